@@ -1,0 +1,132 @@
+"""Timing a fast path against its peer in one run, and the table of the ratios.
+
+Only ratios are of use elsewhere: seconds depend on the machine and on what else it does. Peers
+therefore take turns (A B A B), and the median over the rounds is taken of each.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cotbert_core.errors import UserError
+from cotbert_core.precision import has_fast_bf16
+from pipelines.docstrings import package_files, sentences
+
+TEXT_PACKAGES = ("numpy", "scipy")
+HEADER = ("benchmark", "ours", "peer", "ours s", "peer s", "times as fast", "target", "check")
+
+
+class DisagreementError(RuntimeError):
+    """The fast path and its peer do not compute the same: their times mean nothing."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One ratio. Seconds are medians; target is the least ratio wanted, None where it is only
+    shown; check says how it is known that both compute the same."""
+
+    benchmark: str
+    ours: str
+    peer: str
+    ours_seconds: float
+    peer_seconds: float
+    target: float | None = None
+    check: str = ""
+
+    @property
+    def ratio(self) -> float:
+        return self.peer_seconds / self.ours_seconds
+
+    @property
+    def met(self) -> bool:
+        return self.target is None or self.ratio >= self.target
+
+    def record(self) -> dict[str, Any]:
+        return {**asdict(self), "ratio": self.ratio, "met": self.met}
+
+
+def device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def interleave(tasks: Mapping[str, Callable[[int], object]], rounds: int) -> dict[str, float]:
+    """Median seconds of each task, called with 1..rounds; the caller has warmed them up."""
+    if rounds < 1:
+        raise UserError(f"rounds is {rounds}: give at least 1")
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    for number in range(1, rounds + 1):
+        for name, task in tasks.items():
+            start = time.perf_counter()
+            task(number)
+            seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def read_texts(path: Path | None) -> list[str]:
+    """Distinct sentences in one fixed random order: the lines of a file, or of docstrings."""
+    if path is None:
+        found = [s for file in package_files(TEXT_PACKAGES) for s in sentences(file)]
+    elif path.is_file():
+        found = [" ".join(line.split()) for line in path.read_text(encoding="utf-8").splitlines()]
+    else:
+        raise UserError(f"text file {str(path)!r} does not exist: give one sentence per line")
+    texts = sorted(set(found) - {""})
+    random.Random(0).shuffle(texts)
+    return texts
+
+
+def first(texts: Sequence[str], count: int) -> list[str]:
+    if len(texts) < count:
+        raise UserError(f"the text has {len(texts)} sentences, {count} are needed: give more")
+    return list(texts[:count])
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on and with."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name() if device().type == "cuda" else "cpu",
+        "bf16": has_fast_bf16(device()),
+        **{name: version(name) for name in ("torch", "transformers", "sentence-transformers")},
+    }
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return (names or [platform.processor()])[0] or "cpu"
+
+
+def machine_line(facts: Mapping[str, Any]) -> str:
+    words = {True: "yes", False: "no"}
+    return ", ".join(f"{k} {words[v] if isinstance(v, bool) else v}" for k, v in facts.items())
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as a Markdown table."""
+    cells = [HEADER, *map(_cells, rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells]
+    return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    wanted = "" if row.target is None else f">= {row.target:g}{'' if row.met else ' MISSED'}"
+    seconds = (f"{row.ours_seconds:.3f}", f"{row.peer_seconds:.3f}")
+    return (row.benchmark, row.ours, row.peer, *seconds, f"{row.ratio:.2f}", wanted, row.check)

@@ -1,0 +1,94 @@
+"""The peer: a CoT-BERT step done the way the authors' released code does it (METHODS 2, 3).
+
+Every row is padded to the longest of the batch and the whole batch is one forward pass. At every
+step, for each template, the biases of all lengths that fit in 80 tokens are computed, each row
+padded to 80. Nothing of cotbert_core's fast path is used; only the template texts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoModel, AutoTokenizer
+
+from cotbert_core.templates import TEMPLATES
+
+BIAS_WIDTH = 80
+NAMES = ("cot-bert/anchor", "cot-bert/positive", "cot-bert/negative")
+TEMPERATURE = 0.05
+Parts = tuple[list[int], list[int]]
+
+
+class ReleasedCotBert(nn.Module):
+    """Encoder and training head; sentences are token ids without special tokens."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.encoder = AutoModel.from_pretrained(folder, dtype=torch.float32)
+        self.dense = nn.Linear(self.encoder.config.hidden_size, self.encoder.config.hidden_size)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.pad, self.mask = tokenizer.pad_token_id, tokenizer.mask_token_id
+        self.templates = [self._template(tokenizer, name) for name in NAMES]
+
+    @staticmethod
+    def _template(tokenizer: Any, name: str) -> Parts:
+        before, after = (
+            tokenizer.encode(text, add_special_tokens=False) for text in TEMPLATES[name].parts
+        )
+        return [tokenizer.cls_token_id, *before], [*after, tokenizer.sep_token_id]
+
+    def forward(self, sentences: Sequence[Sequence[int]]) -> Tensor:
+        """The loss of a batch of B sentences."""
+        rows = [[*b, *sentence, *a] for sentence in sentences for b, a in self.templates]
+        vectors = self._mask_vectors(rows, max(map(len, rows)))
+        vectors = vectors.view(len(sentences), len(self.templates), -1)
+        lengths = torch.tensor([len(s) for s in sentences], device=vectors.device)
+        biases = torch.stack([self._biases(parts)[lengths] for parts in self.templates], dim=1)
+        anchor, positive, negative = torch.tanh(self.dense(vectors - biases)).unbind(dim=1)
+        pairs = ((anchor, positive), (anchor, negative), (positive, negative))
+        logits = torch.cat([_similarities(left, right) for left, right in pairs], dim=1)
+        return F.cross_entropy(logits, torch.arange(len(anchor), device=logits.device))
+
+    def _biases(self, parts: Parts) -> Tensor:
+        """(80 - template + 1, D): row n is the bias of a sentence of n tokens."""
+        before, after = parts
+        room = BIAS_WIDTH - len(before) - len(after)
+        rows = [[*before, *[self.pad] * n, *after] for n in range(room + 1)]
+        return self._mask_vectors(rows, BIAS_WIDTH)
+
+    def _mask_vectors(self, rows: list[list[int]], width: int) -> Tensor:
+        """(N, D): the vector of the last mask of each row."""
+        on = self.dense.weight.device
+        ids = torch.tensor([row + [self.pad] * (width - len(row)) for row in rows], device=on)
+        # By length, not by token: the pads in the slot are attended.
+        attended = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows], device=on)
+        hidden: Tensor = self.encoder(input_ids=ids, attention_mask=attended).last_hidden_state
+        last = [len(row) - 1 - row[::-1].index(self.mask) for row in rows]
+        return hidden[torch.arange(len(rows)), last]
+
+
+def _similarities(left: Tensor, right: Tensor) -> Tensor:
+    """(B, D), (B, D) -> (B, B)."""
+    cosines = F.cosine_similarity(left.unsqueeze(1), right.unsqueeze(0), dim=-1)
+    return cosines / TEMPERATURE
+
+
+def released_step(
+    model: ReleasedCotBert,
+    sentences: Sequence[Sequence[int]],
+    optimizer: torch.optim.Optimizer,
+    *,
+    bf16: bool,
+) -> float:
+    """Forward, backward, clip at 1.0, move."""
+    optimizer.zero_grad()
+    with torch.autocast(model.dense.weight.device.type, torch.bfloat16, enabled=bf16):
+        loss = model(sentences)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return float(loss.detach())

@@ -1,0 +1,55 @@
+"""`python -m benchmarks.run`: every fast path against its peer, in one table of ratios.
+
+A benchmark is a file with `run(texts, rounds) -> list[Row]` and an entry in BENCHMARKS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks import encoding, training
+from benchmarks.harness import DisagreementError, Row, machine, machine_line, read_texts, table
+from cotbert_core.errors import UserError
+
+BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
+    "training": training.run,
+    "encoding": encoding.run,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0; 1 where a fast path and its peer do not agree; 2 for a mistake of the user."""
+    options = _parser().parse_args(arguments)
+    try:
+        texts = read_texts(options.text)
+        rows = [
+            row
+            for name in options.only or BENCHMARKS
+            for row in BENCHMARKS[name](texts, options.rounds)
+        ]
+    except (DisagreementError, UserError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1 if isinstance(error, DisagreementError) else 2
+    facts = machine()
+    print(f"{machine_line(facts)}\n\n{table(rows)}")
+    if options.json is not None:
+        record = {"machine": facts, "rows": [row.record() for row in rows]}
+        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="this one; repeatable")
+    parser.add_argument("--rounds", type=int, default=3, help="times each peer runs (default 3)")
+    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
+    parser.add_argument("--json", type=Path, help="write the table here too")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""The mathematics and the model of the three papers, without Ray or MLflow.
+
+Names are loaded when first asked for: `import cotbert_core` costs nothing, so that the command
+line can answer `--help` without importing torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cotbert_core.encoder import SentenceEncoder
+    from cotbert_core.errors import UserError
+    from cotbert_core.templates import TEMPLATES, Template
+
+__version__ = "0.1.0"
+__all__ = ["TEMPLATES", "SentenceEncoder", "Template", "UserError", "__version__"]
+
+_HOME = {
+    "SentenceEncoder": "cotbert_core.encoder",
+    "TEMPLATES": "cotbert_core.templates",
+    "Template": "cotbert_core.templates",
+    "UserError": "cotbert_core.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'cotbert_core' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

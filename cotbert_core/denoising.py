@@ -1,0 +1,84 @@
+"""Template denoising: the vector that the empty template gives, to subtract (METHODS section 2).
+
+The bias depends on the template and the sentence's token count n alone, so one short row per
+distinct n is all that is ever computed; the papers' code runs every length up to 80 tokens for
+every template at every step. Letters: K distinct lengths, L tokens, D hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotbert_core.backbone import Backbone, encode_rows
+from cotbert_core.errors import unknown
+from cotbert_core.settings import Denoise, PadPositions
+from cotbert_core.wrapping import BoundTemplate, Rows
+
+BiasRows = Callable[[BoundTemplate, np.ndarray, PadPositions, int], Rows]
+
+
+def _position_rows(
+    template: BoundTemplate, lengths: np.ndarray, pad_positions: PadPositions, position_start: int
+) -> Rows:
+    """PromptBERT section 4.3: the bare template, positions after the slot moved on by n."""
+    bare = template.wrap_pads(np.zeros_like(lengths))
+    width = bare.ids.shape[1]
+    after_slot = torch.arange(width) >= len(template.before)
+    shifts = torch.from_numpy(lengths)[:, None] * after_slot
+    return Rows(bare.ids, bare.lengths, bare.readout, torch.arange(width) + shifts)
+
+
+def _pad_rows(
+    template: BoundTemplate, lengths: np.ndarray, pad_positions: PadPositions, position_start: int
+) -> Rows:
+    """CoT-BERT section 3.3: n attended [PAD] tokens in the slot.
+
+    aligned: every token sits where it sits in the filled template. released: where transformers
+    puts it when no position ids are given: RoBERTa then skips pads, BERT does not.
+    """
+    rows = template.wrap_pads(lengths)
+    if pad_positions == "aligned" or position_start == 0:
+        return rows
+    solid = rows.ids != template.pad_id
+    counted = torch.cumsum(solid, dim=1) - 1
+    return Rows(rows.ids, rows.lengths, rows.readout, torch.where(solid, counted, -1))
+
+
+DENOISERS: dict[str, BiasRows] = {"position": _position_rows, "pad": _pad_rows}
+
+
+def bias_rows(
+    backbone: Backbone,
+    template: BoundTemplate,
+    lengths: np.ndarray,
+    mode: Denoise,
+    pad_positions: PadPositions = "aligned",
+) -> tuple[Rows, np.ndarray]:
+    """Rows of the empty template for the K distinct values of `lengths` (N,), and (N,) indices
+    into them."""
+    if mode not in DENOISERS:
+        raise unknown("denoising mode", mode, DENOISERS)
+    distinct, which = np.unique(np.asarray(lengths, np.int64), return_inverse=True)
+    rows = DENOISERS[mode](template, distinct, pad_positions, backbone.position_start)
+    return rows, which
+
+
+def template_bias(
+    encoder: Backbone,
+    template: BoundTemplate,
+    lengths: np.ndarray,
+    mode: Denoise,
+    pad_positions: PadPositions = "aligned",
+) -> Tensor:
+    """(len(lengths), D): the bias for sentences of the given token counts, in that order.
+
+    `none` gives zeros. Runs in the encoder's current mode (dropout, gradient).
+    """
+    if mode == "none":
+        return torch.zeros(len(lengths), encoder.hidden_size, device=encoder.device)
+    rows, which = bias_rows(encoder, template, lengths, mode, pad_positions)
+    return encode_rows(encoder, rows, "mask")[torch.from_numpy(which).to(encoder.device)]

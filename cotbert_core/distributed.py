@@ -1,0 +1,61 @@
+"""The global batch across workers: every worker contrasts its rows with everyone's columns.
+
+Works in any torch.distributed process group, and as one worker when there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def world_size() -> int:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    return dist.get_rank() if world_size() > 1 else 0
+
+
+def gather_with_gradient(vectors: Tensor) -> Tensor:
+    """(b, D) on each worker -> (W * b, D) in rank order on all of them.
+
+    Backward sums, over workers, the gradient that each has for this worker's rows. With losses
+    that are means over local rows, DDP's average over workers then is the gradient of the global
+    mean: no further scaling. (SimCSE-family code keeps only the local share.)
+    """
+    if world_size() == 1:
+        return vectors
+    from torch.distributed.nn.functional import all_gather
+
+    return torch.cat(all_gather(vectors.contiguous()))  # type: ignore[no-untyped-call]
+
+
+def gather_values(value: float) -> list[float]:
+    """One number of each worker, in rank order, on all of them."""
+    if world_size() == 1:
+        return [value]
+    device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+    own = torch.tensor([value], dtype=torch.float64, device=device)
+    parts = [torch.empty_like(own) for _ in range(world_size())]
+    dist.all_gather(parts, own)
+    return [float(p) for p in parts]
+
+
+def encode_together(
+    encode: Callable[[Sequence[str]], np.ndarray], sentences: Sequence[str]
+) -> np.ndarray:
+    """(N,) sentences -> (N, D) on every worker, each having encoded its share of them."""
+    workers = world_size()
+    if workers == 1:
+        return encode(sentences)
+    shares: list[np.ndarray] = [np.empty(0)] * workers
+    dist.all_gather_object(shares, encode(sentences[rank() :: workers]))
+    vectors = np.empty((len(sentences), shares[0].shape[1]), shares[0].dtype)
+    for start, share in enumerate(shares):
+        vectors[start::workers] = share
+    return vectors

@@ -1,0 +1,151 @@
+"""SentenceEncoder: text in, vectors out, by whatever way the encoder was trained to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from cotbert_core.backbone import Backbone, encode_rows, load_backbone
+from cotbert_core.errors import UserError, unknown
+from cotbert_core.precision import autocast
+from cotbert_core.readout import READOUTS
+from cotbert_core.saving import load_reading, save_encoder
+from cotbert_core.settings import Precision
+from cotbert_core.templates import Template, resolve_template
+from cotbert_core.tokenizing import end_with_full_stop
+from cotbert_core.wrapping import BoundTemplate
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How vectors are read from an encoder; a saved folder remembers it.
+
+    max_length: most tokens of a sentence, template not counted; None: what the encoder takes.
+    full_stop: the papers' rule for evaluation, see `end_with_full_stop`.
+    method, settings: how the encoder was trained, for the record.
+    """
+
+    readout: str = "mean"
+    template: Template | None = None
+    max_length: int | None = None
+    full_stop: bool = False
+    normalize: bool = False
+    method: str | None = None
+    settings: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.readout not in READOUTS:
+            raise unknown("readout", self.readout, READOUTS)
+        if self.readout == "mask" and self.template is None:
+            raise UserError("readout 'mask' reads a template's mask: give a template too")
+
+
+class SentenceEncoder:
+    """An encoder, the way it is read, and `encode`."""
+
+    def __init__(self, backbone: Backbone, reading: Reading) -> None:
+        self.backbone = backbone
+        self.reading = reading
+        self.bound = BoundTemplate.bind(reading.template, backbone.tokenizer.hf)
+        room = backbone.max_tokens - self.bound.length
+        if room < 1:
+            raise UserError(
+                f"the template takes {self.bound.length} tokens and the encoder {backbone.name!r} "
+                f"at most {backbone.max_tokens}: shorten the template"
+            )
+        self.max_length = min(room, reading.max_length or room)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        template: Template | str | None = None,
+        readout: str | None = None,
+        max_length: int | None = None,
+    ) -> SentenceEncoder:
+        """Open a folder, a hub name or all-MiniLM-L6-v2.
+
+        A folder saved here is read as it was trained; any other by its own pooling (mean where
+        it names none). A template (a Template, a name or a text) changes that to its last mask.
+        readout: mask, cls or mean. max_length: tokens of a sentence, template not counted.
+        Raises UserError for what cannot be opened or read that way.
+        """
+        backbone = load_backbone(str(name_or_path))
+        reading = reading_of(str(name_or_path), template, readout, max_length)
+        return cls(backbone, reading)
+
+    @property
+    def dimension(self) -> int:
+        """D, the size of a vector."""
+        return self.backbone.hidden_size
+
+    @torch.inference_mode()
+    def encode(
+        self,
+        sentences: Sequence[str],
+        batch_tokens: int | None = None,
+        normalize: bool | None = None,
+        dtype: Literal["float32", "float16"] = "float32",
+        precision: Precision = "auto",
+    ) -> np.ndarray:
+        """(N,) sentences -> (N, D) vectors, in order.
+
+        batch_tokens: padded tokens in one forward pass (None: what suits the device). normalize:
+        unit length (None: as the folder says, no for those trained here). dtype: of the result.
+        precision: bf16 where the machine has it, unless fp32 is asked for.
+        """
+        if isinstance(sentences, str):
+            raise UserError("encode takes a list of sentences, not one string: put it in a list")
+        texts = [" ".join(s.split()) for s in sentences]
+        if self.reading.full_stop:
+            texts = [end_with_full_stop(t) for t in texts]
+        rows = self.bound.wrap(self.backbone.tokenizer(texts, self.max_length))
+        if not len(rows):
+            return np.zeros((0, self.dimension), dtype)
+        model = self.backbone.model.eval()
+        budget = batch_tokens or self.backbone.batch_tokens
+        with autocast(precision, next(model.parameters()).device):
+            vectors = encode_rows(self.backbone, rows, self.reading.readout, budget)
+        if self.reading.normalize if normalize is None else normalize:
+            vectors = torch.nn.functional.normalize(vectors, dim=-1)
+        return vectors.cpu().numpy().astype(dtype, copy=False)
+
+    def save_pretrained(self, path: str | Path) -> None:
+        """Write a folder that opens here, in sentence-transformers and in AutoModel.
+
+        Raises UserError when `path` already holds something.
+        """
+        save_encoder(self, Path(path))
+
+
+def reading_of(
+    name: str,
+    template: Template | str | None = None,
+    readout: str | None = None,
+    max_length: int | None = None,
+) -> Reading:
+    """The reading of an encoder NAME: what its folder remembers, changed by what is asked for."""
+    reading = Reading(**load_reading(name))
+    if template is not None:
+        chosen = template if isinstance(template, Template) else resolve_template(template)
+        reading = replace(
+            reading,
+            template=chosen,
+            readout=readout or "mask",
+            full_stop=True,
+            normalize=False,
+            max_length=None,
+        )
+    elif readout is not None and readout != reading.readout:
+        kept = reading.template if readout == "mask" else None
+        reading = replace(reading, readout=readout, template=kept, normalize=False)
+    if max_length is not None:
+        if max_length < 1:
+            raise UserError(f"max_length is {max_length}: give at least 1 token")
+        reading = replace(reading, max_length=max_length)
+    return reading

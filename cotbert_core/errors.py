@@ -1,0 +1,14 @@
+"""The one exception for mistakes a user can mend, and the sentences that report them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A wrong command line, setting, path or input: told in one sentence, exit status 2."""
+
+
+def unknown(kind: str, value: object, known: Iterable[str]) -> UserError:
+    """The error for a name that is not in the dictionary of its kind."""
+    return UserError(f"unknown {kind} {value!r}: choose one of {', '.join(sorted(known))}")

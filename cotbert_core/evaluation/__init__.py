@@ -1,0 +1,20 @@
+"""Evaluation: pure functions of an `encode` callable and data; nothing is logged or written."""
+
+from __future__ import annotations
+
+from cotbert_core.evaluation.geometry import alignment, anisotropy, uniformity
+from cotbert_core.evaluation.pairs import Pairs, PairScores, read_pairs, score_pairs
+from cotbert_core.evaluation.sts import STS_TASKS, evaluate_sts, load_dev
+
+__all__ = [
+    "STS_TASKS",
+    "PairScores",
+    "Pairs",
+    "alignment",
+    "anisotropy",
+    "evaluate_sts",
+    "load_dev",
+    "read_pairs",
+    "score_pairs",
+    "uniformity",
+]

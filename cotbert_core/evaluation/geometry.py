@@ -1,0 +1,50 @@
+"""How vectors lie in space (METHODS section 3). Letters: N sentences, D size of a vector."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import logsumexp
+
+# Rows of the distance matrix computed at once: 1,024 x 10,000 distances take 80 MB.
+BLOCK = 1024
+
+
+def alignment(left: np.ndarray, right: np.ndarray) -> float:
+    """Mean |f(x) - f(x+)|^2 over pairs of unit vectors (CoT-BERT eq. 4); lower is better.
+
+    left, right: (N, D), row i of both mean the same: pairs with a gold score above 4.
+    """
+    return float((np.square(_unit(left) - _unit(right)).sum(axis=1)).mean())
+
+
+def uniformity(vectors: np.ndarray) -> float:
+    """log mean exp(-2 |f(x) - f(y)|^2) over all pairs x != y (CoT-BERT eq. 5); lower is better.
+
+    vectors: (N, D) of distinct sentences. Memory is one block of distances, not N x N.
+    """
+    unit = _unit(vectors)
+    count = len(unit)
+    partial = []
+    for start in range(0, count, BLOCK):
+        rows = unit[start : start + BLOCK]
+        exponents = -2.0 * (2.0 - 2.0 * (rows @ unit[start:].T))
+        above = np.arange(exponents.shape[1]) > np.arange(len(rows))[:, None]
+        partial.append(logsumexp(exponents, b=above))
+    return float(logsumexp(partial) - np.log(count * (count - 1) / 2))
+
+
+def anisotropy(vectors: np.ndarray) -> float:
+    """|sum over i != j of cos(s_i, s_j)| / (N^2 - N) (PromptBERT eq. 1), from the sum vector.
+
+    The sum of all cosines is |sum of the unit vectors|^2, so no N x N matrix is needed.
+    """
+    unit = _unit(vectors)
+    count = len(unit)
+    total = np.square(unit.sum(axis=0)).sum() - np.square(unit).sum()
+    return float(abs(total) / (count * count - count))
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    exact = np.asarray(vectors, np.float64)
+    norms = np.linalg.norm(exact, axis=1, keepdims=True)
+    return np.asarray(exact / np.maximum(norms, 1e-12))

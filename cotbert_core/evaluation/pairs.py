@@ -1,0 +1,125 @@
+"""Graded sentence pairs: reading them, and the Spearman correlation of cosine and grade."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation.geometry import alignment, uniformity
+
+Encode = Callable[[Sequence[str]], np.ndarray]
+COLUMNS = ("score", "sentence1", "sentence2")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """left[i] and right[i] were graded gold[i], 0 (unrelated) to 5 (same meaning)."""
+
+    left: list[str]
+    right: list[str]
+    gold: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """spearman: x 100. cosine: (N,) predicted similarity. The geometry is of the same vectors."""
+
+    spearman: float
+    alignment: float
+    uniformity: float
+    cosine: np.ndarray
+
+
+def read_pairs(path: str | Path, split: str | None = None) -> Pairs:
+    """Pairs from a tab-separated file with a header naming score, sentence1 and sentence2.
+
+    split: keep the rows whose column `split` has this value; a file without that column is
+    taken whole. Raises UserError naming the line for what cannot be read.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"pairs file {str(path)!r} does not exist: give a tab-separated file")
+    left, right, gold = [], [], []
+    with path.open(encoding="utf-8", newline="") as lines:
+        rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        missing = [c for c in COLUMNS if c not in (rows.fieldnames or ())]
+        if missing:
+            raise UserError(
+                f"pairs file {str(path)!r} has no column {missing[0]!r}: its first line must name "
+                "score, sentence1 and sentence2, tab-separated"
+            )
+        for row in rows:
+            if split is not None and row.get("split", split) != split:
+                continue
+            left.append(_text(row["sentence1"], path, rows.line_num))
+            right.append(_text(row["sentence2"], path, rows.line_num))
+            gold.append(_grade(row["score"], path, rows.line_num))
+    if len(set(gold)) < 2:
+        raise UserError(
+            f"pairs file {str(path)!r} has {len(gold)} pairs with {len(set(gold))} different "
+            "scores: a correlation needs at least 2"
+        )
+    return Pairs(left, right, np.array(gold))
+
+
+def _text(value: str | None, path: Path, line: int) -> str:
+    words = (value or "").split()
+    if not words:
+        raise UserError(f"{path}, line {line}: a sentence is empty: give both sentences")
+    return " ".join(words)
+
+
+def _grade(value: str | None, path: Path, line: int) -> float:
+    try:
+        return float(value or "")
+    except ValueError:
+        raise UserError(f"{path}, line {line}: score is {value!r}: give a number") from None
+
+
+def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """(N, D), (N, D) -> (N,) cosines in float64."""
+    left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
+    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    return np.asarray((left * right).sum(axis=1) / np.maximum(norms, 1e-12))
+
+
+def spearman(cosine: np.ndarray, gold: np.ndarray) -> float:
+    """Spearman correlation x 100."""
+    return float(spearmanr(cosine, gold).statistic) * 100
+
+
+def encode_distinct(encode: Encode, *groups: Sequence[str]) -> list[np.ndarray]:
+    """The vectors of each group of sentences; a sentence that occurs often is encoded once."""
+    place: dict[str, int] = {}
+    rows = [np.array([place.setdefault(s, len(place)) for s in group], int) for group in groups]
+    vectors = encode(list(place))
+    return [vectors[r] for r in rows]
+
+
+def score_pairs(encode: Encode, pairs: Pairs) -> PairScores:
+    """Spearman and geometry of an encoder on graded pairs.
+
+    Alignment is over the pairs graded above 4, uniformity over all distinct sentences.
+    """
+    distinct = list(dict.fromkeys([*pairs.left, *pairs.right]))
+    place = {s: i for i, s in enumerate(distinct)}
+    vectors = encode(distinct)
+    left = vectors[[place[s] for s in pairs.left]]
+    right = vectors[[place[s] for s in pairs.right]]
+    cosine = cosines(left, right)
+    alike = pairs.gold > 4.0
+    return PairScores(
+        spearman=spearman(cosine, pairs.gold),
+        alignment=alignment(left[alike], right[alike]) if alike.any() else float("nan"),
+        uniformity=uniformity(vectors),
+        cosine=cosine,
+    )

@@ -1,0 +1,32 @@
+"""Which number format a machine computes in: asked of the machine, not assumed.
+
+bf16 on a CPU without instructions for it can be 100 times slower than fp32.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from cotbert_core.settings import Precision
+
+
+def has_fast_bf16(device: torch.device) -> bool:
+    """Whether the device multiplies bf16 matrices in hardware."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def resolve_precision(precision: Precision, device: torch.device) -> Literal["bf16", "fp32"]:
+    """`auto` becomes bf16 where the device has it, else fp32."""
+    if precision == "auto":
+        return "bf16" if has_fast_bf16(device) else "fp32"
+    return precision
+
+
+def autocast(precision: Precision, device: torch.device) -> torch.autocast:
+    """The context in which matrix products run in the chosen format; weights stay fp32."""
+    chosen = resolve_precision(precision, device)
+    return torch.autocast(device.type, torch.bfloat16, enabled=chosen == "bf16")

@@ -1,0 +1,63 @@
+"""Many token-id lists of different lengths as one flat array: no object per sentence.
+
+N = number of lists, T = total number of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """flat: (T,) int32 ids; offsets: (N+1,) int64, list i is flat[offsets[i]:offsets[i+1]]."""
+
+    flat: np.ndarray
+    offsets: np.ndarray
+
+    @classmethod
+    def from_lists(cls, lists: Sequence[Sequence[int] | np.ndarray]) -> Ragged:
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        flat = np.fromiter(chain.from_iterable(lists), np.int32, int(lengths.sum()))
+        return cls.from_lengths(flat, lengths)
+
+    @classmethod
+    def from_lengths(cls, flat: np.ndarray, lengths: np.ndarray) -> Ragged:
+        offsets = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return cls(flat, offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.flat[self.offsets[index] : self.offsets[index + 1]]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(N,) int64."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: np.ndarray | Sequence[int]) -> Ragged:
+        """The chosen lists, in the order given."""
+        return Ragged.from_lists([self[int(row)] for row in rows])
+
+    def cut(self, max_length: int) -> Ragged:
+        """Each list cut to its first `max_length` tokens; itself when none is longer."""
+        lengths = self.lengths
+        if not len(self) or lengths.max() <= max_length:
+            return self
+        within = np.arange(len(self.flat)) - np.repeat(self.offsets[:-1], lengths)
+        return Ragged.from_lengths(self.flat[within < max_length], np.minimum(lengths, max_length))
+
+
+def concatenate(parts: Iterable[Ragged]) -> Ragged:
+    """All lists of `parts`, in order."""
+    parts = list(parts)
+    flat = np.concatenate([p.flat for p in parts]) if parts else np.zeros(0, np.int32)
+    lengths = np.concatenate([p.lengths for p in parts]) if parts else np.zeros(0, np.int64)
+    return Ragged.from_lengths(flat, lengths)

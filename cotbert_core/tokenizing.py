@@ -1,0 +1,66 @@
+"""Sentences to token ids, without special tokens and without a template (METHODS section 1).
+
+"[MASK]" or "</s>" typed inside a sentence stays plain text: splitting on special tokens is off.
+A byte-level tokenizer gets a blank before the sentence, as the sentence has in the filled
+template ("' [X] '"); the papers' code has that blank when it evaluates but not when it trains.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from cotbert_core.errors import UserError
+from cotbert_core.ragged import Ragged
+
+
+class PlainTokenizer:
+    """Sentences to ids by a tokenizer given as JSON text; needs neither torch nor transformers."""
+
+    def __init__(self, tokenizer_json: str) -> None:
+        self._backend = Tokenizer.from_str(tokenizer_json)
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self._backend.encode_special_tokens = True
+        self._blank = " " if is_byte_level(self._backend) else ""
+
+    def __call__(self, sentences: Sequence[str], max_length: int) -> Ragged:
+        """Token ids of each sentence, cut to `max_length` tokens."""
+        texts = [s and self._blank + s for s in sentences] if self._blank else list(sentences)
+        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        return Ragged.from_lists([e.ids[:max_length] for e in encodings])
+
+    @property
+    def json(self) -> str:
+        return str(self._backend.to_str())
+
+    @property
+    def hash(self) -> str:
+        """Short digest of vocabulary and rules: two encoders share a corpus when it is equal."""
+        return hashlib.sha256(self.json.encode()).hexdigest()[:16]
+
+
+class SentenceTokenizer(PlainTokenizer):
+    """The plain-text side of a Hugging Face tokenizer, which stays at hand as `hf`."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        if not getattr(tokenizer, "is_fast", False):
+            raise UserError(
+                f"encoder {tokenizer.name_or_path!r} has no fast tokenizer (tokenizer.json): "
+                "convert it with transformers, then try again"
+            )
+        super().__init__(tokenizer.backend_tokenizer.to_str())
+        self.hf = tokenizer
+
+
+def is_byte_level(backend: Tokenizer) -> bool:
+    """Whether words are told apart by a leading blank in the token (GPT-2, RoBERTa)."""
+    return "ByteLevel" in repr(backend.pre_tokenizer)
+
+
+def end_with_full_stop(sentence: str) -> str:
+    """The papers' evaluation rule: a full stop unless the sentence ends in one of . ? " '."""
+    return sentence + "." if sentence and sentence[-1] not in ".?\"'" else sentence

@@ -1,0 +1,126 @@
+"""One training step, and what a run needs around it; knows no cluster.
+
+Letters: B sentences in the global batch, W workers, b = B / W rows of one worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from cotbert_core.distributed import gather_values
+from cotbert_core.precision import autocast
+from cotbert_core.ragged import Ragged
+from cotbert_core.settings import OptimizerSettings, TrainSettings
+
+
+class NonFiniteLossError(RuntimeError):
+    """A loss or gradient that is not a number: the run stops before the weights move."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """loss and parts are means over the global batch; gradient_norm is before clipping."""
+
+    loss: float
+    learning_rate: float
+    gradient_norm: float
+    parts: dict[str, float]
+
+
+def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
+    """AdamW over the trainable weights."""
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    return torch.optim.AdamW(
+        trainable, lr=settings.learning_rate, weight_decay=settings.weight_decay
+    )
+
+
+def learning_rate(step: int, total_steps: int, settings: OptimizerSettings) -> float:
+    """The rate of step 1..total_steps: linear warm-up, then linear decay to 0, or constant."""
+    done = step - 1
+    if done < settings.warmup_steps:
+        return settings.learning_rate * (done + 1) / settings.warmup_steps
+    if settings.schedule == "constant":
+        return settings.learning_rate
+    return settings.learning_rate * (total_steps - done) / (total_steps - settings.warmup_steps)
+
+
+def train_step(
+    model: nn.Module,
+    batch: Ragged,
+    optimizer: torch.optim.Optimizer,
+    settings: TrainSettings,
+    step: int,
+    total_steps: int,
+) -> StepResult:
+    """Forward, backward, clip, move. `model` is a Method, wrapped in DDP when W > 1.
+
+    Raises NonFiniteLossError on every worker, naming step and rank, before the optimizer moves.
+    """
+    rate = learning_rate(step, total_steps, settings.optimizer)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.zero_grad(set_to_none=True)
+    device = next(model.parameters()).device
+    with autocast(settings.precision, device):
+        output = model(batch)
+    losses = gather_values(float(output.loss.detach()))
+    _refuse_non_finite("loss", losses, step)
+    output.loss.backward()
+    trainable = [p for group in optimizer.param_groups for p in group["params"]]
+    norm = float(nn.utils.clip_grad_norm_(trainable, settings.optimizer.clip))
+    _refuse_non_finite("gradient norm", gather_values(norm), step)
+    optimizer.step()
+    parts = {name: _mean(gather_values(float(v))) for name, v in output.parts.items()}
+    return StepResult(_mean(losses), rate, norm, parts)
+
+
+def steps_in_epoch(sentences: int, batch_size: int) -> int:
+    """Whole batches in the corpus. The ragged last batch is dropped: the count of negatives is
+    part of the objective."""
+    return sentences // batch_size
+
+
+def total_steps(sentences: int, settings: TrainSettings) -> int:
+    """Steps of the whole run."""
+    if settings.max_steps is not None:
+        return settings.max_steps
+    return settings.epochs * steps_in_epoch(sentences, settings.batch_size)
+
+
+def batches(
+    sentences: int, settings: TrainSettings, done: int, total: int, rank: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """(step, (b,) corpus rows of this worker) for the steps after `done`.
+
+    The order of an epoch is a permutation seeded by (seed, epoch), so a resumed run sees the
+    batches that the uninterrupted one would have seen, and W workers share the batches of one.
+    """
+    per_epoch = steps_in_epoch(sentences, settings.batch_size)
+    share = settings.batch_size // settings.workers
+    order, order_epoch = np.empty(0, np.int64), -1
+    for step in range(done + 1, total + 1):
+        epoch, index = divmod(step - 1, per_epoch)
+        if epoch != order_epoch:
+            order = np.random.default_rng([settings.seed, epoch]).permutation(sentences)
+            order_epoch = epoch
+        start = index * settings.batch_size + rank * share
+        yield step, order[start : start + share]
+
+
+def _refuse_non_finite(what: str, values: list[float], step: int) -> None:
+    bad = [rank for rank, value in enumerate(values) if not np.isfinite(value)]
+    if bad:
+        raise NonFiniteLossError(
+            f"the {what} at step {step} is {values[bad[0]]} on rank {bad[0]}: the weights of step "
+            f"{step - 1} are unharmed; lower optimizer.learning_rate or use precision=fp32"
+        )
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,49 @@
+"""A corpus for `--corpus`, whatever was given: a prepared folder, or raw text prepared once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from cotbert_core.backbone import load_tokenizer
+from pipelines import sources
+from pipelines.corpus import MANIFEST_FILE, Corpus
+from pipelines.prepare import PrepareOptions, prepare
+from pipelines.progress import say
+
+
+def cache_folder() -> Path:
+    """COTBERT_CACHE, else cotbert in the user's cache folder."""
+    if "COTBERT_CACHE" in os.environ:
+        return Path(os.environ["COTBERT_CACHE"]).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")).absolute() / "cotbert"
+
+
+def open_or_prepare(
+    corpus: str, encoder: str, max_length: int, text_column: str = "text", verbose: bool = False
+) -> Corpus:
+    """Open a prepared corpus; prepare any other input into the cache, or find it there.
+
+    The cache knows an input by its files' paths, sizes and times, the tokenizer and the length.
+    """
+    if (Path(corpus).expanduser() / MANIFEST_FILE).is_file():
+        return Corpus.open(corpus)
+    plan = sources.plan([corpus], text_column)
+    stamps = [_stamp(name) for name in plan.files]
+    known_by = repr((stamps, load_tokenizer(encoder).hash, max_length, text_column))
+    folder = cache_folder() / "corpora" / hashlib.sha256(known_by.encode()).hexdigest()[:16]
+    if (folder / MANIFEST_FILE).is_file():
+        say(f"corpus {corpus} was prepared before: {folder}")
+        return Corpus.open(folder)
+    say(f"preparing {corpus} into {folder}")
+    prepare(PrepareOptions((corpus,), encoder, max_length, text_column), folder, verbose)
+    return Corpus.open(folder)
+
+
+def _stamp(name: str) -> tuple[str, int, int]:
+    path = Path(name)
+    if not path.exists():
+        return name, 0, 0
+    stat = path.stat()
+    return name, stat.st_size, stat.st_mtime_ns

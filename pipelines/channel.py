@@ -1,0 +1,70 @@
+"""News from a training worker to the driver, wherever in the cluster the worker is.
+
+Rank 0 puts small dicts; the driver's thread takes them, so that progress, the metrics file and
+MLflow are written in one place and a slow tracking store never holds up a training step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+POLL_SECONDS = 0.5
+News = dict[str, Any]
+
+
+class Mailbox:
+    """The actor between the two."""
+
+    def __init__(self) -> None:
+        self._news: list[News] = []
+
+    def put(self, news: News) -> None:
+        self._news.append(news)
+
+    def take(self) -> list[News]:
+        news, self._news = self._news, []
+        return news
+
+
+class Channel:
+    """The driver's end: `with Channel(handle) as mailbox`; `handle` sees every piece of news."""
+
+    def __init__(self, handle: Callable[[News], None]) -> None:
+        self._handle = handle
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._fault: BaseException | None = None
+
+    def __enter__(self) -> Any:
+        import ray
+
+        self._mailbox = ray.remote(num_cpus=0)(Mailbox).remote()
+        self._thread.start()
+        return self._mailbox
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        import ray
+
+        self._stop.set()
+        self._thread.join()
+        if kind is None:
+            self._drain()
+        ray.kill(self._mailbox)
+        if kind is None and self._fault is not None:
+            raise self._fault
+
+    def _listen(self) -> None:
+        while not self._stop.wait(POLL_SECONDS):
+            try:
+                self._drain()
+            except BaseException as fault:  # told in the driver's own thread at the end
+                self._fault = fault
+                return
+
+    def _drain(self) -> None:
+        import ray
+
+        for news in ray.get(self._mailbox.take.remote()):
+            self._handle(news)

@@ -1,0 +1,223 @@
+"""cotbert embed: text in many forms to vectors in Parquet that any tool reads.
+
+Ray Data actors hold the encoder; each takes a shard of the input, encodes it sorted by length
+and writes its own part, so vectors never pass through the driver. A part has its name only when
+it is whole, the folder its name only when every part is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cotbert_core import __version__
+from cotbert_core.errors import UserError
+from pipelines import sources, tracking
+from pipelines.corpus import MANIFEST_FILE
+from pipelines.outputs import RESULT_FILE, check_free, whole_folder, write_json
+from pipelines.progress import Progress
+from pipelines.ray_session import cpus_per_worker, ray_session
+from pipelines.readers import Piece, read
+from pipelines.shards import map_shards_with_actors
+
+# About 8,000 sentences: enough to sort by length, little to lose when a worker dies.
+SHARD_BYTES = 1 << 20
+DTYPES = {"float32": pa.float32(), "float16": pa.float16()}
+DEFAULT_ID = "id"
+
+
+@dataclass(frozen=True)
+class EmbedOptions:
+    """id_column None: the column `id` of Parquet files that have one, else row numbers.
+    workers None: one for each GPU, or one for each machine without any."""
+
+    model: str
+    inputs: tuple[str, ...]
+    text_column: str = "text"
+    id_column: str | None = None
+    dtype: str = "float32"
+    normalize: bool = False
+    workers: int | None = None
+    template: str | None = None
+    readout: str | None = None
+    precision: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise UserError(f"dtype is {self.dtype!r}: choose one of {', '.join(DTYPES)}")
+        if self.workers is not None and self.workers < 1:
+            raise UserError(f"workers is {self.workers}: give at least 1")
+
+
+def embed(
+    options: EmbedOptions, output: Path, verbose: bool = False, parent: str | None = None
+) -> dict[str, Any]:
+    """Write the embeddings folder `output` and return its result; UserError for a bad input."""
+    from cotbert_core.encoder import SentenceEncoder
+
+    output = check_free(output)
+    plan = sources.plan(options.inputs, options.text_column, options.id_column, SHARD_BYTES)
+    if options.id_column is None and sources.all_have_integers(plan, DEFAULT_ID):
+        plan = sources.plan(options.inputs, options.text_column, DEFAULT_ID, SHARD_BYTES)
+    # Opened here first, so that a wrong model or template is told before a worker starts.
+    encoder = SentenceEncoder.from_pretrained(options.model, options.template, options.readout)
+    params = {key: value for key, value in vars(options).items() if value is not None}
+    with (
+        tracking.tracked_run("embed", params, parent=parent) as run,
+        ray_session(verbose),
+        whole_folder(output) as folder,
+    ):
+        started = time.monotonic()
+        counts, first, last = _run(options, plan, folder)
+        if not counts["rows"]:
+            raise UserError(f"none of {counts['read']} rows holds text: give input that does")
+        dropped = {k.removeprefix("dropped."): n for k, n in counts.items() if "dropped." in k}
+        write_json(
+            folder / MANIFEST_FILE,
+            {
+                "format": 1,
+                "rows": counts["rows"],
+                "skipped": dict(sorted(dropped.items())),
+                "dimension": encoder.dimension,
+                "dtype": options.dtype,
+                "normalize": options.normalize,
+                "model": options.model,
+                "model_digest": model_digest(options.model),
+                "readout": encoder.reading.readout,
+                "template": encoder.reading.template and encoder.reading.template.text,
+                "id_column": plan.id_column,
+                "inputs": list(options.inputs),
+                "files": len(plan.files),
+                "files_ignored": plan.ignored,
+                "versions": {"cotbert": __version__, "pyarrow": pa.__version__},
+            },
+        )
+        result = {
+            "rows": counts["rows"],
+            "skipped": sum(dropped.values()),
+            **{f"skipped_{reason}": n for reason, n in sorted(dropped.items())},
+            "dimension": encoder.dimension,
+            # From the first shard begun to the last one written: starting Ray and loading the
+            # encoder are in `seconds` only.
+            "sentences_per_second": round(counts["rows"] / max(last - first, 1e-9), 1),
+            "seconds": round(time.monotonic() - started, 3),
+            "mlflow_run_id": run.id,
+        }
+        run.metrics({k: v for k, v in result.items() if isinstance(v, (int, float))})
+        write_json(folder / RESULT_FILE, result)
+        run.artifact(folder / MANIFEST_FILE)
+    return result
+
+
+def _run(
+    options: EmbedOptions, plan: sources.Plan, folder: Path
+) -> tuple[Counter[str], float, float]:
+    """All shards through the actors: counts, and when work began and ended."""
+    workers, resources, threads = _pool(options.workers)
+    arguments = {"options": options, "plan": plan, "folder": str(folder), "threads": threads}
+    counts: Counter[str] = Counter()
+    first, last = float("inf"), 0.0
+    progress = Progress("embed", len(plan.shards), "shard")
+    rows = map_shards_with_actors(EmbedShard, arguments, len(plan.shards), workers, resources)
+    for done, row in enumerate(rows, start=1):
+        counts += Counter(json.loads(row["counts"]))
+        first, last = min(first, row["started"]), max(last, row["ended"])
+        rate = counts["rows"] / max(last - first, 1e-9)
+        progress.show(done, f"{counts['rows']:,} rows  {rate:,.0f} sentences/s")
+    return counts, first, last
+
+
+def _pool(workers: int | None) -> tuple[int, dict[str, float], int]:
+    """Actors, what each asks of Ray, and its threads.
+
+    The actors ask for all cores but one between them: a pool that holds every core leaves none
+    for the task that feeds it. They still compute on all, since that task only hands out numbers.
+    """
+    import ray
+
+    gpus = int(ray.cluster_resources().get("GPU", 0))
+    cores = int(ray.cluster_resources().get("CPU", 1))
+    workers = workers or gpus or len([n for n in ray.nodes() if n["Alive"]])
+    share = (cores - 1) / workers
+    resources = {"num_cpus": float(int(share)) if share >= 1 else max(share, 0.01)}
+    if gpus >= workers:
+        resources["num_gpus"] = 1
+    return workers, resources, cpus_per_worker(workers)
+
+
+class EmbedShard:
+    """An actor that turns shards into parts."""
+
+    def __init__(
+        self, options: EmbedOptions, plan: sources.Plan, folder: str, threads: int
+    ) -> None:
+        import torch
+
+        from cotbert_core.encoder import SentenceEncoder
+
+        torch.set_num_threads(threads)
+        self._options, self._plan, self._folder = options, plan, Path(folder)
+        self._encoder = SentenceEncoder.from_pretrained(
+            options.model, options.template, options.readout
+        )
+        element = DTYPES[options.dtype]
+        self._schema = pa.schema(
+            [("id", pa.int64()), ("embedding", pa.list_(element, self._encoder.dimension))]
+        )
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        number = int(row["id"])
+        started = time.time()
+        counts: Counter[str] = Counter()
+        partial = self._folder / f"part-{number:06}.partial"
+        with pq.ParquetWriter(partial, self._schema, compression="zstd") as writer:
+            for piece in read(self._plan.shards[number], self._plan):
+                counts["read"] += piece.read
+                counts["rows"] += len(piece.texts)
+                counts.update({f"dropped.{reason}": n for reason, n in piece.dropped.items()})
+                if piece.texts:
+                    writer.write_table(self._table(piece))
+        if counts["rows"]:
+            partial.rename(partial.with_suffix(".parquet"))
+        else:
+            partial.unlink()
+        return {"counts": json.dumps(counts), "started": started, "ended": time.time()}
+
+    def _table(self, piece: Piece) -> pa.Table:
+        vectors = self._encoder.encode(
+            piece.texts,
+            normalize=self._options.normalize or None,
+            dtype=self._options.dtype,  # type: ignore[arg-type]
+            precision=self._options.precision,  # type: ignore[arg-type]
+        )
+        flat = pa.array(vectors.reshape(-1), DTYPES[self._options.dtype])
+        embedding = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+        return pa.Table.from_arrays(
+            [pa.array(piece.ids, pa.int64()), embedding], schema=self._schema
+        )
+
+
+def model_digest(model: str) -> str | None:
+    """Short hash of a model folder's weights; None for a name."""
+    weights = Path(model) / "model.safetensors"
+    if not weights.is_file():
+        return None
+    with weights.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def read_embeddings(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """(N,) ids and (N, D) vectors of an embeddings folder."""
+    tables = [pq.read_table(p) for p in sorted(folder.glob("part-*.parquet"))]
+    table = pa.concat_tables(tables).combine_chunks()
+    vectors = table["embedding"].combine_chunks()
+    return np.asarray(table["id"]), np.asarray(vectors.flatten()).reshape(len(table), -1)

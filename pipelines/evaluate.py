@@ -1,0 +1,137 @@
+"""cotbert evaluate: an encoder on the STS tasks of a SentEval folder or on graded pairs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import STS_TASKS, evaluate_sts, read_pairs, score_pairs
+from cotbert_core.evaluation.pairs import PairScores
+from cotbert_core.evaluation.sts import missing_tasks, task_name
+from pipelines import tracking
+from pipelines.outputs import check_free, write_json
+from pipelines.progress import say
+from pipelines.train import BUILT_IN_PAIRS
+
+SPLITS = ("dev", "test")
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """senteval: a SentEval folder; pairs: a file of graded pairs; with neither, the pairs that
+    come with this package. template, readout: read the encoder another way than its own."""
+
+    model: str
+    senteval: Path | None = None
+    pairs: Path | None = None
+    tasks: str = "sts"
+    allow_missing: bool = False
+    template: str | None = None
+    readout: str | None = None
+    precision: str = "auto"
+
+
+def evaluate(
+    options: EvaluateOptions, output: Path | None = None, parent: str | None = None
+) -> dict[str, Any]:
+    """Scores by task (x 100), with the average over tasks; written to `output` when given."""
+    output = check_free(output) if output else None
+    tasks = _tasks(options) if options.senteval else []
+    encoder = SentenceEncoder.from_pretrained(options.model, options.template, options.readout)
+    counted = CountedEncode(encoder, options.precision)
+    params = {key: value for key, value in vars(options).items() if value is not None}
+    with tracking.tracked_run("evaluate", params, parent=parent) as run:
+        result: dict[str, Any] = {}
+        if options.senteval:
+            result |= evaluate_sts(counted, options.senteval, tasks)
+            result["average"] = float(np.mean([result[task]["spearman"] for task in tasks]))
+        if options.pairs or not options.senteval:
+            result |= _pairs_result(score_splits(counted, options.pairs or BUILT_IN_PAIRS))
+        result["sentences_per_second"] = round(counted.rate, 1)
+        result["mlflow_run_id"] = run.id
+        run.metrics(_flat_metrics(result))
+        if output is not None:
+            write_json(output, result)
+            run.artifact(output)
+    return result
+
+
+class CountedEncode:
+    """`encode` with a count of sentences and seconds."""
+
+    def __init__(self, encoder: SentenceEncoder, precision: str = "auto") -> None:
+        self._encoder, self._precision = encoder, precision
+        self.sentences, self.seconds = 0, 0.0
+
+    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+        started = time.perf_counter()
+        vectors = self._encoder.encode(sentences, precision=self._precision)  # type: ignore[arg-type]
+        self.seconds += time.perf_counter() - started
+        self.sentences += len(sentences)
+        return vectors
+
+    @property
+    def rate(self) -> float:
+        return self.sentences / self.seconds if self.seconds else 0.0
+
+
+def score_splits(encode: Any, pairs: Path) -> dict[str, PairScores]:
+    """Scores of the dev and the test half of a pairs file; {'all': ...} if it has no halves."""
+    with pairs.open(encoding="utf-8") as lines:
+        halves = "split" in lines.readline().rstrip("\n").split("\t")
+    names = SPLITS if halves else (None,)
+    return {name or "all": score_pairs(encode, read_pairs(pairs, name)) for name in names}
+
+
+def _pairs_result(scores: dict[str, PairScores]) -> dict[str, Any]:
+    return {
+        f"pairs-{split}": {
+            "spearman": score.spearman,
+            "alignment": score.alignment,
+            "uniformity": score.uniformity,
+            "pairs": len(score.cosine),
+        }
+        for split, score in scores.items()
+    }
+
+
+def _tasks(options: EvaluateOptions) -> list[str]:
+    """The tasks asked for; a missing one is an error unless allowed, and named either way."""
+    assert options.senteval is not None
+    if not options.senteval.is_dir():
+        raise UserError(f"SentEval folder {str(options.senteval)!r} does not exist: give one")
+    wanted = [
+        name
+        for item in options.tasks.split(",")
+        for name in (STS_TASKS if item == "sts" else [task_name(item)])
+    ]
+    missing = missing_tasks(options.senteval, wanted)
+    if missing and not options.allow_missing:
+        raise UserError(
+            f"{str(options.senteval)!r} lacks {', '.join(missing)}: add "
+            f"{', '.join(STS_TASKS[m][0] for m in missing)}, choose others with --tasks, or skip "
+            "them with --allow-missing"
+        )
+    if missing:
+        say(f"warning: skipped {', '.join(missing)}: not in {options.senteval}")
+    left = [task for task in wanted if task not in missing]
+    if not left:
+        raise UserError(f"{str(options.senteval)!r} has none of the tasks {', '.join(wanted)}")
+    return left
+
+
+def _flat_metrics(result: dict[str, Any]) -> dict[str, float]:
+    flat: dict[str, float] = {}
+    for name, value in result.items():
+        scores = value if isinstance(value, dict) else {"": value}
+        for key, number in scores.items():
+            if isinstance(number, (int, float)) and np.isfinite(number):
+                flat[f"{name}.{key}" if key else name] = float(number)
+    return flat

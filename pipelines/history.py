@@ -1,0 +1,68 @@
+"""A run's numbers by step: shown as progress, sent to MLflow, and kept in metrics.jsonl."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from pipelines.channel import News
+from pipelines.progress import Progress
+from pipelines.tracking import DEV_SPEARMAN, LOSS, Run
+
+# Steps over which the shown rate is taken: enough to be steady, few enough to be of the moment.
+RATE_STEPS = 10
+
+
+class History:
+    """rows[step] holds what was told of a step; a resumed run finds earlier steps in the file."""
+
+    def __init__(self, run: Run, path: Path, batch_size: int) -> None:
+        self._run, self._path, self._batch_size = run, path, batch_size
+        self._progress: Progress | None = None
+        self.rows = read_rows(path) if path.is_file() else {}
+
+    @property
+    def last_step(self) -> int:
+        return max(self.rows)
+
+    def hear(self, news: News) -> None:
+        """Take news of a step from a worker."""
+        step, values = int(news["step"]), news["values"]
+        row = {"step": step, **values}
+        _keep(self.rows, row)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        self._run.metrics(values, step)
+        self._show(step, int(news["total"]), values)
+
+    def rate(self, last: int | None = None) -> float:
+        """Sentences a second over the last steps (all by default), dev checks not counted."""
+        seconds = [row["step_seconds"] for row in self.rows.values() if "step_seconds" in row]
+        seconds = seconds[-last:] if last else seconds
+        return self._batch_size * len(seconds) / sum(seconds) if seconds else math.nan
+
+    def _show(self, step: int, total: int, values: dict[str, float]) -> None:
+        if self._progress is None:
+            self._progress = Progress("train", total, "step")
+            self._progress.start_at(step)
+        if DEV_SPEARMAN in values:
+            text = f"dev Spearman {values[DEV_SPEARMAN]:.2f}"
+            self._progress.show(step, text, always=True)
+        else:
+            text = f"loss {values[LOSS]:.4f}  {self.rate(RATE_STEPS):,.0f} sentences/s"
+            self._progress.show(step, text)
+
+
+def read_rows(path: Path) -> dict[int, dict[str, float]]:
+    """Step -> its numbers, from a metrics file."""
+    rows: dict[int, dict[str, float]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        _keep(rows, json.loads(line))
+    return rows
+
+
+def _keep(rows: dict[int, dict[str, float]], row: dict[str, float]) -> None:
+    """Add what was told; a step that is done again after a restart replaces itself."""
+    step = int(row["step"])
+    rows[step] = rows.get(step, {}) | row

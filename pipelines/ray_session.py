@@ -1,0 +1,66 @@
+"""Ray, started when a job needs it and quiet unless asked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Set before Ray is imported, in the environment, so that its worker processes have them too.
+_QUIET = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+    "TOKENIZERS_PARALLELISM": "true",
+}
+
+
+@contextmanager
+def ray_session(verbose: bool = False) -> Iterator[None]:
+    """Ray for the length of the block: the cluster of RAY_ADDRESS, else one on this machine.
+
+    A session that is already there is used and left alone. verbose: Ray's own output is shown.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    level = logging.INFO if verbose else logging.ERROR
+    address = os.environ.get("RAY_ADDRESS", "local")
+    local = {"include_dashboard": False} if address == "local" else {}
+    with warnings.catch_warnings():
+        if not verbose:
+            warnings.simplefilter("ignore")
+        ray.init(address=address, logging_level=level, log_to_driver=verbose, **local)
+    _quieten(verbose)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _quieten(verbose: bool) -> None:
+    import ray.data
+
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = verbose
+    context.print_on_execution_start = verbose
+    level = logging.INFO if verbose else logging.ERROR
+    for name in ("ray", "ray.data", "ray.train", "ray.tune"):
+        logging.getLogger(name).setLevel(level)
+
+
+def cpus_per_worker(workers: int) -> int:
+    """The cores each of `workers` gets when the nodes' cores are shared out evenly."""
+    import ray
+
+    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    on_one_node = -(-workers // len(cores))
+    return max(1, min(cores) // on_one_node)

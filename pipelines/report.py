@@ -1,0 +1,71 @@
+"""Reports: one HTML file each, with everything in it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.settings import TrainSettings, flatten
+from pipelines import plots
+from pipelines.outputs import write_text
+from pipelines.tracking import commit
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 62rem; margin: 2.5rem auto;
+       padding: 0 1.2rem; }
+h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+.note { color: #616e7c; } svg { max-width: 100%; height: auto; }
+table { border-collapse: collapse; margin: .6rem 0; } td, th { padding: .3rem .9rem .3rem 0;
+       border-bottom: 1px solid #e3e7eb; text-align: right; vertical-align: top; }
+td:first-child, th:first-child, .text td { text-align: left; }
+code, pre { background: #f5f7fa; padding: .1rem .3rem; } pre { padding: .8rem; overflow-x: auto; }
+"""
+
+Section = tuple[str, str]
+
+
+def page(title: str, note: str, sections: Sequence[Section]) -> str:
+    """A whole page of (heading, HTML) sections."""
+    body = "".join(f"<h2>{html.escape(head)}</h2>\n{content}\n" for head, content in sections)
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>\n"
+        f"<h1>{html.escape(title)}</h1>\n"
+        f'<p class="note">{html.escape(note)} Made {made}, code {commit()}.</p>\n'
+        f"{body}</body></html>\n"
+    )
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]], kind: str = "") -> str:
+    """An HTML table; kind 'text' sets all columns to the left."""
+
+    def cells(tag: str, values: Sequence[Any]) -> str:
+        return "".join(f"<{tag}>{html.escape(str(v))}</{tag}>" for v in values)
+
+    lines = "".join(f"<tr>{cells('td', row)}</tr>\n" for row in rows)
+    return f'<table class="{kind}"><tr>{cells("th", header)}</tr>\n{lines}</table>'
+
+
+def settings_table(settings: TrainSettings) -> str:
+    return table(("setting", "value"), list(flatten(settings).items()), "text")
+
+
+def write_training_report(
+    path: Path,
+    result: Mapping[str, Any],
+    rows: Mapping[int, Mapping[str, float]],
+    settings: TrainSettings,
+) -> None:
+    """The report of one training run."""
+    shown = [(key, f"{v:.4g}" if isinstance(v, float) else v) for key, v in result.items()]
+    sections = [
+        ("Result", table(("", ""), shown, "text")),
+        ("Loss and dev score by step", plots.training_curves(rows)),
+        ("Settings", settings_table(settings)),
+    ]
+    title = f"{settings.method.name} on {settings.encoder}"
+    write_text(path, page(title, "A training run of cotbert.", sections))

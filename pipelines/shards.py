@@ -1,0 +1,48 @@
+"""One function over many shards of input with Ray Data.
+
+A shard is a piece of input that one task reads, works on and writes; what comes back is a small
+row of counts, so nothing large passes through the driver. The plan is range -> map, one block a
+shard, which keeps tasks independent of each other and of the number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def map_shards(function: Callable[[Row], Row], count: int) -> Iterator[Row]:
+    """`function({"id": i})` for i in 0..count-1 as tasks; results as they come."""
+    import ray.data
+
+    dataset = ray.data.range(count, override_num_blocks=count).map(function)
+    yield from dataset.iter_rows()
+
+
+def map_shards_with_actors(
+    actor: type, arguments: dict[str, Any], count: int, workers: int, resources: dict[str, float]
+) -> Iterator[Row]:
+    """`actor(**arguments)({"id": i})` on a pool of `workers` actors; results as they come."""
+    import ray.data
+
+    dataset = ray.data.range(count, override_num_blocks=count).map(
+        actor,
+        fn_constructor_kwargs=arguments,
+        compute=ray.data.ActorPoolStrategy(size=workers),
+        **resources,
+    )
+    yield from dataset.iter_rows()
+
+
+def user_fault(error: BaseException) -> Exception | None:
+    """The UserError that a worker raised, if that is why a Ray job failed."""
+    from cotbert_core.errors import UserError
+
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, UserError):
+            return UserError(getattr(seen, "cause", None) or seen.args[0])
+        seen = getattr(seen, "cause", None) or seen.__cause__
+    return None

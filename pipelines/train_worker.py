@@ -1,0 +1,173 @@
+"""What every training worker runs: load, restore, then step, check, report (Ray Train).
+
+All that a worker needs comes in one plain dict; the mathematics is cotbert_core's.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import ray.train
+import torch
+from torch import nn
+
+from cotbert_core.backbone import load_backbone
+from cotbert_core.distributed import encode_together, rank
+from cotbert_core.encoder import Reading, SentenceEncoder
+from cotbert_core.evaluation import Pairs, score_pairs
+from cotbert_core.methods import Method, build_method
+from cotbert_core.ragged import Ragged
+from cotbert_core.settings import TrainSettings, build
+from cotbert_core.templates import resolve_template
+from cotbert_core.training import batches, make_optimizer, total_steps, train_step
+from pipelines.corpus import Corpus
+from pipelines.tracking import DEV_SPEARMAN, LOSS
+
+STATE_FILE = "state.pt"
+
+
+@dataclass
+class Training:
+    """The state of a run on one worker: all that a checkpoint holds, and what steps need."""
+
+    settings: TrainSettings
+    method: Method
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    sentences: Ragged
+    dev: Pairs
+    mailbox: Any
+    step: int = 0
+
+    @property
+    def total(self) -> int:
+        return total_steps(len(self.sentences), self.settings)
+
+
+def train_worker(job: dict[str, Any]) -> None:
+    """The whole run of one worker. job: settings, corpus, dev, cpus, mailbox."""
+    torch.set_num_threads(job["cpus"])
+    training = _set_up(job)
+    _restore(training)
+    if training.step == 0:
+        _check(training)
+    settings = training.settings
+    for step, rows in batches(
+        len(training.sentences), settings, training.step, training.total, rank()
+    ):
+        _step(training, step, rows)
+        if step % settings.eval_every == 0 or step == training.total:
+            _report(training, _check(training))
+
+
+def _set_up(job: dict[str, Any]) -> Training:
+    settings = build(TrainSettings, job["settings"])
+    _seed(settings.seed)
+    backbone = load_backbone(settings.encoder, dropout=settings.dropout)
+    method = build_method(backbone, settings).to(backbone.device)
+    model = _parallel(method)
+    # Weights are equal on all workers; dropout must not be.
+    _seed(settings.seed * settings.workers + rank())
+    sentences = Corpus.open(job["corpus"]).sentences().cut(settings.max_length)
+    return Training(
+        settings=settings,
+        method=method,
+        model=model,
+        optimizer=make_optimizer(method, settings.optimizer),
+        sentences=sentences,
+        dev=job["dev"],
+        mailbox=job["mailbox"],
+    )
+
+
+def _parallel(method: Method) -> nn.Module:
+    if ray.train.get_context().get_world_size() == 1:
+        return method
+    return nn.parallel.DistributedDataParallel(method)
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def _step(training: Training, step: int, rows: np.ndarray) -> None:
+    started = time.perf_counter()
+    training.model.train()
+    batch = training.sentences.take(rows)
+    result = train_step(
+        training.model, batch, training.optimizer, training.settings, step, training.total
+    )
+    training.step = step
+    _tell(
+        training,
+        {
+            LOSS: result.loss,
+            "learning_rate": result.learning_rate,
+            "gradient_norm": result.gradient_norm,
+            **result.parts,
+            "step_seconds": time.perf_counter() - started,
+        },
+    )
+
+
+def _check(training: Training) -> float:
+    """Dev Spearman x 100, the sentences shared out over the workers."""
+    reading = Reading("mask", resolve_template(training.settings.templates.anchor), full_stop=True)
+    encoder = SentenceEncoder(training.method.backbone, reading)
+
+    def encode(sentences: Any) -> np.ndarray:
+        return encoder.encode(sentences, precision=training.settings.precision)
+
+    started = time.perf_counter()
+    scores = score_pairs(lambda s: encode_together(encode, s), training.dev)
+    check_seconds = time.perf_counter() - started
+    _tell(training, {DEV_SPEARMAN: scores.spearman, "check_seconds": check_seconds})
+    return scores.spearman
+
+
+def _tell(training: Training, values: dict[str, float]) -> None:
+    if rank() == 0:
+        news = {"step": training.step, "total": training.total, "values": values}
+        ray.get(training.mailbox.put.remote(news))
+
+
+def _report(training: Training, dev_spearman: float) -> None:
+    """A checkpoint of everything that the next step depends on, on every worker."""
+    metrics = {DEV_SPEARMAN: dev_spearman, "step": training.step}
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(torch.get_rng_state(), Path(folder) / f"random-{rank()}.pt")
+        if rank() == 0:
+            state = {
+                "step": training.step,
+                "method": training.method.state_dict(),
+                "optimizer": training.optimizer.state_dict(),
+            }
+            torch.save(state, Path(folder) / STATE_FILE)
+        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+
+def _restore(training: Training) -> None:
+    """Go on from the latest checkpoint, when Ray Train has one for this run."""
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint is None:
+        return
+    with checkpoint.as_directory() as folder:
+        state = load_state(Path(folder))
+        torch.set_rng_state(torch.load(Path(folder) / f"random-{rank()}.pt"))
+    training.method.load_state_dict(state["method"])
+    training.optimizer.load_state_dict(state["optimizer"])
+    training.step = state["step"]
+
+
+def load_state(folder: Path) -> dict[str, Any]:
+    """A checkpoint's state, on the CPU."""
+    return dict(torch.load(folder / STATE_FILE, map_location="cpu", weights_only=True))

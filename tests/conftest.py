@@ -1,0 +1,167 @@
+"""Shared fixtures: tiny random encoders made on the spot. No network, no GPU, no cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Products this small gain nothing from threads and, where cores are shared, take 10 times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+TEXT = """The sentence of a man means that it can be summarized as a short line .
+This sentence does not mean something , so it cannot be summarized as a word .
+A man is playing the guitar and a woman is singing a song on the stage .
+Two dogs are running across the green field while the children watch them .
+Penguin is a flightless bird , and it swims better than it walks on the ice .
+"What do you want?" she asked , and nobody in the room gave her an answer .
+The price of oil rose by three percent on Monday after the meeting in Vienna .
+She sells sea shells by the sea shore ; the shells she sells are surely hers .
+It's what he didn't say that they'll remember , isn't it ?
+Scientists found 12 new species of frogs in the forests of Madagascar in 2019 .
+' A man ' means that A man saw A man .
+mask pad cls sep unk readout : ' " [ ] < > / ! ? . ,""".splitlines()
+
+SENTENCES = (
+    "A man is playing the guitar.",
+    "Two dogs run",
+    "What do you want?",
+    "The children watch the penguin on the ice while a woman is singing a song",
+    "oil",
+    "It's what he didn't say that they'll remember",
+)
+
+
+@pytest.fixture(scope="session")
+def sentences() -> list[str]:
+    """A few sentences of different lengths, some without a full stop."""
+    return list(SENTENCES)
+
+
+@pytest.fixture(scope="session")
+def bert_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A random uncased BERT: 2 layers x 32, 128 positions, WordPiece."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.train_from_iterator(
+        TEXT, trainers.WordPieceTrainer(vocab_size=400, special_tokens=special, show_progress=False)
+    )
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=128,
+        **{f"{t.strip('[]').lower()}_token": t for t in special},
+    )
+    config = BertConfig(pad_token_id=0, max_position_embeddings=128, **_tiny(tokenizer))
+    return _save(BertModel, config, tokenizer, tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="session")
+def roberta_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A random RoBERTa: 2 layers x 32, 128 positions after the padding's, byte-level BPE."""
+    import json
+
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
+    from transformers import RobertaConfig, RobertaModel, RobertaTokenizerFast
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=600,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(TEXT, trainer)
+    model = json.loads(backend.to_str())["model"]
+    tokenizer = RobertaTokenizerFast(
+        vocab=model["vocab"],
+        merges=[tuple(m) for m in model["merges"]],
+        mask_token=AddedToken("<mask>", lstrip=True, special=True, normalized=False),
+        model_max_length=128,
+    )
+    config = RobertaConfig(
+        pad_token_id=1, max_position_embeddings=130, type_vocab_size=1, **_tiny(tokenizer)
+    )
+    return _save(RobertaModel, config, tokenizer, tmp_path_factory.mktemp("roberta"))
+
+
+def _tiny(tokenizer: Any) -> dict[str, Any]:
+    # A wide initial range: with BERT's 0.02 all vectors are nearly equal and mistakes hide.
+    return {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "initializer_range": 0.2,
+    }
+
+
+def _save(model_class: Any, config: Any, tokenizer: Any, folder: Path) -> str:
+    import torch
+
+    torch.manual_seed(0)
+    model_class(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(params=["bert", "roberta"])
+def encoder_folder(request: pytest.FixtureRequest) -> str:
+    """Both backbones in turn."""
+    return str(request.getfixturevalue(f"{request.param}_folder"))
+
+
+@pytest.fixture
+def family(encoder_folder: str, roberta_folder: str) -> str:
+    """Of the encoder folder: `cot-roberta` or `cot-bert`, the prefix of its templates' names."""
+    return "cot-roberta" if encoder_folder == roberta_folder else "cot-bert"
+
+
+@pytest.fixture(scope="session")
+def tiny_settings() -> Callable[..., Any]:
+    """Settings of a small fp32 run without dropout; changes by flat keys."""
+    from cotbert_core.settings import TrainSettings, override
+
+    def make(folder: str, changes: dict[str, Any] | None = None) -> TrainSettings:
+        family = "cot-roberta" if "roberta" in Path(folder).name else "cot-bert"
+        roles = {f"templates.{r}": f"{family}/{r}" for r in ("anchor", "positive", "negative")}
+        small = {"batch_size": 4, "max_length": 8, "dropout": 0.0, "precision": "fp32"}
+        # At 0.05 random vectors are told apart from the start: the loss is 1e-5 and shows nothing.
+        small["method.temperature"] = 0.5
+        return override(TrainSettings(encoder=folder), {**roles, **small, **(changes or {})})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of shared data beside the repository."""
+    folder = Path(__file__).resolve().parents[2] / "shared"
+    if not (folder / "data" / "senteval").is_dir():
+        pytest.skip(f"no shared data at {folder}")
+    return folder
+
+
+@pytest.fixture
+def exact_model(encoder_folder: str) -> Any:
+    """The encoder as transformers opens it, in float64: what the slow references run."""
+    import torch
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(
+        encoder_folder, dtype=torch.float64, attn_implementation="eager"
+    ).eval()

@@ -1,0 +1,120 @@
+"""Template bias: short rows for the distinct lengths, against one slow row per sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core.backbone import load_backbone
+from cotbert_core.denoising import bias_rows, template_bias
+from cotbert_core.errors import UserError
+from cotbert_core.templates import resolve_template
+from cotbert_core.wrapping import BoundTemplate
+
+LENGTHS = np.array([3, 0, 7, 3, 1, 7, 20])
+CASES = [("position", "aligned"), ("pad", "aligned"), ("pad", "released")]
+
+
+@pytest.fixture
+def backbone(encoder_folder):
+    return load_backbone(encoder_folder, dropout=0.1)
+
+
+@pytest.fixture(params=["anchor", "only-prefix/anchor"])
+def bound(request, backbone, family):
+    template = resolve_template(f"{family}/{request.param}")
+    return BoundTemplate.bind(template, backbone.tokenizer.hf)
+
+
+@pytest.fixture
+def slow_bias(exact_model, family, bound):
+    """The bias for one token count, by one row through transformers in float64."""
+    start = 2 if family == "cot-roberta" else 0
+
+    def bias(n, mode, pad_positions):
+        before, after = list(bound.before), list(bound.after)
+        if mode == "position":
+            ids = before + after
+            positions = [*range(len(before)), *(len(before) + n + j for j in range(len(after)))]
+        else:
+            ids = before + [bound.pad_id] * n + after
+            positions = list(range(len(ids)))
+        last = max(j for j, token in enumerate(ids) if token == bound.mask_id)
+        given = None if pad_positions == "released" else torch.tensor([positions]) + start
+        with torch.no_grad():
+            output = exact_model(
+                input_ids=torch.tensor([ids]),
+                attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+                position_ids=given,
+            )
+        return output.last_hidden_state[0, last]
+
+    return bias
+
+
+@pytest.mark.parametrize(("mode", "pad_positions"), CASES)
+def test_bias_equals_one_row_per_length(backbone, bound, slow_bias, mode, pad_positions):
+    bias = template_bias(backbone, bound, LENGTHS, mode, pad_positions)
+    slow = torch.stack([slow_bias(n, mode, pad_positions) for n in LENGTHS.tolist()])
+    torch.testing.assert_close(bias.double(), slow, atol=1e-5, rtol=0)
+    assert (slow[0] - slow[2]).abs().max() > 1e-2, "premise: the length matters"
+
+
+def test_none_is_zero(backbone, bound):
+    bias = template_bias(backbone, bound, LENGTHS, "none")
+    assert bias.shape == (len(LENGTHS), 32)
+    assert not bias.any()
+
+
+def test_position_and_pad_differ_unless_the_slot_is_empty(backbone, bound):
+    position = template_bias(backbone, bound, LENGTHS, "position")
+    pad = template_bias(backbone, bound, LENGTHS, "pad")
+    gap = (position - pad).abs().amax(dim=1)
+    assert (gap > 1e-2).tolist() == (LENGTHS > 0).tolist()
+
+
+@pytest.mark.parametrize("mode", ["position", "pad"])
+def test_equal_lengths_have_equal_bias_in_the_order_asked(backbone, bound, mode):
+    bias = template_bias(backbone, bound, LENGTHS, mode)
+    assert torch.equal(bias[0], bias[3])
+    assert torch.equal(bias[2], bias[5])
+    shuffled = np.random.default_rng(0).permutation(len(LENGTHS))
+    assert torch.equal(template_bias(backbone, bound, LENGTHS[shuffled], mode), bias[shuffled])
+
+
+@pytest.mark.parametrize("mode", ["position", "pad"])
+def test_only_distinct_lengths_reach_the_model(backbone, bound, mode):
+    seen = []
+    hook = backbone.model.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    template_bias(backbone, bound, np.repeat([4, 9, 2], 50), mode)
+    hook.remove()
+    assert sum(seen) == 3
+
+
+def test_pad_positions_matter_for_roberta_alone(backbone, bound, family):
+    aligned = template_bias(backbone, bound, LENGTHS, "pad", "aligned")
+    released = template_bias(backbone, bound, LENGTHS, "pad", "released")
+    gap = (aligned - released).abs().amax(dim=1)
+    if family == "cot-roberta":
+        assert (gap > 1e-2).tolist() == (LENGTHS > 0).tolist()
+    else:
+        assert torch.equal(aligned, released)
+
+
+def test_bias_has_gradient_and_runs_in_the_encoders_mode(backbone, bound):
+    calm = [template_bias(backbone, bound, LENGTHS, "pad") for _ in range(2)]
+    assert calm[0].requires_grad
+    assert torch.equal(*calm)
+    backbone.model.train()
+    noisy = [template_bias(backbone, bound, LENGTHS, "pad") for _ in range(2)]
+    assert not torch.equal(*noisy)
+
+
+def test_an_unknown_mode_lists_those_there_are(backbone, bound):
+    with pytest.raises(
+        UserError, match="unknown denoising mode 'pads': choose one of pad, position"
+    ):
+        bias_rows(backbone, bound, LENGTHS, "pads")

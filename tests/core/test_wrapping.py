@@ -1,0 +1,150 @@
+"""Rows around sentences: the template whole, one read position per row, masks counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core.backbone import load_tokenizer
+from cotbert_core.errors import UserError
+from cotbert_core.ragged import Ragged
+from cotbert_core.templates import Template, resolve_template
+from cotbert_core.wrapping import BoundTemplate, concatenate_rows
+
+# By number of masks, and with the mask before the slot; quotes as the backbone wants them.
+TEMPLATES = {
+    "k=1": "This sentence of {x} means [MASK] .",
+    "k=2": "The sentence of {x} means [MASK] , so it can be summarized as [MASK] .",
+    "k=3": "[MASK] : {x} means [MASK] , so it is [MASK] .",
+    "before": "The word [MASK] means {x} .",
+}
+TYPED = "a [MASK] and <mask> [PAD] <pad> </s> [SEP] b"
+
+
+@pytest.fixture
+def tokenizer(encoder_folder):
+    return load_tokenizer(encoder_folder)
+
+
+@pytest.fixture(params=TEMPLATES)
+def template(request, family):
+    slot = "' [X] '" if family == "cot-roberta" else '"[X]"'
+    return Template(TEMPLATES[request.param].format(x=slot))
+
+
+@pytest.fixture
+def bound(template, tokenizer):
+    return BoundTemplate.bind(template, tokenizer.hf)
+
+
+def filled(template, tokenizer, sentence):
+    """The ids that the tokenizer itself gives for the template with the sentence written in."""
+    text = template.text.replace("[MASK]", tokenizer.hf.mask_token).replace("[X]", sentence)
+    return tokenizer.hf(text)["input_ids"]
+
+
+def test_a_row_is_the_tokenized_filled_text(template, bound, tokenizer, sentences):
+    rows = bound.wrap(tokenizer(sentences, 64))
+    for i, sentence in enumerate(sentences):
+        expected = filled(template, tokenizer, sentence)
+        assert rows.ids[i, : rows.lengths[i]].tolist() == expected
+
+
+def test_roberta_sentence_has_the_blank_of_the_filled_template(roberta_folder):
+    tokenizer = load_tokenizer(roberta_folder)
+    bound = BoundTemplate.bind(resolve_template("cot-roberta/anchor"), tokenizer.hf)
+    text = "The sentence of ' A man ' means <mask> , so it can be summarized as <mask> ."
+    expected = tokenizer.hf(text)["input_ids"]
+    tokens = tokenizer.hf.convert_ids_to_tokens(expected)
+    assert tokens[0] == "<s>"
+    assert "ĠA" in tokens, "premise: the first word carries its blank"
+    assert "Ġ" not in tokens, "premise: the mask token swallows the blank before it"
+    assert bound.wrap(tokenizer(["A man"], 32)).ids[0].tolist() == expected
+    without = tokenizer.hf("The sentence of 'A man ' means <mask> .")["input_ids"]
+    assert without[: len(bound.before) + 1] != expected[: len(bound.before) + 1]
+
+
+def test_mask_position_is_found_per_row(bound, tokenizer, sentences):
+    sentences = [*sentences, TYPED, "", "a " * 40]
+    rows = bound.wrap(tokenizer(sentences, 32))
+    slow = []
+    for row in rows.ids.tolist():
+        places = [j for j, token in enumerate(row) if token == bound.mask_id]
+        assert len(places) == bound.stages
+        slow.append(places[-1])
+    assert rows.readout.tolist() == slow
+    if bound.mask_id in bound.after:
+        assert len(set(slow)) > 1, "premise: rows of different lengths read at different places"
+
+
+def test_the_sentence_is_cut_and_the_template_is_not(bound, tokenizer):
+    long = "the man " * 50
+    whole = tokenizer([long], 1000)
+    assert whole.lengths[0] > 32, "premise"
+    row = bound.wrap(tokenizer([long], 32)).ids[0].tolist()
+    assert row == [*bound.before, *whole[0][:32].tolist(), *bound.after]
+
+
+def test_typed_special_tokens_stay_plain_text(bound, tokenizer):
+    special = set(tokenizer.hf.all_special_ids) - {tokenizer.hf.unk_token_id}
+    by_default = tokenizer.hf.encode(TYPED, add_special_tokens=False)
+    assert special & set(by_default), "premise: the tokenizer alone would make special tokens"
+    inside = tokenizer([TYPED], 1000)
+    assert not special & set(inside.flat.tolist())
+    assert (bound.wrap(inside).ids == bound.mask_id).sum() == bound.stages
+
+
+def test_a_mask_id_in_the_sentence_raises_and_names_the_row(bound):
+    ids = Ragged.from_lists([[7, 8], [9], [7, bound.mask_id, 8]])
+    with pytest.raises(UserError, match=f"row 2 has {bound.stages + 1} mask tokens"):
+        bound.wrap(ids)
+
+
+def test_padding_holds_pads_alone_and_is_not_attended(bound):
+    rows = bound.wrap(Ragged.from_lists([[7, 8, 9, 10], [7], []]))
+    assert rows.lengths.tolist() == [bound.length + n for n in (4, 1, 0)]
+    for row, length in zip(rows.ids.tolist(), rows.lengths.tolist(), strict=True):
+        assert row[length:] == [bound.pad_id] * (len(row) - length)
+        assert bound.pad_id not in row[:length]
+
+
+def test_an_empty_sentence_is_the_bare_template(bound, tokenizer):
+    row = bound.wrap(tokenizer([""], 32))
+    assert row.ids[0].tolist() == [*bound.before, *bound.after]
+
+
+def test_wrap_pads_puts_attended_pads_in_the_slot(bound):
+    rows = bound.wrap_pads(np.array([3, 0]))
+    assert rows.ids[0].tolist() == [*bound.before, *[bound.pad_id] * 3, *bound.after]
+    assert rows.lengths.tolist() == [bound.length + 3, bound.length]
+    assert (rows.ids[range(2), rows.readout] == bound.mask_id).all()
+
+
+def test_without_a_template_a_row_is_what_the_tokenizer_makes(tokenizer, sentences):
+    bound = BoundTemplate.bind(None, tokenizer.hf)
+    rows = bound.wrap(tokenizer(sentences, 64))
+    blank = " " if tokenizer.hf.mask_token == "<mask>" else ""
+    for i, sentence in enumerate(sentences):
+        assert (
+            rows.ids[i, : rows.lengths[i]].tolist() == tokenizer.hf(blank + sentence)["input_ids"]
+        )
+
+
+def test_a_template_needs_a_mask_token(tokenizer):
+    tokenizer.hf.mask_token = None
+    with pytest.raises(UserError, match="no mask token"):
+        BoundTemplate.bind(resolve_template("denosent"), tokenizer.hf)
+    assert BoundTemplate.bind(None, tokenizer.hf).stages == 0
+
+
+def test_concatenated_rows_keep_ids_positions_and_readouts(bound):
+    short, long = bound.wrap_pads(np.array([0])), bound.wrap_pads(np.array([5, 2]))
+    shifted = type(short)(short.ids, short.lengths, short.readout, torch.arange(bound.length)[None])
+    both = concatenate_rows([shifted, long], bound.pad_id)
+    assert both.positions is not None
+    assert both.ids.shape == both.positions.shape == (3, bound.length + 5)
+    assert both.ids[0, : bound.length].tolist() == short.ids[0].tolist()
+    assert both.positions[1].tolist() == list(range(bound.length + 5))
+    assert both.readout.tolist() == [*short.readout.tolist(), *long.readout.tolist()]
+    assert concatenate_rows([short, long], bound.pad_id).positions is None

@@ -1,0 +1,257 @@
+"""Sentences from docstrings: each rule with what it keeps and what it drops."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines.docstrings import MOST_BYTES, package_files, sentences
+
+PLAIN = "The first axis holds the samples of the batch."
+OTHER = "A second sentence follows the first one here."
+
+
+def found(tmp_path: Path, docstring: str) -> list[str]:
+    """The sentences of a module with this docstring."""
+    path = tmp_path / "module.py"
+    body = textwrap.dedent(docstring).strip("\n").replace("\\", "\\\\")
+    path.write_text(f'"""{body}\n"""\n', encoding="utf-8")
+    return list(sentences(path))
+
+
+def write(path: Path, text: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_every_definition_is_read_and_nothing_else(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "module.py",
+        '''
+        """The module has a docstring of its own."""
+        text = "The string of a variable is not a docstring."
+        # The comment in a file is not a docstring.
+        if True:
+            class A:
+                """The class has a docstring of its own."""
+                async def method(self):
+                    """The method has a docstring of its own."""
+                    try:
+                        pass
+                    except OSError:
+                        def inner():
+                            """The inner function has a docstring of its own."""
+        '''.replace("\n        ", "\n"),
+    )
+    subjects = [s.removesuffix(" has a docstring of its own.") for s in sentences(path)]
+    assert subjects == ["The module", "The class", "The method", "The inner function"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'"""The first axis holds the samples of the batch."""\nprint "old"\n',
+        b'"""The first axis holds the samples \xff of the batch."""\n',
+        b'"""The first axis holds the samples of the batch."""\n\0',
+        b'"""The first axis holds the samples of the batch."""\n' + b"#" * MOST_BYTES,
+    ],
+    ids=["syntax", "encoding", "null byte", "too large"],
+)
+def test_a_file_that_is_not_read_yields_nothing(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "module.py"
+    path.write_bytes(content)
+    assert list(sentences(path)) == []
+
+
+def test_a_declared_encoding_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_bytes(b'# coding: latin-1\n"""The caf\xe9 is open to all of us."""\n')
+    assert list(sentences(path)) == ["The café is open to all of us."]
+
+
+def test_wrapped_lines_are_joined_and_paragraphs_are_not(tmp_path: Path) -> None:
+    text = (
+        "The first axis holds\nthe samples of the batch.\n\nThe second line stands alone\n\nhere."
+    )
+    assert found(tmp_path, text) == [PLAIN]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        ">>> The prompt is of a doctest.\nThe output of it is here.",
+        "```python\nThe code in a fence is dropped.\n\nThe second part of it is too.\n```",
+        "For example::\n\n    The code in a block is dropped.\n\n    The second part of it is too.",
+        ".. code-block:: python\n\n    The code in a block is dropped.",
+        ".. [1] The author of a reference is dropped.\n   The rest of it is too.",
+        "| The cell of a table | The other cell of it. |",
+        "The cell of a table    The other cell of it.",
+        "The title of the section is underlined\n--------------------------------------",
+        "The name : of the type or the array.",
+    ],
+    ids=[
+        "doctest",
+        "fence",
+        "literal",
+        "code-block",
+        "footnote",
+        "grid",
+        "columns",
+        "underline",
+        "numpydoc",
+    ],
+)
+def test_blocks_that_are_not_prose_are_dropped(tmp_path: Path, block: str) -> None:
+    assert found(tmp_path, f"{PLAIN}\n\n{block}\n\n{OTHER}") == [PLAIN, OTHER]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "x : array\n    {0}",
+        "x (int, optional): The first axis holds\n    the samples of the batch.",
+        "Args:\n    x: The first axis holds\n        the samples of the batch.",
+        ":param int x: The first axis holds\n    the samples of the batch.",
+        "* The first axis holds\n  the samples of the batch.",
+        "1. The first axis holds\n   the samples of the batch.",
+        "Returns\n-------\n{0}",
+        ".. note::\n\n    {0}",
+        ".. note:: The first axis holds\n    the samples of the batch.",
+        "Parameters:\n    {0}",
+    ],
+    ids=[
+        "numpydoc",
+        "typed",
+        "google",
+        "sphinx",
+        "bullet",
+        "number",
+        "section",
+        "note",
+        "note-inline",
+        "header",
+    ],
+)
+def test_prose_in_a_block_is_kept_without_its_header(tmp_path: Path, block: str) -> None:
+    assert found(tmp_path, block.format(PLAIN)) == [PLAIN]
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        "``batch``",
+        "`batch`",
+        "[`batch`]",
+        "[`~package.batch`]",
+        ":class:`batch`",
+        ":class:`~package.module.batch`",
+        ":ref:`batch <a-label>`",
+        "`batch <https://example.org/a>`_",
+        "[batch](https://example.org/a)",
+        "*batch*",
+        "**batch**",
+        "batch [1]_",
+    ],
+)
+def test_markup_is_taken_off(tmp_path: Path, marked: str) -> None:
+    assert found(tmp_path, PLAIN.replace("batch", marked)) == [PLAIN]
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        "``a name of more than thirty characters``",
+        "``axis=0``",
+        ":math:`n`",
+        "`package.batch`",
+        "https://example.org",
+        "batch_size",
+        "batch()",
+    ],
+)
+def test_a_sentence_with_code_in_it_is_dropped(tmp_path: Path, marked: str) -> None:
+    text = f"{PLAIN.replace('batch', marked)} {OTHER}"
+    assert found(tmp_path, text) == [OTHER]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Some formats, e.g. The Matrix Market format, are read.",
+        "This is shown by the curves in Fig. Two of the paper.",
+        "This was first described by Donald E. Knuth in a book.",
+        "The names, values, etc. All of them are kept.",
+        "The old (i.e. Second) version of the format is read.",
+    ],
+)
+def test_a_short_form_does_not_end_a_sentence(tmp_path: Path, sentence: str) -> None:
+    assert found(tmp_path, sentence) == [sentence]
+
+
+def test_a_sentence_ends_at_its_mark(tmp_path: Path) -> None:
+    parts = [PLAIN, "Is this the second one (of four)?", "It is, and it ends here!", OTHER]
+    assert found(tmp_path, " ".join(parts)) == parts
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "the first letter of it is small.",
+        "The end of it is not there",
+        "It is short.",
+        "The " + "very " * 36 + "long end of it.",
+        "The values are 1 2 3 4 5 6 7 8 9 of 10.",
+        "The DataFrame and the MultiIndex are two classes.",
+        "Batch size multiplier learning rate schedule.",
+        "The bracket (of this sentence is not closed.",
+        'The quotation " of this sentence is not closed.',
+        "Error message: the text that is shown to users.",
+        "If the two arrays are not of one shape.",
+        "The algorithm is the one that is described in.",
+        "The number of the версия is shown here.",
+        "The value defaults to 1. It is an integer.",
+    ],
+)
+def test_what_does_not_read_as_english_is_dropped(tmp_path: Path, sentence: str) -> None:
+    assert found(tmp_path, f"{sentence}\n\n{OTHER}") == [OTHER]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "It is short but whole.",
+        "The " + "very " * 35 + "long end of it.",
+        "The DataFrame is the class that is used most.",
+        "The bracket (of this sentence) is closed.",
+        'The "quotation" of this sentence is closed.',
+        "If the two arrays are of one shape, they are added.",
+    ],
+)
+def test_what_reads_as_english_is_kept(tmp_path: Path, sentence: str) -> None:
+    assert found(tmp_path, sentence) == [sentence]
+
+
+def test_package_files_leaves_out_tests_and_vendored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["__init__.py", "b.py", "a/latest.py", "a/vendors/x.py"]
+    others = ["tests/a.py", "a/testing/b.py", "_vendor/c.py", "a/thirdparty_files/d/e.py"]
+    others += ["lib/site-packages/f.py", "notes.txt"]
+    root = tmp_path / "tests" / "madeup_package"
+    for name in names + others:
+        write(root / name, "raise SystemExit('imported')")
+    write(tmp_path / "tests" / "madeup_module.py", "raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path / "tests")
+    files = package_files(["madeup_package", "madeup_module", "madeup_package"])
+    expected = [root / name for name in names] + [root.parent / "madeup_module.py"]
+    assert files == sorted(expected)
+
+
+@pytest.mark.parametrize("name", ["no_such_package", "sys", "json.decoder", ""])
+def test_a_package_that_is_not_there_is_named(name: str) -> None:
+    with pytest.raises(UserError, match=rf"{name!r} is not installed.*install it"):
+        package_files(["json", name])
