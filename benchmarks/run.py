@@ -25,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0; 1 where a fast path and its peer do not agree; 2 for a mistake of the user."""
     options = _parser().parse_args(arguments)
     try:
+        if options.rounds < 1:
+            raise UserError(f"--rounds is {options.rounds}: give at least 1")
         texts = read_texts(options.text)
         rows = [
             row

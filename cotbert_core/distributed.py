@@ -6,6 +6,7 @@ Works in any torch.distributed process group, and as one worker when there is no
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -30,9 +31,22 @@ def gather_with_gradient(vectors: Tensor) -> Tensor:
     """
     if world_size() == 1:
         return vectors
-    from torch.distributed.nn.functional import all_gather
+    return cast(Tensor, _Gather.apply(vectors))  # type: ignore[no-untyped-call]
 
-    return torch.cat(all_gather(vectors.contiguous()))  # type: ignore[no-untyped-call]
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, vectors: Tensor) -> Tensor:
+        context.rows = len(vectors)
+        parts = [torch.empty_like(vectors) for _ in range(world_size())]
+        dist.all_gather(parts, vectors.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        total = gradient.contiguous()
+        dist.all_reduce(total)
+        return total[rank() * context.rows :][: context.rows]
 
 
 def gather_values(value: float) -> list[float]:

@@ -104,7 +104,9 @@ class SentenceEncoder:
         texts = [" ".join(s.split()) for s in sentences]
         if self.reading.full_stop:
             texts = [end_with_full_stop(t) for t in texts]
-        rows = self.bound.wrap(self.backbone.tokenizer(texts, self.max_length))
+        in_template = self.reading.template is not None
+        ids = self.backbone.tokenizer(texts, self.max_length, in_template=in_template)
+        rows = self.bound.wrap(ids)
         if not len(rows):
             return np.zeros((0, self.dimension), dtype)
         model = self.backbone.model.eval()

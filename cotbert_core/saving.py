@@ -96,7 +96,11 @@ def save_encoder(encoder: SentenceEncoder, path: Path) -> None:
     partial = path.with_name(path.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    _write_folder(encoder, partial)
+    try:
+        _write_folder(encoder, partial)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     if path.exists():
         path.rmdir()
     partial.rename(path)
@@ -156,7 +160,7 @@ def _normalizer(encoder: SentenceEncoder, backend: Tokenizer) -> Any:
     steps: list[Any] = [normalizers.Replace(Regex(WHITE_SPACE), " "), normalizers.Strip()]
     if encoder.reading.full_stop:
         steps.append(normalizers.Replace(Regex(FULL_STOP_PLACE), "."))
-    if is_byte_level(backend):
+    if encoder.reading.template is not None and is_byte_level(backend):
         steps.append(normalizers.Prepend(" "))
     if backend.normalizer is not None:
         steps.append(backend.normalizer)

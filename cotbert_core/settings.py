@@ -109,11 +109,6 @@ class TrainSettings(Settings):
                 "method.extended is true without templates.negative: the a(i+,j-) term needs it; "
                 "give one or set method.extended=false"
             )
-        if self.max_steps is not None and self.optimizer.warmup_steps >= self.max_steps:
-            faults.append(
-                f"optimizer.warmup_steps is {self.optimizer.warmup_steps}: it must be below "
-                f"max_steps ({self.max_steps})"
-            )
         if faults:
             raise ValueError("; ".join(faults))
         return self

@@ -1,8 +1,8 @@
 """Sentences to token ids, without special tokens and without a template (METHODS section 1).
 
 "[MASK]" or "</s>" typed inside a sentence stays plain text: splitting on special tokens is off.
-A byte-level tokenizer gets a blank before the sentence, as the sentence has in the filled
-template ("' [X] '"); the papers' code has that blank when it evaluates but not when it trains.
+A byte-level tokenizer gets a blank before a sentence that goes into a template, as it has there
+("' [X] '"); the papers' code has that blank when it evaluates but not when it trains.
 """
 
 from __future__ import annotations
@@ -27,9 +27,13 @@ class PlainTokenizer:
         self._backend.encode_special_tokens = True
         self._blank = " " if is_byte_level(self._backend) else ""
 
-    def __call__(self, sentences: Sequence[str], max_length: int) -> Ragged:
+    def __call__(
+        self, sentences: Sequence[str], max_length: int, *, in_template: bool = True
+    ) -> Ragged:
         """Token ids of each sentence, cut to `max_length` tokens."""
-        texts = [s and self._blank + s for s in sentences] if self._blank else list(sentences)
+        texts = list(sentences)
+        if in_template and self._blank:
+            texts = [s and self._blank + s for s in texts]
         encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         return Ragged.from_lists([e.ids[:max_length] for e in encodings])
 

@@ -78,9 +78,12 @@ def embed(
     ):
         started = time.monotonic()
         counts, first, last = _run(options, plan, folder)
-        if not counts["rows"]:
-            raise UserError(f"none of {counts['read']} rows holds text: give input that does")
         dropped = {k.removeprefix("dropped."): n for k, n in counts.items() if "dropped." in k}
+        if not counts["rows"]:
+            raise UserError(
+                f"none of {counts['read']} rows can be embedded ({_reasons(dropped)}): give input "
+                "that holds text"
+            )
         write_json(
             folder / MANIFEST_FILE,
             {
@@ -204,6 +207,10 @@ class EmbedShard:
         return pa.Table.from_arrays(
             [pa.array(piece.ids, pa.int64()), embedding], schema=self._schema
         )
+
+
+def _reasons(dropped: dict[str, int]) -> str:
+    return ", ".join(f"{n} {reason}" for reason, n in sorted(dropped.items())) or "none read"
 
 
 def model_digest(model: str) -> str | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import STS_TASKS, evaluate_sts, read_pairs, score_pairs
+from cotbert_core.evaluation import STS_TASKS, Pairs, evaluate_sts, read_pairs, score_pairs
 from cotbert_core.evaluation.pairs import PairScores
 from cotbert_core.evaluation.sts import missing_tasks, task_name
 from pipelines import tracking
@@ -42,8 +42,10 @@ def evaluate(
     options: EvaluateOptions, output: Path | None = None, parent: str | None = None
 ) -> dict[str, Any]:
     """Scores by task (x 100), with the average over tasks; written to `output` when given."""
-    output = check_free(output) if output else None
+    output = _free_file(output) if output else None
     tasks = _tasks(options) if options.senteval else []
+    use_pairs = options.pairs is not None or options.senteval is None
+    pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}
     encoder = SentenceEncoder.from_pretrained(options.model, options.template, options.readout)
     counted = CountedEncode(encoder, options.precision)
     params = {key: value for key, value in vars(options).items() if value is not None}
@@ -52,12 +54,12 @@ def evaluate(
         if options.senteval:
             result |= evaluate_sts(counted, options.senteval, tasks)
             result["average"] = float(np.mean([result[task]["spearman"] for task in tasks]))
-        if options.pairs or not options.senteval:
-            result |= _pairs_result(score_splits(counted, options.pairs or BUILT_IN_PAIRS))
+        result |= _pairs_result({name: score_pairs(counted, p) for name, p in pairs.items()})
         result["sentences_per_second"] = round(counted.rate, 1)
         result["mlflow_run_id"] = run.id
         run.metrics(_flat_metrics(result))
         if output is not None:
+            output.parent.mkdir(parents=True, exist_ok=True)
             write_json(output, result)
             run.artifact(output)
     return result
@@ -84,10 +86,23 @@ class CountedEncode:
 
 def score_splits(encode: Any, pairs: Path) -> dict[str, PairScores]:
     """Scores of the dev and the test half of a pairs file; {'all': ...} if it has no halves."""
-    with pairs.open(encoding="utf-8") as lines:
-        halves = "split" in lines.readline().rstrip("\n").split("\t")
-    names = SPLITS if halves else (None,)
-    return {name or "all": score_pairs(encode, read_pairs(pairs, name)) for name in names}
+    return {name: score_pairs(encode, p) for name, p in read_splits(pairs).items()}
+
+
+def read_splits(path: Path) -> dict[str, Pairs]:
+    """The dev and the test half of a pairs file; {'all': ...} if it has no halves."""
+    whole = read_pairs(path)
+    with path.open(encoding="utf-8") as lines:
+        halves = "split" in lines.readline().rstrip("\r\n").split("\t")
+    return {name: read_pairs(path, name) for name in SPLITS} if halves else {"all": whole}
+
+
+def _free_file(path: Path) -> Path:
+    """The absolute path of a file that is not there yet."""
+    path = check_free(path)
+    if path.is_dir():
+        raise UserError(f"output {str(path)!r} is a folder: give a file")
+    return path
 
 
 def _pairs_result(scores: dict[str, PairScores]) -> dict[str, Any]:
@@ -107,11 +122,9 @@ def _tasks(options: EvaluateOptions) -> list[str]:
     assert options.senteval is not None
     if not options.senteval.is_dir():
         raise UserError(f"SentEval folder {str(options.senteval)!r} does not exist: give one")
-    wanted = [
-        name
-        for item in options.tasks.split(",")
-        for name in (STS_TASKS if item == "sts" else [task_name(item)])
-    ]
+    items = options.tasks.split(",")
+    named = [n for item in items for n in (STS_TASKS if item == "sts" else [task_name(item)])]
+    wanted = list(dict.fromkeys(named))
     missing = missing_tasks(options.senteval, wanted)
     if missing and not options.allow_missing:
         raise UserError(

@@ -14,6 +14,7 @@ _QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+    "RAY_USAGE_STATS_ENABLED": "0",
     "TOKENIZERS_PARALLELISM": "true",
 }
 
@@ -26,7 +27,9 @@ def ray_session(verbose: bool = False) -> Iterator[None]:
     """
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if not verbose:
+        # Ray's C++ parts write to standard error too, Ray Data's harmless warnings among them.
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     import ray
 
     if ray.is_initialized():

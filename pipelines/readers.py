@@ -43,9 +43,10 @@ def read(shard: Shard, plan: Plan) -> Iterator[Piece]:
     for number, (row_id, value) in enumerate(_READERS[shard.kind](shard, plan)):
         piece.read += 1
         text = _clean(value)
-        if not isinstance(row_id, int):
-            text = Unusable("bad_id") if plan.id_column else text
+        if plan.id_column is None:
             row_id = shard.first_row + number
+        elif type(row_id) is not int or not -(2**63) <= row_id < 2**63:
+            text = Unusable("bad_id")
         if isinstance(text, Unusable):
             piece.dropped[str(text)] += 1
         else:
@@ -88,7 +89,7 @@ def _read_jsonl(shard: Shard, plan: Plan) -> Values:
         except UnicodeDecodeError:
             yield None, Unusable("invalid_utf8")
             continue
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter: brackets nested too deep
             yield None, Unusable("invalid_json" if line.strip() else "empty")
             continue
         if not isinstance(row, dict):

@@ -98,6 +98,8 @@ def _assignment(text: str) -> tuple[str, Any]:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError:
         parsed = value
+    if isinstance(parsed, (dict, list)):
+        parsed = value  # a template may hold a colon or brackets; no setting is a list
     try:
         # YAML 1.1 takes 3e-5, without a dot, for a text.
         return path, float(parsed) if isinstance(parsed, str) else parsed

@@ -20,7 +20,7 @@ h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-
 .note { color: #616e7c; } svg { max-width: 100%; height: auto; }
 table { border-collapse: collapse; margin: .6rem 0; } td, th { padding: .3rem .9rem .3rem 0;
        border-bottom: 1px solid #e3e7eb; text-align: right; vertical-align: top; }
-td:first-child, th:first-child, .text td { text-align: left; }
+td:first-child, th:first-child, .text td, .text th { text-align: left; }
 code, pre { background: #f5f7fa; padding: .1rem .3rem; } pre { padding: .8rem; overflow-x: auto; }
 """
 

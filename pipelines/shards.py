@@ -7,8 +7,12 @@ shard, which keeps tasks independent of each other and of the number of workers.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+
+from cotbert_core.errors import UserError
 
 Row = dict[str, Any]
 
@@ -17,8 +21,8 @@ def map_shards(function: Callable[[Row], Row], count: int) -> Iterator[Row]:
     """`function({"id": i})` for i in 0..count-1 as tasks; results as they come."""
     import ray.data
 
-    dataset = ray.data.range(count, override_num_blocks=count).map(function)
-    yield from dataset.iter_rows()
+    dataset = ray.data.range(count, override_num_blocks=count).map(partial(_packed, function))
+    yield from _unpacked(dataset)
 
 
 def map_shards_with_actors(
@@ -33,13 +37,27 @@ def map_shards_with_actors(
         compute=ray.data.ActorPoolStrategy(size=workers),
         **resources,
     )
-    yield from dataset.iter_rows()
+    yield from _unpacked(dataset)
+
+
+def _packed(function: Callable[[Row], Row], row: Row) -> Row:
+    """The result, or the UserError that Ray Data would turn into one of its own, without cause."""
+    try:
+        return {"result": pickle.dumps(function(row))}
+    except UserError as error:
+        return {"result": pickle.dumps(error)}
+
+
+def _unpacked(dataset: Any) -> Iterator[Row]:
+    for row in dataset.iter_rows():
+        result = pickle.loads(row["result"])
+        if isinstance(result, UserError):
+            raise result
+        yield result
 
 
 def user_fault(error: BaseException) -> Exception | None:
     """The UserError that a worker raised, if that is why a Ray job failed."""
-    from cotbert_core.errors import UserError
-
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, UserError):

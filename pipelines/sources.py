@@ -156,7 +156,12 @@ def _parquet_shards(path: Path, first_row: int, columns: list[str]) -> Iterator[
 
 def _check_header(path: Path, delimiter: str, columns: list[str]) -> None:
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-        header = next(csv.reader(lines, delimiter=delimiter), [])
+        try:
+            header = next(csv.reader(lines, delimiter=delimiter), [])
+        except csv.Error as error:
+            raise UserError(
+                f"the first line of {str(path)!r} names no columns ({error}): mend it"
+            ) from None
     _check_columns(path, columns, header)
 
 
@@ -171,7 +176,7 @@ def _check_columns(path: Path, wanted: list[str], found: Sequence[str]) -> None:
 
 def all_have_integers(plan: Plan, column: str) -> bool:
     """Whether all files are Parquet and have this column of whole numbers."""
-    if not all(shard.kind == "parquet" for shard in plan.shards):
+    if not all(file.lower().endswith(".parquet") for file in plan.files):
         return False
     schemas = [pq.read_schema(file) for file in plan.files]
     return all(column in s.names and pa.types.is_integer(s.field(column).type) for s in schemas)

@@ -15,6 +15,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs, load_dev, read_pairs
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.templates import resolve_template
+from cotbert_core.training import total_steps
 from cotbert_core.wrapping import BoundTemplate
 from pipelines import report, tracking
 from pipelines.channel import Channel
@@ -83,6 +84,12 @@ def _check_inputs(settings: TrainSettings, corpus: Corpus) -> None:
         raise UserError(
             f"batch_size is {settings.batch_size} and the corpus {str(corpus.path)!r} has "
             f"{len(corpus)} sentences: give a smaller batch_size or more sentences"
+        )
+    steps = total_steps(len(corpus), settings)
+    if settings.optimizer.warmup_steps >= steps:
+        raise UserError(
+            f"optimizer.warmup_steps is {settings.optimizer.warmup_steps} and the run has {steps} "
+            "steps: warm up for fewer"
         )
     for role, name in settings.templates:
         if name is None:

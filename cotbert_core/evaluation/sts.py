@@ -42,6 +42,8 @@ def _load_subset(home: Path, name: str) -> Pairs:
             "equal; download the task again"
         )
     scored = [(line.split("\t"), gold) for line, gold in zip(lines, golds, strict=True) if gold]
+    if any(len(fields) < 2 for fields, _ in scored):
+        raise UserError(f"{pair_file} has a line without two tab-separated sentences: mend it")
     return _pairs([(f[0], f[1], gold) for f, gold in scored], pair_file)
 
 

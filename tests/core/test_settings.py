@@ -72,12 +72,10 @@ def test_faults_between_settings_are_told_at_once():
         "workers": 4,
         "templates.negative": None,
         "max_steps": 3,
-        "optimizer.warmup_steps": 3,
     }
     told = fault_of(changes)
     assert "batch_size is 10: it must be a multiple of workers (4)" in told
     assert "method.extended is true without templates.negative" in told
-    assert "optimizer.warmup_steps is 3: it must be below max_steps (3)" in told
     mended = {"batch_size": 12, "method.extended": False, "max_steps": 4}
     assert override(TrainSettings(), {**changes, **mended}).workers == 4
 

@@ -1,0 +1,96 @@
+"""Output folders: nothing is overwritten, nothing half-written looks finished."""
+
+from __future__ import annotations
+
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines.outputs import check_free, read_json, whole_folder, write_json, write_text
+
+
+def filled(folder):
+    folder.mkdir()
+    (folder / "mine.txt").write_text("mine")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["new", "deep/er/new"])
+def test_a_new_or_empty_folder_is_free(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    assert check_free(name) == tmp_path / name
+    (tmp_path / name).mkdir(parents=True)
+    assert check_free(name) == tmp_path / name
+
+
+def test_a_folder_or_file_that_is_there_is_refused(tmp_path):
+    taken = filled(tmp_path / "out")
+    for path in (taken, taken / "mine.txt"):
+        with pytest.raises(UserError, match="already holds something: give a new folder"):
+            check_free(path)
+
+
+def test_a_place_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        check_free(tmp_path / "file" / "deep" / "out")
+
+
+def test_a_folder_has_its_name_only_when_whole(tmp_path):
+    out = tmp_path / "deep" / "out"
+    with whole_folder(out) as folder:
+        (folder / "a").write_text("1")
+        assert not out.exists()
+    assert [p.name for p in out.iterdir()] == ["a"]
+    assert list(out.parent.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_failed_block_leaves_nothing(tmp_path, error):
+    with pytest.raises(error), whole_folder(tmp_path / "out") as folder:
+        (folder / "a").write_text("1")
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_job_left_is_discarded(tmp_path):
+    filled(tmp_path / "out.partial")
+    with whole_folder(tmp_path / "out") as folder:
+        assert list(folder.iterdir()) == []
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_empty_folder_is_used(tmp_path):
+    (tmp_path / "out").mkdir()
+    with whole_folder(tmp_path / "out") as folder:
+        (folder / "a").write_text("1")
+    assert (tmp_path / "out" / "a").is_file()
+
+
+def test_a_taken_folder_is_not_touched(tmp_path):
+    out = filled(tmp_path / "out")
+    with pytest.raises(UserError), whole_folder(out):
+        pytest.fail("the block ran")
+    assert [p.name for p in out.iterdir()] == ["mine.txt"]
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_files_are_replaced_whole(tmp_path):
+    path = tmp_path / "a.txt"
+    for text in ("first", "é"):
+        write_text(path, text)
+        assert path.read_text(encoding="utf-8") == text
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_json_reads_back(tmp_path):
+    value = {"é": [1, 2.5, None, True], "b": {"c": "x"}}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json") == value
+
+
+@pytest.mark.parametrize("content", [None, b"{", b"\xff\xfe"])
+def test_unreadable_json_is_a_users_mistake(tmp_path, content):
+    if content is not None:
+        (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.json' cannot be read as JSON"):
+        read_json(tmp_path / "a.json")

@@ -1,0 +1,119 @@
+"""Progress: redrawn in a terminal, few lines in a log, and the time that is left."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from pipelines import progress
+from pipelines.progress import LOG_SECONDS, TERMINAL_SECONDS, Progress, clock, table
+
+
+class Clock:
+    """time.monotonic under the test's control."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def time(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(progress, "time", made)
+    return made
+
+
+def test_a_log_gets_a_line_every_few_seconds(time):
+    log = io.StringIO()
+    stage = Progress("embed", 4000, "shard", log)
+    for done in range(1, 26):
+        time.now += LOG_SECONDS / 10
+        stage.show(done)
+    shown = [line.split()[2] for line in log.getvalue().splitlines()]
+    assert shown == ["1/4,000", "11/4,000", "21/4,000"]
+    assert "\r" not in log.getvalue()
+
+
+def test_a_terminal_line_is_redrawn_and_covers_the_one_before(time):
+    terminal = Terminal()
+    stage = Progress("embed", 10, "shard", terminal)
+    stage.show(1, "a long field")
+    time.now += TERMINAL_SECONDS / 2
+    stage.show(2, "too soon")
+    time.now += TERMINAL_SECONDS
+    stage.show(3)
+    first, second = terminal.getvalue().split("\r")[1:]
+    assert "\n" not in terminal.getvalue()
+    assert "too soon" not in terminal.getvalue()
+    assert len(second) >= len(first)
+    assert second.rstrip().startswith("embed    shard 3/10")
+
+
+def test_a_terminal_line_that_stays_ends_the_line(time):
+    terminal = Terminal()
+    stage = Progress("train", 2, "step", terminal)
+    stage.show(1, "dev", always=True)
+    stage.show(2)
+    assert terminal.getvalue().count("\n") == 2
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_the_last_step_is_always_shown(time, stream):
+    out = stream()
+    stage = Progress("embed", 2, "shard", out)
+    stage.show(1)
+    stage.show(2, "all of it")
+    assert out.getvalue().rstrip().endswith("embed    shard 2/2  all of it")
+
+
+def test_time_left_is_that_of_the_rate_so_far(time):
+    log = io.StringIO()
+    stage = Progress("train", 100, "step", log)
+    time.now += 30
+    stage.show(25)
+    assert log.getvalue() == "train    step 25/100  1:30 left\n"
+
+
+def test_a_resumed_stage_counts_only_its_own_steps(time):
+    log = io.StringIO()
+    stage = Progress("train", 100, "step", log)
+    time.now += 1000
+    stage.start_at(60)
+    stage.show(60)
+    time.now += 20
+    stage.show(80)
+    assert log.getvalue().splitlines() == [
+        "train    step 60/100",
+        "train    step 80/100  0:20 left",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3599, "59:59"), (3600, "1:00:00"), (90061, "25:01:01")],
+)  # fmt: skip
+def test_clock(seconds, text):
+    assert clock(seconds) == text
+
+
+def test_table_aligns_names_left_and_numbers_right():
+    text = table([("STS12", "71.20", ""), ("a", "5", "x")], ("task", "score", "n"))
+    assert text.splitlines() == [
+        "task   score  n",
+        "-----  -----  -",
+        "STS12  71.20",
+        "a          5  x",
+    ]
+
+
+def test_table_without_header():
+    assert table([("a", "1"), ("bb", "10")]) == "a    1\nbb  10"

@@ -1,0 +1,161 @@
+"""Recipes: published numbers, and settings from file, --set and flags in that order."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cotbert_core.errors import UserError
+from cotbert_core.settings import TrainSettings, flatten, override
+from pipelines.cli import main
+from pipelines.recipes import RECIPES, settings_for
+
+
+def settings(*assignments, config=None, recipe="cot-bert-base", **flags):
+    return settings_for(recipe, config, assignments, flags)
+
+
+def yaml_file(tmp_path, text):
+    path = tmp_path / "a.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_builds_and_says_what_it_is(name):
+    made = RECIPES[name]()
+    assert override(TrainSettings(), flatten(made)) == made
+    assert len(RECIPES[name].__doc__) > 20
+
+
+@pytest.mark.parametrize(("name", "family"), [("bert", "bert-base-uncased"), ("roberta", "roberta-base")])  # fmt: skip
+def test_cot_recipes_have_the_published_numbers(name, family):
+    made = flatten(settings(recipe=f"cot-{name}-base"))
+    assert {k: v for k, v in made.items() if k in PUBLISHED} == PUBLISHED
+    assert made["encoder"] == family
+    for role in ("anchor", "positive", "negative"):
+        assert made[f"templates.{role}"] == f"cot-{name}/{role}"
+
+
+PUBLISHED = {
+    "batch_size": 256,
+    "max_length": 32,
+    "epochs": 1,
+    "eval_every": 125,
+    "method.name": "cot-bert",
+    "method.temperature": 0.05,
+    "method.denoise": "pad",
+    "method.extended": True,
+    "optimizer.learning_rate": 1e-5,
+    "optimizer.weight_decay": 0.0,
+    "optimizer.warmup_steps": 0,
+    "optimizer.schedule": "linear",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value"),
+    [
+        ("optimizer.learning_rate=3e-5", "optimizer.learning_rate", 3e-5),
+        ("optimizer.learning_rate=3.0e-5", "optimizer.learning_rate", 3e-5),
+        ("dropout=null", "dropout", None),
+        ("dropout=0", "dropout", 0.0),
+        ("max_steps=50", "max_steps", 50),
+        ("method.freeze_bias=true", "method.freeze_bias", True),
+        ("method.denoise=none", "method.denoise", "none"),
+        ("encoder=/a folder/with=blanks", "encoder", "/a folder/with=blanks"),
+        *(
+            (f"templates.anchor={text}", "templates.anchor", text)
+            for text in (
+                'This sentence of "[X]" means [MASK] .',
+                '"[X]" means [MASK].',
+                "[X] means [MASK].",
+                "' [X] ' means <mask> .",
+                "It says: this [X] means [MASK]",
+                "Sentence #1 [X] means [MASK]",
+            )
+        ),
+    ],
+)
+def test_set_reads_values_as_they_are_meant(text, path, value):
+    assert flatten(settings(text))[path] == value
+
+
+def test_a_template_may_be_left_out_with_null():
+    assert settings("templates.negative=null", "method.extended=false").templates.negative is None
+
+
+def test_a_config_file_has_the_settings_shape(tmp_path):
+    path = yaml_file(
+        tmp_path,
+        "batch_size: 64\noptimizer:\n  learning_rate: 3e-5\n  clip: 2\nmethod.temperature: 0.1\n",
+    )
+    made = settings(config=path)
+    assert (made.batch_size, made.method.temperature) == (64, 0.1)
+    assert (made.optimizer.learning_rate, made.optimizer.clip) == (3e-5, 2.0)
+    assert made.max_length == 32
+
+
+def test_an_empty_config_file_changes_nothing(tmp_path):
+    assert settings(config=yaml_file(tmp_path, "# none\n")) == RECIPES["cot-bert-base"]()
+
+
+def test_recipe_then_config_then_set_then_flags(tmp_path):
+    path = yaml_file(tmp_path, "seed: 1\nepochs: 1\nencoder: of-config\nbatch_size: 128\n")
+    made = settings("seed=2", "encoder=of-set", "seed=3", config=path, encoder="of-flag")
+    assert (made.seed, made.encoder, made.batch_size) == (3, "of-flag", 128)
+    assert made.eval_every == RECIPES["cot-bert-base"]().eval_every
+    assert settings("encoder=of-set", encoder=None, workers=None).encoder == "of-set"
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["seed"], "'seed' is no assignment"),
+        (["=3"], "'=3' is no assignment"),
+        (["learning_rate=1"], "'learning_rate' is unknown"),
+        (["method.x.y=1"], "'method.x' is unknown"),
+        (["method.temperature.x=1"], "temperature holds no further settings"),
+        (["method.temperature=0"], "method.temperature is 0: .*greater than 0"),
+        (["method.temperature=cold"], "method.temperature is 'cold'"),
+        (["batch_size=[1]"], r"batch_size is '\[1\]'"),
+        (["workers=3"], "batch_size is 256: it must be a multiple of workers"),
+        (["templates.anchor=nobody"], "unknown template 'nobody'"),
+        (["templates.negative=null"], "method.extended is true without templates.negative"),
+    ],
+)
+def test_faults_are_told(assignments, message):
+    with pytest.raises(UserError, match=message):
+        settings(*assignments)
+
+
+def test_all_faults_are_told_at_once():
+    with pytest.raises(UserError) as fault:
+        settings("method.temperature=0", "batch_size=1", "nothing=1")
+    for part in ("method.temperature", "batch_size", "nothing"):
+        assert part in str(fault.value)
+
+
+def test_an_unknown_recipe_is_told_with_those_there_are():
+    with pytest.raises(UserError, match=r"unknown recipe 'bert': choose one of cot-bert-base, "):
+        settings(recipe="bert")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "cannot be read"), ("a: [1\nb", "cannot be read"), ("- a\n", "holds no settings")],
+)
+def test_a_bad_config_file_is_told(tmp_path, text, message):
+    path = tmp_path / "none.yaml" if text is None else yaml_file(tmp_path, text)
+    with pytest.raises(UserError, match=message):
+        settings(config=path)
+
+
+def test_the_command_lists_recipes_and_prints_one(capsys):
+    assert main(["recipes"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(RECIPES)
+    assert main(["recipes", "quickstart"]) == 0
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    expected = flatten(RECIPES["quickstart"]())
+    assert {key: json.loads(value) for key, value in shown.items()} == expected

@@ -1,0 +1,220 @@
+"""Ray Train runs of a tiny encoder: the command as a user types it, and what it promises."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli import main
+from pipelines.corpus import Corpus
+from pipelines.history import read_rows
+from pipelines.prepare import PrepareOptions, prepare
+from pipelines.ray_session import ray_session
+
+pytestmark = pytest.mark.ray_local
+
+SETTINGS = (
+    "batch_size=8",
+    "max_steps=6",
+    "eval_every=2",
+    "optimizer.learning_rate=1e-3",
+    "precision=fp32",
+    "max_length=12",
+)
+COTBERT = str(Path(sys.executable).with_name("cotbert"))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory):
+    """A folder to work in, with one Ray session for the module and its own tracking store."""
+    folder = tmp_path_factory.mktemp("train")
+    old, before = Path.cwd(), dict(os.environ)
+    os.chdir(folder)
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    os.environ["COTBERT_CACHE"] = str(folder / "cache")
+    with ray_session():
+        yield folder
+    os.chdir(old)
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def text(home: Path) -> Path:
+    """Sixty different sentences of words that the tiny tokenizer knows."""
+    subjects = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman")
+    ends = ("on the stage.", "in the green field", "while they watch the ice.", "after the answer.")
+    verbs = ("is singing", "walks", "saw a penguin")
+    lines = [f"{s} {v} {e}" for s in subjects for v in verbs for e in ends]
+    path = home / "sentences.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def corpus(home: Path, text: Path, bert_folder: str) -> Path:
+    prepare(PrepareOptions((str(text),), bert_folder, max_length=12), home / "corpus")
+    return home / "corpus"
+
+
+def command(encoder: str, corpus: Path, output: Path, *changes: str, flags=()) -> list[str]:
+    sets = [part for item in (*SETTINGS, *changes) for part in ("--set", item)]
+    return [
+        *("train", "quickstart", "--encoder", encoder, "--corpus", str(corpus)),
+        *("--output", str(output), *sets, *flags),
+    ]
+
+
+def curve(output: Path) -> list[float]:
+    return [row["loss"] for row in read_rows(output / "metrics.jsonl").values() if "loss" in row]
+
+
+@pytest.fixture(scope="module")
+def trained(home: Path, corpus: Path, bert_folder: str) -> Path:
+    """A finished run of two workers, dropout on."""
+    assert main(command(bert_folder, corpus, home / "two")) == 0
+    return home / "two"
+
+
+def test_the_output_holds_what_the_design_says(trained: Path):
+    result = json.loads((trained / "result.json").read_text())
+    rows = read_rows(trained / "metrics.jsonl")
+    assert result["method"] == "cot-bert"
+    assert result["steps"] == 6
+    assert result["best_step"] in (2, 4, 6)
+    scores = {step: rows[step]["dev_spearman"] for step in (0, 2, 4, 6)}
+    assert result["dev_spearman"] == max(scores[step] for step in (2, 4, 6))
+    assert result["dev_spearman_before"] == scores[0]
+    assert result["sentences_per_second"] > 0
+    assert "<svg" in (trained / "report.html").read_text()
+    assert not list(trained.rglob("*.partial"))
+
+
+def test_the_saved_model_scores_as_the_best_step_did(trained: Path):
+    from cotbert_core import SentenceEncoder
+    from cotbert_core.evaluation import score_pairs
+    from pipelines.train import dev_pairs
+
+    result = json.loads((trained / "result.json").read_text())
+    encoder = SentenceEncoder.from_pretrained(trained / "model")
+    assert encoder.reading.method == "cot-bert"
+    assert encoder.reading.settings["batch_size"] == 8
+    score = score_pairs(lambda s: encoder.encode(s, precision="fp32"), dev_pairs(None, None))
+    assert score.spearman == pytest.approx(result["dev_spearman"], abs=0.05)
+
+
+def test_mlflow_holds_settings_steps_report_model_and_provenance(home: Path, trained: Path):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{home / 'mlflow.db'}")
+    run_id = json.loads((trained / "result.json").read_text())["mlflow_run_id"]
+    run = client.get_run(run_id)
+    assert run.info.status == "FINISHED"
+    assert run.data.params["method.temperature"] == "0.05"
+    assert run.data.params["corpus_digest"] == Corpus.open(home / "corpus").digest
+    assert {"commit", "version.torch", "version.ray"} <= run.data.tags.keys()
+    logged = [m.value for m in client.get_metric_history(run_id, "loss")]
+    assert logged == pytest.approx(curve(trained))
+    names = {item.path for item in client.list_artifacts(run_id)}
+    assert {"report.html", "model", "settings.json"} <= names
+
+
+def test_the_same_seed_gives_the_same_curve_bit_for_bit(
+    home: Path, corpus: Path, trained: Path, bert_folder: str
+):
+    assert main(command(bert_folder, corpus, home / "again")) == 0
+    assert curve(home / "again") == curve(trained)
+    assert len(set(curve(trained))) == 6
+
+
+def test_two_workers_give_the_curve_of_one(home: Path, corpus: Path, bert_folder: str):
+    for workers in (1, 2):
+        output = home / f"workers-{workers}"
+        changes = ("dropout=0", f"workers={workers}")
+        assert main(command(bert_folder, corpus, output, *changes)) == 0
+    one, two = curve(home / "workers-1"), curve(home / "workers-2")
+    assert one == pytest.approx(two, abs=1e-4)
+    assert max(one) - min(one) > 1e-2, "the losses must move for the comparison to mean anything"
+
+
+def test_a_killed_run_goes_on_where_it_was(
+    home: Path, text: Path, corpus: Path, trained: Path, bert_folder: str
+):
+    """SIGKILL after the first checkpoint, then --resume: the uninterrupted curve."""
+    output = home / "killed"
+    line = [COTBERT, *command(bert_folder, corpus, output)]
+    job = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for_step(output, 2)
+    job.send_signal(signal.SIGKILL)
+    job.wait()
+    assert not (output / "result.json").exists()
+    assert not (output / "model").exists()
+    assert main(command(bert_folder, corpus, output)) == 2, "a used folder needs --resume"
+    other = command(bert_folder, corpus, output, "seed=1", flags=["--resume"])
+    assert main(other) == 2, "other settings are no resumption"
+    assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 0
+    assert curve(output) == curve(trained)
+    assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 2, "it is finished"
+
+
+def wait_for_step(output: Path, step: int) -> None:
+    """Until a checkpoint is written and a later step is under way."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        checkpoints = list(output.glob("checkpoints/checkpoint_*/state.pt"))
+        if checkpoints and (output / "checkpoints/checkpoint_manager_snapshot.json").exists():
+            return
+        time.sleep(0.05)
+    raise AssertionError("no checkpoint within two minutes")
+
+
+def test_a_loss_that_is_no_number_stops_the_run_naming_step_and_rank(
+    home: Path, corpus: Path, bert_folder: str, capsys: pytest.CaptureFixture[str]
+):
+    changes = ("optimizer.learning_rate=1e38", "eval_every=6")
+    status = main(command(bert_folder, corpus, home / "diverged", *changes))
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert status == 1
+    assert "at step 2 is nan on rank 0" in told
+    assert not (home / "diverged" / "result.json").exists()
+
+
+def test_raw_text_is_prepared_into_the_cache_once(
+    home: Path, text: Path, roberta_folder: str, capsys: pytest.CaptureFixture[str]
+):
+    roles = [f"templates.{r}=cot-roberta/{r}" for r in ("anchor", "positive", "negative")]
+    changes = (*roles, "max_steps=2", "workers=1")
+    assert main(command(roberta_folder, text, home / "raw", *changes)) == 0
+    assert "preparing" in capsys.readouterr().err
+    kept = list((home / "cache" / "corpora").iterdir())
+    assert len(kept) == 1
+    from pipelines.cache import open_or_prepare
+
+    assert open_or_prepare(str(text), roberta_folder, 12).path == kept[0]
+    assert "was prepared before" in capsys.readouterr().err
+
+
+def test_what_a_user_gets_wrong_is_told_before_anything_starts(
+    home: Path, corpus: Path, bert_folder: str, capsys: pytest.CaptureFixture[str]
+):
+    wrong = {
+        "batch_size=400": "batch_size is 400",
+        "max_length=20": "was cut to 12 tokens",
+        "optimizer.warmup_steps=6": "warmup_steps is 6",
+        "templates.anchor=no slot [MASK]": "holds the slot [X] 0 times",
+        "encoder=/no/such/folder": "'/no/such/folder'",
+    }
+    for change, told in wrong.items():
+        line = command(bert_folder, corpus, home / "wrong", change)
+        if change.startswith("encoder"):
+            line = [part for part in line if part not in ("--encoder", bert_folder)]
+        assert main(line) == 2
+        assert told in capsys.readouterr().err
+        assert not (home / "wrong").exists()
