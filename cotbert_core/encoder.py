@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
 from cotbert_core.backbone import Backbone, encode_rows, load_backbone
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError
 from cotbert_core.precision import autocast
-from cotbert_core.readout import READOUTS
-from cotbert_core.saving import load_reading, save_encoder
+from cotbert_core.reading import Reading, reading_of
+from cotbert_core.saving import save_encoder
 from cotbert_core.settings import Precision
-from cotbert_core.templates import Template, resolve_template
+from cotbert_core.templates import Template
 from cotbert_core.tokenizing import end_with_full_stop
 from cotbert_core.wrapping import BoundTemplate
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How vectors are read from an encoder; a saved folder remembers it.
-
-    max_length: most tokens of a sentence, template not counted; None: what the encoder takes.
-    full_stop: the papers' rule for evaluation, see `end_with_full_stop`.
-    method, settings: how the encoder was trained, for the record.
-    """
-
-    readout: str = "mean"
-    template: Template | None = None
-    max_length: int | None = None
-    full_stop: bool = False
-    normalize: bool = False
-    method: str | None = None
-    settings: dict[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        if self.readout not in READOUTS:
-            raise unknown("readout", self.readout, READOUTS)
-        if self.readout == "mask" and self.template is None:
-            raise UserError("readout 'mask' reads a template's mask: give a template too")
 
 
 class SentenceEncoder:
@@ -122,32 +97,4 @@ class SentenceEncoder:
 
         Raises UserError when `path` already holds something.
         """
-        save_encoder(self, Path(path))
-
-
-def reading_of(
-    name: str,
-    template: Template | str | None = None,
-    readout: str | None = None,
-    max_length: int | None = None,
-) -> Reading:
-    """The reading of an encoder NAME: what its folder remembers, changed by what is asked for."""
-    reading = Reading(**load_reading(name))
-    if template is not None:
-        chosen = template if isinstance(template, Template) else resolve_template(template)
-        reading = replace(
-            reading,
-            template=chosen,
-            readout=readout or "mask",
-            full_stop=True,
-            normalize=False,
-            max_length=None,
-        )
-    elif readout is not None and readout != reading.readout:
-        kept = reading.template if readout == "mask" else None
-        reading = replace(reading, readout=readout, template=kept, normalize=False)
-    if max_length is not None:
-        if max_length < 1:
-            raise UserError(f"max_length is {max_length}: give at least 1 token")
-        reading = replace(reading, max_length=max_length)
-    return reading
+        save_encoder(self.backbone, self.bound, self.reading, self.max_length, Path(path))

@@ -141,16 +141,17 @@ def override(settings: S, changes: Mapping[str, Any]) -> S:
 
 def flatten(settings: Settings) -> dict[str, Any]:
     """Settings as a flat dict with dotted keys."""
+    return flatten_values(settings.model_dump())
+
+
+def flatten_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}."""
     flat: dict[str, Any] = {}
-
-    def visit(prefix: str, values: Mapping[str, Any]) -> None:
-        for key, value in values.items():
-            if isinstance(value, Mapping):
-                visit(f"{prefix}{key}.", value)
-            else:
-                flat[prefix + key] = value
-
-    visit("", settings.model_dump())
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= flatten_values(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
     return flat
 
 

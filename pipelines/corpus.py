@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
+from cotbert_core.files import read_json
 from cotbert_core.ragged import Ragged, concatenate
-from pipelines.outputs import read_json
 
 MANIFEST_FILE = "manifest.json"
 SCHEMA = pa.schema(

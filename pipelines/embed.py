@@ -21,9 +21,10 @@ import pyarrow.parquet as pq
 
 from cotbert_core import __version__
 from cotbert_core.errors import UserError
+from cotbert_core.files import whole_folder, write_json
 from pipelines import sources, tracking
 from pipelines.corpus import MANIFEST_FILE
-from pipelines.outputs import RESULT_FILE, check_free, whole_folder, write_json
+from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.progress import Progress
 from pipelines.ray_session import cpus_per_worker, ray_session
 from pipelines.readers import Piece, read

@@ -15,12 +15,15 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import STS_TASKS, Pairs, evaluate_sts, read_pairs, score_pairs
 from cotbert_core.evaluation.pairs import PairScores
 from cotbert_core.evaluation.sts import missing_tasks, task_name
+from cotbert_core.files import write_json
 from pipelines import tracking
-from pipelines.outputs import check_free, write_json
-from pipelines.progress import say
+from pipelines.outputs import check_free
+from pipelines.progress import Progress, say
 from pipelines.train import BUILT_IN_PAIRS
 
 SPLITS = ("dev", "test")
+# Sentences encoded between two lines of progress: enough to sort by length.
+SHOWN_SENTENCES = 4096
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def evaluate(
 
 
 class CountedEncode:
-    """`encode` with a count of sentences and seconds."""
+    """`encode` with progress and a count of sentences and seconds."""
 
     def __init__(self, encoder: SentenceEncoder, precision: str = "auto") -> None:
         self._encoder, self._precision = encoder, precision
@@ -74,10 +77,16 @@ class CountedEncode:
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
         started = time.perf_counter()
-        vectors = self._encoder.encode(sentences, precision=self._precision)  # type: ignore[arg-type]
+        progress = Progress("evaluate", len(sentences), "sentence")
+        pieces = []
+        for start in range(0, len(sentences), SHOWN_SENTENCES):
+            piece = sentences[start : start + SHOWN_SENTENCES]
+            pieces.append(self._encoder.encode(piece, precision=self._precision))  # type: ignore[arg-type]
+            if len(sentences) > SHOWN_SENTENCES:
+                progress.show(start + len(piece))
         self.seconds += time.perf_counter() - started
         self.sentences += len(sentences)
-        return vectors
+        return np.concatenate(pieces)
 
     @property
     def rate(self) -> float:
@@ -132,11 +141,14 @@ def _tasks(options: EvaluateOptions) -> list[str]:
             f"{', '.join(STS_TASKS[m][0] for m in missing)}, choose others with --tasks, or skip "
             "them with --allow-missing"
         )
-    if missing:
-        say(f"warning: skipped {', '.join(missing)}: not in {options.senteval}")
     left = [task for task in wanted if task not in missing]
     if not left:
-        raise UserError(f"{str(options.senteval)!r} has none of the tasks {', '.join(wanted)}")
+        raise UserError(
+            f"{str(options.senteval)!r} has none of the tasks {', '.join(wanted)}: choose others "
+            "with --tasks"
+        )
+    if missing:
+        say(f"warning: skipped {', '.join(missing)}: not in {options.senteval}")
     return left
 
 

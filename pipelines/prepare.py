@@ -22,10 +22,11 @@ import pyarrow as pa
 from cotbert_core import __version__
 from cotbert_core.backbone import load_tokenizer
 from cotbert_core.errors import UserError
+from cotbert_core.files import whole_folder, write_json
 from cotbert_core.tokenizing import PlainTokenizer
 from pipelines import sources, tracking
 from pipelines.corpus import MANIFEST_FILE
-from pipelines.outputs import RESULT_FILE, check_free, whole_folder, write_json
+from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.prepare_passes import ReadShard, WritePart
 from pipelines.progress import Progress
 from pipelines.ray_session import ray_session

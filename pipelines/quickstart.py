@@ -14,12 +14,13 @@ import numpy as np
 
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.evaluation.pairs import PairScores
+from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines import tracking
 from pipelines.corpus import Corpus
 from pipelines.embed import EmbedOptions, embed, read_embeddings
 from pipelines.evaluate import SPLITS, CountedEncode, score_splits
-from pipelines.outputs import RESULT_FILE, check_free, write_json
+from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.prepare import PrepareOptions, prepare
 from pipelines.progress import clock, say
 from pipelines.quickstart_report import Outcome, summary, write_report

@@ -8,10 +8,10 @@ from typing import Any
 
 from cotbert_core.evaluation import read_pairs
 from cotbert_core.evaluation.pairs import PairScores
+from cotbert_core.files import write_text
 from cotbert_core.settings import TrainSettings
 from pipelines import plots, report
 from pipelines.history import read_rows
-from pipelines.outputs import write_text
 from pipelines.progress import clock, table
 from pipelines.train import BUILT_IN_PAIRS, METRICS_FILE
 

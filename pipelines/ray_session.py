@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 # Set before Ray is imported, in the environment, so that its worker processes have them too.
 _QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # how soon an ended run is noticed; else 2 s
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
     "RAY_USAGE_STATS_ENABLED": "0",
     "TOKENIZERS_PARALLELISM": "true",
@@ -38,15 +40,29 @@ def ray_session(verbose: bool = False) -> Iterator[None]:
     level = logging.INFO if verbose else logging.ERROR
     address = os.environ.get("RAY_ADDRESS", "local")
     local = {"include_dashboard": False} if address == "local" else {}
-    with warnings.catch_warnings():
-        if not verbose:
-            warnings.simplefilter("ignore")
+    with nullcontext() if verbose else _silence():
         ray.init(address=address, logging_level=level, log_to_driver=verbose, **local)
     _quieten(verbose)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """No warnings and nothing on standard error, which Ray's C++ parts write to directly; what
+    goes wrong in the block is raised all the same."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def _quieten(verbose: bool) -> None:

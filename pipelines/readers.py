@@ -45,7 +45,7 @@ def read(shard: Shard, plan: Plan) -> Iterator[Piece]:
         text = _clean(value)
         if plan.id_column is None:
             row_id = shard.first_row + number
-        elif type(row_id) is not int or not -(2**63) <= row_id < 2**63:
+        elif not isinstance(text, Unusable) and not _is_id(row_id):
             text = Unusable("bad_id")
         if isinstance(text, Unusable):
             piece.dropped[str(text)] += 1
@@ -72,6 +72,10 @@ def _clean(value: Any) -> str:
     if not isinstance(value, str):
         return Unusable("not_text")
     return " ".join(value.split()) or Unusable("empty")
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
 
 
 Values = Iterator[tuple[Any, Any]]

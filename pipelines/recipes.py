@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from cotbert_core.errors import UserError, unknown
-from cotbert_core.settings import TrainSettings, override
+from cotbert_core.settings import TrainSettings, flatten_values, override
 
 Recipe = Callable[[], TrainSettings]
 
@@ -74,17 +74,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(values, dict):
         raise UserError(f"config {str(path)!r} holds no settings: write `setting: value` lines")
-    flat: dict[str, Any] = {}
-
-    def visit(prefix: str, part: Mapping[str, Any]) -> None:
-        for key, value in part.items():
-            if isinstance(value, Mapping):
-                visit(f"{prefix}{key}.", value)
-            else:
-                flat[f"{prefix}{key}"] = value
-
-    visit("", values)
-    return flat
+    return flatten_values(values)
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -98,8 +88,9 @@ def _assignment(text: str) -> tuple[str, Any]:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError:
         parsed = value
-    if isinstance(parsed, (dict, list)):
-        parsed = value  # a template may hold a colon or brackets; no setting is a list
+    # A text is taken as written: to YAML a colon, brackets or a # in a template mean something.
+    if isinstance(parsed, (dict, list)) or (isinstance(parsed, str) and value[0] not in "'\""):
+        parsed = value.strip()
     try:
         # YAML 1.1 takes 3e-5, without a dot, for a text.
         return path, float(parsed) if isinstance(parsed, str) else parsed

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.files import write_text
 from cotbert_core.settings import TrainSettings, flatten
 from pipelines import plots
-from pipelines.outputs import write_text
 from pipelines.tracking import commit
 
 _STYLE = """

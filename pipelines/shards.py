@@ -21,6 +21,8 @@ def map_shards(function: Callable[[Row], Row], count: int) -> Iterator[Row]:
     """`function({"id": i})` for i in 0..count-1 as tasks; results as they come."""
     import ray.data
 
+    if not count:
+        return
     dataset = ray.data.range(count, override_num_blocks=count).map(partial(_packed, function))
     yield from _unpacked(dataset)
 
@@ -31,13 +33,25 @@ def map_shards_with_actors(
     """`actor(**arguments)({"id": i})` on a pool of `workers` actors; results as they come."""
     import ray.data
 
+    if not count:
+        return
     dataset = ray.data.range(count, override_num_blocks=count).map(
-        actor,
-        fn_constructor_kwargs=arguments,
+        _PackedActor,
+        fn_constructor_kwargs={"actor": actor, "arguments": arguments},
         compute=ray.data.ActorPoolStrategy(size=workers),
         **resources,
     )
     yield from _unpacked(dataset)
+
+
+class _PackedActor:
+    """An actor whose results are packed."""
+
+    def __init__(self, actor: type, arguments: dict[str, Any]) -> None:
+        self._call = actor(**arguments)
+
+    def __call__(self, row: Row) -> Row:
+        return _packed(self._call, row)
 
 
 def _packed(function: Callable[[Row], Row], row: Row) -> Row:

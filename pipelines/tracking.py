@@ -124,6 +124,12 @@ def _create(job: str, parent: str | None) -> tuple[Any, str]:
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     uri = tracking_uri()
+    if not uri.startswith("http"):
+        # A database that cannot be opened would be tried for 100 seconds, each time with a warning.
+        from mlflow.store.db import utils
+
+        utils.MAX_RETRY_COUNT = RETRIES
+        logging.getLogger(utils.__name__).setLevel(logging.ERROR)
     client = MlflowClient(tracking_uri=uri)
     experiment = client.get_experiment_by_name(EXPERIMENT)
     place = None if os.environ.get("MLFLOW_TRACKING_URI") else (Path.cwd() / "mlartifacts").as_uri()

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.backbone import load_backbone
-from cotbert_core.encoder import Reading, SentenceEncoder
+from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs, load_dev, read_pairs
+from cotbert_core.files import read_json, write_json
+from cotbert_core.reading import Reading
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.templates import resolve_template
 from cotbert_core.training import total_steps
@@ -21,7 +23,7 @@ from pipelines import report, tracking
 from pipelines.channel import Channel
 from pipelines.corpus import Corpus
 from pipelines.history import History
-from pipelines.outputs import RESULT_FILE, check_free, read_json, write_json
+from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.progress import say
 from pipelines.ray_session import cpus_per_worker, ray_session
 
@@ -171,7 +173,7 @@ def _fit(
             )
             try:
                 result = trainer.fit()
-            except ray.train.TrainingErrorError as error:
+            except ray.train.TrainingFailedError as error:
                 raise TrainingError(_cause(error)) from error
         best = result.get_best_checkpoint(tracking.DEV_SPEARMAN, "max")
         with best.as_directory() as folder:

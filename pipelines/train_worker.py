@@ -20,10 +20,11 @@ from torch import nn
 
 from cotbert_core.backbone import load_backbone
 from cotbert_core.distributed import encode_together, rank
-from cotbert_core.encoder import Reading, SentenceEncoder
+from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.evaluation import Pairs, score_pairs
 from cotbert_core.methods import Method, build_method
 from cotbert_core.ragged import Ragged
+from cotbert_core.reading import Reading
 from cotbert_core.settings import TrainSettings, build
 from cotbert_core.templates import resolve_template
 from cotbert_core.training import batches, make_optimizer, total_steps, train_step

@@ -10,7 +10,7 @@ import torch
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.backbone import MINILM, budget_slices, load_backbone
-from cotbert_core.encoder import Reading
+from cotbert_core.reading import Reading
 from cotbert_core.templates import TEMPLATES, Template
 
 READOUTS = ("mask", "cls", "mean")
@@ -40,8 +40,6 @@ def slow_encode(exact_model, family, encoder_folder):
                 stop = "" if text[-1] in ".?\"'" else "."
                 filled = TEMPLATES[f"{family}/{name}"].text.replace("[X]", text + stop)
                 text = filled.replace("[MASK]", tokenizer.mask_token)
-            elif family == "cot-roberta":
-                text = " " + text
             inputs = tokenizer(text, return_tensors="pt")
             with torch.no_grad():
                 hidden = exact_model(**inputs).last_hidden_state[0]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -143,3 +146,13 @@ def test_every_settings_class_is_frozen_and_refuses_unknown_keys():
     for kind in kinds:
         assert kind.model_config["frozen"]
         assert kind.model_config["extra"] == "forbid"
+
+
+def test_the_settings_page_has_every_setting_with_its_default():
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| `([a-z_.]+)` \| `([^`]+)` \|", page, re.MULTILINE))
+    defaults = flatten(TrainSettings())
+    assert told.keys() == defaults.keys()
+    for name, default in defaults.items():
+        shown = default if isinstance(default, str) else json.dumps(default)
+        assert told[name] == shown, name

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.outputs import check_free, read_json, whole_folder, write_json, write_text
+from cotbert_core.files import read_json, whole_folder, write_json, write_text
+from pipelines.outputs import check_free
 
 
 def filled(folder):
@@ -46,9 +47,13 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_failed_block_leaves_nothing(tmp_path, error):
-    with pytest.raises(error), whole_folder(tmp_path / "out") as folder:
-        (folder / "a").write_text("1")
-        raise error
+    def fail():
+        with whole_folder(tmp_path / "out") as folder:
+            (folder / "a").write_text("1")
+            raise error
+
+    with pytest.raises(error):
+        fail()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -99,8 +99,8 @@ def test_a_resumed_stage_counts_only_its_own_steps(time):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3599, "59:59"), (3600, "1:00:00"), (90061, "25:01:01")],
-)  # fmt: skip
+    [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3599, "59:59"), (90061, "25:01:01")],
+)
 def test_clock(seconds, text):
     assert clock(seconds) == text
 

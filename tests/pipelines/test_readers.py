@@ -151,6 +151,12 @@ def test_rows_without_a_usable_id_are_dropped_and_counted(tmp_path, name, conten
     assert dropped == {"bad_id": bad}
 
 
+def test_a_row_without_text_and_id_is_counted_by_its_text(tmp_path):
+    (tmp_path / "a.jsonl").write_text('\n{bad\n{"text": null}\n{"text": "a"}\n')
+    dropped = read_all(tmp_path / "a.jsonl", id_column="number")[3]
+    assert dropped == {"empty": 1, "invalid_json": 1, "null": 1, "bad_id": 1}
+
+
 def test_parquet_ids_that_do_not_fit_are_dropped_and_counted(tmp_path):
     numbers = pa.array([1, None, 2**63, 4], pa.uint64())
     pq.write_table(pa.table({"text": list("abcd"), "id": numbers}), tmp_path / "a.parquet")

@@ -178,7 +178,7 @@ def wait_for_step(output: Path, step: int) -> None:
 def test_a_loss_that_is_no_number_stops_the_run_naming_step_and_rank(
     home: Path, corpus: Path, bert_folder: str, capsys: pytest.CaptureFixture[str]
 ):
-    changes = ("optimizer.learning_rate=1e38", "eval_every=6")
+    changes = ("optimizer.learning_rate=1e25", "eval_every=6")
     status = main(command(bert_folder, corpus, home / "diverged", *changes))
     told = capsys.readouterr().err.strip().splitlines()[-1]
     assert status == 1

@@ -1,0 +1,106 @@
+"""Raw text for --corpus: prepared once, found again, prepared anew when anything differs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from cotbert_core.errors import UserError
+from cotbert_core.files import write_json
+from pipelines import cache
+from pipelines.cache import cache_folder, open_or_prepare
+
+
+@pytest.fixture
+def prepared(tmp_path, monkeypatch):
+    """The folders that would have been prepared, with nothing but a manifest written there."""
+    folders = []
+
+    def prepare(options, folder, verbose):
+        assert not folder.exists()
+        folder.mkdir(parents=True)
+        write_json(folder / "manifest.json", {"rows": 1, "options": vars(options)})
+        folders.append(folder)
+
+    monkeypatch.setattr(cache, "prepare", prepare)
+    monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
+    return folders
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"COTBERT_CACHE": "/a/b", "XDG_CACHE_HOME": "/x"}, "/a/b"),
+        ({"XDG_CACHE_HOME": "/x"}, "/x/cotbert"),
+        ({"HOME": "/h"}, "/h/.cache/cotbert"),
+    ],
+)
+def test_where_the_cache_is(monkeypatch, variables, expected):
+    for name in ("COTBERT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert str(cache_folder()) == expected
+
+
+def test_a_prepared_corpus_is_opened_where_it_is(tmp_path, prepared, bert_folder):
+    write_json(tmp_path / "manifest.json", {"rows": 7})
+    assert len(open_or_prepare(str(tmp_path), bert_folder, 32)) == 7
+    assert prepared == []
+
+
+def test_raw_text_is_prepared_once(text, prepared, bert_folder, tmp_path, capsys):
+    first = open_or_prepare(str(text), bert_folder, 16)
+    again = open_or_prepare(str(text), bert_folder, 16)
+    assert first.path == again.path == prepared[0]
+    assert len(prepared) == 1
+    assert prepared[0].is_relative_to(tmp_path / "cache" / "corpora")
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f"preparing {text} into {first.path}",
+        f"corpus {text} was prepared before: {first.path}",
+    ]
+    options = json.loads((first.path / "manifest.json").read_text())["options"]
+    assert (options["inputs"], options["max_length"]) == ([str(text)], 16)
+
+
+def test_the_same_file_by_another_path_is_found(text, prepared, bert_folder, monkeypatch):
+    monkeypatch.chdir(text.parent)
+    open_or_prepare(str(text), bert_folder, 16)
+    open_or_prepare("a.txt", bert_folder, 16)
+    assert len(prepared) == 1
+
+
+@pytest.mark.parametrize("change", ["content", "time", "length", "column", "encoder"])
+def test_what_differs_is_prepared_anew(text, prepared, bert_folder, roberta_folder, change):
+    open_or_prepare(str(text), bert_folder, 16)
+    if change == "content":
+        stat = text.stat()
+        text.write_text("one\ntwo\nthree\n")
+        os.utime(text, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    elif change == "time":
+        os.utime(text, (1, 1))
+    encoder = roberta_folder if change == "encoder" else bert_folder
+    column = "title" if change == "column" else "text"
+    open_or_prepare(str(text), encoder, 17 if change == "length" else 16, column)
+    assert len(prepared) == len(set(prepared)) == 2
+
+
+def test_a_folder_that_is_no_corpus_is_raw_text(text, prepared, bert_folder):
+    open_or_prepare(str(text.parent), bert_folder, 16)
+    assert len(prepared) == 1
+
+
+def test_a_missing_corpus_is_told(prepared, bert_folder):
+    with pytest.raises(UserError, match="does not exist"):
+        open_or_prepare(str(Path("/no/such")), bert_folder, 16)

@@ -1,0 +1,210 @@
+"""The command line: help at once, one plain sentence and status 2 for every mistake."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cotbert_core.errors import UserError
+from cotbert_core.templates import TEMPLATES
+from pipelines import cli
+from pipelines.cli import COMMANDS, main
+
+COTBERT = str(Path(sys.executable).with_name("cotbert"))
+HEAVY = ("torch", "ray", "mlflow", "transformers", "pyarrow", "numpy")
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([COTBERT, *words], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, bert_folder):
+    """What the commands below name, in the current folder."""
+    (tmp_path / "text.txt").write_text("A man is playing the guitar.\nTwo dogs run.\n")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "pairs.tsv").write_text("score\tsentence1\n1\ta\n")
+    (tmp_path / "bad.yaml").write_text("a: [1\nb: }\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
+    return {"bert": bert_folder}
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    return {str(p): p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
+
+
+PREPARE = "prepare --encoder {bert} --output out"
+TRAIN = "train quickstart --corpus text.txt --encoder {bert} --output out"
+EVALUATE = "evaluate {bert}"
+EMBED = "embed {bert} --output out --input"
+MISTAKES = {
+    "recipe": ("train nothing --corpus text.txt --output out", "unknown recipe 'nothing'"),
+    "recipe printed": ("recipes nothing", "unknown recipe 'nothing': choose one of cot-bert-base"),
+    "setting": (f"{TRAIN} --set method.heat=1", "setting 'method.heat' is unknown"),
+    "assignment": (f"{TRAIN} --set seed", "'seed' is no assignment"),
+    "temperature 0": (f"{TRAIN} --set method.temperature=0", "method.temperature is 0: .*than 0"),
+    "temperature -1": (f"{TRAIN} --set method.temperature=-1", "method.temperature is -1"),
+    "workers": (f"{TRAIN} --workers 0", "workers is 0"),
+    "config": (f"{TRAIN} --config bad.yaml", "config 'bad.yaml' cannot be read"),
+    "config path": (f"{TRAIN} --config none.yaml", "config 'none.yaml' cannot be read"),
+    "no slot": (f"{TRAIN} --set templates.anchor=a_[MASK]", r"slot \[X\] 0 times"),
+    "no mask": (f"{TRAIN} --set templates.anchor=a_[X]", r"has no \[MASK\]"),
+    "template": (f"{TRAIN} --set templates.anchor=none", "unknown template 'none'"),
+    "corpus": ("train quickstart --corpus none.txt --output out", r"'none\.txt' does not exist"),
+    "train encoder": (
+        "train quickstart --corpus text.txt --encoder ./none --output out",
+        "encoder folder './none' does not exist",
+    ),
+    "train output": (TRAIN.replace("output out", "output taken"), "taken' already holds"),
+    "train pairs": (f"{TRAIN} --dev-pairs none.tsv", r"'none\.tsv' does not exist"),
+    "train senteval": (f"{TRAIN} --senteval none", r"sts-dev\.csv' does not exist"),
+    "prepare input": (f"{PREPARE} --input none.txt", r"'none\.txt' does not exist"),
+    "prepare glob": (f"{PREPARE} --input *.csv", r"'\*\.csv' does not exist or matches no file"),
+    "prepare folder": (f"{PREPARE} --input empty", "holds no file of a known kind"),
+    "prepare kind": (f"{PREPARE} --input bad.yaml", r"ends in '\.yaml'"),
+    "prepare package": (f"{PREPARE} --input docstrings:nosuch", "'nosuch' is not installed"),
+    "prepare column": (f"{PREPARE} --input pairs.tsv", "it has score, sentence1"),
+    "prepare length": (f"{PREPARE} --input text.txt --max-length 0", "max_length is 0"),
+    "prepare sample": (f"{PREPARE} --input text.txt --sample 0", "sample is 0"),
+    "prepare encoder": (
+        "prepare --input text.txt --encoder ./none --output out",
+        "encoder folder './none' does not exist",
+    ),
+    "prepare no encoder": (
+        "prepare --input text.txt --encoder ./empty --output out",
+        "encoder './empty' cannot be loaded",
+    ),
+    "prepare output": (
+        "prepare --input text.txt --encoder {bert} --output taken",
+        "taken' already holds",
+    ),
+    "output below a file": (
+        "prepare --input text.txt --encoder {bert} --output text.txt/out",
+        "cannot be written",
+    ),
+    "evaluate encoder": ("evaluate ./none", "encoder folder './none' does not exist"),
+    "evaluate pairs": (f"{EVALUATE} --dev-pairs none.tsv", r"'none\.tsv' does not exist"),
+    "evaluate columns": (f"{EVALUATE} --dev-pairs pairs.tsv", "no column 'sentence2'"),
+    "evaluate senteval": (f"{EVALUATE} --senteval none", "folder 'none' does not exist"),
+    "evaluate task": (f"{EVALUATE} --senteval empty --tasks STS99", "unknown task 'STS99'"),
+    "evaluate tasks": (f"{EVALUATE} --senteval empty", "lacks STS12, STS13"),
+    "no task at all": (f"{EVALUATE} --senteval empty --allow-missing --tasks sick-r", "none of"),
+    "evaluate template": (f"{EVALUATE} --template none", "unknown template 'none'"),
+    "evaluate readout": (f"{EVALUATE} --readout mask", "readout 'mask' reads a template's mask"),
+    "evaluate output": (f"{EVALUATE} --output pairs.tsv", "already holds something"),
+    "evaluate folder": (f"{EVALUATE} --output empty", "is a folder: give a file"),
+    "embed input": (f"{EMBED} none.txt", r"'none\.txt' does not exist"),
+    "embed column": (f"{EMBED} pairs.tsv", "no column 'text'"),
+    "embed id column": (f"{EMBED} pairs.tsv --text-column score --id-column n", "no column 'n'"),
+    "embed workers": (f"{EMBED} text.txt --workers 0", "workers is 0"),
+    "embed template": (f"{EMBED} text.txt --template none", "unknown template 'none'"),
+    "embed output": ("embed {bert} --output taken --input text.txt", "taken' already holds"),
+    "embed encoder": ("embed ./none --output out --input text.txt", "'./none' does not exist"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence_and_status_2(name, place, tmp_path, capsys):
+    command, message = MISTAKES[name]
+    before = contents(tmp_path)
+    assert main(command.format(**place).split()) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    (line,) = told.err.splitlines()
+    assert line.startswith("cotbert: ")
+    assert re.search(message, line)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "nothing",
+        "prepare",
+        "prepare --input a --encoder b --output c --on-invalid stop",
+        "embed m --input a --output b --dtype int4",
+        "embed m --input a --output b --workers two",
+        "train quickstart --corpus a --output b --senteval c --dev-pairs d",
+        "evaluate m --readout last",
+    ],
+)
+def test_a_wrong_command_line_is_status_2(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(command.split())
+    assert end.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_mistake_in_the_installed_command(place):
+    done = run("train", "quickstart", "--corpus", "none.txt", "--output", "out")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("cotbert: input 'none.txt' does not exist")
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_explains_every_option(command):
+    done = run(*command.split(), "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    if not command:
+        assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_help_answers_at_once():
+    def seconds():
+        started = time.perf_counter()
+        run("--help")
+        return time.perf_counter() - started
+
+    assert min(seconds() for _ in range(3)) < 1
+
+
+@pytest.mark.parametrize("command", ["recipes", "templates"])
+def test_lists_import_nothing_heavy(command):
+    code = (
+        "import sys; from pipelines.cli import main; status = main(sys.argv[1:2]); "
+        f"print(*(m for m in {HEAVY} if m in sys.modules), file=sys.stderr); sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, command], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.split()) == (0, [])
+
+
+def test_templates_are_listed_with_their_text(capsys):
+    assert main(["templates"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    shown = [tuple(part.strip() for part in line.split(" ", 1)) for line in lines]
+    assert shown == [(name, template.text) for name, template in TEMPLATES.items()]
+
+
+def failing(monkeypatch, error):
+    def job(arguments):
+        raise error
+
+    monkeypatch.setitem(cli.COMMANDS, "templates", (lambda c: None, job, "text"))
+    return main(["templates"])
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (UserError("a is 1:\ngive 2"), 2, "cotbert: a is 1: give 2"),
+        (RuntimeError("no luck\nmore"), 1, "cotbert: the job failed: no luck (--verbose shows "),
+        (RuntimeError(), 1, "cotbert: the job failed: RuntimeError"),
+        (KeyboardInterrupt(), 130, "cotbert: interrupted"),
+    ],
+)
+def test_failures_have_their_own_status(monkeypatch, capsys, error, status, line):
+    assert failing(monkeypatch, error) == status
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(line)

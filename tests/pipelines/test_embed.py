@@ -1,0 +1,182 @@
+"""cotbert embed on Ray: vectors equal the encoder's own, under the right ids, in plain Parquet."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.errors import UserError
+from pipelines import embed as embed_job
+from pipelines.cli import main
+from pipelines.embed import EmbedOptions, embed, read_embeddings
+from pipelines.prepare import PrepareOptions, prepare
+from pipelines.sources import FILE_BITS
+
+pytestmark = [pytest.mark.ray_local, pytest.mark.usefixtures("ray_here", "own_store")]
+
+
+def by_id(folder):
+    """Id -> vector of an embeddings folder."""
+    ids, vectors = read_embeddings(folder)
+    assert len(set(ids.tolist())) == len(ids)
+    return dict(zip(ids.tolist(), vectors, strict=True))
+
+
+def assert_same(found, text_of, encoder, **options):
+    """Every text has its vector, by id, and it is what `encode` gives."""
+    assert set(found) == set(text_of)
+    ids = sorted(text_of)
+    expected = encoder.encode([text_of[i] for i in ids], precision="fp32", **options)
+    given = np.stack([found[i] for i in ids])
+    norms = np.linalg.norm(given, axis=1) * np.linalg.norm(expected, axis=1)
+    assert ((given * expected).sum(axis=1) / norms).min() > 0.99999
+    np.testing.assert_allclose(given, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture
+def encoder(bert_folder):
+    return SentenceEncoder.from_pretrained(bert_folder)
+
+
+def test_vectors_are_the_encoders_under_row_numbers(
+    tmp_path, bert_folder, encoder, own_store, capsys
+):
+    """Bad rows are skipped and counted; the row numbers of the others do not shift."""
+    (tmp_path / "a.txt").write_bytes(b"A man\n\n\xff\nTwo dogs run on the ice, and a woman\n")
+    (tmp_path / "b.jsonl").write_bytes(b'{"text": null}\n{"text": "Two dogs"}\n{bad\n')
+    (tmp_path / "c.md").write_text("x")
+    out = tmp_path / "vectors"
+    command = ["embed", bert_folder, "--output", str(out), "--precision", "fp32", "--input"]
+    assert main([*command, *(str(tmp_path / n) for n in ("a.txt", "b.jsonl"))]) == 0
+    second = 1 << FILE_BITS
+    texts = {0: "A man", 3: "Two dogs run on the ice, and a woman", second + 1: "Two dogs"}
+    assert_same(by_id(out), texts, encoder)
+
+    result = json.loads((out / "result.json").read_text())
+    manifest = json.loads((out / "manifest.json").read_text())
+    skipped = {"empty": 1, "invalid_json": 1, "invalid_utf8": 1, "null": 1}
+    assert (result["rows"], result["skipped"], result["dimension"]) == (3, 4, 32)
+    assert {k: v for k, v in result.items() if "skipped_" in k} == {
+        f"skipped_{reason}": n for reason, n in skipped.items()
+    }
+    assert (manifest["rows"], manifest["skipped"], manifest["files"]) == (3, skipped, 2)
+    assert (manifest["dtype"], manifest["readout"], manifest["id_column"]) == (
+        "float32",
+        "mean",
+        None,
+    )
+    assert manifest["model_digest"] == embed_job.model_digest(bert_folder)
+    run = own_store.get_run(result["mlflow_run_id"])
+    assert (run.info.run_name, run.data.metrics["rows"]) == ("embed", 3)
+    told = capsys.readouterr()
+    assert [line.split()[0] for line in told.out.splitlines()] == list(result)
+    assert all(line.startswith("embed ") for line in told.err.splitlines())
+
+
+def test_two_workers_give_the_same_rows_as_plain_lists(tmp_path, bert_folder, monkeypatch):
+    monkeypatch.setattr(embed_job, "SHARD_BYTES", 60)
+    rows = {7 * n: f"A man and {n} dogs {'run ' * (n % 5)}" for n in range(12)}
+    lines = [json.dumps({"number": n, "text": t}) for n, t in rows.items()]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, '{"text": "without an id"}']))
+    (tmp_path / "blank.jsonl").write_text("\n" * 100)  # shards without a row: no parts
+    out = tmp_path / "vectors"
+    inputs = (str(tmp_path / "a.jsonl"), str(tmp_path / "blank.jsonl"))
+    template = "cot-bert/anchor"
+    options = EmbedOptions(
+        bert_folder,
+        inputs,
+        id_column="number",
+        workers=2,
+        template=template,
+        precision="fp32",
+    )
+    result = embed(options, out)
+    assert (result["rows"], result["skipped_bad_id"], result["skipped_empty"]) == (12, 1, 100)
+    assert_same(by_id(out), rows, SentenceEncoder.from_pretrained(bert_folder, template))
+    parts = sorted(out.glob("part-*"))
+    assert len(parts) > 3
+    assert {p.suffix for p in parts} == {".parquet"}
+
+    frame = pd.concat(pd.read_parquet(p) for p in parts)
+    assert sorted(frame["id"]) == sorted(rows)
+    assert frame["embedding"].map(len).eq(32).all()
+    table = pq.read_table(parts[0])
+    assert table.schema == pa.schema({"id": pa.int64(), "embedding": pa.list_(pa.float32(), 32)})
+    assert np.stack(table["embedding"].to_pylist()).shape == (len(table), 32)
+
+
+def test_a_corpus_keeps_its_ids_in_half_precision_and_unit_length(tmp_path, bert_folder, encoder):
+    lines = ["A man", "Two dogs run", "What do you want?", "A man", "oil"]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    prepare(PrepareOptions((str(tmp_path / "a.txt"),), bert_folder), tmp_path / "corpus")
+    (part,) = (tmp_path / "corpus").glob("part-*")
+    table = pq.read_table(part)
+    options = EmbedOptions(
+        bert_folder,
+        (str(tmp_path / "corpus"),),
+        dtype="float16",
+        normalize=True,
+        precision="fp32",
+    )
+    embed(options, tmp_path / "vectors")
+    found = by_id(tmp_path / "vectors")
+    assert {v.dtype for v in found.values()} == {np.dtype("float16")}
+    found = {n: v.astype(np.float32) for n, v in found.items()}
+    norms = [np.linalg.norm(v) for v in found.values()]
+    np.testing.assert_allclose(norms, 1, atol=1e-3)
+    texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
+    assert len(texts) == 4
+    assert_same(found, texts, encoder, normalize=True)
+    manifest = json.loads((tmp_path / "vectors" / "manifest.json").read_text())
+    assert (manifest["id_column"], manifest["dtype"], manifest["normalize"]) == (
+        "id",
+        "float16",
+        True,
+    )
+    schema = pq.read_schema(next((tmp_path / "vectors").glob("part-*")))
+    assert schema.field("embedding").type == pa.list_(pa.float16(), 32)
+
+
+@pytest.mark.parametrize(
+    ("content", "reasons"), [(b"", "none read"), (b"\n\xff\n", "1 empty, 1 invalid_utf8")]
+)
+def test_input_of_nothing_is_refused_and_nothing_left(
+    tmp_path, bert_folder, capsys, content, reasons
+):
+    (tmp_path / "a.txt").write_bytes(content)
+    before = sorted(tmp_path.iterdir())
+    command = ["embed", bert_folder, "--input", str(tmp_path / "a.txt")]
+    assert main([*command, "--output", str(tmp_path / "vectors")]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("cotbert: none of ")
+    assert f"rows can be embedded ({reasons})" in line
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_existing_output_is_not_touched(tmp_path, bert_folder):
+    (tmp_path / "a.txt").write_text("A man\n")
+    out = tmp_path / "vectors"
+    out.mkdir()
+    (out / "part-000000.parquet").write_text("mine")
+    with pytest.raises(UserError, match="already holds something"):
+        embed(EmbedOptions(bert_folder, (str(tmp_path / "a.txt"),)), out)
+    assert [p.read_text() for p in out.iterdir()] == ["mine"]
+    assert not (tmp_path / "vectors.partial").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "int8"}, "dtype is 'int8': choose one of float32, float16"),
+        ({"workers": -1}, "workers is -1"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(UserError, match=message):
+        EmbedOptions("model", ("a.txt",), **options)

@@ -1,0 +1,179 @@
+"""MLflow: what a run holds, and that a store's failure is a warning and never a job's end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines import tracking
+from pipelines.tracking import EXPERIMENT, Run, tracked_run
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+    monkeypatch.setattr(tracking, "RETRY_SECONDS", 0)
+    for name in ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT"):
+        monkeypatch.setenv(name, os.environ.get(name, "2"))  # set back after the test
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
+
+
+class Breaking:
+    """An MLflow client whose calls fail."""
+
+    def __init__(self, error="no space\nleft"):
+        self.calls, self.error = 0, error
+
+    def __getattr__(self, name):
+        def call(*args, **kwargs):
+            self.calls += 1
+            raise OSError(self.error)
+
+        return call
+
+
+def test_a_run_holds_params_metrics_by_step_tags_and_artifacts(own_store, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "w").write_text("w")
+    with tracked_run("train", {"encoder": "x", "seed": 3, "dropout": None}, tags={"k": "v"}) as run:
+        run.metrics({"loss": 2.0, "rate": 5}, step=1)
+        run.metrics({"loss": 1.0}, step=2)
+        run.artifact(tmp_path / "a.txt")
+        run.artifact(tmp_path / "model")
+    found = own_store.get_run(run.id)
+    assert own_store.get_experiment(found.info.experiment_id).name == EXPERIMENT
+    assert (found.info.run_name, found.info.status) == ("train", "FINISHED")
+    assert found.data.params == {"encoder": "x", "seed": "3", "dropout": "None"}
+    losses = own_store.get_metric_history(run.id, "loss")
+    assert [(m.step, m.value) for m in losses] == [(1, 2.0), (2, 1.0)]
+    assert found.data.metrics == {"loss": 1.0, "rate": 5.0}
+    tags = {"job": "train", "k": "v", "commit": tracking.commit()}
+    assert tags.items() <= found.data.tags.items()
+    assert all(found.data.tags[f"version.{name}"] for name in tracking.VERSIONED)
+    names = [a.path for folder in ("", "model") for a in own_store.list_artifacts(run.id, folder)]
+    assert names == ["a.txt", "model", "model/w"]
+    assert (tmp_path / "mlartifacts").is_dir()
+    assert run.lost == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_store_may_be_named(empty_store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = tmp_path / "elsewhere.db"
+    store.write_bytes(empty_store.read_bytes())
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
+    before = store.stat().st_mtime_ns
+    with tracked_run("prepare", {}):
+        pass
+    assert store.stat().st_mtime_ns > before
+    assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_many_and_long_params_are_kept(own_store):
+    values = {f"p{n}": n for n in range(250)} | {"long": "x" * 10_000}
+    with tracked_run("train", values) as run:
+        pass
+    params = own_store.get_run(run.id).data.params
+    assert len(params) == 251
+    assert params["long"] == "x" * 6000
+
+
+def test_a_run_is_shown_under_its_parent(own_store):
+    with tracked_run("quickstart", {}) as outer, tracked_run("train", {}, parent=outer.id) as inner:
+        pass
+    assert own_store.get_run(inner.id).data.tags["mlflow.parentRunId"] == outer.id
+    assert own_store.get_run(outer.id).data.tags.get("mlflow.parentRunId") is None
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (ValueError("x" * 900), "FAILED", "x" * 500),
+        (RuntimeError(), "FAILED", "RuntimeError"),
+        (KeyboardInterrupt(), "KILLED", "KeyboardInterrupt"),
+    ],
+)
+def test_a_run_whose_job_raises_says_so(own_store, error, status, text):
+    runs = []
+
+    def job():
+        with tracked_run("train", {}) as run:
+            runs.append(run.id)
+            raise error
+
+    with pytest.raises(type(error)):
+        job()
+    found = own_store.get_run(runs[0])
+    assert (found.info.status, found.data.tags["error"]) == (status, text)
+
+
+def test_an_unreachable_server_is_a_warning(monkeypatch, capsys):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        uri = f"http://127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    started, ran = time.monotonic(), False
+    with tracked_run("train", {"a": 1}) as run:
+        run.metrics({"loss": 1.0})
+        run.artifact(Path(__file__))
+        ran = True
+    assert ran
+    assert (run.id, run.lost) == (None, 0)
+    assert time.monotonic() - started < 10
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warning: MLflow at {uri} did not answer (")
+
+
+@pytest.mark.parametrize(
+    "uri", ["sqlite:///{}/file/below/a.db", "sqlite:///{}", "nonsense:{}", "file:{}/runs"]
+)
+def test_a_store_that_cannot_be_opened_is_a_warning(uri, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(tmp_path))
+    with tracked_run("train", {}) as run:
+        run.metrics({"loss": 1.0})
+    assert run.id is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: MLflow at ")
+
+
+def test_a_store_that_breaks_half_way_is_a_warning_with_a_count(own_store, tmp_path, capsys):
+    with tracked_run("train", {"a": 1}) as run:
+        run.metrics({"loss": 1.0}, step=1)
+        run._client = Breaking()
+        run.metrics({"loss": 0.5}, step=2)
+        run.artifact(tmp_path)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "warning: 3 calls to MLflow failed; what they held is not tracked"
+    assert all(line.startswith("warning: MLflow at sqlite:///") for line in lines[:-1])
+    assert len(own_store.get_metric_history(run.id, "loss")) == 1
+
+
+def test_a_call_is_tried_again_before_it_is_lost(capsys):
+    tries = []
+
+    class Once:
+        def log_batch(self, *args, **kwargs):
+            tries.append(1)
+            if len(tries) == 1:
+                raise OSError("busy")
+
+    run = Run(Once(), "id")
+    run.metrics({"loss": 1.0})
+    assert (len(tries), run.lost) == (2, 0)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_jobs_own_error_is_raised_though_the_store_is_broken(own_store, capsys):
+    def job():
+        with tracked_run("train", {}) as run:
+            run._client = Breaking()
+            raise ValueError("the job's own")
+
+    with pytest.raises(ValueError, match="the job's own"):
+        job()
+    assert "2 calls to MLflow failed" in capsys.readouterr().err
