@@ -87,7 +87,8 @@ class WritePart:
             for ids, texts in self._rows(self.groups[number])
         ]
         # Written together: pieces of which few rows stay would make tiny row groups.
-        pq.write_table(pa.concat_tables(tables), part, compression="zstd")
+        table = pa.concat_tables(tables)
+        pq.write_table(table, part, compression="zstd", row_group_size=PIECE_ROWS)
         return {"counts": json.dumps(counts)}
 
     def _rows(self, shards: tuple[int, ...]) -> Iterator[tuple[np.ndarray, list[str]]]:
