@@ -32,12 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _explain(error: Exception, arguments: Arguments) -> int:
-    """A job's failure: a worker's UserError as such, anything else with status 1."""
-    from pipelines.shards import user_fault
-
-    fault = user_fault(error)
-    if fault is not None:
-        return _fail(fault, 2)
+    """A job's failure, whole with --verbose."""
     if getattr(arguments, "verbose", False):
         raise error
     lines = str(error).strip().splitlines() or [type(error).__name__]

@@ -125,7 +125,7 @@ def _evaluate_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", metavar="MODEL", help="a trained folder or an encoder NAME")
     command.add_argument("--senteval", type=Path, metavar="DIR", help="a SentEval folder")
     command.add_argument(
-        "--tasks", default="sts", help="sts, or some of STS12..STS16,STS-B,SICK-R with commas"
+        "--tasks", help="sts (the default), or some of STS12..STS16,STS-B,SICK-R with commas"
     )
     command.add_argument("--allow-missing", action="store_true", help="skip tasks not there")
     command.add_argument(

@@ -34,7 +34,7 @@ class EvaluateOptions:
     model: str
     senteval: Path | None = None
     pairs: Path | None = None
-    tasks: str = "sts"
+    tasks: str | None = None
     allow_missing: bool = False
     template: str | None = None
     readout: str | None = None
@@ -46,6 +46,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Scores by task (x 100), with the average over tasks; written to `output` when given."""
     output = _free_file(output) if output else None
+    if options.tasks is not None and options.senteval is None:
+        raise UserError(f"tasks is {options.tasks!r} without a SentEval folder: give --senteval")
     tasks = _tasks(options) if options.senteval else []
     use_pairs = options.pairs is not None or options.senteval is None
     pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}
@@ -118,7 +120,8 @@ def _pairs_result(scores: dict[str, PairScores]) -> dict[str, Any]:
     return {
         f"pairs-{split}": {
             "spearman": score.spearman,
-            "alignment": score.alignment,
+            # JSON has no NaN: without a pair graded above 4 there is no alignment.
+            "alignment": None if np.isnan(score.alignment) else score.alignment,
             "uniformity": score.uniformity,
             "pairs": len(score.cosine),
         }
@@ -131,7 +134,7 @@ def _tasks(options: EvaluateOptions) -> list[str]:
     assert options.senteval is not None
     if not options.senteval.is_dir():
         raise UserError(f"SentEval folder {str(options.senteval)!r} does not exist: give one")
-    items = options.tasks.split(",")
+    items = (options.tasks or "sts").split(",")
     named = [n for item in items for n in (STS_TASKS if item == "sts" else [task_name(item)])]
     wanted = list(dict.fromkeys(named))
     missing = missing_tasks(options.senteval, wanted)

@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+from cotbert_core.files import write_text
 from pipelines.channel import News
 from pipelines.progress import Progress
 from pipelines.tracking import DEV_SPEARMAN, LOSS, Run
@@ -20,6 +21,9 @@ class History:
     def __init__(self, run: Run, path: Path, batch_size: int) -> None:
         self._run, self._path, self._batch_size = run, path, batch_size
         self._progress: Progress | None = None
+        if path.is_file():  # a kill may have left the last line half-written
+            whole, newline, _ = path.read_text(encoding="utf-8").rpartition("\n")
+            write_text(path, whole + newline)
         self.rows = read_rows(path) if path.is_file() else {}
 
     @property

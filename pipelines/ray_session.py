@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+from cotbert_core.errors import UserError
+
 # Set before Ray is imported, in the environment, so that its worker processes have them too.
 _QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -83,3 +85,16 @@ def cpus_per_worker(workers: int) -> int:
     cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
     on_one_node = -(-workers // len(cores))
     return max(1, min(cores) // on_one_node)
+
+
+def check_cores(workers: int, cpus: int) -> None:
+    """UserError when this machine has fewer cores than the workers ask for: they would wait for
+    ever. A cluster named by RAY_ADDRESS may still grow, so it is not asked."""
+    if "RAY_ADDRESS" in os.environ:
+        return
+    cores = len(os.sched_getaffinity(0))
+    if workers * cpus > cores:
+        raise UserError(
+            f"workers is {workers} with {cpus} core(s) each and this machine has {cores}: give "
+            f"at most {max(1, cores // cpus)} workers, or name a cluster by RAY_ADDRESS"
+        )

@@ -68,13 +68,3 @@ def _unpacked(dataset: Any) -> Iterator[Row]:
         if isinstance(result, UserError):
             raise result
         yield result
-
-
-def user_fault(error: BaseException) -> Exception | None:
-    """The UserError that a worker raised, if that is why a Ray job failed."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, UserError):
-            return UserError(getattr(seen, "cause", None) or seen.args[0])
-        seen = getattr(seen, "cause", None) or seen.__cause__
-    return None

