@@ -29,9 +29,9 @@ class Mailbox:
 
 
 class Channel:
-    """The driver's end: `with Channel(handle) as mailbox`; `handle` sees every piece of news."""
+    """The driver's end: `with Channel(handle) as mailbox`; `handle` gets all news in turn."""
 
-    def __init__(self, handle: Callable[[News], None]) -> None:
+    def __init__(self, handle: Callable[[list[News]], None]) -> None:
         self._handle = handle
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._listen, daemon=True)
@@ -66,5 +66,6 @@ class Channel:
     def _drain(self) -> None:
         import ray
 
-        for news in ray.get(self._mailbox.take.remote()):
+        news = ray.get(self._mailbox.take.remote())
+        if news:
             self._handle(news)

@@ -116,7 +116,7 @@ def embed(
             "seconds": round(time.monotonic() - started, 3),
             "mlflow_run_id": run.id,
         }
-        run.metrics({k: v for k, v in result.items() if isinstance(v, (int, float))})
+        run.result(result)
         write_json(folder / RESULT_FILE, result)
         run.artifact(folder / MANIFEST_FILE)
     return result

@@ -30,15 +30,15 @@ class History:
     def last_step(self) -> int:
         return max(self.rows)
 
-    def hear(self, news: News) -> None:
-        """Take news of a step from a worker."""
-        step, values = int(news["step"]), news["values"]
-        row = {"step": step, **values}
-        _keep(self.rows, row)
+    def hear(self, news: list[News]) -> None:
+        """Take news of some steps from a worker."""
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        self._run.metrics(values, step)
-        self._show(step, int(news["total"]), values)
+            for item in news:
+                row = {"step": item["step"], **item["values"]}
+                _keep(self.rows, row)
+                file.write(json.dumps(row) + "\n")
+                self._show(item["step"], item["total"], item["values"])
+        self._run.steps([(item["step"], item["values"]) for item in news])
 
     def rate(self, last: int | None = None) -> float:
         """Sentences a second over the last steps (all by default), dev checks not counted."""

@@ -72,7 +72,7 @@ def prepare(
         started = time.monotonic()
         manifest = _write_corpus(options, plan, tokenizer, folder)
         result = _result(manifest, time.monotonic() - started, run.id)
-        run.metrics({k: v for k, v in result.items() if isinstance(v, (int, float))})
+        run.result(result)
         run.artifact(folder / MANIFEST_FILE)
         write_json(folder / RESULT_FILE, result)
     return result

@@ -24,7 +24,7 @@ from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.prepare import PrepareOptions, prepare
 from pipelines.progress import clock, say
 from pipelines.quickstart_report import Outcome, summary, write_report
-from pipelines.ray_session import ray_session
+from pipelines.ray_session import own_cores, ray_session
 from pipelines.recipes import RECIPES
 from pipelines.train import BUILT_IN_PAIRS, dev_pairs, train
 
@@ -50,7 +50,8 @@ def quickstart(
     """Run the main job into `output` and return its result. steps: instead of the recipe's."""
     output = check_free(output)
     settings = RECIPES["quickstart"]()
-    settings = override(settings, {"max_steps": steps} if steps is not None else {})
+    changes = {"workers": min(settings.workers, own_cores()), "max_steps": steps}
+    settings = override(settings, {k: v for k, v in changes.items() if v is not None})
     source = PrepareOptions(
         (f"docstrings:{packages}",), settings.encoder, settings.max_length, sample=sentences
     )
@@ -61,7 +62,7 @@ def quickstart(
         seconds = time.monotonic() - started
         result = _result(outcome, seconds, run.id)
         write_report(output, outcome, seconds)
-        run.metrics({k: v for k, v in result.items() if isinstance(v, (int, float))})
+        run.result(result)
         run.artifact(output / "report.html")
         write_json(output / RESULT_FILE, result)
     print(summary(outcome))

@@ -87,12 +87,17 @@ def cpus_per_worker(workers: int) -> int:
     return max(1, min(cores) // on_one_node)
 
 
+def own_cores() -> int:
+    """Cores of this machine that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def check_cores(workers: int, cpus: int) -> None:
     """UserError when this machine has fewer cores than the workers ask for: they would wait for
     ever. A cluster named by RAY_ADDRESS may still grow, so it is not asked."""
     if "RAY_ADDRESS" in os.environ:
         return
-    cores = len(os.sched_getaffinity(0))
+    cores = own_cores()
     if workers * cpus > cores:
         raise UserError(
             f"workers is {workers} with {cpus} core(s) each and this machine has {cores}: give "

@@ -10,7 +10,7 @@ import logging
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -48,11 +48,23 @@ class Run:
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
         """Numbers at a step."""
+        self.steps([(step, values)])
+
+    def steps(self, rows: Sequence[tuple[int, Mapping[str, float]]]) -> None:
+        """Numbers at several steps, in as few calls as MLflow's 1,000 a batch allow: a store that
+        has gone away must not be waited for at every step."""
         from mlflow.entities import Metric
 
         now = round(time.time() * 1000)
-        batch = [Metric(k, float(v), now, step) for k, v in values.items()]
-        self._send(lambda: self._client.log_batch(self.id, metrics=batch))
+        batch = [Metric(k, float(v), now, step) for step, row in rows for k, v in row.items()]
+        for start in range(0, len(batch), 1000):
+            self._send(
+                lambda s=start: self._client.log_batch(self.id, metrics=batch[s : s + 1000])  # type: ignore[misc]
+            )
+
+    def result(self, result: Mapping[str, Any]) -> None:
+        """The numbers of a job's result."""
+        self.metrics({k: v for k, v in result.items() if isinstance(v, (int, float))})
 
     def tags(self, values: Mapping[str, str]) -> None:
         for key, value in values.items():

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import ray
 import ray.train
+import ray.train.torch
 import torch
 from torch import nn
 
@@ -69,6 +70,9 @@ def train_worker(job: dict[str, Any]) -> None:
 
 
 def _set_up(job: dict[str, Any]) -> Training:
+    if torch.cuda.is_available():
+        # Before anything is put on "cuda": workers of one machine see all of its GPUs.
+        torch.cuda.set_device(ray.train.torch.get_device())
     settings = build(TrainSettings, job["settings"])
     _seed(settings.seed)
     backbone = load_backbone(settings.encoder, dropout=settings.dropout)
@@ -145,7 +149,7 @@ def _report(training: Training, dev_spearman: float) -> None:
     """A checkpoint of everything that the next step depends on, on every worker."""
     metrics = {DEV_SPEARMAN: dev_spearman, "step": training.step}
     with tempfile.TemporaryDirectory() as folder:
-        torch.save(torch.get_rng_state(), Path(folder) / f"random-{rank()}.pt")
+        torch.save(_random_states(), Path(folder) / f"random-{rank()}.pt")
         if rank() == 0:
             state = {
                 "step": training.step,
@@ -163,10 +167,17 @@ def _restore(training: Training) -> None:
         return
     with checkpoint.as_directory() as folder:
         state = load_state(Path(folder))
-        torch.set_rng_state(torch.load(Path(folder) / f"random-{rank()}.pt"))
+        for kind, random_state in torch.load(Path(folder) / f"random-{rank()}.pt").items():
+            (torch.cuda if kind == "cuda" else torch).set_rng_state(random_state)
     training.method.load_state_dict(state["method"])
     training.optimizer.load_state_dict(state["optimizer"])
     training.step = state["step"]
+
+
+def _random_states() -> dict[str, torch.Tensor]:
+    """What dropout draws from next."""
+    states = {"cpu": torch.get_rng_state()}
+    return states | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
 
 
 def load_state(folder: Path) -> dict[str, Any]:
