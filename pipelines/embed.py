@@ -11,15 +11,18 @@ import hashlib
 import json
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 from cotbert_core import __version__
+from cotbert_core.backbone import from_anywhere
+from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.files import whole_folder, write_json
 from pipelines import sources, tracking
@@ -63,9 +66,8 @@ def embed(
     options: EmbedOptions, output: Path, verbose: bool = False, parent: str | None = None
 ) -> dict[str, Any]:
     """Write the embeddings folder `output` and return its result; UserError for a bad input."""
-    from cotbert_core.encoder import SentenceEncoder
-
     output = check_free(output)
+    options = replace(options, model=from_anywhere(options.model))
     plan = sources.plan(options.inputs, options.text_column, options.id_column, SHARD_BYTES)
     if options.id_column is None and sources.all_have_integers(plan, DEFAULT_ID):
         plan = sources.plan(options.inputs, options.text_column, DEFAULT_ID, SHARD_BYTES)
@@ -78,41 +80,19 @@ def embed(
         whole_folder(output) as folder,
     ):
         started = time.monotonic()
-        counts, first, last = _run(options, plan, folder)
-        dropped = {k.removeprefix("dropped."): n for k, n in counts.items() if "dropped." in k}
-        if not counts["rows"]:
+        tally = _run(options, plan, folder)
+        if not tally.counts["rows"]:
             raise UserError(
-                f"none of {counts['read']} rows can be embedded ({_reasons(dropped)}): give input "
-                "that holds text"
+                f"none of {tally.counts['read']} rows can be embedded ({tally.reasons()}): give "
+                "input that holds text"
             )
-        write_json(
-            folder / MANIFEST_FILE,
-            {
-                "format": 1,
-                "rows": counts["rows"],
-                "skipped": dict(sorted(dropped.items())),
-                "dimension": encoder.dimension,
-                "dtype": options.dtype,
-                "normalize": options.normalize,
-                "model": options.model,
-                "model_digest": model_digest(options.model),
-                "readout": encoder.reading.readout,
-                "template": encoder.reading.template and encoder.reading.template.text,
-                "id_column": plan.id_column,
-                "inputs": list(options.inputs),
-                "files": len(plan.files),
-                "files_ignored": plan.ignored,
-                "versions": {"cotbert": __version__, "pyarrow": pa.__version__},
-            },
-        )
+        write_json(folder / MANIFEST_FILE, _manifest(options, plan, encoder, tally))
         result = {
-            "rows": counts["rows"],
-            "skipped": sum(dropped.values()),
-            **{f"skipped_{reason}": n for reason, n in sorted(dropped.items())},
+            "rows": tally.counts["rows"],
+            "skipped": sum(tally.skipped.values()),
+            **{f"skipped_{reason}": n for reason, n in tally.skipped.items()},
             "dimension": encoder.dimension,
-            # From the first shard begun to the last one written: starting Ray and loading the
-            # encoder are in `seconds` only.
-            "sentences_per_second": round(counts["rows"] / max(last - first, 1e-9), 1),
+            "sentences_per_second": round(tally.rate, 1),
             "seconds": round(time.monotonic() - started, 3),
             "mlflow_run_id": run.id,
         }
@@ -122,22 +102,70 @@ def embed(
     return result
 
 
-def _run(
-    options: EmbedOptions, plan: sources.Plan, folder: Path
-) -> tuple[Counter[str], float, float]:
-    """All shards through the actors: counts, and when work began and ended."""
+@dataclass
+class Tally:
+    """What the actors report: rows read, embedded and dropped, and when work began and ended.
+
+    Starting Ray and loading the encoder lie outside of that time.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    first: float = float("inf")
+    last: float = 0.0
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.counts += Counter(json.loads(row["counts"]))
+        self.first, self.last = min(self.first, row["started"]), max(self.last, row["ended"])
+
+    @property
+    def rate(self) -> float:
+        """Sentences a second."""
+        return self.counts["rows"] / max(self.last - self.first, 1e-9)
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """Rows dropped, by reason."""
+        start = "dropped."
+        return {k[len(start) :]: n for k, n in sorted(self.counts.items()) if k.startswith(start)}
+
+    def reasons(self) -> str:
+        return ", ".join(f"{n} {reason}" for reason, n in self.skipped.items()) or "none read"
+
+
+def _manifest(
+    options: EmbedOptions, plan: sources.Plan, encoder: SentenceEncoder, tally: Tally
+) -> dict[str, Any]:
+    template = encoder.reading.template
+    return {
+        "format": 1,
+        "rows": tally.counts["rows"],
+        "skipped": tally.skipped,
+        "dimension": encoder.dimension,
+        "dtype": options.dtype,
+        "normalize": options.normalize,
+        "model": options.model,
+        "model_digest": model_digest(options.model),
+        "readout": encoder.reading.readout,
+        "template": template.text if template else None,
+        "id_column": plan.id_column,
+        "inputs": list(options.inputs),
+        "files": len(plan.files),
+        "files_ignored": plan.ignored,
+        "versions": {"cotbert": __version__, "pyarrow": pa.__version__},
+    }
+
+
+def _run(options: EmbedOptions, plan: sources.Plan, folder: Path) -> Tally:
+    """All shards through the actors."""
     workers, resources, threads = _pool(options.workers)
     arguments = {"options": options, "plan": plan, "folder": str(folder), "threads": threads}
-    counts: Counter[str] = Counter()
-    first, last = float("inf"), 0.0
+    tally = Tally()
     progress = Progress("embed", len(plan.shards), "shard")
     rows = map_shards_with_actors(EmbedShard, arguments, len(plan.shards), workers, resources)
     for done, row in enumerate(rows, start=1):
-        counts += Counter(json.loads(row["counts"]))
-        first, last = min(first, row["started"]), max(last, row["ended"])
-        rate = counts["rows"] / max(last - first, 1e-9)
-        progress.show(done, f"{counts['rows']:,} rows  {rate:,.0f} sentences/s")
-    return counts, first, last
+        tally.add(row)
+        progress.show(done, f"{tally.counts['rows']:,} rows  {tally.rate:,.0f} sentences/s")
+    return tally
 
 
 def _pool(workers: int | None) -> tuple[int, dict[str, float], int]:
@@ -164,10 +192,6 @@ class EmbedShard:
     def __init__(
         self, options: EmbedOptions, plan: sources.Plan, folder: str, threads: int
     ) -> None:
-        import torch
-
-        from cotbert_core.encoder import SentenceEncoder
-
         torch.set_num_threads(threads)
         self._options, self._plan, self._folder = options, plan, Path(folder)
         self._encoder = SentenceEncoder.from_pretrained(
@@ -208,10 +232,6 @@ class EmbedShard:
         return pa.Table.from_arrays(
             [pa.array(piece.ids, pa.int64()), embedding], schema=self._schema
         )
-
-
-def _reasons(dropped: dict[str, int]) -> str:
-    return ", ".join(f"{n} {reason}" for reason, n in sorted(dropped.items())) or "none read"
 
 
 def model_digest(model: str) -> str | None:

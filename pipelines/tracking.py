@@ -93,17 +93,17 @@ def tracked_run(
     params: Mapping[str, Any],
     *,
     parent: str | None = None,
-    tags: Mapping[str, str] | None = None,
+    run_id: str | None = None,
 ) -> Iterator[Run]:
     """A run for the length of the block; FAILED when the block raises.
 
-    parent: run id under which this one is shown.
+    parent: run id under which this one is shown. run_id: an earlier run to go on with.
     """
-    client, run_id = _retried(lambda: _create(job, parent)) or (None, None)
+    client, run_id = _retried(lambda: _open(job, parent, run_id)) or (None, None)
     run = Run(client, run_id)
     if run_id is not None:
         run.params(params)
-        run.tags({"job": job, "commit": commit(), **_versions(), **(tags or {})})
+        run.tags({"job": job, "commit": commit(), **_versions()})
     try:
         yield run
     except BaseException as error:
@@ -126,7 +126,8 @@ def commit() -> str:
     return done.stdout.strip() or "released"
 
 
-def _create(job: str, parent: str | None) -> tuple[Any, str]:
+def _open(job: str, parent: str | None, run_id: str | None) -> tuple[Any, str]:
+    """A client, and the id of a new run or of the earlier one if the store still has it."""
     # Few and short retries: an absent server must not hold up a job for minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
@@ -143,6 +144,8 @@ def _create(job: str, parent: str | None) -> tuple[Any, str]:
         utils.MAX_RETRY_COUNT = RETRIES
         logging.getLogger(utils.__name__).setLevel(logging.ERROR)
     client = MlflowClient(tracking_uri=uri)
+    if run_id is not None and _reopened(client, run_id):
+        return client, run_id
     experiment = client.get_experiment_by_name(EXPERIMENT)
     place = None if os.environ.get("MLFLOW_TRACKING_URI") else (Path.cwd() / "mlartifacts").as_uri()
     experiment_id = (
@@ -152,6 +155,19 @@ def _create(job: str, parent: str | None) -> tuple[Any, str]:
     )
     tags = {"mlflow.parentRunId": parent} if parent else {}
     return client, client.create_run(experiment_id, run_name=job, tags=tags).info.run_id
+
+
+def _reopened(client: Any, run_id: str) -> bool:
+    """Whether this store has the run, which then is running again."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.update_run(run_id, status="RUNNING")
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return False
+    return True
 
 
 def _versions() -> dict[str, str]:

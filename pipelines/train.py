@@ -10,13 +10,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.backbone import load_backbone
+from cotbert_core.backbone import from_anywhere, load_backbone
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs, load_dev, read_pairs
-from cotbert_core.files import read_json, write_json
+from cotbert_core.files import read_json, write_json, write_text
 from cotbert_core.reading import Reading
-from cotbert_core.settings import TrainSettings, flatten
+from cotbert_core.settings import TrainSettings, flatten, override
 from cotbert_core.templates import resolve_template
 from cotbert_core.training import total_steps
 from cotbert_core.wrapping import BoundTemplate
@@ -29,6 +29,7 @@ from pipelines.progress import say
 from pipelines.ray_session import check_cores, cpus_per_worker, ray_session
 
 SETTINGS_FILE = "settings.json"
+RUN_FILE = "mlflow_run_id"
 METRICS_FILE = "metrics.jsonl"
 BUILT_IN_PAIRS = Path(__file__).parent / "data" / "pairs.tsv"
 
@@ -56,10 +57,13 @@ def train(
     parent: str | None = None,
 ) -> dict[str, Any]:
     """Train and return the result; UserError before anything starts, TrainingError after."""
+    settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
     _check_inputs(settings, corpus)
     output = _open_output(output, settings, corpus, resume)
     params = {**flatten(settings), "corpus": str(corpus.path), "corpus_digest": corpus.digest}
-    with tracking.tracked_run("train", params, parent=parent) as run:
+    earlier = _earlier_run(output)
+    with tracking.tracked_run("train", params, parent=parent, run_id=earlier) as run:
+        write_text(output / RUN_FILE, run.id or "")
         history = History(run, output / METRICS_FILE, settings.batch_size)
         state = _fit(settings, corpus, dev, output, history, verbose)
         reading = Reading(
@@ -159,6 +163,12 @@ def _fit(
         best = result.get_best_checkpoint(tracking.DEV_SPEARMAN, "max")
         with best.as_directory() as folder:
             return load_state(Path(folder))
+
+
+def _earlier_run(output: Path) -> str | None:
+    """The MLflow run that a resumed run goes on with."""
+    path = output / RUN_FILE
+    return (path.read_text(encoding="utf-8") or None) if path.is_file() else None
 
 
 def _trainer(job: dict[str, Any], workers: int, output: Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -204,3 +205,24 @@ def test_minilm_equals_sentence_transformers(sentences):
     np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
     assert same[:-1].min() > 1 - 1e-6
     assert same[-1] < 0.99, "there a typed mask becomes the mask token, here it is text"
+
+
+def test_a_hub_encoder_is_read_by_its_own_pooling(tmp_path, monkeypatch):
+    """From the hub's cache, laid out as the hub's client does."""
+    from huggingface_hub import constants
+
+    from cotbert_core.reading import reading_of
+
+    home = tmp_path / "models--some--encoder"
+    snapshot = home / "snapshots" / "abc"
+    (snapshot / "1_Pooling").mkdir(parents=True)
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text("abc")
+    modules = [{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}]
+    (snapshot / "modules.json").write_text(json.dumps(modules))
+    (snapshot / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("cotbert_core.reading.hub_answers", lambda: False)
+    assert reading_of("some/encoder").readout == "cls"
+    with pytest.raises(UserError, match="'some/other' is not in the hub's cache"):
+        reading_of("some/other")

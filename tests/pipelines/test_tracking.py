@@ -39,7 +39,7 @@ def test_a_run_holds_params_metrics_by_step_tags_and_artifacts(own_store, tmp_pa
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "w").write_text("w")
-    with tracked_run("train", {"encoder": "x", "seed": 3, "dropout": None}, tags={"k": "v"}) as run:
+    with tracked_run("train", {"encoder": "x", "seed": 3, "dropout": None}) as run:
         run.metrics({"loss": 2.0, "rate": 5}, step=1)
         run.metrics({"loss": 1.0}, step=2)
         run.artifact(tmp_path / "a.txt")
@@ -51,7 +51,7 @@ def test_a_run_holds_params_metrics_by_step_tags_and_artifacts(own_store, tmp_pa
     losses = own_store.get_metric_history(run.id, "loss")
     assert [(m.step, m.value) for m in losses] == [(1, 2.0), (2, 1.0)]
     assert found.data.metrics == {"loss": 1.0, "rate": 5.0}
-    tags = {"job": "train", "k": "v", "commit": tracking.commit()}
+    tags = {"job": "train", "commit": tracking.commit()}
     assert tags.items() <= found.data.tags.items()
     assert all(found.data.tags[f"version.{name}"] for name in tracking.VERSIONED)
     names = [a.path for folder in ("", "model") for a in own_store.list_artifacts(run.id, folder)]
@@ -177,3 +177,15 @@ def test_the_jobs_own_error_is_raised_though_the_store_is_broken(own_store, caps
     with pytest.raises(ValueError, match="the job's own"):
         job()
     assert "2 calls to MLflow failed" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_under_its_id_and_anew_in_a_store_that_does_not_know_it(own_store):
+    with tracked_run("train", {"seed": 1}) as first:
+        first.metrics({"loss": 2.0}, step=1)
+    with tracked_run("train", {"seed": 1}, run_id=first.id) as again:
+        again.metrics({"loss": 1.0}, step=2)
+    with tracked_run("train", {"seed": 1}, run_id="0" * 32) as other:
+        pass
+    assert again.id == first.id
+    assert other.id not in (first.id, "0" * 32)
+    assert [m.step for m in own_store.get_metric_history(first.id, "loss")] == [1, 2]

@@ -154,6 +154,7 @@ def test_a_killed_run_goes_on_where_it_was(
     wait_for_step(output, 2)
     job.send_signal(signal.SIGKILL)
     job.wait()
+    killed_run = (output / "mlflow_run_id").read_text()
     assert not (output / "result.json").exists()
     assert not (output / "model").exists()
     assert main(command(bert_folder, corpus, output)) == 2, "a used folder needs --resume"
@@ -161,6 +162,7 @@ def test_a_killed_run_goes_on_where_it_was(
     assert main(other) == 2, "other settings are no resumption"
     assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 0
     assert curve(output) == curve(trained)
+    assert killed_run == (output / "mlflow_run_id").read_text(), "one run in MLflow, not two"
     assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 2, "it is finished"
 
 
@@ -191,7 +193,8 @@ def test_raw_text_is_prepared_into_the_cache_once(
 ):
     roles = [f"templates.{r}=cot-roberta/{r}" for r in ("anchor", "positive", "negative")]
     changes = (*roles, "max_steps=2", "workers=1")
-    assert main(command(roberta_folder, text, home / "raw", *changes)) == 0
+    relative = os.path.relpath(roberta_folder)  # workers run in another folder
+    assert main(command(relative, text, home / "raw", *changes)) == 0
     assert "preparing" in capsys.readouterr().err
     kept = list((home / "cache" / "corpora").iterdir())
     assert len(kept) == 1
