@@ -24,8 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, e.g. `head`
         sys.stderr.close()
         return 1
-    except KeyboardInterrupt:
-        return _fail("interrupted; nothing half-written was left under its final name", 130)
+    except KeyboardInterrupt as stop:
+        return _fail(f"interrupted; {stop or 'nothing half-written has its final name'}", 130)
     except Exception as error:
         return _explain(error, arguments)
     return 0

@@ -160,6 +160,8 @@ def _fit(
             result = _trainer(job, settings.workers, output).fit()
         except ray.train.TrainingFailedError as error:
             raise TrainingError(_cause(error)) from error
+        except SystemExit:  # Ray Train's answer to Ctrl-C, after it has stopped the workers
+            raise KeyboardInterrupt("the same command with --resume goes on") from None
         best = result.get_best_checkpoint(tracking.DEV_SPEARMAN, "max")
         with best.as_directory() as folder:
             return load_state(Path(folder))

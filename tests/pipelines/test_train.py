@@ -151,7 +151,7 @@ def test_a_killed_run_goes_on_where_it_was(
     output = home / "killed"
     line = [COTBERT, *command(bert_folder, corpus, output)]
     job = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for_step(output, 2)
+    wait_for_checkpoint(output)
     job.send_signal(signal.SIGKILL)
     job.wait()
     killed_run = (output / "mlflow_run_id").read_text()
@@ -166,8 +166,19 @@ def test_a_killed_run_goes_on_where_it_was(
     assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 2, "it is finished"
 
 
-def wait_for_step(output: Path, step: int) -> None:
-    """Until a checkpoint is written and a later step is under way."""
+def test_ctrl_c_ends_the_run_and_says_how_to_go_on(home: Path, corpus: Path, bert_folder: str):
+    line = [COTBERT, *command(bert_folder, corpus, home / "stopped", "max_steps=100000")]
+    with (home / "stopped.log").open("w") as log:
+        job = subprocess.Popen(line, stdout=log, stderr=log)
+        wait_for_checkpoint(home / "stopped")
+        job.send_signal(signal.SIGINT)
+        assert job.wait(60) == 130
+    told = (home / "stopped.log").read_text().splitlines()[-1]
+    assert told == "cotbert: interrupted; the same command with --resume goes on"
+
+
+def wait_for_checkpoint(output: Path) -> None:
+    """Until Ray Train knows of one."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         checkpoints = list(output.glob("checkpoints/checkpoint_*/state.pt"))
