@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -205,6 +207,10 @@ def _one_of_two(own, settings, lists, folder):
     loss.backward()
     mean = sum(gather_values(loss.item())) / 2
     torch.save((mean, rank(), world_size(), gradients(model.module)), f"{folder}/{own}.pt")
+    # Taken down together and before the interpreter: else gloo's threads now and then abort.
+    dist.barrier()
+    del model, loss
+    gc.collect()
     dist.destroy_process_group()
 
 
