@@ -20,8 +20,8 @@ class Mailbox:
     def __init__(self) -> None:
         self._news: list[News] = []
 
-    def put(self, news: News) -> None:
-        self._news.append(news)
+    def put(self, news: list[News]) -> None:
+        self._news += news
 
     def take(self) -> list[News]:
         news, self._news = self._news, []

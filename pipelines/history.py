@@ -31,7 +31,8 @@ class History:
         return max(self.rows)
 
     def hear(self, news: list[News]) -> None:
-        """Take news of some steps from a worker."""
+        """Take news of some steps from a worker; a resumed one tells all that it told before."""
+        news = [item for item in news if not self._knows(item)]
         with self._path.open("a", encoding="utf-8") as file:
             for item in news:
                 row = {"step": item["step"], **item["values"]}
@@ -39,6 +40,10 @@ class History:
                 file.write(json.dumps(row) + "\n")
                 self._show(item["step"], item["total"], item["values"])
         self._run.steps([(item["step"], item["values"]) for item in news])
+
+    def _knows(self, item: News) -> bool:
+        row = self.rows.get(item["step"], {})
+        return all(row.get(key) == value for key, value in item["values"].items())
 
     def rate(self, last: int | None = None) -> float:
         """Sentences a second over the last steps (all by default), dev checks not counted."""

@@ -6,6 +6,8 @@ prepare (docstrings of installed packages) -> train (CoT-BERT, two CPU workers) 
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -154,10 +156,17 @@ def _result(outcome: Outcome, seconds: float, run_id: str | None) -> dict[str, A
 
 
 def _next_commands(output: Path, seconds: float) -> str:
-    shown = output.relative_to(Path.cwd()) if output.is_relative_to(Path.cwd()) else output
+    shown = _short(output)
+    # Without an activated environment the commands are found beside the interpreter.
+    place = "" if shutil.which("cotbert") else f"{_short(Path(sys.executable).parent)}/"
     return (
         f"Done in {clock(seconds)}. The report is {shown}/report.html. Next:\n"
-        f"  mlflow ui --backend-store-uri {tracking.tracking_uri()}\n"
-        f"  cotbert train quickstart --corpus YOUR.txt --output runs/mine\n"
-        f"  cotbert embed {shown}/train/model --input YOUR.txt --output runs/vectors"
+        f"  {place}mlflow ui --backend-store-uri {tracking.tracking_uri()}\n"
+        f"  {place}cotbert train quickstart --corpus YOUR.txt --output runs/mine\n"
+        f"  {place}cotbert embed {shown}/train/model --input YOUR.txt --output runs/vectors"
     )
+
+
+def _short(path: Path) -> Path:
+    """A path as seen from the caller's folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

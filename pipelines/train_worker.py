@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from cotbert_core.reading import Reading
 from cotbert_core.settings import TrainSettings, build
 from cotbert_core.templates import resolve_template
 from cotbert_core.training import batches, make_optimizer, total_steps, train_step
+from pipelines.channel import News
 from pipelines.corpus import Corpus
 from pipelines.tracking import DEV_SPEARMAN, LOSS
 
@@ -47,6 +48,8 @@ class Training:
     dev: Pairs
     mailbox: Any
     step: int = 0
+    told: list[News] = field(default_factory=list)
+    """All news so far. A checkpoint keeps it, since what a kill caught on its way is told again."""
 
     @property
     def total(self) -> int:
@@ -140,9 +143,10 @@ def _check(training: Training) -> float:
 
 
 def _tell(training: Training, values: dict[str, float]) -> None:
+    news = {"step": training.step, "total": training.total, "values": values}
+    training.told.append(news)
     if rank() == 0:
-        news = {"step": training.step, "total": training.total, "values": values}
-        ray.get(training.mailbox.put.remote(news))
+        ray.get(training.mailbox.put.remote([news]))
 
 
 def _report(training: Training, dev_spearman: float) -> None:
@@ -155,6 +159,7 @@ def _report(training: Training, dev_spearman: float) -> None:
                 "step": training.step,
                 "method": training.method.state_dict(),
                 "optimizer": training.optimizer.state_dict(),
+                "told": training.told,
             }
             torch.save(state, Path(folder) / STATE_FILE)
         ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder))
@@ -171,7 +176,9 @@ def _restore(training: Training) -> None:
             (torch.cuda if kind == "cuda" else torch).set_rng_state(random_state)
     training.method.load_state_dict(state["method"])
     training.optimizer.load_state_dict(state["optimizer"])
-    training.step = state["step"]
+    training.step, training.told = state["step"], state["told"]
+    if rank() == 0:
+        ray.get(training.mailbox.put.remote(training.told))
 
 
 def _random_states() -> dict[str, torch.Tensor]:
