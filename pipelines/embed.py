@@ -8,7 +8,6 @@ it is whole, the folder its name only when every part is there.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -114,7 +113,7 @@ class Tally:
     last: float = 0.0
 
     def add(self, row: dict[str, Any]) -> None:
-        self.counts += Counter(json.loads(row["counts"]))
+        self.counts += row["counts"]
         self.first, self.last = min(self.first, row["started"]), max(self.last, row["ended"])
 
     @property
@@ -218,7 +217,7 @@ class EmbedShard:
             partial.rename(partial.with_suffix(".parquet"))
         else:
             partial.unlink()
-        return {"counts": json.dumps(counts), "started": started, "ended": time.time()}
+        return {"counts": counts, "started": started, "ended": time.time()}
 
     def _table(self, piece: Piece) -> pa.Table:
         vectors = self._encoder.encode(

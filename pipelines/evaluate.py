@@ -64,7 +64,6 @@ def evaluate(
         result["mlflow_run_id"] = run.id
         run.metrics(_flat_metrics(result))
         if output is not None:
-            output.parent.mkdir(parents=True, exist_ok=True)
             write_json(output, result)
             run.artifact(output)
     return result

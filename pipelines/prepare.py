@@ -8,7 +8,6 @@ the parts. The result depends on the input alone, not on how many workers there 
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections import Counter
@@ -110,8 +109,8 @@ def _first_pass(
     progress = Progress("prepare", count, "read")
     task = ReadShard(plan, str(scratch), options.on_invalid)
     for done, row in enumerate(map_shards(task, count), start=1):
-        ids[row["number"]] = np.frombuffer(row["ids"], np.int64)
-        counts += Counter(json.loads(row["counts"]))
+        ids[row["number"]] = row["ids"]
+        counts += row["counts"]
         progress.show(done, f"{counts['read']:,} rows")
     return ids, counts
 
@@ -139,7 +138,7 @@ def _second_pass(
     progress = Progress("prepare", sum(kept), "sentences")
     task = WritePart(tokenizer_json, max_length, str(scratch), groups)
     for row in map_shards(task, len(groups)):
-        counts += Counter(json.loads(row["counts"]))
+        counts += row["counts"]
         progress.show(counts["rows"] + counts["dropped.no_tokens"])
     return counts
 

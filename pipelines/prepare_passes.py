@@ -7,7 +7,6 @@ of the input, and beside it which of those rows stay.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,7 +46,7 @@ class ReadShard:
         ids = np.fromiter(map(text_id, texts), np.int64, len(texts))
         table = pa.table({"id": ids, "text": pa.array(texts, pa.string())})
         pq.write_table(table, f"{self.scratch}/{number:06}.parquet", compression="none")
-        return {"number": number, "ids": ids.tobytes(), "counts": json.dumps(counts)}
+        return {"number": number, "ids": ids, "counts": counts}
 
     def _refuse_invalid(self, number: int, counts: Counter[str]) -> None:
         # Blank rows are part of any text file; the other reasons mean that something is wrong.
@@ -89,7 +88,7 @@ class WritePart:
         # Written together: pieces of which few rows stay would make tiny row groups.
         table = pa.concat_tables(tables)
         pq.write_table(table, part, compression="zstd", row_group_size=PIECE_ROWS)
-        return {"counts": json.dumps(counts)}
+        return {"counts": counts}
 
     def _rows(self, shards: tuple[int, ...]) -> Iterator[tuple[np.ndarray, list[str]]]:
         """Ids and texts that stay, in pieces."""

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from cotbert_core.backbone import load_backbone
-from cotbert_core.distributed import encode_together, rank
+from cotbert_core.distributed import encode_together, rank, world_size
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.evaluation import Pairs, score_pairs
 from cotbert_core.methods import Method, build_method
@@ -96,7 +96,7 @@ def _set_up(job: dict[str, Any]) -> Training:
 
 
 def _parallel(method: Method) -> nn.Module:
-    if ray.train.get_context().get_world_size() == 1:
+    if world_size() == 1:
         return method
     return nn.parallel.DistributedDataParallel(method)
 
