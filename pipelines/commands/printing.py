@@ -1,0 +1,36 @@
+"""What commands print last, on standard output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def print_texts(rows: Sequence[tuple[str, str]]) -> None:
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        print(f"{name.ljust(width)}  {text}")
+
+
+def print_result(result: dict[str, Any]) -> None:
+    print_texts(
+        [(key, f"{v:,.4g}" if isinstance(v, float) else str(v)) for key, v in result.items()]
+    )
+
+
+def print_scores(result: dict[str, Any]) -> None:
+    from pipelines.progress import table
+
+    columns = ("spearman", "mean", "wmean", "alignment", "uniformity", "pairs")
+    tasks = {name: value for name, value in result.items() if isinstance(value, dict)}
+    used = [c for c in columns if any(c in scores for scores in tasks.values())]
+    rows = [(name, *(_cell(scores.get(c)) for c in used)) for name, scores in tasks.items()]
+    if "average" in result:
+        rows.append(("average", _cell(result["average"]), *[""] * (len(used) - 1)))
+    print(table(rows, ("task", *used)))
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
