@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from cotbert_core.backbone import load_tokenizer
-from pipelines import sources
+from pipelines import sick, sources
 from pipelines.corpus import MANIFEST_FILE, Corpus
-from pipelines.prepare import PrepareOptions, prepare
+from pipelines.prepare import PrepareOptions, prepare, recognise_triples
 from pipelines.progress import say
 
 
@@ -21,28 +21,45 @@ def cache_folder() -> Path:
 
 
 def open_or_prepare(
-    corpus: str, encoder: str, max_length: int, text_column: str = "text", verbose: bool = False
+    corpus: str,
+    encoder: str,
+    max_length: int,
+    text_column: str = "text",
+    verbose: bool = False,
+    augmented_column: str | None = None,
+    negative_column: str | None = None,
 ) -> Corpus:
     """Open a prepared corpus; prepare any other input into the cache, or find it there.
 
-    The cache knows an input by its files' paths, sizes and times, the tokenizer and the length.
+    The cache knows an input by its files' paths, sizes and times, the tokenizer, the length and
+    the columns.
     """
     if (Path(corpus).expanduser() / MANIFEST_FILE).is_file():
         return Corpus.open(corpus)
-    plan = sources.plan([corpus], text_column)
+    options = recognise_triples(
+        PrepareOptions(
+            (corpus,),
+            encoder,
+            max_length,
+            text_column,
+            augmented_column=augmented_column,
+            negative_column=negative_column,
+        )
+    )
+    plan = sources.plan(options.inputs, options.text_column, companions=options.companions)
     stamps = [_stamp(name) for name in plan.files]
-    known_by = repr((stamps, load_tokenizer(encoder).hash, max_length, text_column))
+    known_by = repr((stamps, load_tokenizer(encoder).hash, max_length, plan.texts))
     folder = cache_folder() / "corpora" / hashlib.sha256(known_by.encode()).hexdigest()[:16]
     if (folder / MANIFEST_FILE).is_file():
         say(f"corpus {corpus} was prepared before: {folder}")
         return Corpus.open(folder)
     say(f"preparing {corpus} into {folder}")
-    prepare(PrepareOptions((corpus,), encoder, max_length, text_column), folder, verbose)
+    prepare(options, folder, verbose)
     return Corpus.open(folder)
 
 
 def _stamp(name: str) -> tuple[str, int, int]:
-    path = Path(name)
+    path = sick.train_file(name) if name.startswith(sick.PREFIX) else Path(name)
     if not path.exists():
         return name, 0, 0
     stat = path.stat()

@@ -1,13 +1,16 @@
 """A prepared corpus on disk: part-*.parquet and manifest.json.
 
 Parts hold id (int64), text and input_ids (list<int32>: the sentence alone, no special tokens, no
-template), so one corpus serves every template. The manifest says where each row that is not here
-went, and is the same for the same input and options.
+template), so one corpus serves every template. Rows may carry companions (cotbert_core.batch), each
+with two columns more: augmented_text and augmented_ids, negative_text and negative_ids. The
+manifest names them under `columns`, says where each row that is not here went, and is the same for
+the same input and options.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cotbert_core.batch import COLUMNS, Batch
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.ragged import Ragged, concatenate
 
 MANIFEST_FILE = "manifest.json"
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("input_ids", pa.list_(pa.int32()), nullable=False),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -55,6 +52,24 @@ class Corpus:
         """Short hash of the manifest."""
         return hashlib.sha256((self.path / MANIFEST_FILE).read_bytes()).hexdigest()[:16]
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Which of cotbert_core.batch.COLUMNS the rows carry; none in an older manifest."""
+        return tuple(self.manifest.get("columns", ()))
+
+    def require(self, columns: Iterable[str], method: str) -> None:
+        """UserError unless the rows carry the companions that `method` needs."""
+        missing = [column for column in columns if column not in self.columns]
+        if missing:
+            # A negative cannot be without an augmented text.
+            needed = COLUMNS[: COLUMNS.index(missing[0]) + 1]
+            options = " and ".join(f"--{name}-column" for name in needed)
+            raise UserError(
+                f"corpus {str(self.path)!r} has no column '{missing[0]}_text', which method "
+                f"{method!r} needs: prepare it again with {options}, with --triples or from "
+                "`sick:DIR`"
+            )
+
     def check_tokenizer(self, encoder: str, tokenizer_hash: str, max_length: int) -> None:
         """UserError unless the ids are this encoder's, cut no shorter than `max_length`."""
         if self.manifest["tokenizer_hash"] != tokenizer_hash:
@@ -69,13 +84,15 @@ class Corpus:
                 f"max_length is {max_length}: prepare it again with --max-length {max_length}"
             )
 
+    def batch(self) -> Batch:
+        """All rows with their companions, in the order of the parts."""
+        table = self._table(["input_ids", *(f"{name}_ids" for name in self.columns)])
+        companions = {name: _ragged(table[f"{name}_ids"]) for name in self.columns}
+        return Batch(_ragged(table["input_ids"]), **companions)
+
     def sentences(self) -> Ragged:
-        """The token ids of all rows, in the order of the parts."""
-        parts = []
-        for chunk in self._table(["input_ids"])["input_ids"].chunks:
-            lengths = np.diff(np.asarray(chunk.offsets))
-            parts.append(Ragged.from_lengths(np.asarray(chunk.flatten()), lengths))
-        return concatenate(parts)
+        """The token ids of all rows without companions, in the order of the parts."""
+        return _ragged(self._table(["input_ids"])["input_ids"])
 
     def texts(self) -> dict[int, str]:
         """The sentence of each id."""
@@ -87,9 +104,37 @@ class Corpus:
         return pa.concat_tables([pq.read_table(part, columns=columns) for part in parts])
 
 
-def corpus_table(ids: np.ndarray, texts: list[str], sentences: Ragged) -> pa.Table:
-    """Rows of a part."""
-    offsets = pa.array(sentences.offsets.astype(np.int32))
-    input_ids = pa.ListArray.from_arrays(offsets, pa.array(sentences.flat, pa.int32()))
-    columns = [pa.array(ids, pa.int64()), pa.array(texts, pa.string()), input_ids]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
+def text_columns(columns: Sequence[str]) -> list[str]:
+    """Names of the columns that hold a row's texts, given its companions."""
+    return ["text", *(f"{name}_text" for name in columns)]
+
+
+def corpus_table(ids: pa.Array, texts: Sequence[pa.Array], tokens: Sequence[Ragged]) -> pa.Table:
+    """Rows of a part: their ids, and their sentences and companions as texts and as tokens.
+
+    ids int64, texts strings; texts and tokens are the sentences', then those of each companion.
+    """
+    companions = COLUMNS[: len(tokens) - 1]
+    ids_columns = ["input_ids", *(f"{name}_ids" for name in companions)]
+    arrays, names = [ids], ["id"]
+    for text, values, ids_name, lists in zip(
+        text_columns(companions), texts, ids_columns, tokens, strict=True
+    ):
+        arrays += [values, _list_array(lists)]
+        names += [text, ids_name]
+    fields = [pa.field(n, a.type, nullable=False) for n, a in zip(names, arrays, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _list_array(ragged: Ragged) -> pa.ListArray:
+    offsets = pa.array(ragged.offsets.astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, pa.array(ragged.flat, pa.int32()))
+
+
+def _ragged(column: pa.ChunkedArray) -> Ragged:
+    """A column of id lists, chunk by chunk without a copy into Python."""
+    parts = []
+    for chunk in column.chunks:
+        lengths = np.diff(np.asarray(chunk.offsets))
+        parts.append(Ragged.from_lengths(np.asarray(chunk.flatten()), lengths))
+    return concatenate(parts)

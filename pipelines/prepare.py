@@ -1,7 +1,9 @@
 """cotbert prepare: text in many forms to a corpus of distinct, tokenized sentences.
 
+A row may carry companions: a text of the same meaning, and one that only looks alike.
+
 Two passes of Ray Data tasks over the input's shards. The first reads and cleans, keeps a
-scratch file per shard and returns the rows' ids, which are hashes of their text; the driver then
+scratch file per shard and returns the rows' ids, which are hashes of their texts; the driver then
 knows every duplicate from eight bytes a row. The second tokenizes the rows that stay and writes
 the parts. The result depends on the input alone, not on how many workers there were.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +29,21 @@ from pipelines import sources, tracking
 from pipelines.corpus import MANIFEST_FILE
 from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.prepare_passes import ReadShard, WritePart
-from pipelines.progress import Progress
+from pipelines.progress import Progress, say
 from pipelines.ray_session import ray_session
 from pipelines.shards import map_shards
 
 SCRATCH = "scratch"
+DROPPED = "dropped."
 # Rows that a part has at least, the last part aside: input of many small files makes few parts.
 PART_ROWS = 16_384
 
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """inputs: paths, folders, globs, docstrings:PACKAGE,... sample: keep at most so many rows,
-    chosen by their hash. on_invalid: what to do about rows that cannot be read, drop or fail."""
+    """inputs: paths, folders, globs, docstrings:PACKAGE,..., sick:DIR. sample: keep at most so many
+    rows, chosen by their hash. on_invalid: what to do about rows that cannot be read, drop or fail.
+    augmented_column, negative_column: where a row's companions are; None: there are none."""
 
     inputs: tuple[str, ...]
     encoder: str
@@ -47,12 +51,41 @@ class PrepareOptions:
     text_column: str = "text"
     sample: int | None = None
     on_invalid: str = "drop"
+    augmented_column: str | None = None
+    negative_column: str | None = None
 
     def __post_init__(self) -> None:
         if self.max_length < 1:
             raise UserError(f"max_length is {self.max_length}: give at least 1 token")
         if self.sample is not None and self.sample < 1:
             raise UserError(f"sample is {self.sample}: give at least 1 row")
+        if self.negative_column and not self.augmented_column:
+            raise UserError(
+                f"negative_column is {self.negative_column!r} and there is no augmented_column: "
+                "give --augmented-column too"
+            )
+        texts = (self.text_column, *self.companions)
+        if len(set(texts)) < len(texts):
+            raise UserError(
+                f"the columns {', '.join(texts)} name one twice: give each text its own"
+            )
+
+    @property
+    def companions(self) -> tuple[str, ...]:
+        """The columns of the companions, in the order of cotbert_core.batch.COLUMNS."""
+        return tuple(c for c in (self.augmented_column, self.negative_column) if c)
+
+
+def recognise_triples(options: PrepareOptions) -> PrepareOptions:
+    """The options as --triples would make them, where the files are such and no option speaks
+    of columns; otherwise as they are."""
+    if options.text_column != "text" or options.companions:
+        return options
+    if not sources.are_triples(options.inputs):
+        return options
+    text, augmented, negative = sources.TRIPLES
+    say(f"{' '.join(options.inputs)}: columns {text}, {augmented}, {negative} taken as triples")
+    return replace(options, text_column=text, augmented_column=augmented, negative_column=negative)
 
 
 def prepare(
@@ -60,7 +93,8 @@ def prepare(
 ) -> dict[str, Any]:
     """Write the corpus folder `output` and return its result; UserError for a bad input."""
     output = check_free(output)
-    plan = sources.plan(options.inputs, options.text_column)
+    options = recognise_triples(options)
+    plan = sources.plan(options.inputs, options.text_column, companions=options.companions)
     tokenizer = load_tokenizer(options.encoder)
     params = {key: value for key, value in vars(options).items() if value is not None}
     with (
@@ -139,7 +173,7 @@ def _second_pass(
     task = WritePart(tokenizer_json, max_length, str(scratch), groups)
     for row in map_shards(task, len(groups)):
         counts += row["counts"]
-        progress.show(counts["rows"] + counts["dropped.no_tokens"])
+        progress.show(counts["rows"] + sum(n for k, n in counts.items() if k.startswith(DROPPED)))
     return counts
 
 
@@ -160,9 +194,10 @@ def _groups(kept: list[int]) -> tuple[tuple[int, ...], ...]:
 def _manifest(
     plan: sources.Plan, options: PrepareOptions, tokenizer_hash: str, counts: Counter[str]
 ) -> dict[str, Any]:
-    dropped = {k.removeprefix("dropped."): n for k, n in counts.items() if k.startswith("dropped.")}
+    dropped = {k.removeprefix(DROPPED): n for k, n in counts.items() if k.startswith(DROPPED)}
     return {
         "format": 1,
+        "columns": list(plan.columns),
         "rows_read": counts["read"],
         "rows": counts["rows"],
         "dropped": {reason: n for reason, n in sorted(dropped.items()) if n},
@@ -177,6 +212,8 @@ def _manifest(
             "files": len(plan.files),
             "files_ignored": plan.ignored,
             "text_column": options.text_column,
+            "augmented_column": options.augmented_column,
+            "negative_column": options.negative_column,
             "sample": options.sample,
         },
         "versions": {"cotbert": __version__, "pyarrow": pa.__version__},
@@ -198,5 +235,5 @@ def _result(manifest: dict[str, Any], seconds: float, run_id: str | None) -> dic
 
 
 def _reasons(counts: Counter[str]) -> str:
-    dropped = {k: n for k, n in counts.items() if k.startswith("dropped.") and n}
+    dropped = {k: n for k, n in counts.items() if k.startswith(DROPPED) and n}
     return ", ".join(f"{n} {k.removeprefix('dropped.')}" for k, n in dropped.items()) or "none read"

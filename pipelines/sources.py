@@ -1,7 +1,9 @@
-"""Where text comes from: files, folders, globs and docstrings, cut into shards.
+"""Where text comes from: files, folders, globs, docstrings and SICK, cut into shards.
 
-Everything a user can get wrong (a missing path or column, a Parquet file cut short) is found by
-`plan` on the driver; what is wrong with single rows is found by `pipelines.readers`.
+A row has one text, or companions beside it: one (augmented) or two (augmented, negative), each in
+a column of its own, as cotbert_core.batch names them. Everything a user can get wrong (a missing
+path or column, a Parquet file cut short) is found by `plan` on the driver; what is wrong with
+single rows is found by `pipelines.readers`.
 """
 
 from __future__ import annotations
@@ -9,14 +11,15 @@ from __future__ import annotations
 import csv
 import glob
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cotbert_core.batch import COLUMNS
 from cotbert_core.errors import UserError
-from pipelines import docstrings
+from pipelines import docstrings, sick
 
 KINDS = {
     ".txt": "txt",
@@ -28,6 +31,10 @@ KINDS = {
 }
 DOCSTRINGS = "docstrings:"
 DELIMITERS = {"csv": ",", "tsv": "\t"}
+# Sentence, entailment and contradiction in SimCSE's nli_for_simcse.csv.
+TRIPLES = ("sent0", "sent1", "hard_neg")
+# Which options name the columns of a row's texts.
+COLUMN_OPTIONS = ("--text-column", *(f"--{name}-column" for name in COLUMNS))
 # Row r of file f has the number f * 2^40 + r, unique and the same on every run.
 FILE_BITS = 40
 
@@ -46,13 +53,25 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be read. ignored: files of unknown kind found in folders."""
+    """What will be read. ignored: files of unknown kind found in folders. companions: the columns
+    of the texts that go with each text, in the order of cotbert_core.batch.COLUMNS."""
 
     shards: list[Shard]
     files: list[str]
     ignored: int
     text_column: str
     id_column: str | None = None
+    companions: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns of a row's texts."""
+        return self.text_column, *self.companions
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Which companions each row has, by their names in cotbert_core.batch.COLUMNS."""
+        return COLUMNS[: len(self.companions)]
 
 
 def plan(
@@ -60,33 +79,75 @@ def plan(
     text_column: str = "text",
     id_column: str | None = None,
     shard_bytes: int = 4 << 20,
+    companions: Sequence[str] = (),
 ) -> Plan:
     """Find the files, check them and cut them into shards; UserError for what is wrong."""
-    files: dict[str, None] = {}
-    ignored = 0
-    for item in inputs:
-        found, skipped = ([item], 0) if item.startswith(DOCSTRINGS) else _expand(item)
-        files |= dict.fromkeys(found)
-        ignored += skipped
-    columns = [text_column, *([id_column] if id_column else [])]
+    files, ignored = _find(inputs)
+    companions = _with_sick(files, tuple(companions))
+    made = Plan([], files, ignored, text_column, id_column, companions)
     shards: list[Shard] = []
     for number, name in enumerate(files):
-        first_row = number << FILE_BITS
-        if name.startswith(DOCSTRINGS):
-            shards += _docstring_shards(name, first_row)
-            continue
         try:
-            shards += _file_shards(Path(name), first_row, columns, shard_bytes)
+            shards += _shards(name, number << FILE_BITS, made, shard_bytes)
         except OSError as error:
             raise UserError(
                 f"input {name!r} cannot be read ({error.strerror or error}): mend its rights or "
                 "leave it out"
             ) from None
-    return Plan(shards, list(files), ignored, text_column, id_column)
+    return replace(made, shards=shards)
+
+
+def are_triples(inputs: Sequence[str]) -> bool:
+    """Whether the input is csv and tsv files alone that hold the columns TRIPLES and no `text`.
+
+    Input from SICK, which is triples anyway, may stand beside them.
+    """
+    files = [name for name in _find(inputs)[0] if not name.startswith(sick.PREFIX)]
+    return bool(files) and all(map(_has_triples, files))
+
+
+def _has_triples(name: str) -> bool:
+    path = Path(name)
+    kind = KINDS.get(path.suffix.lower())
+    if kind not in DELIMITERS or not path.is_file():
+        return False
+    try:
+        header = _header(path, kind)
+    except OSError:  # `plan` tells
+        return False
+    return set(TRIPLES) <= set(header) and "text" not in header
+
+
+def _find(inputs: Sequence[str]) -> tuple[list[str], int]:
+    """The distinct files of all inputs, and how many were of unknown kind."""
+    files: dict[str, None] = {}
+    ignored = 0
+    for item in inputs:
+        found, skipped = _expand(item)
+        files |= dict.fromkeys(found)
+        ignored += skipped
+    return list(files), ignored
+
+
+def _with_sick(files: list[str], companions: tuple[str, ...]) -> tuple[str, ...]:
+    """The companions' columns; input from SICK alone has them without being told."""
+    from_sick = [name for name in files if name.startswith(sick.PREFIX)]
+    if not from_sick or len(companions) == len(COLUMNS):
+        return companions
+    if companions or len(from_sick) < len(files):
+        raise UserError(
+            f"input {from_sick[0]!r} gives triples and so must all input with it: name both "
+            "--augmented-column and --negative-column of the other files, or prepare it apart"
+        )
+    return TRIPLES[1:]
 
 
 def _expand(item: str) -> tuple[list[str], int]:
     """The files that a path, folder or glob names, sorted, and how many were of unknown kind."""
+    if item.startswith(DOCSTRINGS):
+        return [item], 0
+    if item.startswith(sick.PREFIX):
+        return [sick.PREFIX + str(sick.train_file(item).parent)], 0
     path = Path(item).expanduser().absolute()
     if path.is_file():
         if path.suffix.lower() not in KINDS:
@@ -105,6 +166,29 @@ def _expand(item: str) -> tuple[list[str], int]:
     return known, len(found) - len(known)
 
 
+def _shards(name: str, first_row: int, plan: Plan, size: int) -> Iterator[Shard]:
+    """The shards of one file, its columns checked."""
+    path = Path(name)
+    kind = "docstrings" if name.startswith(DOCSTRINGS) else KINDS.get(path.suffix.lower(), "")
+    if name.startswith(sick.PREFIX):
+        sick.check(name)
+        yield Shard(name, "sick", first_row=first_row)
+    elif plan.companions and kind in ("txt", "docstrings"):
+        raise UserError(
+            f"input {name!r} has no columns and so no {plan.companions[0]!r}: give csv, tsv, "
+            f"jsonl or parquet, or leave out {COLUMN_OPTIONS[1]}"
+        )
+    elif kind == "docstrings":
+        yield from _docstring_shards(name, first_row)
+    elif kind == "parquet":
+        yield from _parquet_shards(path, first_row, plan)
+    elif kind in DELIMITERS:
+        _check_columns(path, plan, _header(path, kind))
+        yield Shard(name, kind, first_row=first_row)
+    else:
+        yield from _line_shards(path, kind, first_row, size)
+
+
 def _docstring_shards(item: str, first_row: int) -> list[Shard]:
     """One shard for every 100 source files: about a second of parsing."""
     packages = [p for p in item.removeprefix(DOCSTRINGS).split(",") if p]
@@ -120,17 +204,6 @@ def _docstring_shards(item: str, first_row: int) -> list[Shard]:
     ]
 
 
-def _file_shards(path: Path, first_row: int, columns: list[str], size: int) -> Iterator[Shard]:
-    kind = KINDS[path.suffix.lower()]
-    if kind == "parquet":
-        yield from _parquet_shards(path, first_row, columns)
-    elif kind in DELIMITERS:
-        _check_header(path, DELIMITERS[kind], columns)
-        yield Shard(str(path), kind, first_row=first_row)
-    else:
-        yield from _line_shards(path, kind, first_row, size)
-
-
 def _line_shards(path: Path, kind: str, first_row: int, size: int) -> Iterator[Shard]:
     start = 0
     with path.open("rb") as lines:
@@ -141,7 +214,7 @@ def _line_shards(path: Path, kind: str, first_row: int, size: int) -> Iterator[S
             first_row += chunk.count(b"\n")
 
 
-def _parquet_shards(path: Path, first_row: int, columns: list[str]) -> Iterator[Shard]:
+def _parquet_shards(path: Path, first_row: int, plan: Plan) -> Iterator[Shard]:
     try:
         parquet = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
@@ -149,35 +222,41 @@ def _parquet_shards(path: Path, first_row: int, columns: list[str]) -> Iterator[
             f"input {str(path)!r} is not a whole Parquet file ({error}): copy it again"
         ) from None
     schema = parquet.schema_arrow
-    _check_columns(path, columns, schema.names)
-    kind = schema.field(columns[0]).type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise UserError(f"{str(path)!r}, column {columns[0]!r} is of type {kind}: it must be text")
-    if len(columns) > 1 and not pa.types.is_integer(schema.field(columns[1]).type):
-        raise UserError(f"{str(path)!r}, column {columns[1]!r} must hold whole numbers")
+    _check_columns(path, plan, schema.names)
+    for column in plan.texts:
+        kind = schema.field(column).type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            raise UserError(f"{str(path)!r}, column {column!r} is of type {kind}: it must be text")
+    if plan.id_column and not pa.types.is_integer(schema.field(plan.id_column).type):
+        raise UserError(f"{str(path)!r}, column {plan.id_column!r} must hold whole numbers")
     for group in range(parquet.num_row_groups):
         yield Shard(str(path), "parquet", group, group + 1, first_row)
         first_row += parquet.metadata.row_group(group).num_rows
 
 
-def _check_header(path: Path, delimiter: str, columns: list[str]) -> None:
+def _header(path: Path, kind: str) -> list[str]:
+    """The column names of a csv or tsv file."""
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
         try:
-            header = next(csv.reader(lines, delimiter=delimiter), [])
+            return next(csv.reader(lines, delimiter=DELIMITERS[kind]), [])
         except csv.Error as error:
             raise UserError(
                 f"the first line of {str(path)!r} names no columns ({error}): mend it"
             ) from None
-    _check_columns(path, columns, header)
 
 
-def _check_columns(path: Path, wanted: list[str], found: Sequence[str]) -> None:
-    missing = [c for c in wanted if c not in found]
-    if missing:
-        raise UserError(
-            f"{str(path)!r} has no column {missing[0]!r}: it has {', '.join(found) or 'none'}; "
-            "name one with --text-column (--id-column)"
-        )
+def _check_columns(path: Path, plan: Plan, found: Sequence[str]) -> None:
+    options = dict(zip(plan.texts, COLUMN_OPTIONS, strict=False))
+    if plan.id_column:
+        options[plan.id_column] = "--id-column"
+    missing = [column for column in options if column not in found]
+    if not missing:
+        return
+    there = f"it has {', '.join(found) or 'none'}"
+    use = f"name one with {options[missing[0]]}"
+    if plan.texts == TRIPLES:
+        use = f"name them with {', '.join(COLUMN_OPTIONS)} in place of --triples"
+    raise UserError(f"{str(path)!r} has no column {missing[0]!r}: {there}; {use}")
 
 
 def all_have_integers(plan: Plan, column: str) -> bool:

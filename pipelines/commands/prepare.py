@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from cotbert_core.errors import UserError
 from pipelines.commands.options import Arguments, job_options
 from pipelines.commands.printing import print_result
 
@@ -14,11 +15,25 @@ def add_options(command: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="PATH",
-        help="files (txt csv tsv jsonl parquet), folders, globs, docstrings:PACKAGE,...",
+        help="files (txt csv tsv jsonl parquet), folders, globs, docstrings:PACKAGE,..., sick:DIR "
+        "(triples out of SICK_train.txt)",
     )
     command.add_argument("--encoder", required=True, metavar="NAME", help="whose tokenizer to use")
     command.add_argument("--max-length", type=int, default=32, help="tokens kept of a sentence")
-    command.add_argument("--text-column", default="text", help="of csv, tsv, jsonl, parquet")
+    command.add_argument(
+        "--text-column", metavar="COL", help="of csv, tsv, jsonl, parquet (default: text)"
+    )
+    command.add_argument(
+        "--augmented-column", metavar="COL", help="another text of the same meaning, for each text"
+    )
+    command.add_argument(
+        "--negative-column", metavar="COL", help="a text that only looks alike, for each text"
+    )
+    command.add_argument(
+        "--triples",
+        action="store_true",
+        help="short for --text-column sent0 --augmented-column sent1 --negative-column hard_neg",
+    )
     command.add_argument("--sample", type=int, metavar="N", help="keep N sentences, same every run")
     command.add_argument(
         "--on-invalid",
@@ -36,8 +51,23 @@ def run(arguments: Arguments) -> None:
         tuple(arguments.input),
         arguments.encoder,
         arguments.max_length,
-        arguments.text_column,
-        arguments.sample,
-        arguments.on_invalid,
+        sample=arguments.sample,
+        on_invalid=arguments.on_invalid,
+        **_columns(arguments),
     )
     print_result(prepare(options, arguments.output, arguments.verbose))
+
+
+def _columns(arguments: Arguments) -> dict[str, str]:
+    """The columns that are named, by one option each or by --triples."""
+    from cotbert_core.batch import COLUMNS
+    from pipelines.sources import COLUMN_OPTIONS, TRIPLES
+
+    names = [f"{name}_column" for name in ("text", *COLUMNS)]
+    given = {n: getattr(arguments, n) for n in names if getattr(arguments, n) is not None}
+    if not arguments.triples:
+        return given
+    if given:
+        option = COLUMN_OPTIONS[names.index(next(iter(given)))]
+        raise UserError(f"--triples names all three columns: leave out {option} or --triples")
+    return dict(zip(names, TRIPLES, strict=True))

@@ -96,6 +96,46 @@ def test_what_differs_is_prepared_anew(text, prepared, bert_folder, roberta_fold
     assert len(prepared) == len(set(prepared)) == 2
 
 
+def test_companions_are_part_of_what_is_known(tmp_path, prepared, bert_folder):
+    path = tmp_path / "a.csv"
+    path.write_text("text,a,b\nx,y,z\n")
+    columns = ({}, {"augmented_column": "a"}, {"augmented_column": "b"},
+               {"augmented_column": "a", "negative_column": "b"},
+               {"augmented_column": "b", "negative_column": "a"})  # fmt: skip
+    for _ in range(2):
+        for named in columns:
+            open_or_prepare(str(path), bert_folder, 16, **named)
+    assert len(prepared) == len(columns)
+    options = json.loads((prepared[3] / "manifest.json").read_text())["options"]
+    assert (options["augmented_column"], options["negative_column"]) == ("a", "b")
+
+
+def test_a_file_of_triples_needs_no_options(tmp_path, prepared, bert_folder, capsys):
+    path = tmp_path / "a.csv"
+    path.write_text("sent0,sent1,hard_neg\nx,y,z\n")
+    first = open_or_prepare(str(path), bert_folder, 16)
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == f"{path}: columns sent0, sent1, hard_neg taken as triples"
+    named = {"augmented_column": "sent1", "negative_column": "hard_neg"}
+    again = open_or_prepare(str(path), bert_folder, 16, "sent0", **named)
+    assert first.path == again.path == prepared[0]
+    options = json.loads((prepared[0] / "manifest.json").read_text())["options"]
+    assert [options[f"{n}_column"] for n in ("text", "augmented", "negative")] == [
+        "sent0", "sent1", "hard_neg"
+    ]  # fmt: skip
+
+
+def test_sick_is_prepared_anew_when_its_file_changes(tmp_path, prepared, bert_folder):
+    path = tmp_path / "SICK_train.txt"
+    path.write_text("sentence_A\tsentence_B\tentailment_judgment\n")
+    for _ in range(2):
+        open_or_prepare(f"sick:{tmp_path}", bert_folder, 16)
+    assert len(prepared) == 1
+    os.utime(path, (1, 1))
+    open_or_prepare(f"sick:{tmp_path}", bert_folder, 16)
+    assert len(prepared) == 2
+
+
 def test_a_folder_that_is_no_corpus_is_raw_text(text, prepared, bert_folder):
     open_or_prepare(str(text.parent), bert_folder, 16)
     assert len(prepared) == 1

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.readers import PIECE_ROWS, read
-from pipelines.sources import FILE_BITS, plan
+from pipelines.sources import FILE_BITS, TRIPLES, plan
 
 SENTENCES = [
     "A plain sentence.",
@@ -204,3 +204,46 @@ def test_white_space_of_every_kind_is_folded(tmp_path):
 def test_another_text_column_may_be_named(tmp_path):
     path = write(tmp_path / "a.csv", ["t"], abstract=["the abstract"])
     assert read_all(path, text_column="abstract")[1] == ["the abstract"]
+
+
+def read_rows(path, text_column, *companions):
+    """(rows of texts, rows read, dropped by reason) of one file."""
+    made = plan([str(path)], text_column, companions=companions)
+    (piece,) = [piece for shard in made.shards for piece in read(shard, made)]
+    rows = list(zip(piece.texts, *piece.companions, strict=True))
+    return rows, piece.read, dict(piece.dropped)
+
+
+def test_the_row_is_dropped_under_the_first_text_that_is_bad(tmp_path):
+    lines = [
+        b'{"a": "x", "b": "y", "c": "z"}', b'{"a": "x", "b": null, "c": null}',
+        b'{"a": "x", "b": "y", "c": null}', b'{"a": "x", "b": 5, "c": "z"}',
+        b'{"a": "x", "b": "y", "c": ["z"]}', b'{"a": "x", "b": "\\ud800", "c": ""}',
+        b'{"a": "x", "c": "z"}', b'{"a": "x", "b": "y"}', b'{"b": "y", "c": "z"}',
+    ]  # fmt: skip
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
+    rows, count, dropped = read_rows(tmp_path / "a.jsonl", "a", "b", "c")
+    assert rows == [("x", "y", "z")]
+    assert count == len(lines) == 1 + sum(dropped.values())
+    assert dropped == {
+        "augmented_null": 1, "negative_null": 1, "augmented_not_text": 1, "negative_not_text": 1,
+        "augmented_invalid_utf8": 1, "no_augmented_column": 1, "no_negative_column": 1,
+        "no_text_column": 1,
+    }  # fmt: skip
+
+
+def test_short_and_badly_encoded_lines_of_csv_are_told_apart(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"sent0,sent1,hard_neg\na,caf\xe9,c\na,b,\xff\na,b\na\n")
+    rows, _, dropped = read_rows(tmp_path / "a.csv", *TRIPLES)
+    assert rows == []
+    assert dropped == {"augmented_invalid_utf8": 1, "negative_invalid_utf8": 1,
+                       "negative_null": 1, "augmented_null": 1}  # fmt: skip
+
+
+def test_parquet_companions_may_be_large_strings_with_bad_bytes(tmp_path):
+    values = pa.array([b"b", b"\xff", None], pa.large_binary())
+    column = pa.LargeStringArray.from_buffers(3, *values.buffers()[1:], values.buffers()[0])
+    pq.write_table(pa.table({"sent0": list("aaa"), "sent1": column}), tmp_path / "a.parquet")
+    rows, _, dropped = read_rows(tmp_path / "a.parquet", "sent0", "sent1")
+    assert rows == [("a", "b")]
+    assert dropped == {"augmented_invalid_utf8": 1, "augmented_null": 1}

@@ -11,7 +11,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.readers import read
-from pipelines.sources import FILE_BITS, KINDS, all_have_integers, plan
+from pipelines.sources import FILE_BITS, KINDS, TRIPLES, all_have_integers, are_triples, plan
 
 
 def parquet(path: Path, **columns) -> str:
@@ -123,6 +123,62 @@ def test_an_unknown_package_of_docstrings_is_refused():
         plan(["docstrings:no_such_package"])
 
 
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
+@pytest.mark.parametrize(
+    ("text", "companions", "message"),
+    [
+        ("t", ["no", "n"], "no column 'no': it has t, a, n; name one with --augmented-column$"),
+        ("t", ["a", "no"], "no column 'no': it has t, a, n; name one with --negative-column$"),
+        ("no", ["a"], "no column 'no': it has t, a, n; name one with --text-column$"),
+        ("sent0", TRIPLES[1:], "no column 'sent0': it has t, a, n; name them with --text-column, "
+         "--augmented-column, --negative-column in place of --triples$"),
+    ],
+)  # fmt: skip
+def test_a_missing_column_is_told_with_its_option(tmp_path, kind, text, companions, message):
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        parquet(path, t=["x"], a=["y"], n=["z"])
+    else:
+        text_file(path, ("," if kind == "csv" else "\t").join("tan") + "\n")
+    with pytest.raises(UserError, match=rf"a\.{kind}' has {message}"):
+        plan([str(path)], text, companions=companions)
+
+
+def test_companions_of_another_type_are_refused(tmp_path):
+    path = parquet(tmp_path / "a.parquet", t=["a"], a=[1])
+    with pytest.raises(UserError, match="column 'a' is of type int64: it must be text"):
+        plan([path], "t", companions=["a"])
+
+
+def test_input_without_columns_has_no_companions(tmp_path):
+    text_file(tmp_path / "a.txt", "one\n")
+    for item in (str(tmp_path), "docstrings:yaml"):
+        with pytest.raises(UserError, match="has no columns and so no 'sent1': give csv, tsv, jso"):
+            plan([item], "sent0", companions=["sent1"])
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({"a.csv": TRIPLES}, True),
+        ({"a.csv": TRIPLES, "b.tsv": (*TRIPLES, "id")}, True),
+        ({"a.csv": (*TRIPLES, "text")}, False),
+        ({"a.csv": TRIPLES[:2]}, False),
+        ({"a.csv": TRIPLES, "b.csv": ("text",)}, False),
+        ({"a.csv": TRIPLES, "b.txt": ("text",)}, False),
+    ],
+)
+def test_triples_are_recognised_by_the_header(tmp_path, names, expected):
+    for name, columns in names.items():
+        line = ("," if name.endswith("csv") else "\t").join(columns)
+        text_file(tmp_path / name, f"{line}\n")
+    assert are_triples([str(tmp_path)]) is expected
+    # Input from SICK is neither for nor against.
+    assert are_triples([str(tmp_path), "sick:SICK"]) is expected
+    assert not are_triples([str(tmp_path), "docstrings:yaml"])
+    assert not are_triples(["sick:SICK"])
+
+
 LINES = [b"one", b"", b"a line that is longer than most sizes", b"  ", b"\xc3\xa9t\xc3\xa9", b"z"]
 FILES = {
     "plain": b"\n".join(LINES) + b"\n",
@@ -202,4 +258,4 @@ def test_ids_are_taken_from_parquet_alone(tmp_path, files, expected):
 def test_every_kind_has_a_reader():
     from pipelines.readers import _READERS
 
-    assert set(KINDS.values()) | {"docstrings"} == set(_READERS)
+    assert set(KINDS.values()) | {"docstrings", "sick"} == set(_READERS)
