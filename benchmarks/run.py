@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import embedding, encoding, training
+from benchmarks import denosent, embedding, encoding, training
 from benchmarks.harness import DisagreementError, Row, machine, machine_line, read_texts, table
 from cotbert_core.errors import UserError
 
 BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "training": training.run,
+    "denosent": denosent.run,
     "encoding": encoding.run,
     "embedding": embedding.run,
 }

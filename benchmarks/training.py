@@ -9,6 +9,7 @@ import torch
 from benchmarks.harness import DisagreementError, Row, device, first, interleave
 from benchmarks.released_step import ReleasedCotBert, released_step
 from cotbert_core.backbone import MINILM, load_backbone, load_tokenizer, locate_encoder
+from cotbert_core.batch import Batch
 from cotbert_core.methods.cot_bert import CotBert
 from cotbert_core.precision import has_fast_bf16
 from cotbert_core.ragged import Ragged
@@ -85,7 +86,7 @@ def _ours(precision: Precision, batches: Sequence[Ragged]) -> Callable[[int], ob
     method, settings = _method(precision).train(), _settings(precision)
     optimizer = make_optimizer(method, settings.optimizer)
     total = len(batches)
-    return lambda i: train_step(method, batches[i], optimizer, settings, i + 1, total)
+    return lambda i: train_step(method, Batch(batches[i]), optimizer, settings, i + 1, total)
 
 
 def _released(precision: Precision, batches: Sequence[Ragged]) -> Callable[[int], object]:
@@ -104,7 +105,7 @@ def _loss_difference(batch: Ragged) -> float:
     ours = _method("fp32").eval()
     peer = ReleasedCotBert(locate_encoder(MINILM)).to(device()).eval()
     peer.dense.load_state_dict(ours.head.dense.state_dict())
-    own, other = float(ours(batch).loss), float(peer(_lists(batch)))
+    own, other = float(ours(Batch(batch)).loss), float(peer(_lists(batch)))
     if not abs(own - other) <= LOSS_TOLERANCE:
         raise DisagreementError(
             f"the loss of one batch is {own:.6f} here and {other:.6f} as released"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cotbert_core.backbone import Backbone, encode_rows
 from cotbert_core.errors import unknown
-from cotbert_core.settings import Denoise, PadPositions
+from cotbert_core.method_settings import Denoise, PadPositions
 from cotbert_core.wrapping import BoundTemplate, Rows
 
 BiasRows = Callable[[BoundTemplate, np.ndarray, PadPositions, int], Rows]

@@ -10,10 +10,13 @@ import numpy as np
 import torch
 
 from cotbert_core.backbone import Backbone, encode_rows, load_backbone
+from cotbert_core.denoising import bias_rows
 from cotbert_core.errors import UserError
+from cotbert_core.heads import Head, load_head, read_out
+from cotbert_core.method_settings import Denoise
 from cotbert_core.precision import autocast
 from cotbert_core.reading import Reading, reading_of
-from cotbert_core.saving import save_encoder
+from cotbert_core.saving import Saved, save_encoder
 from cotbert_core.settings import Precision
 from cotbert_core.templates import Template
 from cotbert_core.tokenizing import end_with_full_stop
@@ -23,9 +26,15 @@ from cotbert_core.wrapping import BoundTemplate
 class SentenceEncoder:
     """An encoder, the way it is read, and `encode`."""
 
-    def __init__(self, backbone: Backbone, reading: Reading) -> None:
+    def __init__(self, backbone: Backbone, reading: Reading, head: Head | None = None) -> None:
+        if (head is None) != (reading.head is None):
+            raise UserError(
+                f"the reading's head is {reading.head!r} and the head given is {head!r}: give both "
+                "or neither"
+            )
         self.backbone = backbone
         self.reading = reading
+        self.head = head
         self.bound = BoundTemplate.bind(reading.template, backbone.tokenizer.hf)
         room = backbone.max_tokens - self.bound.length
         if room < 1:
@@ -42,17 +51,20 @@ class SentenceEncoder:
         template: Template | str | None = None,
         readout: str | None = None,
         max_length: int | None = None,
+        denoise: Denoise | None = None,
     ) -> SentenceEncoder:
         """Open a folder, a hub name or all-MiniLM-L6-v2.
 
         A folder saved here is read as it was trained; any other by its own pooling (mean where
         it names none). A template (a Template, a name or a text) changes that to its last mask.
         readout: mask, cls or mean. max_length: tokens of a sentence, template not counted.
+        denoise: subtract the template's bias (position or pad) from the mask vector.
         Raises UserError for what cannot be opened or read that way.
         """
         backbone = load_backbone(str(name_or_path))
-        reading = reading_of(str(name_or_path), template, readout, max_length)
-        return cls(backbone, reading)
+        reading = reading_of(str(name_or_path), template, readout, max_length, denoise)
+        head = load_head(reading.head, str(name_or_path), backbone) if reading.head else None
+        return cls(backbone, reading, head)
 
     @property
     def dimension(self) -> int:
@@ -79,8 +91,9 @@ class SentenceEncoder:
         texts = [" ".join(s.split()) for s in sentences]
         if self.reading.full_stop:
             texts = [end_with_full_stop(t) for t in texts]
-        in_template = self.reading.template is not None
-        ids = self.backbone.tokenizer(texts, self.max_length, in_template=in_template)
+        ids = self.backbone.tokenizer(
+            texts, self.max_length, in_template=self.reading.leading_blank
+        )
         rows = self.bound.wrap(ids)
         if not len(rows):
             return np.zeros((0, self.dimension), dtype)
@@ -88,13 +101,24 @@ class SentenceEncoder:
         budget = batch_tokens or self.backbone.batch_tokens
         with autocast(precision, next(model.parameters()).device):
             vectors = encode_rows(self.backbone, rows, self.reading.readout, budget)
+            bias = self._bias(ids.lengths, budget)
+        vectors = read_out(vectors, bias, self.head)
         if self.reading.normalize if normalize is None else normalize:
             vectors = torch.nn.functional.normalize(vectors, dim=-1)
         return vectors.cpu().numpy().astype(dtype, copy=False)
+
+    def _bias(self, lengths: np.ndarray, budget: int) -> torch.Tensor | None:
+        """(N, D) template bias of sentences of these lengths, or None without denoising."""
+        mode, positions = self.reading.denoise, self.reading.pad_positions
+        if mode == "none":
+            return None
+        rows, which = bias_rows(self.backbone, self.bound, lengths, mode, positions)
+        return encode_rows(self.backbone, rows, "mask", budget)[torch.from_numpy(which)]
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write a folder that opens here, in sentence-transformers and in AutoModel.
 
         Raises UserError when `path` already holds something.
         """
-        save_encoder(self.backbone, self.bound, self.reading, self.max_length, Path(path))
+        saved = Saved(self.backbone, self.bound, self.reading, self.max_length, self.head)
+        save_encoder(saved, Path(path))

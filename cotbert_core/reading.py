@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.backbone import hub_answers, locate_encoder
+from cotbert_core.denoising import DENOISERS
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.files import read_json, write_json
+from cotbert_core.method_settings import Denoise, HeadName, PadPositions
 from cotbert_core.readout import READOUTS
 from cotbert_core.templates import Template, resolve_template
 
@@ -22,6 +24,9 @@ class Reading:
 
     max_length: most tokens of a sentence, template not counted; None: what the encoder takes.
     full_stop: the papers' rule for evaluation, see `end_with_full_stop`.
+    denoise: subtract the template's bias at inference too. head: a layer behind the readout that
+    was trained with the encoder and stays, see `cotbert_core.heads`.
+    blank: a byte-level tokenizer gets a blank before the sentence though there is no template.
     method, settings: how the encoder was trained, for the record.
     """
 
@@ -30,6 +35,10 @@ class Reading:
     max_length: int | None = None
     full_stop: bool = False
     normalize: bool = False
+    denoise: Denoise = "none"
+    pad_positions: PadPositions = "aligned"
+    head: HeadName | None = None
+    blank: bool = False
     method: str | None = None
     settings: dict[str, Any] | None = None
 
@@ -38,6 +47,18 @@ class Reading:
             raise unknown("readout", self.readout, READOUTS)
         if self.readout == "mask" and self.template is None:
             raise UserError("readout 'mask' reads a template's mask: give a template too")
+        if self.denoise not in (*DENOISERS, "none"):
+            raise unknown("denoising mode", self.denoise, (*DENOISERS, "none"))
+        if self.denoise != "none" and self.readout != "mask":
+            raise UserError(
+                f"denoise is {self.denoise!r} with the {self.readout} readout: it subtracts a "
+                "template's mask vector; give a template and leave the readout out"
+            )
+
+    @property
+    def leading_blank(self) -> bool:
+        """Whether a byte-level tokenizer gets a blank before a sentence."""
+        return self.template is not None or self.blank
 
 
 def reading_of(
@@ -45,6 +66,7 @@ def reading_of(
     template: Template | str | None = None,
     readout: str | None = None,
     max_length: int | None = None,
+    denoise: Denoise | None = None,
 ) -> Reading:
     """The reading of an encoder NAME: what its folder remembers, changed by what is asked for."""
     reading = Reading(**load_reading(name))
@@ -57,10 +79,16 @@ def reading_of(
             full_stop=True,
             normalize=False,
             max_length=None,
+            denoise="none",
+            head=None,
         )
     elif readout is not None and readout != reading.readout:
         kept = reading.template if readout == "mask" else None
-        reading = replace(reading, readout=readout, template=kept, normalize=False)
+        reading = replace(
+            reading, readout=readout, template=kept, normalize=False, denoise="none", head=None
+        )
+    if denoise is not None:
+        reading = replace(reading, denoise=denoise)
     if max_length is not None:
         if max_length < 1:
             raise UserError(f"max_length is {max_length}: give at least 1 token")

@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from safetensors.torch import save_file
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, processors
+from torch import nn
 
 from cotbert_core.backbone import PLAIN_TOKENIZER, Backbone
 from cotbert_core.files import whole_folder, write_json
+from cotbert_core.heads import HEAD_FILE, Head, TanhHead
 from cotbert_core.reading import POOLING_MODES, Reading, save_reading
 from cotbert_core.tokenizing import is_byte_level
 from cotbert_core.wrapping import BoundTemplate
@@ -30,6 +34,13 @@ READOUT_TOKEN = "[READOUT]"
 FULL_STOP_PLACE = r"(?<=[^.?\"'])\z"
 # What str.split() splits at: Python counts four control characters as white space, \s does not.
 WHITE_SPACE = r"[\s\x1c-\x1f]+"
+# In its own namespace: for a name outside it asks for trust_remote_code, which would not help.
+_NOT_FOR_SENTENCE_TRANSFORMERS = {
+    "idx": 0,
+    "name": "0",
+    "path": "",
+    "type": "sentence_transformers.models.only_cotbert_core_SentenceEncoder_reads_this_folder",
+}
 
 
 @dataclass(frozen=True)
@@ -40,14 +51,25 @@ class Saved:
     bound: BoundTemplate
     reading: Reading
     max_length: int
+    head: Head | None = None
+
+    @property
+    def travels(self) -> bool:
+        """Whether sentence-transformers' own modules can read it: they have no template bias,
+        and no layer norm of an encoder's own epsilon."""
+        return self.reading.denoise == "none" and self.reading.head != "transform"
 
 
-def save_encoder(
-    backbone: Backbone, bound: BoundTemplate, reading: Reading, max_length: int, path: Path
-) -> None:
+def save_encoder(encoder: Saved, path: Path) -> None:
     """Write the folder `path` whole or not at all; UserError when something is there."""
     with whole_folder(path) as folder:
-        _write_folder(Saved(backbone, bound, reading, max_length), folder)
+        _write_folder(encoder, folder)
+    if not encoder.travels:
+        warnings.warn(
+            f"{path} is read with a template bias or a layer norm that sentence-transformers' "
+            "modules do not have: open it with cotbert_core.SentenceEncoder",
+            stacklevel=3,
+        )
 
 
 def _write_folder(encoder: Saved, folder: Path) -> None:
@@ -60,6 +82,8 @@ def _write_folder(encoder: Saved, folder: Path) -> None:
         _copy_embedding(model, plain.mask_token_id, tokenizer.convert_tokens_to_ids(read_token))
     model.save_pretrained(str(folder))
     _write_modules(encoder, tokenizer, read_token, folder)
+    if encoder.head is not None:
+        save_file(_cpu_weights(encoder.head), str(folder / HEAD_FILE))
     _make_readable(folder)
     save_reading(encoder.reading, folder)
 
@@ -104,7 +128,7 @@ def _normalizer(encoder: Saved, backend: Tokenizer) -> Any:
     steps: list[Any] = [normalizers.Replace(Regex(WHITE_SPACE), " "), normalizers.Strip()]
     if encoder.reading.full_stop:
         steps.append(normalizers.Replace(Regex(FULL_STOP_PLACE), "."))
-    if encoder.reading.template is not None and is_byte_level(backend):
+    if encoder.reading.leading_blank and is_byte_level(backend):
         steps.append(normalizers.Prepend(" "))
     if backend.normalizer is not None:
         steps.append(backend.normalizer)
@@ -134,7 +158,14 @@ def _copy_embedding(model: Any, source: int, target: int) -> None:
 
 
 def _write_modules(encoder: Saved, tokenizer: Any, read_token: str | None, folder: Path) -> None:
-    """modules.json and the small modules behind the Transformer."""
+    """modules.json and the small modules behind the Transformer.
+
+    What they cannot carry is named as a module that does not exist there, so that opening the
+    folder fails loudly instead of giving other vectors.
+    """
+    if not encoder.travels:
+        write_json(folder / "modules.json", [_NOT_FOR_SENTENCE_TRANSFORMERS])
+        return
     modules = [("", "Transformer")]
     if read_token is not None:
         modules.append(("1_WordWeights", "WordWeights"))
@@ -146,6 +177,9 @@ def _write_modules(encoder: Saved, tokenizer: Any, read_token: str | None, folde
         {"word_embedding_dimension": encoder.backbone.hidden_size}
         | {key: mode == readout for key, mode in POOLING_MODES.items()},
     )
+    if isinstance(encoder.head, TanhHead):
+        modules.append((f"{len(modules)}_Dense", "Dense"))
+        _write_dense(encoder.head, folder / modules[-1][0])
     if encoder.reading.normalize:
         modules.append((f"{len(modules)}_Normalize", "Normalize"))
         (folder / modules[-1][0]).mkdir()
@@ -159,10 +193,22 @@ def _write_modules(encoder: Saved, tokenizer: Any, read_token: str | None, folde
     write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
 
 
+def _cpu_weights(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
+
+
+def _write_dense(head: TanhHead, folder: Path) -> None:
+    """The head as sentence-transformers' Dense module."""
+    size = head.dense.out_features
+    config = {"in_features": size, "out_features": size, "bias": True}
+    activation = "torch.nn.modules.activation.Tanh"
+    write_json(folder / "config.json", config | {"activation_function": activation})
+    weights = {f"linear.{name}": value for name, value in _cpu_weights(head.dense).items()}
+    save_file(weights, str(folder / "model.safetensors"))
+
+
 def _write_word_weights(tokenizer: Any, read_token: str, folder: Path) -> None:
     """Weight 1 for the token that is read, 0 for every other."""
-    from safetensors.torch import save_file
-
     vocabulary = [str(t) for t in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
     config = {"vocab": vocabulary, "word_weights": {read_token: 1.0}, "unknown_word_weight": 0.0}
     write_json(folder / "config.json", config)

@@ -9,53 +9,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from cotbert_core.errors import UserError
+from cotbert_core.method_settings import (
+    METHOD_SETTINGS,
+    ContrastiveSettings,
+    CotBertSettings,
+    DenoisedSettings,
+    MethodSettings,
+    Settings,
+)
 from cotbert_core.templates import resolve_template
 
-Denoise = Literal["none", "position", "pad"]
-PadPositions = Literal["aligned", "released"]
 Precision = Literal["auto", "bf16", "fp32"]
 Schedule = Literal["linear", "constant"]
-
-
-class Settings(BaseModel):
-    """Base of all settings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+ROLES = ("anchor", "positive", "negative")
 
 
 class TemplateSettings(Settings):
-    """Templates by name (`cotbert templates`) or as a text with [X] and [MASK]."""
+    """Templates by name (`cotbert templates`) or as a text with [X] and [MASK].
 
-    anchor: str = "cot-bert/anchor"
+    A method reads those of its roles; the others must be null.
+    """
+
+    anchor: str | None = "cot-bert/anchor"
     """Read at inference too."""
-    positive: str = "cot-bert/positive"
+    positive: str | None = "cot-bert/positive"
     negative: str | None = "cot-bert/negative"
     """Hard negative; null leaves the a(i,j-) terms out of the loss."""
 
-    @field_validator("anchor", "positive", "negative")
+    @field_validator(*ROLES)
     @classmethod
     def _known(cls, name: str | None) -> str | None:
         if name is not None:
             resolve_template(name)
         return name
-
-
-class CotBertSettings(Settings):
-    """CoT-BERT's objective (paper, section 3)."""
-
-    name: Literal["cot-bert"] = "cot-bert"
-    temperature: float = Field(0.05, gt=0)
-    """Divides the cosine."""
-    denoise: Denoise = "pad"
-    pad_positions: PadPositions = "aligned"
-    """Where the tokens after the pads sit in RoBERTa: as in the filled template, or as released."""
-    extended: bool = True
-    """Whether the a(i+,j-) term is in the loss (Table 4)."""
-    freeze_bias: bool = False
-    """Whether the template bias is taken without gradient."""
 
 
 class OptimizerSettings(Settings):
@@ -76,7 +65,7 @@ class TrainSettings(Settings):
     encoder: str = "bert-base-uncased"
     """A folder, a hub name or all-MiniLM-L6-v2."""
     templates: TemplateSettings = TemplateSettings()
-    method: CotBertSettings = CotBertSettings()
+    method: MethodSettings = CotBertSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     batch_size: int = Field(256, ge=2)
     """Sentences in the global batch, over all workers."""
@@ -87,6 +76,8 @@ class TrainSettings(Settings):
     """Ends the run before `epochs` are over, or repeats the corpus until reached."""
     eval_every: int = Field(125, ge=1)
     """Steps between dev checks; the best dev Spearman is kept."""
+    dev: Literal["sts-b", "sts-b+sick-r"] = "sts-b"
+    """What a dev check scores in a SentEval folder; of several the mean (DenoSent)."""
     dropout: float | None = Field(None, ge=0, lt=1)
     """The encoder's dropout rates; null keeps the encoder's own."""
     precision: Precision = "auto"
@@ -98,20 +89,42 @@ class TrainSettings(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainSettings:
-        faults = []
+        faults = _template_faults(self.templates, self.method)
         if self.batch_size % self.workers:
             faults.append(
                 f"batch_size is {self.batch_size}: it must be a multiple of workers "
                 f"({self.workers})"
             )
-        if self.method.extended and self.templates.negative is None:
-            faults.append(
-                "method.extended is true without templates.negative: the a(i+,j-) term needs it; "
-                "give one or set method.extended=false"
-            )
         if faults:
             raise ValueError("; ".join(faults))
         return self
+
+
+def _template_faults(templates: TemplateSettings, method: MethodSettings) -> list[str]:
+    """The templates that the method lacks or has no use for, and those that do not agree."""
+    faults = []
+    for role in ROLES:
+        name, used = getattr(templates, role), role in method.template_roles
+        if used and name is None and role != "negative":
+            faults.append(f"templates.{role} is null: method {method.name} reads it; give one")
+        elif name is not None and not used:
+            faults.append(
+                f"templates.{role} is {name!r}: method {method.name} has no use for it; set "
+                f"templates.{role}=null"
+            )
+    if isinstance(method, CotBertSettings) and method.extended and templates.negative is None:
+        faults.append(
+            "method.extended is true without templates.negative: the a(i+,j-) term needs it; "
+            "give one or set method.extended=false"
+        )
+    stages = {role: resolve_template(name).stages for role, name in templates if name is not None}
+    if len(set(stages.values())) > 1:
+        told = ", ".join(f"templates.{role} has {count}" for role, count in stages.items())
+        faults.append(
+            f"{told} masks: all must have as many, since their vectors are compared; give "
+            "templates of one kind"
+        )
+    return faults
 
 
 S = TypeVar("S", bound=Settings)
@@ -128,6 +141,10 @@ def build(kind: type[S], values: Mapping[str, Any]) -> S:
 def override(settings: S, changes: Mapping[str, Any]) -> S:
     """Settings with some flat keys (`method.temperature`) replaced, all checks made again."""
     values = settings.model_dump()
+    method = changes.get("method.name", values.get("method", {}).get("name"))
+    if method != values.get("method", {}).get("name"):
+        # What is set for one method means nothing to another, which starts from its own defaults.
+        values["method"] = {}
     for path, value in changes.items():
         *parents, leaf = path.split(".")
         place = values
@@ -157,12 +174,30 @@ def flatten_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 def _fault(error: Any) -> str:
     """One validation fault as: what, the value given, the rule."""
-    path = ".".join(str(part) for part in error["loc"])
+    parts = [str(part) for part in error["loc"]]
+    if parts[:1] == ["method"] and len(parts) > 2:
+        del parts[1]  # pydantic's tag of the method
+    path = ".".join(parts)
     rule = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
-        return f"setting {path!r} is unknown: see `cotbert recipes NAME` for those there are"
+        return _unknown_setting(path, error["loc"])
+    if error["type"].startswith("union_tag"):
+        given = error["input"].get("name") if isinstance(error["input"], Mapping) else None
+        return f"method.name is {given!r}: give one of {', '.join(METHOD_SETTINGS)}"
     if not path:
         return str(rule)
     if isinstance(error["input"], Mapping):
         return f"{path}: {rule}"
     return f"{path} is {error['input']!r}: {rule[0].lower()}{rule[1:]}"
+
+
+def _unknown_setting(path: str, place: tuple[Any, ...]) -> str:
+    if place[0] == "method" and len(place) > 2:
+        known = ", ".join(n for n in METHOD_SETTINGS[place[1]].model_fields if n != "name")
+        reason = (
+            "; denoising needs a method that reads a template's mask"
+            if place[2] in DenoisedSettings.model_fields.keys() - ContrastiveSettings.model_fields
+            else ""
+        )
+        return f"setting {path!r} is unknown: method {place[1]} has {known}{reason}"
+    return f"setting {path!r} is unknown: see `cotbert recipes NAME` for those there are"

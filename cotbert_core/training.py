@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from cotbert_core.batch import Batch
 from cotbert_core.distributed import gather_values
 from cotbert_core.precision import autocast
-from cotbert_core.ragged import Ragged
 from cotbert_core.settings import OptimizerSettings, TrainSettings
 
 
@@ -52,7 +52,7 @@ def learning_rate(step: int, total_steps: int, settings: OptimizerSettings) -> f
 
 def train_step(
     model: nn.Module,
-    batch: Ragged,
+    batch: Batch,
     optimizer: torch.optim.Optimizer,
     settings: TrainSettings,
     step: int,

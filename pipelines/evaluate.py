@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,23 @@ import numpy as np
 
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import STS_TASKS, Pairs, evaluate_sts, read_pairs, score_pairs
-from cotbert_core.evaluation.pairs import PairScores
-from cotbert_core.evaluation.sts import missing_tasks, task_name
+from cotbert_core.evaluation import Pairs, read_pairs, score_pairs
+from cotbert_core.evaluation.pairs import Encode, PairScores
 from cotbert_core.files import write_json
+from cotbert_core.method_settings import Denoise
+from cotbert_core.settings import Precision
 from pipelines import tracking
+from pipelines.dev import BUILT_IN_PAIRS
 from pipelines.outputs import check_free
-from pipelines.progress import Progress, say
-from pipelines.train import BUILT_IN_PAIRS
+from pipelines.progress import Progress
+from pipelines.readouts import (
+    check_readout,
+    check_whitening,
+    open_readout,
+    whitened,
+    whitening_sample,
+)
+from pipelines.tasks import Tasks, choose_tasks
 
 SPLITS = ("dev", "test")
 # Sentences encoded between two lines of progress: enough to sort by length.
@@ -29,7 +39,9 @@ SHOWN_SENTENCES = 4096
 @dataclass(frozen=True)
 class EvaluateOptions:
     """senteval: a SentEval folder; pairs: a file of graded pairs; with neither, the pairs that
-    come with this package. template, readout: read the encoder another way than its own."""
+    come with this package. template, readout: read the encoder another way than its own; remove to
+    denoise: as in FeatureOptions. whiten: text whose vectors' mean and covariance are taken out of
+    all vectors, or `tasks` for the sentences that are scored."""
 
     model: str
     senteval: Path | None = None
@@ -38,7 +50,13 @@ class EvaluateOptions:
     allow_missing: bool = False
     template: str | None = None
     readout: str | None = None
-    precision: str = "auto"
+    precision: Precision = "auto"
+    remove: tuple[str, ...] = ()
+    frequent_count: int | None = None
+    top_k: int | None = None
+    denoise: Denoise | None = None
+    whiten: str | None = None
+    whiten_dimensions: int | None = None
 
 
 def evaluate(
@@ -48,32 +66,56 @@ def evaluate(
     output = _free_file(output) if output else None
     if options.tasks is not None and options.senteval is None:
         raise UserError(f"tasks is {options.tasks!r} without a SentEval folder: give --senteval")
-    tasks = _tasks(options) if options.senteval else []
+    check_readout(options)
+    tasks = (
+        choose_tasks(options.senteval, options.tasks or "sts", options.allow_missing)
+        if options.senteval
+        else None
+    )
     use_pairs = options.pairs is not None or options.senteval is None
     pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}
-    encoder = SentenceEncoder.from_pretrained(options.model, options.template, options.readout)
-    counted = CountedEncode(encoder, options.precision)
-    params = {key: value for key, value in vars(options).items() if value is not None}
-    with tracking.tracked_run("evaluate", params, parent=parent) as run:
-        result: dict[str, Any] = {}
-        if options.senteval:
-            result |= evaluate_sts(counted, options.senteval, tasks)
-            result["average"] = float(np.mean([result[task]["spearman"] for task in tasks]))
-        result |= _pairs_result({name: score_pairs(counted, p) for name, p in pairs.items()})
+    sentences = _sentences(options, tasks, pairs)
+    sample = whitening_sample(options, sentences)
+    readout = open_readout(options, sentences)
+    if sample is not None:
+        check_whitening(options, sample, readout)
+    counted = CountedEncode(readout.encoder, options.precision)
+    params = {key: value for key, value in vars(options).items() if value not in (None, ())}
+    with tracking.tracked_run("evaluate", params | readout.used, parent=parent) as run:
+        encode = counted if sample is None else whitened(options, counted, sample)
+        result = _scores(encode, tasks, pairs)
         result["sentences_per_second"] = round(counted.rate, 1)
-        result["mlflow_run_id"] = run.id
         run.metrics(_flat_metrics(result))
+        result |= {"mlflow_run_id": run.id, **readout.used, **readout.told()}
         if output is not None:
             write_json(output, result)
             run.artifact(output)
     return result
 
 
+def _scores(encode: Encode, tasks: Tasks | None, pairs: dict[str, Pairs]) -> dict[str, Any]:
+    """The entries of the tasks, their averages and the pairs."""
+    result = tasks.scores(encode) if tasks is not None else {}
+    return result | _pairs_result({name: score_pairs(encode, p) for name, p in pairs.items()})
+
+
+def _sentences(options: EvaluateOptions, tasks: Tasks | None, pairs: dict[str, Pairs]) -> list[str]:
+    """All distinct sentences that will be scored, if tokens are counted or vectors whitened."""
+    if not options.remove and options.whiten is None:
+        return []
+    own = [s for p in pairs.values() for s in (*p.left, *p.right)]
+    return list(dict.fromkeys([*(tasks.sentences() if tasks is not None else ()), *own]))
+
+
 class CountedEncode:
     """`encode` with progress and a count of sentences and seconds."""
 
-    def __init__(self, encoder: SentenceEncoder, precision: str = "auto") -> None:
-        self._encoder, self._precision = encoder, precision
+    def __init__(self, encoder: SentenceEncoder | Encode, precision: Precision = "auto") -> None:
+        self._encode = (
+            partial(encoder.encode, precision=precision)
+            if isinstance(encoder, SentenceEncoder)
+            else encoder
+        )
         self.sentences, self.seconds = 0, 0.0
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
@@ -82,7 +124,7 @@ class CountedEncode:
         pieces = []
         for start in range(0, len(sentences), SHOWN_SENTENCES):
             piece = sentences[start : start + SHOWN_SENTENCES]
-            pieces.append(self._encoder.encode(piece, precision=self._precision))  # type: ignore[arg-type]
+            pieces.append(self._encode(piece))
             if len(sentences) > SHOWN_SENTENCES:
                 progress.show(start + len(piece))
         self.seconds += time.perf_counter() - started
@@ -126,32 +168,6 @@ def _pairs_result(scores: dict[str, PairScores]) -> dict[str, Any]:
         }
         for split, score in scores.items()
     }
-
-
-def _tasks(options: EvaluateOptions) -> list[str]:
-    """The tasks asked for; a missing one is an error unless allowed, and named either way."""
-    assert options.senteval is not None
-    if not options.senteval.is_dir():
-        raise UserError(f"SentEval folder {str(options.senteval)!r} does not exist: give one")
-    items = (options.tasks or "sts").split(",")
-    named = [n for item in items for n in (STS_TASKS if item == "sts" else [task_name(item)])]
-    wanted = list(dict.fromkeys(named))
-    missing = missing_tasks(options.senteval, wanted)
-    if missing and not options.allow_missing:
-        raise UserError(
-            f"{str(options.senteval)!r} lacks {', '.join(missing)}: add "
-            f"{', '.join(STS_TASKS[m][0] for m in missing)}, choose others with --tasks, or skip "
-            "them with --allow-missing"
-        )
-    left = [task for task in wanted if task not in missing]
-    if not left:
-        raise UserError(
-            f"{str(options.senteval)!r} has none of the tasks {', '.join(wanted)}: choose others "
-            "with --tasks"
-        )
-    if missing:
-        say(f"warning: skipped {', '.join(missing)}: not in {options.senteval}")
-    return left
 
 
 def _flat_metrics(result: dict[str, Any]) -> dict[str, float]:

@@ -1,14 +1,21 @@
-"""Output folders of jobs: an earlier run is never overwritten."""
+"""Output folders of jobs: an earlier run is never overwritten, and can be gone on with."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from cotbert_core import files
 from cotbert_core.errors import UserError
+from cotbert_core.files import read_json, write_json
+from cotbert_core.settings import flatten_values
+from pipelines.progress import say
 
 RESULT_FILE = "result.json"
+SETTINGS_FILE = "settings.json"
+RUN_FILE = "mlflow_run_id"
 
 
 def check_free(path: Path) -> Path:
@@ -21,3 +28,37 @@ def check_free(path: Path) -> Path:
                 raise UserError(f"output {str(path)!r} cannot be written: {parent} is not writable")
             break
     return path
+
+
+def open_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) -> Path:
+    """A new folder with `record` in its settings.json, or with --resume that of the same job.
+
+    what: the job in a word (run, search). record: all that a resumed job must have in common
+    with the one that began. UserError when it has not, or is finished.
+    """
+    if not resume:
+        path = check_free(path)
+        path.mkdir(parents=True, exist_ok=True)
+        write_json(path / SETTINGS_FILE, record)
+        return path
+    path = Path(path).expanduser().absolute()
+    if not (path / SETTINGS_FILE).is_file():
+        raise UserError(f"output {str(path)!r} holds no {what} to resume: leave --resume out")
+    if (path / RESULT_FILE).is_file():
+        raise UserError(f"the {what} in {str(path)!r} is finished: give a new folder")
+    before, now = (flatten_values(r) for r in (read_json(path / SETTINGS_FILE), record))
+    changed = [k for k in {**before, **now} if before.get(k) != now.get(k)]
+    if changed:
+        names = ", ".join(name.removeprefix("settings.") for name in changed)
+        raise UserError(
+            f"the {what} in {str(path)!r} began with other settings ({names}): give the same ones "
+            "or a new folder"
+        )
+    say(f"resuming the {what} in {path}")
+    return path
+
+
+def earlier_run(path: Path) -> str | None:
+    """The MLflow run of the job that began in this folder, if it had one."""
+    file = path / RUN_FILE
+    return (file.read_text(encoding="utf-8") or None) if file.is_file() else None

@@ -20,6 +20,7 @@ from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines import tracking
 from pipelines.corpus import Corpus
+from pipelines.dev import BUILT_IN_PAIRS, dev_sets
 from pipelines.embed import EmbedOptions, embed, read_embeddings
 from pipelines.evaluate import SPLITS, CountedEncode, score_splits
 from pipelines.outputs import RESULT_FILE, check_free
@@ -28,7 +29,7 @@ from pipelines.progress import clock, say
 from pipelines.quickstart_report import Outcome, summary, write_report
 from pipelines.ray_session import own_cores, ray_session
 from pipelines.recipes import RECIPES
-from pipelines.train import BUILT_IN_PAIRS, dev_pairs, train
+from pipelines.train import train
 
 PACKAGES = "numpy,scipy,pandas,torch,transformers,ray,mlflow,sklearn,matplotlib,sqlalchemy,pyarrow"
 SENTENCES = 20_000
@@ -83,7 +84,7 @@ def _stages(
     say("1/4 prepare: sentences from the docstrings of installed packages")
     prepared = prepare(source, corpus, verbose, run_id)
     say("2/4 train: CoT-BERT with Ray Train")
-    dev = dev_pairs(None, None)
+    dev = dev_sets(settings, None, None)
     opened = Corpus.open(corpus)
     trained = train(settings, opened, dev, output / "train", verbose=verbose, parent=run_id)
     say("3/4 evaluate: graded pairs, before and after")

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from cotbert_core.errors import UserError, unknown
-from cotbert_core.settings import TrainSettings, flatten_values, override
+from cotbert_core.settings import ROLES, TrainSettings, flatten_values, override
 
 Recipe = Callable[[], TrainSettings]
 
@@ -21,8 +21,100 @@ def cot_bert_base() -> TrainSettings:
 
 def cot_roberta_base() -> TrainSettings:
     """CoT-BERT on roberta-base as published: STS average 80.62."""
-    templates = {f"templates.{role}": f"cot-roberta/{role}" for role in _ROLES}
+    templates = {f"templates.{role}": f"cot-roberta/{role}" for role in ROLES}
     return override(cot_bert_base(), {"encoder": "roberta-base", **templates})
+
+
+def conpvp_base() -> TrainSettings:
+    """CoT-BERT's templates with ConPVP's loss, the a(i,j-) terms alone (Table 4): 79.11."""
+    return override(cot_bert_base(), {"method.extended": False})
+
+
+def promptbert_base() -> TrainSettings:
+    """PromptBERT without labels on bert-base-uncased: two templates, denoised; 78.54."""
+    return _method("promptbert", "promptbert/anchor", "promptbert/positive")
+
+
+def promptroberta_base() -> TrainSettings:
+    """PromptBERT without labels on roberta-base: 79.15."""
+    settings = _method("promptbert", "promptroberta/anchor", "promptroberta/positive")
+    return override(settings, {"encoder": "roberta-base"})
+
+
+def promptbert_supervised() -> TrainSettings:
+    """PromptBERT on NLI triples (prepare --triples), bert-base-uncased: 81.97."""
+    settings = _method("promptbert-supervised", "promptbert/anchor")
+    return override(settings, _NLI)
+
+
+def promptroberta_supervised() -> TrainSettings:
+    """PromptBERT on NLI triples, roberta-base: 82.95."""
+    settings = _method("promptbert-supervised", "promptroberta/anchor")
+    return override(settings, {**_NLI, "encoder": "roberta-base", "method.head": "tanh"})
+
+
+def optiprompt_base() -> TrainSettings:
+    """OptiPrompt: a continuous template before a frozen bert-base-uncased; 73.59."""
+    settings = _method("optiprompt", "promptbert/manual")
+    changes = {
+        "optimizer.learning_rate": 3e-5,
+        "epochs": 5,
+        "eval_every": 1000,
+    }
+    return override(settings, changes)
+
+
+def denosent_base() -> TrainSettings:
+    """DenoSent as its code was released, bert-base-uncased; wants augmented texts: 79.33."""
+    settings = _method("denosent", "denosent")
+    changes = {
+        "batch_size": 64,
+        "max_steps": 5000,
+        "eval_every": 50,
+        "dev": "sts-b+sick-r",
+        "optimizer.learning_rate": 4e-5,
+        "optimizer.warmup_steps": 500,
+        "optimizer.schedule": "constant",
+    }
+    return override(settings, changes)
+
+
+def denosent_paper() -> TrainSettings:
+    """DenoSent as the paper states it: equal weights, temperature 0.03, x rebuilt: 79.33."""
+    changes = {
+        "templates.anchor": "denosent/paper",
+        "method.contrastive_weight": 1.0,
+        "method.generative_weight": 1.0,
+        "method.temperature": 0.03,
+        "method.target": "original",
+        "method.projected": False,
+        "optimizer.learning_rate": 5e-5,
+        "optimizer.warmup_steps": 0,
+    }
+    return override(denosent_base(), changes)
+
+
+def simcse_base() -> TrainSettings:
+    """SimCSE without labels on bert-base-uncased: the [CLS] vector, dropout; 76.25."""
+    changes = {"batch_size": 64, "optimizer.learning_rate": 3e-5}
+    return override(_method("simcse"), changes)
+
+
+def simcse_roberta_base() -> TrainSettings:
+    """SimCSE without labels on roberta-base: 76.57."""
+    return override(_method("simcse"), {"encoder": "roberta-base", "batch_size": 512})
+
+
+def simcse_supervised() -> TrainSettings:
+    """SimCSE on NLI triples, bert-base-uncased, its head kept: 81.57."""
+    kept = {"method.triples": True, "method.keep_head": True}
+    return override(_method("simcse"), {**_NLI, **kept})
+
+
+def tsdae_base() -> TrainSettings:
+    """TSDAE on bert-base-uncased, by sentence-transformers' loss (extra: tsdae)."""
+    changes = {"batch_size": 8, "optimizer.learning_rate": 3e-5, "optimizer.schedule": "constant"}
+    return override(_method("tsdae"), changes)
 
 
 def quickstart() -> TrainSettings:
@@ -38,12 +130,33 @@ def quickstart() -> TrainSettings:
     return override(cot_bert_base(), changes)
 
 
-_ROLES = ("anchor", "positive", "negative")
+# The papers' training on NLI triples (METHODS section 5).
+_NLI = {"batch_size": 512, "optimizer.learning_rate": 5e-5, "epochs": 3}
+
+
+def _method(name: str, *templates: str) -> TrainSettings:
+    """A method with its own defaults and these templates: anchor, positive, negative."""
+    given = dict(zip(ROLES, templates, strict=False))
+    roles = {f"templates.{role}": given.get(role) for role in ROLES}
+    return override(cot_bert_base(), {"method.name": name, **roles})
+
 
 RECIPES: dict[str, Recipe] = {
+    "quickstart": quickstart,
     "cot-bert-base": cot_bert_base,
     "cot-roberta-base": cot_roberta_base,
-    "quickstart": quickstart,
+    "conpvp-base": conpvp_base,
+    "promptbert-base": promptbert_base,
+    "promptroberta-base": promptroberta_base,
+    "promptbert-supervised": promptbert_supervised,
+    "promptroberta-supervised": promptroberta_supervised,
+    "optiprompt-base": optiprompt_base,
+    "denosent-base": denosent_base,
+    "denosent-paper": denosent_paper,
+    "simcse-base": simcse_base,
+    "simcse-roberta-base": simcse_roberta_base,
+    "simcse-supervised": simcse_supervised,
+    "tsdae-base": tsdae_base,
 }
 
 
@@ -56,12 +169,21 @@ def settings_for(
     """
     if recipe not in RECIPES:
         raise unknown("recipe", recipe, RECIPES)
+    changes = _changes(config, assignments)
+    changes |= {key: value for key, value in flags.items() if value is not None}
+    return override(RECIPES[recipe](), changes)
+
+
+def changed_paths(config: Path | None, assignments: Sequence[str]) -> set[str]:
+    """Which flat settings a YAML file and --set name."""
+    return set(_changes(config, assignments))
+
+
+def _changes(config: Path | None, assignments: Sequence[str]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if config is not None:
         changes |= _read_config(config)
-    changes |= dict(_assignment(text) for text in assignments)
-    changes |= {key: value for key, value in flags.items() if value is not None}
-    return override(RECIPES[recipe](), changes)
+    return changes | dict(_assignment(text) for text in assignments)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

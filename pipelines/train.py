@@ -13,43 +13,31 @@ from typing import Any
 from cotbert_core.backbone import from_anywhere, load_backbone
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Pairs, load_dev, read_pairs
-from cotbert_core.files import read_json, write_json, write_text
-from cotbert_core.reading import Reading
+from cotbert_core.evaluation import Pairs
+from cotbert_core.files import write_json, write_text
+from cotbert_core.methods import Method, build_method
 from cotbert_core.settings import TrainSettings, flatten, override
-from cotbert_core.templates import resolve_template
 from cotbert_core.training import total_steps
 from cotbert_core.wrapping import BoundTemplate
 from pipelines import report, tracking
 from pipelines.channel import Channel
 from pipelines.corpus import Corpus
 from pipelines.history import History
-from pipelines.outputs import RESULT_FILE, check_free
+from pipelines.outputs import RESULT_FILE, RUN_FILE, SETTINGS_FILE, earlier_run, open_output
 from pipelines.progress import say
 from pipelines.ray_session import check_cores, cpus_per_worker, ray_session
 
-SETTINGS_FILE = "settings.json"
-RUN_FILE = "mlflow_run_id"
 METRICS_FILE = "metrics.jsonl"
-BUILT_IN_PAIRS = Path(__file__).parent / "data" / "pairs.tsv"
 
 
 class TrainingError(RuntimeError):
     """A run that failed after it had begun: exit status 1."""
 
 
-def dev_pairs(senteval: Path | None, pairs: Path | None) -> Pairs:
-    """The pairs by which the best step is chosen: STS-B's dev file, a file of one's own, or the
-    ones that come with this package."""
-    if senteval is not None:
-        return load_dev(senteval)
-    return read_pairs(pairs or BUILT_IN_PAIRS, split="dev")
-
-
 def train(
     settings: TrainSettings,
     corpus: Corpus,
-    dev: Pairs,
+    dev: dict[str, Pairs],
     output: Path,
     *,
     resume: bool = False,
@@ -58,22 +46,16 @@ def train(
 ) -> dict[str, Any]:
     """Train and return the result; UserError before anything starts, TrainingError after."""
     settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
-    _check_inputs(settings, corpus)
-    output = _open_output(output, settings, corpus, resume)
+    check_inputs(settings, corpus)
+    record = {"settings": flatten(settings), "corpus_digest": corpus.digest}
+    output = open_output(output, "run", record, resume)
     params = {**flatten(settings), "corpus": str(corpus.path), "corpus_digest": corpus.digest}
-    earlier = _earlier_run(output)
+    earlier = earlier_run(output)
     with tracking.tracked_run("train", params, parent=parent, run_id=earlier) as run:
         write_text(output / RUN_FILE, run.id or "")
         history = History(run, output / METRICS_FILE, settings.batch_size)
         state = _fit(settings, corpus, dev, output, history, verbose)
-        reading = Reading(
-            "mask",
-            resolve_template(settings.templates.anchor),
-            full_stop=True,
-            method=settings.method.name,
-            settings=flatten(settings),
-        )
-        _save_model(settings, reading, state, output / "model")
+        _save_model(settings, state, output / "model")
         result = _result(settings, history, state["step"], run.id)
         report.write_training_report(output / "report.html", result, history.rows, settings)
         run.metrics({"best_step": result["best_step"], "best_dev_spearman": result["dev_spearman"]})
@@ -83,10 +65,11 @@ def train(
     return result
 
 
-def _check_inputs(settings: TrainSettings, corpus: Corpus) -> None:
+def check_inputs(settings: TrainSettings, corpus: Corpus) -> None:
     """Everything that can be wrong is found here, before a worker starts."""
     backbone = load_backbone(settings.encoder)
     corpus.check_tokenizer(settings.encoder, backbone.tokenizer.hash, settings.max_length)
+    corpus.require(settings.method.needs, settings.method.name)
     if settings.batch_size > len(corpus):
         raise UserError(
             f"batch_size is {settings.batch_size} and the corpus {str(corpus.path)!r} has "
@@ -99,46 +82,30 @@ def _check_inputs(settings: TrainSettings, corpus: Corpus) -> None:
             f"optimizer.warmup_steps is {settings.optimizer.warmup_steps} and the run has {steps} "
             "steps: warm up for fewer"
         )
-    for role, name in settings.templates:
-        if name is None:
+    method = build_method(backbone, settings)
+    _check_room(method, settings)
+    for note in method.notes(corpus.columns):
+        say(f"note: {note}")
+
+
+def _check_room(method: Method, settings: TrainSettings) -> None:
+    """UserError when a sentence of max_length tokens does not fit into the encoder."""
+    for role in settings.method.template_roles:
+        if getattr(settings.templates, role) is None:
             continue
-        bound = BoundTemplate.bind(resolve_template(name), backbone.tokenizer.hf)
-        if bound.length + settings.max_length > backbone.max_tokens:
+        bound = BoundTemplate.bind(method.template(role), method.backbone.tokenizer.hf)
+        if bound.length + settings.max_length > method.backbone.max_tokens:
             raise UserError(
                 f"templates.{role} takes {bound.length} tokens and max_length is "
                 f"{settings.max_length}: together they must stay within the encoder's "
-                f"{backbone.max_tokens}"
+                f"{method.backbone.max_tokens}"
             )
-
-
-def _open_output(output: Path, settings: TrainSettings, corpus: Corpus, resume: bool) -> Path:
-    """A new folder with the settings in it, or with --resume the folder of the same run."""
-    record: dict[str, Any] = {"settings": flatten(settings), "corpus_digest": corpus.digest}
-    if not resume:
-        output = check_free(output)
-        output.mkdir(parents=True, exist_ok=True)
-        write_json(output / SETTINGS_FILE, record)
-        return output
-    output = Path(output).expanduser().absolute()
-    if not (output / SETTINGS_FILE).is_file():
-        raise UserError(f"output {str(output)!r} holds no run to resume: leave --resume out")
-    if (output / RESULT_FILE).is_file():
-        raise UserError(f"the run in {str(output)!r} is finished: give a new folder")
-    earlier = read_json(output / SETTINGS_FILE)
-    if earlier != record:
-        changed = [k for k, v in record["settings"].items() if earlier["settings"].get(k) != v]
-        raise UserError(
-            f"the run in {str(output)!r} began with other settings "
-            f"({', '.join(changed) or 'another corpus'}): give the same ones or a new folder"
-        )
-    say(f"resuming the run in {output}")
-    return output
 
 
 def _fit(
     settings: TrainSettings,
     corpus: Corpus,
-    dev: Pairs,
+    dev: dict[str, Pairs],
     output: Path,
     history: History,
     verbose: bool,
@@ -165,12 +132,6 @@ def _fit(
         best = result.get_best_checkpoint(tracking.DEV_SPEARMAN, "max")
         with best.as_directory() as folder:
             return load_state(Path(folder))
-
-
-def _earlier_run(output: Path) -> str | None:
-    """The MLflow run that a resumed run goes on with."""
-    path = output / RUN_FILE
-    return (path.read_text(encoding="utf-8") or None) if path.is_file() else None
 
 
 def _trainer(job: dict[str, Any], workers: int, output: Path) -> Any:
@@ -212,19 +173,12 @@ def _cause(error: Any) -> str:
     return str(error).strip().splitlines()[-1]
 
 
-def _save_model(
-    settings: TrainSettings, reading: Reading, state: dict[str, Any], path: Path
-) -> None:
-    backbone = load_backbone(settings.encoder)
-    weights = {
-        name.removeprefix("encoder."): value
-        for name, value in state["method"].items()
-        if name.startswith("encoder.")
-    }
-    backbone.model.load_state_dict(weights)
+def _save_model(settings: TrainSettings, state: dict[str, Any], path: Path) -> None:
+    method = build_method(load_backbone(settings.encoder), settings)
+    method.load_state_dict(state["method"])
     # A run killed between its model and its result left a model of the same weights.
     shutil.rmtree(path, ignore_errors=True)
-    SentenceEncoder(backbone, reading).save_pretrained(path)
+    SentenceEncoder(method.finished, method.reading, method.kept_head).save_pretrained(path)
 
 
 def _result(

@@ -20,14 +20,11 @@ import torch
 from torch import nn
 
 from cotbert_core.backbone import load_backbone
+from cotbert_core.batch import Batch
 from cotbert_core.distributed import encode_together, rank, world_size
-from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.evaluation import Pairs, score_pairs
 from cotbert_core.methods import Method, build_method
-from cotbert_core.ragged import Ragged
-from cotbert_core.reading import Reading
 from cotbert_core.settings import TrainSettings, build
-from cotbert_core.templates import resolve_template
 from cotbert_core.training import batches, make_optimizer, total_steps, train_step
 from pipelines.channel import News
 from pipelines.corpus import Corpus
@@ -44,8 +41,8 @@ class Training:
     method: Method
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    sentences: Ragged
-    dev: Pairs
+    corpus: Batch
+    dev: dict[str, Pairs]
     mailbox: Any
     step: int = 0
     told: list[News] = field(default_factory=list)
@@ -53,7 +50,7 @@ class Training:
 
     @property
     def total(self) -> int:
-        return total_steps(len(self.sentences), self.settings)
+        return total_steps(len(self.corpus), self.settings)
 
 
 def train_worker(job: dict[str, Any]) -> None:
@@ -65,7 +62,7 @@ def train_worker(job: dict[str, Any]) -> None:
         _check(training)
     settings = training.settings
     for step, rows in batches(
-        len(training.sentences), settings, training.step, training.total, rank()
+        len(training.corpus), settings, training.step, training.total, rank()
     ):
         _step(training, step, rows)
         if step % settings.eval_every == 0 or step == training.total:
@@ -83,13 +80,12 @@ def _set_up(job: dict[str, Any]) -> Training:
     model = _parallel(method)
     # Weights are equal on all workers; dropout must not be.
     _seed(settings.seed * settings.workers + rank())
-    sentences = Corpus.open(job["corpus"]).sentences().cut(settings.max_length)
     return Training(
         settings=settings,
         method=method,
         model=model,
         optimizer=make_optimizer(method, settings.optimizer),
-        sentences=sentences,
+        corpus=Corpus.open(job["corpus"]).batch().cut(settings.max_length),
         dev=job["dev"],
         mailbox=job["mailbox"],
     )
@@ -110,7 +106,7 @@ def _seed(seed: int) -> None:
 def _step(training: Training, step: int, rows: np.ndarray) -> None:
     started = time.perf_counter()
     training.model.train()
-    batch = training.sentences.take(rows)
+    batch = training.corpus.take(rows)
     result = train_step(
         training.model, batch, training.optimizer, training.settings, step, training.total
     )
@@ -128,18 +124,22 @@ def _step(training: Training, step: int, rows: np.ndarray) -> None:
 
 
 def _check(training: Training) -> float:
-    """Dev Spearman x 100, the sentences shared out over the workers."""
-    reading = Reading("mask", resolve_template(training.settings.templates.anchor), full_stop=True)
-    encoder = SentenceEncoder(training.method.backbone, reading)
+    """Mean dev Spearman x 100 over the dev sets, the sentences shared out over the workers."""
+    encoder = training.method.sentence_encoder
 
     def encode(sentences: Any) -> np.ndarray:
         return encoder.encode(sentences, precision=training.settings.precision)
 
     started = time.perf_counter()
-    scores = score_pairs(lambda s: encode_together(encode, s), training.dev)
-    check_seconds = time.perf_counter() - started
-    _tell(training, {DEV_SPEARMAN: scores.spearman, "check_seconds": check_seconds})
-    return scores.spearman
+    scores = {
+        name: score_pairs(lambda s: encode_together(encode, s), pairs).spearman
+        for name, pairs in training.dev.items()
+    }
+    mean = sum(scores.values()) / len(scores)
+    each = {f"{DEV_SPEARMAN}.{name}": score for name, score in scores.items()}
+    seconds = {"check_seconds": time.perf_counter() - started}
+    _tell(training, {DEV_SPEARMAN: mean, **(each if len(each) > 1 else {}), **seconds})
+    return mean
 
 
 def _tell(training: Training, values: dict[str, float]) -> None:

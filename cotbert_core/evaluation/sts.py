@@ -91,8 +91,10 @@ STS_TASKS: dict[str, tuple[str, Loader]] = {
 }
 
 
-def load_dev(senteval_dir: str | Path) -> Pairs:
-    """STS-B's dev file, by which the papers choose the best step."""
+def load_dev(senteval_dir: str | Path, task: str = "STS-B") -> Pairs:
+    """The dev file of STS-B or SICK-R, by which the papers choose the best step."""
+    if task == "SICK-R":
+        return _load_sick(Path(senteval_dir) / "SICK", "dev")["all"]
     return _load_stsb(Path(senteval_dir) / "STS", "dev")["all"]
 
 

@@ -1,7 +1,8 @@
-"""The training methods: a batch of sentences in, a loss and its named parts out.
+"""The training methods: a batch in, a loss and its named parts out.
 
-A method is one file here, one settings class in `cotbert_core.settings` and one entry in METHODS.
-No method knows Ray; across workers it sees the global batch through `cotbert_core.distributed`.
+A method is one file here, one settings class in `cotbert_core.method_settings` and one entry in
+METHODS. No method knows Ray; across workers it sees the global batch through
+`cotbert_core.distributed`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,29 @@ from __future__ import annotations
 from cotbert_core.backbone import Backbone
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.cot_bert import CotBert
+from cotbert_core.methods.denosent import DenoSent
+from cotbert_core.methods.optiprompt import OptiPrompt
+from cotbert_core.methods.promptbert import PromptBert, SupervisedPromptBert
+from cotbert_core.methods.simcse import SimCse
+from cotbert_core.methods.tsdae import Tsdae
 from cotbert_core.settings import TrainSettings
 
-METHODS: dict[str, type[Method]] = {"cot-bert": CotBert}
+METHODS: dict[str, type[Method]] = {
+    "cot-bert": CotBert,
+    "promptbert": PromptBert,
+    "promptbert-supervised": SupervisedPromptBert,
+    "optiprompt": OptiPrompt,
+    "denosent": DenoSent,
+    "simcse": SimCse,
+    "tsdae": Tsdae,
+}
 
 __all__ = ["METHODS", "Method", "MethodOutput", "build_method"]
 
 
 def build_method(backbone: Backbone, settings: TrainSettings) -> Method:
-    """The method that the settings name, around an encoder."""
+    """The method that the settings name, around an encoder.
+
+    Raises UserError for settings that this encoder cannot follow.
+    """
     return METHODS[settings.method.name](backbone, settings)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from cotbert_core.backbone import Backbone
-from cotbert_core.ragged import Ragged
-from cotbert_core.settings import TrainSettings
+from cotbert_core.batch import Batch
+from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.heads import Head
+from cotbert_core.reading import Reading
+from cotbert_core.settings import TrainSettings, flatten
+from cotbert_core.templates import Template, resolve_template
 
 
 @dataclass
@@ -23,7 +28,9 @@ class MethodOutput:
 class Method(nn.Module):
     """An encoder with what is trained beside it.
 
-    `encoder` is the part that is saved; everything else is a training head, dropped afterwards.
+    `encoder` is the part that is saved, with `kept_head` in methods that keep a layer at
+    inference; everything else is dropped after training. Raises UserError for settings that this
+    encoder cannot follow.
     """
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
@@ -31,7 +38,43 @@ class Method(nn.Module):
         self.backbone = backbone
         self.encoder = backbone.model
         self.settings = settings
+        self.kept_head: Head | None = None
 
     @abstractmethod
-    def forward(self, sentences: Ragged) -> MethodOutput:
-        """b sentences (token ids without special tokens) of this worker -> loss and parts."""
+    def forward(self, batch: Batch) -> MethodOutput:
+        """b rows of this worker -> loss and parts."""
+
+    def notes(self, columns: Sequence[str]) -> list[str]:
+        """What a user should know who trains this on a corpus with these companion columns."""
+        unused = [name for name in columns if name not in self.settings.method.uses]
+        if not unused:
+            return []
+        method = self.settings.method.name
+        return [f"method {method} makes no use of the corpus's {' and '.join(unused)} texts"]
+
+    @property
+    def reading(self) -> Reading:
+        """How the trained encoder is read: by default at the anchor template's last mask."""
+        return Reading(
+            "mask",
+            self.template("anchor"),
+            full_stop=True,
+            method=self.settings.method.name,
+            settings=flatten(self.settings),
+        )
+
+    @property
+    def finished(self) -> Backbone:
+        """The encoder as it is saved."""
+        return self.backbone
+
+    @property
+    def sentence_encoder(self) -> SentenceEncoder:
+        """The encoder as it will be used, sharing this method's weights."""
+        return SentenceEncoder(self.backbone, self.reading, self.kept_head)
+
+    def template(self, role: str) -> Template:
+        """The template of a role that these settings have."""
+        name = getattr(self.settings.templates, role)
+        assert name is not None, role
+        return resolve_template(name)

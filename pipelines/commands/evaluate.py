@@ -5,23 +5,66 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipelines.commands.options import Arguments, reading_options
+from pipelines.commands.options import Arguments
 from pipelines.commands.printing import print_scores
+
+READOUTS = ("mask", "cls", "mean", "last", "first-last", "static", "top-tokens")
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", metavar="MODEL", help="a trained folder or an encoder NAME")
     command.add_argument("--senteval", type=Path, metavar="DIR", help="a SentEval folder")
     command.add_argument(
-        "--tasks", help="sts (the default), or some of STS12..STS16,STS-B,SICK-R with commas"
+        "--tasks",
+        help="with commas: sts (the default), transfer, or some of STS12..STS16 STS-B SICK-R and "
+        "of MR CR SUBJ MPQA SST2 TREC MRPC",
     )
     command.add_argument("--allow-missing", action="store_true", help="skip tasks not there")
     command.add_argument(
         "--dev-pairs", type=Path, metavar="FILE", help="graded pairs; default: this package's"
     )
-    reading_options(command)
+    _readout_options(command)
     command.add_argument("--output", type=Path, metavar="FILE", help="JSON file to write")
     command.add_argument("--verbose", action="store_true", help="show errors whole")
+
+
+def _readout_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--template", help="read at this template's last mask (a name or a text)")
+    command.add_argument(
+        "--readout",
+        choices=READOUTS,
+        help="how a vector is read: at the mask, first token, mean of the last layer (mean as the "
+        "folder normalises it, last as it is) or of the first and last, of the static token "
+        "embeddings, of the mask's likeliest tokens; default: as it was trained",
+    )
+    command.add_argument(
+        "--remove",
+        metavar="BIAS,...",
+        help="static: leave out frequent, subwords, case, punctuation (PromptBERT Table 3)",
+    )
+    command.add_argument(
+        "--frequent-count", type=int, metavar="N", help="tokens that are frequent (default: 36)"
+    )
+    command.add_argument(
+        "--top-k", type=int, metavar="K", help="top-tokens: how many tokens (default: 200)"
+    )
+    command.add_argument(
+        "--denoise",
+        choices=("none", "position", "pad"),
+        help="mask, top-tokens: subtract the empty template's vector; default: as it was trained",
+    )
+    command.add_argument(
+        "--whiten",
+        metavar="FILE",
+        help="whiten vectors by those of this text (as for prepare, or a corpus), or by those of "
+        "the scored sentences: tasks",
+    )
+    command.add_argument(
+        "--whiten-dimensions", type=int, metavar="K", help="keep so many (default: all)"
+    )
+    command.add_argument(
+        "--precision", default="auto", choices=("auto", "bf16", "fp32"), help="of the encoder"
+    )
 
 
 def run(arguments: Arguments) -> None:
@@ -36,5 +79,11 @@ def run(arguments: Arguments) -> None:
         arguments.template,
         arguments.readout,
         arguments.precision,
+        tuple(name.strip() for name in (arguments.remove or "").split(",") if name.strip()),
+        arguments.frequent_count,
+        arguments.top_k,
+        arguments.denoise,
+        arguments.whiten,
+        arguments.whiten_dimensions,
     )
     print_scores(evaluate(options, arguments.output))

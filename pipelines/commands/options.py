@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 Arguments = argparse.Namespace
 
@@ -18,4 +19,65 @@ def reading_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--readout", choices=("mask", "cls", "mean"), help="how a vector is read")
     command.add_argument(
         "--precision", default="auto", choices=("auto", "bf16", "fp32"), help="of the encoder"
+    )
+
+
+def training_options(command: argparse.ArgumentParser) -> None:
+    """Of commands that train: the corpus, the dev pairs and changes of the recipe's settings."""
+    command.add_argument(
+        "--corpus",
+        required=True,
+        metavar="DIR",
+        help="a prepared corpus, or raw text (a file, folder or glob), prepared into a cache",
+    )
+    command.add_argument("--text-column", default="text", help="of a raw corpus with columns")
+    for name in ("augmented", "negative"):
+        command.add_argument(
+            f"--{name}-column", metavar="COL", help="of a raw corpus, as for prepare"
+        )
+    command.add_argument("--encoder", metavar="NAME", help="instead of the recipe's")
+    command.add_argument("--workers", type=int, metavar="N", help="instead of the recipe's")
+    dev = command.add_mutually_exclusive_group()
+    dev.add_argument("--senteval", type=Path, metavar="DIR", help="choose the best by STS-B dev")
+    dev.add_argument(
+        "--dev-pairs",
+        type=Path,
+        metavar="FILE",
+        help="choose the best by these pairs (tab-separated: score, sentence1, sentence2); "
+        "without either, by the pairs in this package",
+    )
+    command.add_argument("--config", type=Path, metavar="FILE", help="settings in YAML")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="A.B=VALUE",
+        help="one setting, e.g. optimizer.learning_rate=3e-5; may be repeated",
+    )
+    command.add_argument("--resume", action="store_true", help="go on with an interrupted run")
+
+
+def recipe_settings(arguments: Arguments, recipe: str) -> Any:
+    """TrainSettings of a recipe with the changes that the options ask for."""
+    from pipelines.recipes import settings_for
+
+    flags = {"encoder": arguments.encoder, "workers": arguments.workers}
+    return settings_for(recipe, arguments.config, arguments.set, flags)
+
+
+def training_corpus(arguments: Arguments, settings: Any) -> Any:
+    """The Corpus to train on; a raw one is prepared for the settings' encoder first."""
+    from pipelines.cache import open_or_prepare
+    from pipelines.outputs import check_free
+
+    if not arguments.resume:
+        check_free(arguments.output)  # before a raw corpus is prepared, which takes long
+    return open_or_prepare(
+        arguments.corpus,
+        settings.encoder,
+        settings.max_length,
+        arguments.text_column,
+        arguments.verbose,
+        arguments.augmented_column,
+        arguments.negative_column,
     )

@@ -21,12 +21,16 @@ def print_result(result: dict[str, Any]) -> None:
 def print_scores(result: dict[str, Any]) -> None:
     from pipelines.progress import table
 
-    columns = ("spearman", "mean", "wmean", "alignment", "uniformity", "pairs")
+    columns = (
+        *("spearman", "mean", "wmean", "alignment", "uniformity", "pairs"),
+        *("accuracy", "f1", "train", "test"),
+    )
     tasks = {name: value for name, value in result.items() if isinstance(value, dict)}
     used = [c for c in columns if any(c in scores for scores in tasks.values())]
     rows = [(name, *(_cell(scores.get(c)) for c in used)) for name, scores in tasks.items()]
-    if "average" in result:
-        rows.append(("average", _cell(result["average"]), *[""] * (len(used) - 1)))
+    for name, column in (("average", "spearman"), ("transfer_average", "accuracy")):
+        if name in result:
+            rows.append((name, *(_cell(result[name]) if c == column else "" for c in used)))
     print(table(rows, ("task", *used)))
 
 

@@ -10,11 +10,15 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from cotbert_core.backbone import load_backbone
+from cotbert_core.batch import Batch
 from cotbert_core.distributed import gather_values, gather_with_gradient, rank, world_size
+from cotbert_core.heads import read_out
 from cotbert_core.losses import extended_info_nce, info_nce
-from cotbert_core.methods import METHODS, build_method, cot_bert
+from cotbert_core.methods import METHODS, build_method, contrastive
+from cotbert_core.methods.contrastive import View
 from cotbert_core.ragged import Ragged
 from cotbert_core.templates import resolve_template
+from tests.core import slow_reference
 
 ROLES = ("anchor", "positive", "negative")
 
@@ -44,52 +48,30 @@ def gradients(method):
     return {n: p.grad.clone() for n, p in method.named_parameters() if p.grad is not None}
 
 
-def mask_vector(model, mask_id, tokens, positions=None):
-    with torch.no_grad():
-        hidden = model(
-            input_ids=torch.tensor([tokens]),
-            attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
-            position_ids=positions,
-        ).last_hidden_state[0]
-    return hidden[max(j for j, token in enumerate(tokens) if token == mask_id)]
-
-
-def slow_denoised(model, template, family, ids, denoise):
-    """The formula for one template, a sentence at a time: h of the row minus h of the empty row."""
-    before, after, mask_id = list(template.before), list(template.after), template.mask_id
-    start = 2 if family == "cot-roberta" else 0
-    vectors = []
-    for sentence in ids:
-        n = len(sentence)
-        vector = mask_vector(model, mask_id, before + sentence.tolist() + after)
-        positions = torch.arange(len(before) + n + len(after))[None] + start
-        if denoise == "pad":
-            padded = before + [template.pad_id] * n + after
-            vector = vector - mask_vector(model, mask_id, padded, positions)
-        elif denoise == "position":
-            bare = torch.cat([positions[:, : len(before)], positions[:, len(before) + n :]], dim=1)
-            vector = vector - mask_vector(model, mask_id, before + after, bare)
-        vectors.append(vector)
-    return torch.stack(vectors)
+def denoised(method, ids):
+    """(N, D) for each template, before the head."""
+    views = [View(template, ids) for template in method.templates]
+    return [read_out(vectors, bias) for vectors, bias in method.encode(views)]
 
 
 @pytest.mark.parametrize("denoise", ["none", "position", "pad"])
 @pytest.mark.parametrize("freeze", [False, True])
 def test_denoised_vectors_equal_one_sentence_at_a_time(
-    make_method, exact_model, family, ids, denoise, freeze
+    make_method, exact_model, ids, denoise, freeze
 ):
     method = make_method({"method.denoise": denoise, "method.freeze_bias": freeze})
-    for template, vectors in zip(method.templates, method.denoised(ids), strict=True):
-        slow = slow_denoised(exact_model, template, family, ids, denoise)
+    for template, vectors in zip(method.templates, denoised(method, ids), strict=True):
+        with torch.no_grad():
+            slow = torch.stack(slow_reference.vectors(exact_model, None, template, ids, denoise))
         torch.testing.assert_close(vectors.double(), slow, atol=1e-5, rtol=0)
         assert vectors.std(dim=0).mean() > 1e-2, "premise: sentences differ"
 
 
 def test_small_batches_of_tokens_do_not_change_the_vectors(make_method, ids, monkeypatch):
     method = make_method()
-    whole = method.denoised(ids)
-    monkeypatch.setattr(cot_bert, "CPU_TRAIN_TOKENS", 64)
-    for one, other in zip(method.denoised(ids), whole, strict=True):
+    whole = denoised(method, ids)
+    monkeypatch.setattr(contrastive, "CPU_TRAIN_TOKENS", 64)
+    for one, other in zip(denoised(method, ids), whole, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
 
 
@@ -115,9 +97,9 @@ def test_templates_are_bound_in_the_order_of_their_roles(make_method, family):
 def test_forward_is_the_loss_of_the_head_of_the_denoised_vectors(make_method, ids, changes, loss):
     method = make_method(changes)
     weight, bias = method.head.dense.weight, method.head.dense.bias
-    vectors = [torch.tanh(v @ weight.T + bias) for v in method.denoised(ids)]
+    vectors = [torch.tanh(v @ weight.T + bias) for v in denoised(method, ids)]
     assert len(vectors) == (2 if "templates.negative" in changes else 3)
-    output = method(ids)
+    output = method(Batch(ids))
     expected = loss(*vectors, temperature=method.settings.method.temperature)
     assert output.loss.item() == pytest.approx(expected.item(), abs=1e-5)
     cosine = torch.nn.functional.cosine_similarity(vectors[0], vectors[1], dim=-1).mean()
@@ -134,7 +116,7 @@ def test_each_part_of_the_objective_changes_the_loss(make_method, ids):
         {"method.denoise": "position"},
         {"method.temperature": 0.1},
     ]
-    losses = [make_method(changes)(ids).loss.item() for changes in variants]
+    losses = [make_method(changes)(Batch(ids)).loss.item() for changes in variants]
     assert len({round(loss, 3) for loss in losses}) == len(variants)
 
 
@@ -143,7 +125,7 @@ def test_a_frozen_bias_is_subtracted_without_gradient(make_method, ids):
 
     def slope(changes):
         method = make_method(changes)
-        (torch.cat(method.denoised(ids)) * direction).sum().backward()
+        (torch.cat(denoised(method, ids)) * direction).sum().backward()
         return gradients(method)["encoder.embeddings.word_embeddings.weight"]
 
     without, live = slope({"method.denoise": "none"}), slope({"method.freeze_bias": False})
@@ -153,7 +135,7 @@ def test_a_frozen_bias_is_subtracted_without_gradient(make_method, ids):
 
 def test_every_weight_but_the_pooler_gets_gradient(make_method, ids):
     method = make_method()
-    method(ids).loss.backward()
+    method(Batch(ids)).loss.backward()
     without = {n for n, p in method.named_parameters() if p.grad is None}
     assert without == {"encoder.pooler.dense.weight", "encoder.pooler.dense.bias"}
     # Without gradient by algebra: a key's bias shifts all scores of a softmax alike, and the last
@@ -175,19 +157,19 @@ def test_the_head_is_no_part_of_the_encoder(make_method):
 @pytest.mark.parametrize("negative", [True, False])
 def test_ranks_of_two_together_have_the_loss_of_one(make_method, ids, monkeypatch, negative):
     method = make_method({} if negative else {"templates.negative": None, "method.extended": False})
-    whole = method(ids).loss.item()
+    whole = method(Batch(ids)).loss.item()
     halves = [ids.take(range(3)), ids.take(range(3, 6))]
-    columns = [[method.head(v) for v in method.denoised(half)][1:] for half in halves]
+    columns = [[method.head(v) for v in denoised(method, half)][1:] for half in halves]
     losses = []
     for own in (0, 1):
         gathered = iter([torch.cat(both) for both in zip(*columns, strict=True)])
-        monkeypatch.setattr(cot_bert, "gather_with_gradient", lambda _, g=gathered: next(g))
-        monkeypatch.setattr(cot_bert, "rank", lambda own=own: own)
-        losses.append(method(halves[own]).loss.item())
+        monkeypatch.setattr(contrastive, "gather_with_gradient", lambda _, g=gathered: next(g))
+        monkeypatch.setattr(contrastive, "rank", lambda own=own: own)
+        losses.append(method(Batch(halves[own])).loss.item())
     assert sum(losses) / 2 == pytest.approx(whole, abs=1e-5)
-    monkeypatch.setattr(cot_bert, "gather_with_gradient", lambda vectors: vectors)
-    monkeypatch.setattr(cot_bert, "rank", lambda: 0)
-    alone = [method(half).loss.item() for half in halves]
+    monkeypatch.setattr(contrastive, "gather_with_gradient", lambda vectors: vectors)
+    monkeypatch.setattr(contrastive, "rank", lambda: 0)
+    alone = [method(Batch(half)).loss.item() for half in halves]
     assert abs(sum(alone) / 2 - whole) > 1e-2, "premise: the other rank's columns matter"
 
 
@@ -203,7 +185,7 @@ def _one_of_two(own, settings, lists, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=own, world_size=2)
     model = DistributedDataParallel(build(settings))
     half = len(lists) // 2
-    loss = model(Ragged.from_lists(lists[own * half : (own + 1) * half])).loss
+    loss = model(Batch(Ragged.from_lists(lists[own * half : (own + 1) * half]))).loss
     loss.backward()
     mean = sum(gather_values(loss.item())) / 2
     torch.save((mean, rank(), world_size(), gradients(model.module)), f"{folder}/{own}.pt")
@@ -220,7 +202,7 @@ def test_two_processes_have_the_loss_and_gradient_of_one(
     settings = tiny_settings(roberta_folder, {"workers": 2, "batch_size": 6})
     one = build(settings)
     lists = [row.tolist() for row in one.backbone.tokenizer(sentences, 8)]
-    loss = one(Ragged.from_lists(lists)).loss
+    loss = one(Batch(Ragged.from_lists(lists))).loss
     loss.backward()
     torch.multiprocessing.spawn(_one_of_two, (settings, lists, str(tmp_path)), nprocs=2)
     expected = gradients(one)

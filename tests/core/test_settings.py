@@ -10,26 +10,27 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
+from cotbert_core.batch import COLUMNS
 from cotbert_core.denoising import DENOISERS
 from cotbert_core.errors import UserError
+from cotbert_core.heads import HEADS
+from cotbert_core.method_settings import (
+    METHOD_SETTINGS,
+    Denoise,
+    HeadName,
+    MethodSettings,
+    Settings,
+)
 from cotbert_core.methods import METHODS
 from cotbert_core.readout import READOUTS
-from cotbert_core.settings import (
-    CotBertSettings,
-    Denoise,
-    Settings,
-    TrainSettings,
-    build,
-    flatten,
-    override,
-)
+from cotbert_core.settings import ROLES, TrainSettings, build, flatten, override
 
 # Flat changes of valid settings and what the fault must say.
 FAULTS = {
     "method.temperature": (0, "method.temperature is 0: input should be greater than 0"),
     "method.denoise": ("pads", "method.denoise is 'pads': input should be 'none', 'position' or"),
     "method.pad_positions": ("other", "method.pad_positions is 'other'"),
-    "method.name": ("simcse", "method.name is 'simcse': input should be 'cot-bert'"),
+    "method.name": ("simcs", "method.name is 'simcs': give one of cot-bert, promptbert,"),
     "optimizer.schedule": ("cosine", "optimizer.schedule is 'cosine'"),
     "optimizer.learning_rate": (-1e-5, "optimizer.learning_rate is -1e-05"),
     "optimizer.clip": (0.0, "optimizer.clip is 0.0"),
@@ -44,11 +45,21 @@ FAULTS = {
     "optimiser.clip": (1.0, "setting 'optimiser' is unknown"),
     "batch_size.x": (1, "setting 'batch_size.x' is unknown"),
 }
+# Flat changes of each method from its defaults.
+CHANGES = {
+    "cot-bert": {"method.temperature": 0.1, "method.extended": False, "templates.negative": None},
+    "promptbert": {"method.denoise": "pad", "method.pad_positions": "released"},
+    "promptbert-supervised": {"method.head": "tanh", "method.freeze_bias": True},
+    "optiprompt": {"method.head": "tanh"},
+    "denosent": {"method.layers": 12, "method.readout": "cls", "templates.anchor": None},
+    "simcse": {"method.readout": "mean", "method.triples": True},
+    "tsdae": {"method.deletion": 0.4},
+}
 
 
-def fault_of(changes):
+def fault_of(changes, settings=None):
     with pytest.raises(UserError) as caught:
-        override(TrainSettings(), changes)
+        override(settings or TrainSettings(), changes)
     return str(caught.value)
 
 
@@ -64,7 +75,8 @@ def test_a_temperature_that_is_not_positive_is_refused(temperature):
 
 
 def test_all_faults_are_told_at_once():
-    wrong = {k: v for k, (v, _) in FAULTS.items() if k != "batch_size.x"}
+    # Of an unknown method no setting can be checked.
+    wrong = {k: v for k, (v, _) in FAULTS.items() if k not in ("batch_size.x", "method.name")}
     told = fault_of(wrong)
     assert all(FAULTS[key][1] in told for key in wrong)
 
@@ -88,21 +100,31 @@ def test_unknown_keys_of_nested_values_are_refused():
         build(TrainSettings, {"templates": {"negatve": None}})
 
 
-def test_flatten_and_override_are_inverse():
+def settings_for(name, changes=None):
+    """Settings of a method with templates for its roles alone."""
+    kind = METHOD_SETTINGS[name]()
+    roles = {f"templates.{r}": f"cot-bert/{r}" if r in kind.template_roles else None for r in ROLES}
+    return override(TrainSettings(), {"method.name": name, **roles, **(changes or {})})
+
+
+@pytest.mark.parametrize("name", METHOD_SETTINGS)
+def test_flatten_and_override_are_inverse(name):
     changes = {
         "encoder": "folder",
         "batch_size": 64,
-        "method.temperature": 0.1,
-        "method.extended": False,
-        "templates.negative": None,
         "optimizer.schedule": "constant",
+        **CHANGES[name],
     }
-    settings = override(TrainSettings(), changes)
+    settings = settings_for(name, changes)
+    assert settings != settings_for(name)
     flat = flatten(settings)
     assert {k: flat[k] for k in changes} == changes
+    assert flat["method.name"] == name
     assert override(TrainSettings(), flat) == settings
+    assert override(settings, flat) == settings
     assert not any(isinstance(value, dict) for value in flat.values())
     assert build(TrainSettings, settings.model_dump()) == settings
+    assert json.loads(json.dumps(flat)) == flat
 
 
 def test_override_leaves_the_original_alone():
@@ -135,24 +157,63 @@ def test_the_defaults_are_the_papers():
 
 
 def test_choices_and_dictionaries_hold_the_same_names():
-    assert set(METHODS) == set(get_args(CotBertSettings.model_fields["name"].annotation))
+    assert list(METHODS) == list(METHOD_SETTINGS) == list(CHANGES)
+    assert set(get_args(get_args(MethodSettings)[0])) == set(METHOD_SETTINGS.values())
+    for name, kind in METHOD_SETTINGS.items():
+        assert kind().name == name
+        assert get_args(kind.model_fields["name"].annotation) == (name,)
+        assert set(kind.roles) <= set(ROLES)
+        assert set(kind().needs) <= set(kind().uses) <= set(COLUMNS)
     assert {*DENOISERS, "none"} == set(get_args(Denoise))
+    assert set(HEADS) == set(get_args(HeadName))
     assert set(READOUTS) == {"mask", "cls", "mean"}
 
 
+def test_what_methods_need_follows_their_settings():
+    needs = {name: kind().needs for name, kind in METHOD_SETTINGS.items() if kind().needs}
+    assert needs == {"promptbert-supervised": ("augmented", "negative")}
+    triples = METHOD_SETTINGS["simcse"](triples=True)
+    assert triples.needs == triples.uses == ("augmented", "negative")
+    denosent = METHOD_SETTINGS["denosent"]
+    assert (denosent().needs, denosent().uses) == ((), ("augmented",))
+    assert denosent().template_roles == ("anchor",)
+    assert denosent(readout="cls").template_roles == ()
+
+
+def subclasses(kind):
+    return {c for child in kind.__subclasses__() for c in {child, *subclasses(child)}}
+
+
 def test_every_settings_class_is_frozen_and_refuses_unknown_keys():
-    kinds = Settings.__subclasses__()
-    assert len(kinds) >= 4
+    kinds = subclasses(Settings)
+    assert set(METHOD_SETTINGS.values()) | {TrainSettings} < kinds
     for kind in kinds:
         assert kind.model_config["frozen"]
         assert kind.model_config["extra"] == "forbid"
 
 
-def test_the_settings_page_has_every_setting_with_its_default():
+def shown(default):
+    return default if isinstance(default, str) else json.dumps(default)
+
+
+def rows_of_the_page():
+    """Heading (None for the general table) -> setting -> default as the page shows it."""
     page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^\| `([a-z_.]+)` \| `([^`]+)` \|", page, re.MULTILINE))
-    defaults = flatten(TrainSettings())
-    assert told.keys() == defaults.keys()
-    for name, default in defaults.items():
-        shown = default if isinstance(default, str) else json.dumps(default)
-        assert told[name] == shown, name
+    page = page[: page.index("\n## ", page.index("\n## Settings") + 1)]
+    parts = re.split(r"^### `([^`]+)`$", page, flags=re.MULTILINE)
+    tables = dict(zip([None, *parts[1::2]], parts[::2], strict=True))
+    row = re.compile(r"^\| `([a-z_.]+)` \| `([^`]+)` \|", re.MULTILINE)
+    return {name: dict(row.findall(text)) for name, text in tables.items()}
+
+
+def test_the_settings_page_has_every_setting_with_its_default():
+    tables = rows_of_the_page()
+    general = flatten(TrainSettings())
+    general = {k: v for k, v in general.items() if k[:7] != "method." or k == "method.name"}
+    expected = {None: general} | {
+        name: {f"method.{k}": v for k, v in flatten(kind()).items() if k != "name"}
+        for name, kind in METHOD_SETTINGS.items()
+    }
+    assert list(tables) == list(expected)
+    for name, defaults in expected.items():
+        assert tables[name] == {k: shown(v) for k, v in defaults.items()}, name

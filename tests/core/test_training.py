@@ -10,6 +10,7 @@ import torch
 
 from cotbert_core import training
 from cotbert_core.backbone import load_backbone
+from cotbert_core.batch import Batch
 from cotbert_core.methods import build_method
 from cotbert_core.settings import OptimizerSettings
 from cotbert_core.training import (
@@ -51,7 +52,7 @@ def run(start, corpus, settings, seed=0, steps=4):
     method, optimizer = start(seed)
     curve = []
     for step, rows in batches(len(corpus), settings, 0, steps, rank=0):
-        result = train_step(method, corpus.take(rows), optimizer, settings, step, steps)
+        result = train_step(method, Batch(corpus.take(rows)), optimizer, settings, step, steps)
         curve.append(result.loss)
     return curve, method
 
@@ -112,7 +113,7 @@ def test_total_steps_counts_whole_batches(settings):
 def test_a_step_moves_every_weight_but_the_pooler(start, corpus, settings):
     method, optimizer = start()
     before = copy.deepcopy(method.state_dict())
-    result = train_step(method, corpus, optimizer, settings, 1, 4)
+    result = train_step(method, Batch(corpus), optimizer, settings, 1, 4)
     assert result.gradient_norm > 1e-3
     assert result.learning_rate == settings.optimizer.learning_rate
     assert set(result.parts) == {"positive_cosine"}
@@ -129,7 +130,7 @@ def test_the_norm_reported_is_before_clipping(start, corpus, settings):
     )
     for chosen in (settings, tight):
         method, optimizer = start()
-        result = train_step(method, corpus, optimizer, chosen, 1, 4)
+        result = train_step(method, Batch(corpus), optimizer, chosen, 1, 4)
         grads = [p.grad for p in method.parameters() if p.grad is not None]
         clipped = torch.stack([g.norm() for g in grads]).norm().item()
         assert clipped == pytest.approx(min(chosen.optimizer.clip, result.gradient_norm), rel=1e-3)
@@ -140,7 +141,7 @@ def test_training_lowers_the_loss(start, corpus, settings):
     fresh, _ = start()
     _, trained = run(start, corpus, settings, steps=30)
     with torch.no_grad():
-        before, after = (method(corpus).loss.item() for method in (fresh, trained))
+        before, after = (method(Batch(corpus)).loss.item() for method in (fresh, trained))
     assert after < before - 0.1
 
 
@@ -168,7 +169,7 @@ def test_what_is_no_number_stops_the_run_before_the_weights_move(
         method.head.dense.weight[0, 0] = poison
     before = copy.deepcopy(method.state_dict())
     with pytest.raises(NonFiniteLossError, match=f"the {what} at step 3 is nan on rank 0"):
-        train_step(method, corpus, optimizer, settings, 3, 4)
+        train_step(method, Batch(corpus), optimizer, settings, 3, 4)
     after = method.state_dict()
     assert all(torch.equal(before[n], after[n]) for n in before if n != "head.dense.weight")
     assert not optimizer.state
@@ -178,4 +179,4 @@ def test_a_bad_loss_of_another_rank_stops_this_one(start, corpus, settings, monk
     method, optimizer = start()
     monkeypatch.setattr(training, "gather_values", lambda value: [value, float("nan")])
     with pytest.raises(NonFiniteLossError, match="step 2 is nan on rank 1"):
-        train_step(method, corpus, optimizer, settings, 2, 4)
+        train_step(method, Batch(corpus), optimizer, settings, 2, 4)

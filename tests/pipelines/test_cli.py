@@ -47,7 +47,7 @@ EVALUATE = "evaluate {bert}"
 EMBED = "embed {bert} --output out --input"
 MISTAKES = {
     "recipe": ("train nothing --corpus text.txt --output out", "unknown recipe 'nothing'"),
-    "recipe printed": ("recipes nothing", "unknown recipe 'nothing': choose one of cot-bert-base"),
+    "recipe printed": ("recipes nothing", "unknown recipe 'nothing': choose one of conpvp-base"),
     "setting": (f"{TRAIN} --set method.heat=1", "setting 'method.heat' is unknown"),
     "assignment": (f"{TRAIN} --set seed", "'seed' is no assignment"),
     "temperature 0": (f"{TRAIN} --set method.temperature=0", "method.temperature is 0: .*than 0"),
@@ -134,7 +134,7 @@ def test_a_mistake_is_one_sentence_and_status_2(name, place, tmp_path, capsys):
         "embed m --input a --output b --dtype int4",
         "embed m --input a --output b --workers two",
         "train quickstart --corpus a --output b --senteval c --dev-pairs d",
-        "evaluate m --readout last",
+        "evaluate m --readout lst",
     ],
 )
 def test_a_wrong_command_line_is_status_2(command, capsys):

@@ -10,8 +10,8 @@ import pytest
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.evaluation import evaluate_sts, read_pairs, score_pairs
 from pipelines.cli import main
+from pipelines.dev import BUILT_IN_PAIRS
 from pipelines.evaluate import EvaluateOptions, evaluate, score_splits
-from pipelines.train import BUILT_IN_PAIRS
 
 WORDS = ("man", "dog", "penguin", "woman", "stage", "field", "price", "oil", "song", "line")
 SUBSETS = ("FNWN", "headlines", "OnWN")

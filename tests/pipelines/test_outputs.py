@@ -6,7 +6,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, whole_folder, write_json, write_text
-from pipelines.outputs import check_free
+from pipelines.outputs import check_free, earlier_run, open_output
 
 
 def filled(folder):
@@ -34,6 +34,28 @@ def test_a_place_below_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
         check_free(tmp_path / "file" / "deep" / "out")
+
+
+def test_a_job_begins_in_a_new_folder_and_goes_on_in_its_own(tmp_path, capsys):
+    record = {"settings": {"method.temperature": 0.05, "seed": [0, 1]}, "corpus_digest": "a"}
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match="holds no search to resume: leave --resume out"):
+        open_output(out, "search", record, resume=True)
+    assert open_output(out, "search", record, resume=False) == out
+    assert earlier_run(out) is None
+    with pytest.raises(UserError, match="already holds something"):
+        open_output(out, "search", record, resume=False)
+    write_text(out / "mlflow_run_id", "abc")
+    assert open_output(out, "search", record, resume=True) == out
+    assert earlier_run(out) == "abc"
+    assert "resuming the search in" in capsys.readouterr().err
+    other = {"settings": {"method.temperature": 0.1, "seed": [0, 1]}, "corpus_digest": "b"}
+    told = r"began with other settings \(method\.temperature, corpus_digest\): give the same"
+    with pytest.raises(UserError, match=told):
+        open_output(out, "search", other, resume=True)
+    write_json(out / "result.json", {})
+    with pytest.raises(UserError, match=r"the search in .* is finished: give a new folder"):
+        open_output(out, "search", record, resume=True)
 
 
 def test_a_folder_has_its_name_only_when_whole(tmp_path):

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from cotbert_core.errors import UserError
+from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.cli import main
 from pipelines.recipes import RECIPES, settings_for
@@ -54,6 +55,59 @@ def test_cot_recipes_have_the_published_numbers(name):
         assert made[f"templates.{role}"] == f"cot-{name}/{role}"
 
 
+def test_every_method_has_a_recipe():
+    assert {recipe().method.name for recipe in RECIPES.values()} == set(METHOD_SETTINGS)
+
+
+# What differs from CoT-BERT's published run.
+DIFFERENT = {
+    "promptbert-base": {"method.denoise": "position", "templates.negative": None},
+    "promptbert-supervised": {
+        "batch_size": 512,
+        "epochs": 3,
+        "optimizer.learning_rate": 5e-5,
+        "method.head": "transform",
+    },
+    "promptroberta-supervised": {"batch_size": 512, "method.head": "tanh"},
+    "optiprompt-base": {
+        "epochs": 5,
+        "eval_every": 1000,
+        "optimizer.learning_rate": 3e-5,
+        "templates.anchor": "promptbert/manual",
+    },
+    "denosent-base": {
+        "batch_size": 64,
+        "max_steps": 5000,
+        "eval_every": 50,
+        "dev": "sts-b+sick-r",
+        "optimizer.learning_rate": 4e-5,
+        "optimizer.warmup_steps": 500,
+        "optimizer.schedule": "constant",
+        "method.contrastive_weight": 5.0,
+        "method.generative_weight": 7.0,
+        "method.temperature": 0.05,
+        "method.dropout": 0.825,
+        "method.layers": 16,
+        "method.heads": 1,
+        "method.target": "augmented",
+    },
+    "denosent-paper": {
+        "method.contrastive_weight": 1.0,
+        "method.generative_weight": 1.0,
+        "method.temperature": 0.03,
+        "optimizer.learning_rate": 5e-5,
+        "templates.anchor": "denosent/paper",
+    },
+    "simcse-base": {"batch_size": 64, "optimizer.learning_rate": 3e-5, "method.readout": "cls"},
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_recipes_have_their_papers_settings(name):
+    made = flatten(settings(recipe=name))
+    assert {key: made[key] for key in DIFFERENT[name]} == DIFFERENT[name]
+
+
 @pytest.mark.parametrize(
     ("text", "path", "value"),
     [
@@ -79,7 +133,9 @@ def test_cot_recipes_have_the_published_numbers(name):
     ],
 )
 def test_set_reads_values_as_they_are_meant(text, path, value):
-    assert flatten(settings(text))[path] == value
+    # A method with one template: its masks need not agree with another's.
+    recipe = "optiprompt-base" if path.startswith("templates") else "cot-bert-base"
+    assert flatten(settings(text, recipe=recipe))[path] == value
 
 
 def test_a_template_may_be_left_out_with_null():
@@ -138,7 +194,9 @@ def test_all_faults_are_told_at_once():
 
 
 def test_an_unknown_recipe_is_told_with_those_there_are():
-    with pytest.raises(UserError, match=r"unknown recipe 'bert': choose one of cot-bert-base, "):
+    with pytest.raises(
+        UserError, match=r"unknown recipe 'bert': choose one of conpvp-base, cot-bert-base, "
+    ):
         settings(recipe="bert")
 
 

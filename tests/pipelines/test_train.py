@@ -100,7 +100,7 @@ def test_the_output_holds_what_the_design_says(trained: Path):
 def test_the_saved_model_scores_as_the_best_step_did(trained: Path):
     from cotbert_core import SentenceEncoder
     from cotbert_core.evaluation import score_pairs
-    from pipelines.train import dev_pairs
+    from pipelines.dev import dev_pairs
 
     result = json.loads((trained / "result.json").read_text())
     encoder = SentenceEncoder.from_pretrained(trained / "model")

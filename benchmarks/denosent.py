@@ -1,0 +1,181 @@
+"""A DenoSent training step against the released way of doing it, on the same batches.
+
+The released way pads every row to the same length, runs torch's Transformer decoder with its
+cross-attention in full, and scores the vocabulary at padded places too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.harness import DisagreementError, Row, device, first, interleave
+from cotbert_core.backbone import MINILM, load_backbone, load_tokenizer
+from cotbert_core.batch import Batch
+from cotbert_core.decoder import Decoder
+from cotbert_core.methods.denosent import DenoSent
+from cotbert_core.precision import autocast, has_fast_bf16
+from cotbert_core.settings import Precision, TrainSettings, override
+from cotbert_core.training import make_optimizer, train_step
+
+BATCH = 64
+LOSS_TOLERANCE = 1e-3
+# (ours, peer, least ratio wanted)
+PAIRS: tuple[tuple[Precision, Precision, float | None], ...] = (
+    ("bf16", "fp32", None),
+    ("fp32", "fp32", None),
+    ("bf16", "bf16", None),
+)
+
+
+class ReleasedDenoSent(nn.Module):
+    """The same weights and losses by torch's own decoder, every row padded to one length."""
+
+    def __init__(self, method: DenoSent) -> None:
+        super().__init__()
+        self.method = method
+        size, settings = method.backbone.hidden_size, method.method
+        layer = nn.TransformerDecoderLayer(
+            size, settings.heads, settings.feed_forward, settings.decoder_dropout, batch_first=True
+        )
+        self.decoder = nn.TransformerDecoder(layer, settings.layers)
+        _copy(method.decoder, self.decoder)
+        method.decoder = nn.Identity()  # type: ignore[assignment]
+
+    def forward(self, batch: Batch) -> Tensor:
+        method, length = self.method, self.method.settings.max_length + self.method.anchor.length
+        rows = method.anchor.wrap(batch.sentences)
+        pad = method.anchor.pad_id
+        ids = F.pad(rows.ids, (0, length - rows.ids.shape[1]), value=pad).to(device())
+        attended = torch.arange(length, device=ids.device) < rows.lengths.to(ids.device)[:, None]
+        states = method.encoder(
+            input_ids=ids.repeat(2, 1),
+            attention_mask=attended.repeat(2, 1).long(),
+            output_hidden_states=True,
+        ).hidden_states
+        places = rows.readout.repeat(2).to(ids.device)
+        vectors = method.projection(states[-1][torch.arange(len(places)), places])
+        own, other = vectors.split(len(ids))
+        noisy = F.dropout(states[0][: len(ids)].detach(), method.method.dropout, self.training)
+        hidden = self.decoder(noisy, own[:, None], tgt_key_padding_mask=~attended)
+        scores = method.vocabulary(hidden).float()
+        rebuilt = F.cross_entropy(scores.flatten(0, 1), ids.flatten(), ignore_index=pad)
+        cosines = F.cosine_similarity(own[:, None].float(), other[None].float(), dim=-1)
+        target = torch.arange(len(ids), device=ids.device)
+        contrast = F.cross_entropy(cosines / method.temperature, target)
+        weights = method.method
+        return weights.contrastive_weight * contrast + weights.generative_weight * rebuilt
+
+
+def _copy(ours: Decoder, theirs: nn.TransformerDecoder) -> None:
+    """Our decoder's weights into torch's; its queries and keys of the memory change nothing."""
+    for own, other in zip(ours.layers, theirs.layers, strict=True):
+        layer: Any = own
+        pairs = [
+            (layer.attention.outward, other.self_attn.out_proj),
+            (layer.memory.outward, other.multihead_attn.out_proj),
+            (layer.inward, other.linear1),
+            (layer.outward, other.linear2),
+            *zip(layer.norms, (other.norm1, other.norm2, other.norm3), strict=True),
+        ]
+        for source, target in pairs:
+            target.load_state_dict(source.state_dict())
+        size = layer.memory.value.out_features
+        with torch.no_grad():
+            other.self_attn.in_proj_weight.copy_(layer.attention.inward.weight)
+            other.self_attn.in_proj_bias.copy_(layer.attention.inward.bias)
+            other.multihead_attn.in_proj_weight[2 * size :].copy_(layer.memory.value.weight)
+            other.multihead_attn.in_proj_bias[2 * size :].copy_(layer.memory.value.bias)
+
+
+def run(texts: Sequence[str], rounds: int) -> list[Row]:
+    """Seconds of a step of 64 sentences, every round with a batch of its own."""
+    batches = _batches(texts, rounds + 1)
+    difference = _loss_difference(batches[0])
+    formats: list[Precision] = ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
+    tasks: dict[str, Callable[[int], object]] = {}
+    for p in formats:
+        tasks |= {f"ours {p}": _ours(p, batches), f"released {p}": _released(p, batches)}
+    for task in tasks.values():
+        task(0)
+    seconds = interleave(tasks, rounds)
+    return [
+        Row(
+            f"DenoSent step, batch {BATCH}",
+            f"cotbert {ours}",
+            f"released {peer}",
+            seconds[f"ours {ours}"],
+            seconds[f"released {peer}"],
+            target,
+            f"same loss to {difference:.0e}",
+        )
+        for ours, peer, target in PAIRS
+        if {ours, peer} <= set(formats)
+    ]
+
+
+def _batches(texts: Sequence[str], count: int) -> list[Batch]:
+    chosen = first(texts, BATCH * count)
+    tokenizer, max_length = load_tokenizer(MINILM), TrainSettings().max_length
+    slices = (chosen[start : start + BATCH] for start in range(0, len(chosen), BATCH))
+    return [Batch(tokenizer(batch, max_length)) for batch in slices]
+
+
+def _settings(precision: Precision) -> TrainSettings:
+    changes = {
+        "encoder": MINILM,
+        "batch_size": BATCH,
+        "precision": precision,
+        "method.name": "denosent",
+        "templates.anchor": "denosent",
+        "templates.positive": None,
+        "templates.negative": None,
+    }
+    return override(TrainSettings(), changes)
+
+
+def _method(precision: Precision) -> DenoSent:
+    torch.manual_seed(0)
+    return DenoSent(load_backbone(MINILM), _settings(precision)).to(device())
+
+
+def _ours(precision: Precision, batches: Sequence[Batch]) -> Callable[[int], object]:
+    method, settings = _method(precision).train(), _settings(precision)
+    optimizer = make_optimizer(method, settings.optimizer)
+    total = len(batches)
+    return lambda i: train_step(method, batches[i], optimizer, settings, i + 1, total)
+
+
+def _released(precision: Precision, batches: Sequence[Batch]) -> Callable[[int], object]:
+    model = ReleasedDenoSent(_method(precision)).to(device()).train()
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trainable, lr=1e-5, weight_decay=0.0)
+
+    def step(number: int) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with autocast(precision, device()):
+            loss = model(batches[number])
+        loss.backward()
+        nn.utils.clip_grad_norm_(trainable, 1.0)
+        optimizer.step()
+
+    return step
+
+
+@torch.no_grad()
+def _loss_difference(batch: Batch) -> float:
+    """How far the two losses of one batch are apart, same weights, fp32, without dropout.
+
+    Raises DisagreementError where that is too far to compare their times.
+    """
+    own = float(_method("fp32").eval()(batch).loss)
+    other = float(ReleasedDenoSent(_method("fp32")).to(device()).eval()(batch))
+    if not abs(own - other) <= LOSS_TOLERANCE:
+        raise DisagreementError(
+            f"the loss of one batch is {own:.6f} here and {other:.6f} as released"
+        )
+    return abs(own - other)

@@ -1,0 +1,36 @@
+"""Means over an encoder's own layers, special tokens included (PromptBERT section 3).
+
+The text of a sentence, its length limit and the batches are `SentenceEncoder.encode`'s. Letters:
+N rows, L tokens, D hidden size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from cotbert_core.backbone import Backbone
+
+
+class FirstAndLast:
+    """A transformers model whose last layer is the mean of its embedding output and its last.
+
+    The embedding output (words, positions and types, after their layer norm) is what SimCSE and
+    PromptBERT call the first layer; BERT-whitening takes the first Transformer layer.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __call__(self, **inputs: Any) -> SimpleNamespace:
+        states = self._model(**inputs, output_hidden_states=True).hidden_states
+        return SimpleNamespace(last_hidden_state=(states[0] + states[-1]) / 2)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def first_and_last(backbone: Backbone) -> Backbone:
+    """The encoder read at its first and last layer, each (N, L, D), in place of its last."""
+    return replace(backbone, model=FirstAndLast(backbone.model))

@@ -1,0 +1,88 @@
+"""Small layers behind the readout. Most are dropped after training; some methods keep theirs.
+
+Letters: N rows, D hidden size. A head also says how a template's bias b is taken off the mask
+vector h: the papers' code does it before dense and tanh, head(h - b), but behind BERT's
+prediction transform, head(h) - head(b).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cotbert_core.backbone import Backbone, locate_encoder
+from cotbert_core.errors import UserError
+
+HEAD_FILE = "head.safetensors"
+
+
+class TanhHead(nn.Module):
+    """(N, D) -> (N, D): dense and tanh."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.dense = _dense(config.hidden_size)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return torch.tanh(self.dense(vectors))
+
+    def denoised(self, vectors: Tensor, bias: Tensor) -> Tensor:
+        """Two of (N, D) -> (N, D)."""
+        return self.forward(vectors - bias)
+
+
+class TransformHead(nn.Module):
+    """(N, D) -> (N, D): dense, the encoder's activation, layer norm (BERT's prediction head)."""
+
+    def __init__(self, config: Any) -> None:
+        from transformers.activations import ACT2FN
+
+        super().__init__()
+        self.dense = _dense(config.hidden_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        out: Tensor = self.norm(self.activation(self.dense(vectors)))
+        return out
+
+    def denoised(self, vectors: Tensor, bias: Tensor) -> Tensor:
+        """Two of (N, D) -> (N, D)."""
+        return self.forward(vectors) - self.forward(bias)
+
+
+Head = TanhHead | TransformHead
+HEADS: dict[str, type[Head]] = {"tanh": TanhHead, "transform": TransformHead}
+
+
+def _dense(size: int) -> nn.Linear:
+    """As the papers' code begins: weights N(0, 0.02), bias 0."""
+    layer = nn.Linear(size, size)
+    nn.init.normal_(layer.weight, std=0.02)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def read_out(vectors: Tensor, bias: Tensor | None = None, head: Head | None = None) -> Tensor:
+    """(N, D) vectors with their template's bias (N, D) taken off, behind the head if any."""
+    if head is None:
+        return vectors if bias is None else vectors - bias
+    return head(vectors) if bias is None else head.denoised(vectors, bias)
+
+
+def load_head(name: str, encoder: str, backbone: Backbone) -> Head:
+    """The head that was saved in an encoder's folder; UserError when it is not there."""
+    from safetensors.torch import load_file
+
+    path = Path(locate_encoder(encoder)) / HEAD_FILE
+    if not path.is_file():
+        raise UserError(
+            f"encoder {encoder!r} is read through a {name} head and its folder has no {HEAD_FILE}: "
+            "copy the folder again, whole"
+        )
+    head = HEADS[name](backbone.model.config)
+    head.load_state_dict(load_file(str(path)))
+    return head.to(backbone.device).eval()

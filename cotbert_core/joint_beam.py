@@ -1,0 +1,72 @@
+"""Beam search for what fills two blanks, likeliest over many inputs at once.
+
+Letters: K outputs in the beam, L tokens of an output so far, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# (K, L) outputs so far -> (K, V) log-probabilities of the next token.
+Next = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Output:
+    """tokens: <extra_id_0> A <extra_id_1> B <extra_id_2>; score: log-probability of them all,
+    mean over the definitions."""
+
+    tokens: tuple[int, ...]
+    score: float
+
+
+def joint_beam(
+    following: Next,
+    start: int,
+    sentinels: Sequence[int],
+    words: Tensor,
+    *,
+    beam: int,
+    max_tokens: int,
+    count: int,
+    on_step: Callable[[int], None] = lambda step: None,
+) -> list[Output]:
+    """Beam search for `sentinel words sentinel words sentinel`, best first.
+
+    An output that ends takes its place in the beam for that step. The search ends when none is
+    left, or when `count` have ended better than the best that has not: it can only get worse.
+    """
+    opened = torch.tensor([[start]], device=words.device)
+    scores = following(opened)[:, sentinels[0]].double()
+    tokens = torch.tensor([[start, sentinels[0]]], device=words.device)
+    ended: list[Output] = []
+    for step in range(max_tokens + 2):
+        allowed = _allowed(tokens, sentinels, words, max_tokens)
+        total = scores[:, None] + following(tokens).double()
+        total = total.masked_fill(~allowed, -torch.inf).flatten()
+        scores, places = total.topk(min(beam, int(allowed.sum())))
+        rows, chosen = places // len(words), places % len(words)
+        tokens = torch.cat([tokens[rows], chosen[:, None]], dim=1)
+        over = chosen == sentinels[2]
+        for row, score in zip(tokens[over].tolist(), scores[over].tolist(), strict=True):
+            ended.append(Output(tuple(row[1:]), score))
+        tokens, scores = tokens[~over], scores[~over]
+        ended = sorted(ended, key=lambda output: -output.score)[:count]
+        on_step(step + 1)
+        if not len(tokens) or (len(ended) == count and ended[-1].score >= scores[0]):
+            break
+    return ended
+
+
+def _allowed(tokens: Tensor, sentinels: Sequence[int], words: Tensor, max_tokens: int) -> Tensor:
+    """(K, V) what may follow: a word while there is room, or the sentinel that ends the blank."""
+    second = (tokens == sentinels[1]).any(dim=1)
+    used = tokens.shape[1] - 2 - second.long()
+    allowed = words & (used < max_tokens)[:, None]
+    allowed[~second, sentinels[1]] = True
+    allowed[second, sentinels[2]] = True
+    return allowed

@@ -1,0 +1,110 @@
+"""What the contrastive methods share: views of a batch, encoded together, told apart.
+
+A view is one reading of every sentence: a template (or none) around one of its texts. Letters:
+b rows of this worker, B of the global batch, D hidden size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotbert_core.backbone import Backbone, encode_rows
+from cotbert_core.denoising import bias_rows
+from cotbert_core.distributed import gather_with_gradient, rank
+from cotbert_core.losses import extended_info_nce, info_nce
+from cotbert_core.method_settings import ContrastiveSettings, DenoisedSettings
+from cotbert_core.methods.base import Method
+from cotbert_core.ragged import Ragged
+from cotbert_core.settings import TrainSettings
+from cotbert_core.wrapping import BoundTemplate, Rows, concatenate_rows
+
+# On a CPU the rows of a step, sorted by length, run in batches of this many tokens: 192 rows of
+# unequal length in one batch would spend a quarter of the time on padding.
+CPU_TRAIN_TOKENS = 4096
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class View:
+    """template: around each of the b texts. The bias rows of equal templates are shared."""
+
+    template: BoundTemplate
+    texts: Ragged
+
+
+class Contrastive(Method):
+    """A method with InfoNCE over views."""
+
+    readout = "mask"
+
+    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
+        super().__init__(backbone, settings)
+        assert isinstance(settings.method, ContrastiveSettings)
+        self.temperature = settings.method.temperature
+
+    def bind(self, role: str | None) -> BoundTemplate:
+        """A role's template in token ids; None: the special tokens alone."""
+        template = self.template(role) if role else None
+        return BoundTemplate.bind(template, self.backbone.tokenizer.hf)
+
+    def encode(self, views: list[View]) -> list[tuple[Tensor, Tensor | None]]:
+        """For each view (b, D) vectors, and (b, D) biases of their template or None.
+
+        All rows of the step, the biases' too, go through the encoder together, sorted by length.
+        """
+        filled = [view.template.wrap(view.texts) for view in views]
+        method = self.settings.method
+        if not isinstance(method, DenoisedSettings) or method.denoise == "none":
+            return [(vectors, None) for vectors in self._encode_rows(filled)]
+        templates = list(dict.fromkeys(view.template for view in views))
+        empty, places = zip(*(self._bias_rows(t, views, method) for t in templates), strict=True)
+        if method.freeze_bias:
+            with torch.no_grad():
+                biases = self._encode_rows(list(empty))
+            vectors = self._encode_rows(filled)
+        else:
+            both = self._encode_rows(filled + list(empty))
+            vectors, biases = both[: len(filled)], both[len(filled) :]
+        which = [templates.index(view.template) for view in views]
+        own = [places[t].pop(0) for t in which]
+        return [
+            (v, biases[t][torch.from_numpy(rows).to(v.device)])
+            for v, t, rows in zip(vectors, which, own, strict=True)
+        ]
+
+    def _bias_rows(
+        self, template: BoundTemplate, views: list[View], method: DenoisedSettings
+    ) -> tuple[Rows, list[np.ndarray]]:
+        """One row for each length among all views of a template; for each view (b,) indices."""
+        lengths = [view.texts.lengths for view in views if view.template == template]
+        rows, which = bias_rows(
+            self.backbone, template, np.concatenate(lengths), method.denoise, method.pad_positions
+        )
+        return rows, np.split(which, np.cumsum([len(n) for n in lengths])[:-1])
+
+    def _encode_rows(self, parts: list[Rows]) -> tuple[Tensor, ...]:
+        rows = concatenate_rows(parts, self.backbone.tokenizer.hf.pad_token_id)
+        budget = CPU_TRAIN_TOKENS if self.backbone.device.type == "cpu" else None
+        vectors = encode_rows(self.backbone, rows, self.readout, budget)
+        return torch.split(vectors, [len(p) for p in parts])
+
+    def contrast(self, vectors: list[Tensor], *, extended: bool = False) -> Tensor:
+        """Scalar loss of (b, D) anchors, positives and, if there are three, hard negatives.
+
+        Positives and negatives are gathered from all workers, with gradient.
+        """
+        anchor, *others = vectors
+        columns = [gather_with_gradient(v) for v in others]
+        loss = extended_info_nce if extended else info_nce
+        first = len(anchor) * rank()
+        return loss(anchor, *columns, temperature=self.temperature, first=first)
+
+
+def mean_cosine(left: Tensor, right: Tensor) -> Tensor:
+    """Scalar mean cosine of two of (b, D), without gradient."""
+    return torch.cosine_similarity(left.detach().float(), right.detach().float()).mean()

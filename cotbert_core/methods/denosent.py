@@ -1,0 +1,134 @@
+"""DenoSent: the sentence vector helps a decoder to rebuild the sentence from noise.
+
+The encoder's vector z of x, through a projection, is the decoder's whole memory; what it reads
+are the input embeddings of x+ (or x), cut loose from the encoder and mostly set to zero. Beside
+this denoising loss stands InfoNCE between x and x+. Projection, decoder and vocabulary head are
+dropped after training. Letters: b rows of this worker, T tokens of all rows, D hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cotbert_core.backbone import Backbone, budget_slices
+from cotbert_core.batch import Batch
+from cotbert_core.decoder import Decoder
+from cotbert_core.distributed import gather_values, world_size
+from cotbert_core.method_settings import DenoSentSettings
+from cotbert_core.methods.base import MethodOutput
+from cotbert_core.methods.contrastive import (
+    CPU_TRAIN_TOKENS,
+    Contrastive,
+    View,
+    mean_cosine,
+)
+from cotbert_core.methods.simcse import plain_reading
+from cotbert_core.mlm import mlm_head
+from cotbert_core.ragged import Ragged
+from cotbert_core.reading import Reading
+from cotbert_core.settings import TrainSettings
+from cotbert_core.wrapping import Rows
+
+
+class DenoSent(Contrastive):
+    """Contrastive loss, denoising loss, or both."""
+
+    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
+        super().__init__(backbone, settings)
+        assert isinstance(settings.method, DenoSentSettings)
+        self.method = settings.method
+        self.readout = self.method.readout
+        self.anchor = self.bind("anchor" if self.readout == "mask" else None)
+        self.contrasts = self.method.objective != "generative"
+        self.generates = self.method.objective != "contrastive"
+        if self.generates or self.method.projected:
+            self.projection = nn.Linear(backbone.hidden_size, backbone.hidden_size)
+            nn.init.normal_(self.projection.weight, std=0.02)
+            nn.init.zeros_(self.projection.bias)
+        if self.generates:
+            self.decoder = Decoder(
+                backbone.hidden_size,
+                self.method.layers,
+                self.method.heads,
+                self.method.feed_forward,
+                self.method.decoder_dropout,
+            )
+            self.vocabulary = mlm_head(backbone)
+
+    def forward(self, batch: Batch) -> MethodOutput:
+        """The loss is the weighted sum of its parts `contrastive` and `generative`."""
+        others = batch.sentences if batch.augmented is None else batch.augmented
+        texts = [batch.sentences, others] if self.contrasts else [batch.sentences]
+        raw = [vectors for vectors, _ in self.encode([View(self.anchor, t) for t in texts])]
+        memory = self.projection(raw[0]) if self.generates or self.method.projected else raw[0]
+        losses, parts = [], {}
+        if self.contrasts:
+            vectors = [memory, self.projection(raw[1])] if self.method.projected else raw
+            parts["contrastive"] = self.contrast(vectors)
+            losses.append(self.method.contrastive_weight * parts["contrastive"])
+            parts["positive_cosine"] = mean_cosine(*vectors)
+        if self.generates:
+            target = others if self.method.target == "augmented" else batch.sentences
+            parts["generative"] = self.denoise(target, memory)
+            losses.append(self.method.generative_weight * parts["generative"])
+        return MethodOutput(torch.stack(losses).sum(), {k: v.detach() for k, v in parts.items()})
+
+    def denoise(self, target: Ragged, memory: Tensor) -> Tensor:
+        """Scalar mean cross-entropy of rebuilding every token of the b wrapped `target` rows.
+
+        memory: (b, D). The mean is over the tokens of all workers.
+        """
+        rows = self.anchor.wrap(target)
+        lengths = rows.lengths.numpy()
+        order = np.argsort(-lengths, kind="stable")
+        budget = CPU_TRAIN_TOKENS if self.backbone.device.type == "cpu" else None
+        total = torch.zeros((), device=memory.device)
+        for start, stop in budget_slices(lengths[order], budget):
+            chosen = torch.from_numpy(order[start:stop])
+            total = total + self._rebuilt(rows, chosen, int(lengths[order[start]]), memory)
+        tokens = sum(gather_values(float(lengths.sum())))
+        return total * world_size() / tokens
+
+    def _rebuilt(self, rows: Rows, chosen: Tensor, width: int, memory: Tensor) -> Tensor:
+        """Summed cross-entropy over the tokens of the chosen rows."""
+        ids = rows.ids[chosen, :width].to(memory.device)
+        attended = (torch.arange(width) < rows.lengths[chosen][:, None]).to(memory.device)
+        noisy = F.dropout(self._embedded(ids), self.method.dropout, self.training)
+        hidden = self.decoder(noisy, attended, memory[chosen.to(memory.device)])
+        scores = self.vocabulary(hidden[attended])
+        return F.cross_entropy(scores.float(), ids[attended], reduction="sum")
+
+    def _embedded(self, ids: Tensor) -> Tensor:
+        """(n, L, D) the encoder's input embeddings of ids (n, L), without gradient."""
+        positions = torch.arange(ids.shape[1], device=ids.device) + self.backbone.position_start
+        with torch.no_grad():
+            embedded: Tensor = self.encoder.embeddings(
+                input_ids=ids, position_ids=positions.expand_as(ids)
+            )
+        return embedded
+
+    def notes(self, columns: Sequence[str]) -> list[str]:
+        notes = super().notes(columns)
+        if self.generates and self.vocabulary.fresh:
+            notes.append(
+                f"encoder {self.backbone.name!r} has no masked-language-model head: the decoder "
+                "writes through a new one, tied to the encoder's word embeddings"
+            )
+        if "augmented" not in columns:
+            notes.append(
+                "the corpus has no augmented texts: positives differ by dropout alone, and each "
+                "sentence is rebuilt from its own noisy self"
+            )
+        return notes
+
+    @property
+    def reading(self) -> Reading:
+        if self.readout == "mask":
+            return super().reading
+        return replace(plain_reading(self.settings, self.readout), full_stop=True)

@@ -1,0 +1,125 @@
+"""OptiPrompt (PromptBERT, section 4.2): a continuous template before a frozen encoder.
+
+Every token of the template but [CLS], [MASK] and [SEP] becomes a new token of its own, whose
+embedding begins as that of the token it replaces and is all that moves in the encoder. A saved
+folder holds these tokens in its vocabulary, so that it is read like any other. The objective is
+SimCSE's: the same sentence twice, under two dropout masks.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cotbert_core.backbone import Backbone
+from cotbert_core.batch import Batch
+from cotbert_core.heads import HEADS, read_out
+from cotbert_core.method_settings import OptiPromptSettings
+from cotbert_core.methods.base import MethodOutput
+from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
+from cotbert_core.reading import Reading
+from cotbert_core.settings import TrainSettings
+from cotbert_core.templates import Template
+from cotbert_core.tokenizing import SentenceTokenizer
+from cotbert_core.wrapping import BoundTemplate
+
+
+class PromptEmbedding(nn.Module):
+    """Word embeddings of V frozen tokens and k trained ones, whose ids are V .. V + k - 1."""
+
+    def __init__(self, table: nn.Embedding, replaced: list[int]) -> None:
+        super().__init__()
+        self.table = table
+        self.rows = nn.Parameter(table.weight.detach()[replaced].clone())
+
+    @property
+    def weight(self) -> Tensor:
+        """(V + k, D)."""
+        return torch.cat([self.table.weight, self.rows])
+
+    def forward(self, ids: Tensor) -> Tensor:
+        own = ids - self.table.num_embeddings
+        frozen = self.table(torch.where(own < 0, ids, 0))
+        return torch.where((own < 0).unsqueeze(-1), frozen, self.rows[own.clamp(min=0)])
+
+    def merged(self) -> nn.Embedding:
+        """One plain table of all V + k tokens."""
+        weight = self.weight.detach().clone()
+        return nn.Embedding(
+            len(weight), weight.shape[1], padding_idx=self.table.padding_idx, _weight=weight
+        )
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    template: Template
+    tokenizer: SentenceTokenizer
+    replaced: list[int]
+
+
+class OptiPrompt(Contrastive):
+    """The template's embeddings and a head that is dropped are trained; nothing else moves."""
+
+    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
+        super().__init__(backbone, settings)
+        assert isinstance(settings.method, OptiPromptSettings)
+        prompt = _own_tokens(backbone, self.template("anchor"))
+        table = backbone.model.get_input_embeddings()
+        backbone.model.requires_grad_(False)
+        backbone.model.set_input_embeddings(PromptEmbedding(table, prompt.replaced))
+        self.backbone = replace(backbone, tokenizer=prompt.tokenizer)
+        self._template = prompt.template
+        self.anchor = BoundTemplate.bind(prompt.template, prompt.tokenizer.hf)
+        self.head = HEADS[settings.method.head](backbone.model.config)
+
+    def forward(self, batch: Batch) -> MethodOutput:
+        views = [View(self.anchor, batch.sentences)] * 2
+        vectors = [read_out(v, None, self.head) for v, _ in self.encode(views)]
+        return MethodOutput(self.contrast(vectors), {"positive_cosine": mean_cosine(*vectors)})
+
+    @property
+    def reading(self) -> Reading:
+        return replace(super().reading, template=self._template)
+
+    @property
+    def finished(self) -> Backbone:
+        """The encoder with the trained rows in its own table."""
+        model = copy.deepcopy(self.backbone.model)
+        table = model.get_input_embeddings().merged()
+        model.set_input_embeddings(table)
+        model.config.vocab_size = table.num_embeddings
+        return replace(self.backbone, model=model.requires_grad_(True))
+
+
+def _own_tokens(backbone: Backbone, template: Template) -> _Prompt:
+    """The template written in new tokens, a tokenizer that has them, and the ids they replace."""
+    plain = backbone.tokenizer.hf
+    bound, bare = BoundTemplate.bind(template, plain), BoundTemplate.bind(None, plain)
+    before = bound.before[len(bare.before) :]
+    after = bound.after[: len(bound.after) - len(bare.after)]
+    replaced = [token for token in before + after if token != plain.mask_token_id]
+    names = _free_names(plain, "PROMPT", len(replaced))
+    fresh = iter(names)
+
+    def written(ids: tuple[int, ...]) -> str:
+        return "".join(template.mask if i == plain.mask_token_id else next(fresh) for i in ids)
+
+    own = Template(written(before) + template.slot + written(after), template.slot, template.mask)
+    tokenizer = copy.deepcopy(plain)
+    # Ids follow the table's rows: some vocabularies are shorter than their table.
+    spare = backbone.model.get_input_embeddings().num_embeddings - len(tokenizer)
+    tokenizer.add_tokens(_free_names(plain, "SPARE", spare), special_tokens=True)
+    tokenizer.add_tokens(names, special_tokens=True)
+    return _Prompt(own, SentenceTokenizer(tokenizer), replaced)
+
+
+def _free_names(tokenizer: Any, stem: str, count: int) -> list[str]:
+    """Names of tokens that are not there yet: an encoder trained this way has some already."""
+    taken = tokenizer.get_vocab()
+    names = (f"[{stem}{number}]" for number in itertools.count())
+    return list(itertools.islice((name for name in names if name not in taken), max(0, count)))

@@ -1,0 +1,66 @@
+"""PromptBERT (paper, section 4.3): without labels, and supervised by triples.
+
+Without labels a sentence's two views are two templates around it; with the same template in both
+roles they differ in dropout alone (Table 8). Supervised, one template is around sentence,
+entailment and contradiction, and the head and the denoising stay at inference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cotbert_core.backbone import Backbone
+from cotbert_core.batch import Batch
+from cotbert_core.heads import HEADS, TanhHead, read_out
+from cotbert_core.method_settings import SupervisedPromptBertSettings
+from cotbert_core.methods.base import MethodOutput
+from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
+from cotbert_core.reading import Reading
+from cotbert_core.settings import TrainSettings
+
+
+class PromptBert(Contrastive):
+    """Two templates around each sentence."""
+
+    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
+        super().__init__(backbone, settings)
+        self.templates = [self.bind("anchor"), self.bind("positive")]
+        self.head = TanhHead(backbone.model.config)
+
+    def forward(self, batch: Batch) -> MethodOutput:
+        views = [View(template, batch.sentences) for template in self.templates]
+        vectors = [read_out(v, bias, self.head) for v, bias in self.encode(views)]
+        return MethodOutput(self.contrast(vectors), {"positive_cosine": mean_cosine(*vectors)})
+
+
+class SupervisedPromptBert(Contrastive):
+    """One template around sentence, entailment and contradiction; InfoNCE with a(i,j-)."""
+
+    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
+        super().__init__(backbone, settings)
+        assert isinstance(settings.method, SupervisedPromptBertSettings)
+        self.anchor = self.bind("anchor")
+        self.kept_head = HEADS[settings.method.head](backbone.model.config)
+
+    def forward(self, batch: Batch) -> MethodOutput:
+        assert batch.augmented is not None
+        assert batch.negative is not None
+        texts = (batch.sentences, batch.augmented, batch.negative)
+        encoded = self.encode([View(self.anchor, t) for t in texts])
+        vectors = [read_out(v, bias, self.kept_head) for v, bias in encoded]
+        parts = {
+            "positive_cosine": mean_cosine(vectors[0], vectors[1]),
+            "negative_cosine": mean_cosine(vectors[0], vectors[2]),
+        }
+        return MethodOutput(self.contrast(vectors), parts)
+
+    @property
+    def reading(self) -> Reading:
+        method = self.settings.method
+        assert isinstance(method, SupervisedPromptBertSettings)
+        return replace(
+            super().reading,
+            denoise=method.denoise,
+            pad_positions=method.pad_positions,
+            head=method.head,
+        )

@@ -1,0 +1,52 @@
+"""SimCSE (Gao et al., 2021): no template; a sentence's two views differ in dropout alone.
+
+With `triples` the positive is the entailment and the contradiction is a hard negative.
+"""
+
+from __future__ import annotations
+
+from cotbert_core.backbone import Backbone
+from cotbert_core.batch import Batch
+from cotbert_core.heads import TanhHead, read_out
+from cotbert_core.method_settings import HeadName, SimCseSettings
+from cotbert_core.methods.base import MethodOutput
+from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
+from cotbert_core.reading import Reading
+from cotbert_core.settings import TrainSettings, flatten
+
+
+class SimCse(Contrastive):
+    """The same sentence twice, or (sentence, entailment, contradiction)."""
+
+    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
+        super().__init__(backbone, settings)
+        assert isinstance(settings.method, SimCseSettings)
+        self.method = settings.method
+        self.readout = self.method.readout
+        self.bare = self.bind(None)
+        self.head = TanhHead(backbone.model.config)
+        if self.method.keep_head:
+            self.kept_head = self.head
+
+    def forward(self, batch: Batch) -> MethodOutput:
+        texts = [batch.sentences, batch.sentences]
+        if self.method.triples:
+            assert batch.augmented is not None
+            assert batch.negative is not None
+            texts = [batch.sentences, batch.augmented, batch.negative]
+        encoded = self.encode([View(self.bare, t) for t in texts])
+        vectors = [read_out(v, None, self.head) for v, _ in encoded]
+        parts = {"positive_cosine": mean_cosine(*vectors[:2])}
+        return MethodOutput(self.contrast(vectors), parts)
+
+    @property
+    def reading(self) -> Reading:
+        kept: HeadName | None = "tanh" if self.method.keep_head else None
+        return plain_reading(self.settings, self.method.readout, kept)
+
+
+def plain_reading(settings: TrainSettings, readout: str, head: HeadName | None = None) -> Reading:
+    """Of an encoder trained without a template on a corpus that was tokenized as for one."""
+    return Reading(
+        readout, blank=True, head=head, method=settings.method.name, settings=flatten(settings)
+    )

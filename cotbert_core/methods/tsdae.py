@@ -1,0 +1,83 @@
+"""TSDAE (Wang et al., 2021): rebuild a sentence, token by token, from the vector of what is left
+of it. A baseline: the loss and its decoder are sentence-transformers' own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotbert_core.backbone import Backbone, locate_encoder
+from cotbert_core.batch import Batch
+from cotbert_core.errors import UserError
+from cotbert_core.method_settings import TsdaeSettings
+from cotbert_core.methods.base import Method, MethodOutput
+from cotbert_core.methods.simcse import plain_reading
+from cotbert_core.mlm import no_loading_report
+from cotbert_core.ragged import Ragged
+from cotbert_core.reading import Reading
+from cotbert_core.settings import TrainSettings
+from cotbert_core.wrapping import BoundTemplate, Rows
+
+
+class Tsdae(Method):
+    """Deletes tokens, encodes the rest, rebuilds the whole with a decoder tied to the encoder."""
+
+    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
+        super().__init__(backbone, settings)
+        assert isinstance(settings.method, TsdaeSettings)
+        self.method = settings.method
+        self.bare = BoundTemplate.bind(None, backbone.tokenizer.hf)
+        self.objective = _objective(backbone, self.method.readout)
+
+    def forward(self, batch: Batch) -> MethodOutput:
+        damaged = delete_tokens(batch.sentences, self.method.deletion)
+        sides = [self._features(self.bare.wrap(t)) for t in (damaged, batch.sentences)]
+        return MethodOutput(self.objective(sides, None))
+
+    def _features(self, rows: Rows) -> dict[str, Tensor]:
+        attended = torch.arange(rows.ids.shape[1]) < rows.lengths[:, None]
+        features = {"input_ids": rows.ids, "attention_mask": attended.long()}
+        return {name: value.to(self.backbone.device) for name, value in features.items()}
+
+    @property
+    def reading(self) -> Reading:
+        return plain_reading(self.settings, self.method.readout)
+
+
+def delete_tokens(sentences: Ragged, deletion: float) -> Ragged:
+    """Each token kept with probability 1 - deletion (torch's generator); of a sentence that would
+    be left empty one token stays."""
+    lengths = sentences.lengths
+    chances = torch.rand(len(sentences.flat)).numpy()
+    kept = chances >= deletion
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    left = np.bincount(row[kept], minlength=len(lengths))
+    for empty in np.flatnonzero((left == 0) & (lengths > 0)):
+        start, stop = sentences.offsets[empty], sentences.offsets[empty + 1]
+        kept[start + int(np.argmax(chances[start:stop]))] = True
+    return Ragged.from_lengths(sentences.flat[kept], np.bincount(row[kept], minlength=len(lengths)))
+
+
+def _objective(backbone: Backbone, readout: str) -> Any:
+    """sentence-transformers' loss around this encoder's own weights."""
+    try:
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.losses import DenoisingAutoEncoderLoss
+        from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    except ImportError:
+        raise UserError(
+            "method tsdae is sentence-transformers' and that package is not installed: pip "
+            "install 'cotbert[tsdae]'"
+        ) from None
+    device = backbone.device
+    with no_loading_report():
+        first = Transformer(locate_encoder(backbone.name))
+        first.model = backbone.model
+        pooling = Pooling(backbone.hidden_size, pooling_mode=readout)
+        whole = SentenceTransformer(modules=[first, pooling], device=str(device))
+        # Tied, the encoder's weights are the decoder's, which was opened on the CPU.
+        return DenoisingAutoEncoderLoss(whole).to(device)

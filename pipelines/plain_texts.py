@@ -1,0 +1,51 @@
+"""The sentences of files, a folder or a prepared corpus, read in this process.
+
+For views that look at text once and need no cluster; a job that makes a corpus is
+`pipelines.prepare`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotbert_core.errors import UserError
+from pipelines import readers, sources
+
+
+@dataclass(frozen=True)
+class PlainTexts:
+    """Sentences in the input's order. dropped: rows that are no text, by reason."""
+
+    sentences: list[str]
+    read: int
+    dropped: dict[str, int]
+
+
+def read_texts(corpus: str, text_column: str = "text") -> PlainTexts:
+    """All sentences of a file, folder, glob or docstrings:PACKAGE; UserError if there is none."""
+    plan = sources.plan([corpus], text_column)
+    sentences: list[str] = []
+    read, dropped = 0, Counter[str]()
+    for shard in plan.shards:
+        for piece in readers.read(shard, plan):
+            sentences += piece.texts
+            read += piece.read
+            dropped += piece.dropped
+    if not sentences:
+        reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.items()) or "none read"
+        raise UserError(
+            f"corpus {corpus!r} holds no text ({read} rows: {reasons}): give one that does"
+        )
+    return PlainTexts(sentences, read, dict(dropped))
+
+
+def sample(sentences: list[str], count: int) -> list[str]:
+    """`count` distinct sentences in their order, drawn by a fixed seed; all if there are fewer."""
+    distinct = list(dict.fromkeys(sentences))
+    if len(distinct) <= count:
+        return distinct
+    chosen = np.random.default_rng(0).choice(len(distinct), count, replace=False)
+    return [distinct[i] for i in np.sort(chosen)]

@@ -1,0 +1,114 @@
+"""Vectors, biases, heads and losses from the formulas: a sentence and a pair at a time, float64.
+
+Letters: n tokens of a sentence, D hidden size. `model` is a transformers model in float64, run on
+one row without padding; gradients flow into its weights.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+
+FIRST_POSITION = {"bert": 0, "roberta": 2}
+
+
+def last_mask(bound, ids):
+    return max(j for j, token in enumerate(ids) if token == bound.mask_id)
+
+
+def hidden(model, ids, positions=None):
+    """(L, D) of one row; positions count from 0."""
+    start = FIRST_POSITION[model.config.model_type]
+    given = None if positions is None else torch.tensor([positions]) + start
+    return model(
+        input_ids=torch.tensor([ids]),
+        attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+        position_ids=given,
+    ).last_hidden_state[0]
+
+
+def mask_vector(model, bound, sentence):
+    """(D,) at the last mask of the filled template."""
+    ids = [*bound.before, *(int(token) for token in sentence), *bound.after]
+    return hidden(model, ids)[last_mask(bound, ids)]
+
+
+def bias(model, bound, n, mode):
+    """(D,) of the empty template for a sentence of n tokens (METHODS section 2)."""
+    first, second = list(bound.before), list(bound.after)
+    if mode == "pad":
+        ids = first + [bound.pad_id] * n + second
+        positions = list(range(len(ids)))
+    else:
+        ids = first + second
+        positions = [*range(len(first)), *(len(first) + n + j for j in range(len(second)))]
+    return hidden(model, ids, positions)[last_mask(bound, ids)]
+
+
+def tanh_head(head, vector):
+    return torch.tanh(head.dense.weight @ vector + head.dense.bias)
+
+
+def transform_head(head, vector):
+    """Dense, GELU, layer norm."""
+    inner = head.dense.weight @ vector + head.dense.bias
+    active = inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2)))
+    spread = ((active - active.mean()) ** 2).mean()
+    unit = (active - active.mean()) / torch.sqrt(spread + head.norm.eps)
+    return unit * head.norm.weight + head.norm.bias
+
+
+def read_out(head, vector, taken):
+    """tanh: head(h - b); transform: head(h) - head(b). `taken` is b, or None without denoising."""
+    if hasattr(head, "norm"):
+        whole = transform_head(head, vector)
+        return whole if taken is None else whole - transform_head(head, taken)
+    return tanh_head(head, vector if taken is None else vector - taken)
+
+
+def vectors(model, head, bound, sentences, mode):
+    """List of (D,): each sentence in its template, denoised, behind the head (None: none)."""
+    found = []
+    for sentence in sentences:
+        vector = mask_vector(model, bound, sentence)
+        taken = None if mode == "none" else bias(model, bound, len(sentence), mode)
+        if head is not None:
+            vector = read_out(head, vector, taken)
+        elif taken is not None:
+            vector = vector - taken
+        found.append(vector)
+    return found
+
+
+def info_nce(temperature, anchor, positive, negative=()):
+    """Mean over i of -log a(i,i+) / sum_j [a(i,j+) + a(i,j-)]."""
+
+    def a(u, v):
+        return torch.exp(u @ v / (u.norm() * v.norm()) / temperature)
+
+    total = 0.0
+    for i, own in enumerate(anchor):
+        below = sum(a(own, other) for other in [*positive, *negative])
+        total = total - torch.log(a(own, positive[i]) / below)
+    return total / len(anchor)
+
+
+def exact(module):
+    """A copy in float64, with gradients of its own."""
+    return copy.deepcopy(module).double()
+
+
+def gradients(module):
+    return {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
+
+
+def assert_same_gradients(module, slow):
+    """Of every weight that has one, in a module and in its slow twin."""
+    found, wanted = gradients(module), gradients(slow)
+    assert found.keys() == wanted.keys()
+    assert found
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(found[name].double(), gradient, atol=1e-5, rtol=1e-3, msg=name)
+    assert max(g.abs().max() for g in wanted.values()) > 1e-2, "premise: there is something"

@@ -1,0 +1,258 @@
+"""DenoSent's losses against a slow reference: float64, a sentence at a time, transformers' own
+MLM head, torch's own decoder."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+
+from cotbert_core.backbone import load_backbone
+from cotbert_core.batch import Batch
+from cotbert_core.methods import build_method, contrastive, denosent
+from cotbert_core.mlm import no_loading_report
+
+
+@pytest.fixture(params=["fresh", "own"])
+def folder(encoder_folder, tmp_path, request):
+    """The tiny encoder without an MLM head, and with one whose weights are all its own."""
+    if request.param == "fresh":
+        return encoder_folder
+    torch.manual_seed(5)
+    model = AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(encoder_folder))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.startswith(("cls.", "lm_head.")):
+                weight.add_(0.1 * torch.randn_like(weight))
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(encoder_folder).save_pretrained(tmp_path)
+    return str(tmp_path)
+
+
+@pytest.fixture
+def make(folder, denosent_settings):
+    """A method without noise and dropout, its new weights wide enough to matter."""
+
+    def build(**changes):
+        quiet = {"method.dropout": 0.0, "method.decoder_dropout": 0.0}
+        settings = denosent_settings(folder, quiet | changes)
+        torch.manual_seed(1)
+        method = build_method(load_backbone(folder, dropout=0.0), settings).train()
+        new = [p for n, p in method.named_parameters() if n.startswith(("projection", "decoder"))]
+        with torch.no_grad():
+            for weight in new:
+                weight.add_(0.3 * torch.randn_like(weight))
+        return method
+
+    return build
+
+
+@pytest.fixture
+def batch(folder, sentences):
+    ids = load_backbone(folder).tokenizer(sentences, 8)
+    return Batch(ids, ids.take([2, 3, 4, 5, 0, 1]))
+
+
+@pytest.fixture
+def slow_of(folder, torch_decoder):
+    return lambda method: Slow(method, folder, torch_decoder)
+
+
+class Slow:
+    """The parts of a method in float64, from other people's classes."""
+
+    def __init__(self, method, folder, torch_decoder):
+        self.anchor, self.readout, self.method = method.anchor, method.readout, method.method
+        with no_loading_report():
+            self.whole = AutoModelForMaskedLM.from_pretrained(
+                folder, dtype=torch.float64, attn_implementation="eager"
+            ).eval()
+        self.body = self.whole.base_model
+        self.head = getattr(self.whole, "lm_head", None) or self.whole.cls
+        if method.generates:
+            self.decoder = torch_decoder(copy.deepcopy(method.decoder).double())
+            if method.vocabulary.fresh:
+                self._copy_head(method.vocabulary)
+        if hasattr(method, "projection"):
+            self.projection = copy.deepcopy(method.projection).double()
+
+    def _copy_head(self, ours):
+        part = self.head.predictions.transform if hasattr(self.head, "predictions") else self.head
+        norm = part.LayerNorm if hasattr(part, "LayerNorm") else part.layer_norm
+        norm.load_state_dict(ours.norm.state_dict())
+        part.dense.load_state_dict(ours.dense.state_dict())
+        getattr(self.head, "predictions", self.head).decoder.bias.data.zero_()
+
+    def row(self, sentence):
+        return [*self.anchor.before, *sentence.tolist(), *self.anchor.after]
+
+    def vectors(self, texts, projected=True):
+        """(N, D) as the decoder's memory, or before the projection."""
+        found = []
+        for sentence in texts:
+            row = self.row(sentence)
+            hidden = self.body(input_ids=torch.tensor([row])).last_hidden_state[0]
+            if self.readout == "mask":
+                last = max(j for j, token in enumerate(row) if token == self.anchor.mask_id)
+                found.append(hidden[last])
+            else:
+                found.append(hidden[0] if self.readout == "cls" else hidden.mean(dim=0))
+        raw = torch.stack(found)
+        return self.projection(raw) if projected else raw
+
+    def generative(self, texts, targets, detached=True):
+        """Mean over all tokens of all wrapped targets."""
+        losses = []
+        for memory, target in zip(self.vectors(texts), targets, strict=True):
+            row = self.row(target)
+            embedded = self.body.embeddings(input_ids=torch.tensor([row]))
+            embedded = embedded.detach() if detached else embedded
+            scores = self.head(self.decoder(embedded, memory[None, None]))[0]
+            losses += [s.logsumexp(dim=0) - s[t] for s, t in zip(scores, row, strict=True)]
+        return torch.stack(losses).mean()
+
+    def contrastive(self, texts, others):
+        left, right = (
+            normalize(self.vectors(t, self.method.projected), dim=-1) for t in (texts, others)
+        )
+        scores = left @ right.T / self.method.temperature
+        return (scores.logsumexp(dim=1) - scores.diagonal()).mean()
+
+
+def gradients(module):
+    return {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("budget", [4096, 40])
+def test_generative_loss_and_gradients_equal_a_sentence_at_a_time(
+    make, batch, slow_of, monkeypatch, budget, request
+):
+    monkeypatch.setattr(denosent, "CPU_TRAIN_TOKENS", budget)
+    monkeypatch.setattr(contrastive, "CPU_TRAIN_TOKENS", budget)
+    method = make(**{"method.objective": "generative", "method.generative_weight": 1.0})
+    assert method.vocabulary.fresh == ("fresh" in request.node.name)
+    slow = slow_of(method)
+    output = method(batch)
+    expected = slow.generative(batch.sentences, batch.augmented)
+    assert output.loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert expected.item() > 2, "premise: it is not known by heart"
+    output.loss.backward()
+    expected.backward()
+    found, wanted = gradients(method.encoder), gradients(slow.body)
+    assert len(found) > 30
+    assert found.keys() == wanted.keys()
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(found[name].double(), gradient, atol=1e-6, rtol=1e-3, msg=name)
+    pairs = {
+        "projection": (method.projection.weight.grad, slow.projection.weight.grad),
+        "queries": (
+            method.decoder.layers[0].attention.inward.weight.grad,
+            slow.decoder.layers[0].self_attn.in_proj_weight.grad,
+        ),
+        "vocabulary": (
+            method.vocabulary.decoder.bias.grad,
+            getattr(slow.head, "predictions", slow.head).decoder.bias.grad,
+        ),
+    }
+    for name, (ours, theirs) in pairs.items():
+        torch.testing.assert_close(ours.double(), theirs, atol=1e-6, rtol=1e-3, msg=name)
+        assert theirs.abs().max() > 1e-3, name
+
+
+@pytest.mark.parametrize("folder", ["fresh"], indirect=True)
+def test_the_encoder_is_reached_through_the_memory_alone(make, batch, slow_of):
+    method = make(**{"method.objective": "generative", "method.generative_weight": 1.0})
+    slow = slow_of(method)
+    method(batch).loss.backward()
+    slow.generative(batch.sentences, batch.augmented, detached=False).backward()
+    name = "embeddings.position_embeddings.weight"
+    difference = gradients(method.encoder)[name] - gradients(slow.body)[name]
+    assert difference.abs().max() > 1e-4, "a reference that is not detached has more"
+    method.zero_grad()
+    words = method.vocabulary.decoder.weight
+    assert words is method.encoder.embeddings.word_embeddings.weight, "tied: reached by the head"
+    memory = torch.zeros(len(batch), 32)
+    method.denoise(batch.sentences, memory).backward()
+    reached = {n for n, g in gradients(method.encoder).items() if g.abs().max() > 0}
+    assert reached == {"embeddings.word_embeddings.weight"}
+
+
+@pytest.mark.parametrize("folder", ["fresh"], indirect=True)
+def test_target_is_the_companion_or_the_sentence_itself(make, batch, slow_of):
+    texts, others = batch.sentences, batch.augmented
+    seen = {}
+    for target in ("augmented", "original"):
+        method = make(**{"method.target": target})
+        slow = slow_of(method)
+        seen[target] = method(batch).parts["generative"].item()
+        alone = method(Batch(texts)).parts["generative"].item()
+        itself = slow.generative(texts, texts).item()
+        wanted = slow.generative(texts, others).item() if target == "augmented" else itself
+        assert seen[target] == pytest.approx(wanted, rel=1e-5)
+        assert alone == pytest.approx(itself, rel=1e-5), "without x+ it is x"
+    assert abs(seen["augmented"] - seen["original"]) > 1e-3
+
+
+@pytest.mark.parametrize("folder", ["fresh"], indirect=True)
+@pytest.mark.parametrize("projected", [True, False])
+@pytest.mark.parametrize("readout", ["mask", "cls", "mean"])
+def test_contrastive_loss_of_each_readout(make, batch, slow_of, readout, projected):
+    changes = {"templates.anchor": "denosent" if readout == "mask" else None}
+    method = make(**{"method.readout": readout, "method.projected": projected, **changes})
+    slow = slow_of(method)
+    parts = method(batch).parts
+    expected = slow.contrastive(batch.sentences, batch.augmented).item()
+    assert parts["contrastive"].item() == pytest.approx(expected, abs=1e-5)
+    vectors = [slow.vectors(t, projected) for t in (batch.sentences, batch.augmented)]
+    cosine = torch.cosine_similarity(*vectors).mean().item()
+    assert parts["positive_cosine"].item() == pytest.approx(cosine, abs=1e-5)
+    rebuilt = slow.generative(batch.sentences, batch.augmented).item()
+    assert parts["generative"].item() == pytest.approx(rebuilt, rel=1e-5), "always projected"
+    slow.method = method.method.model_copy(update={"projected": not projected})
+    other = slow.contrastive(batch.sentences, batch.augmented).item()
+    assert abs(other - expected) > 1e-3, "the projection matters"
+    assert method.reading.readout == readout
+    assert (method.reading.template is None) == (readout != "mask")
+    assert method.reading.full_stop
+
+
+@pytest.mark.parametrize("folder", ["fresh"], indirect=True)
+def test_loss_is_the_weighted_sum_of_the_parts_of_its_objective(make, batch):
+    weights = {"method.contrastive_weight": 2.0, "method.generative_weight": 3.0}
+    both = make(**weights)(batch)
+    assert set(both.parts) == {"contrastive", "generative", "positive_cosine"}
+    assert not any(part.requires_grad for part in both.parts.values())
+    contrasted, rebuilt = both.parts["contrastive"].item(), both.parts["generative"].item()
+    assert both.loss.item() == pytest.approx(2 * contrasted + 3 * rebuilt, rel=1e-6)
+    alone = make(**weights, **{"method.objective": "contrastive"})
+    assert not hasattr(alone, "decoder")
+    assert not hasattr(alone, "vocabulary")
+    output = alone(batch)
+    assert set(output.parts) == {"contrastive", "positive_cosine"}
+    assert output.loss.item() == pytest.approx(2 * output.parts["contrastive"].item())
+    generative = make(**weights, **{"method.objective": "generative"})(batch)
+    assert set(generative.parts) == {"generative"}
+    assert generative.loss.item() == pytest.approx(3 * rebuilt, rel=1e-6)
+    raw = make(**{"method.objective": "contrastive", "method.projected": False})
+    assert not hasattr(raw, "projection")
+
+
+@pytest.mark.parametrize("folder", ["fresh"], indirect=True)
+@pytest.mark.parametrize(("objective", "rows"), [("both", 12), ("generative", 6)])
+def test_each_sentence_is_encoded_as_often_as_it_is_needed(make, batch, objective, rows):
+    method, seen = make(**{"method.objective": objective}), []
+    method.encoder.register_forward_hook(lambda *a: seen.append(len(a[-1].last_hidden_state)))
+    method(batch)
+    assert sum(seen) == rows
+
+
+@pytest.mark.parametrize("folder", ["fresh"], indirect=True)
+def test_defaults_are_the_released_codes(denosent_settings, folder):
+    defaults = type(denosent_settings(folder, {}).method)()
+    assert (defaults.contrastive_weight, defaults.generative_weight) == (5.0, 7.0)
+    assert (defaults.layers, defaults.heads, defaults.feed_forward) == (16, 1, 2048)
+    assert (defaults.dropout, defaults.decoder_dropout, defaults.temperature) == (0.825, 0.1, 0.05)
+    assert (defaults.target, defaults.projected, defaults.readout) == ("augmented", True, "mask")

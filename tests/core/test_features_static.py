@@ -1,0 +1,194 @@
+"""Means of static embeddings against one sentence, and one token, at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from cotbert_core import UserError
+from cotbert_core.backbone import load_backbone
+from cotbert_core.features import FEATURES, FeatureOptions, StaticFeatures, build_features
+from cotbert_core.features.static import Vocabulary, between, most_frequent, remove_tokens
+from cotbert_core.ragged import Ragged
+
+TEXTS = [
+    "A man is playing the guitar.",
+    "Two DOGS run",
+    "12 frogs , 12 new frogs !",
+    " What \n do you want?",
+    "It's what he didn't say that they'll remember",
+    "",
+    "?",
+    "The penguin swims: it sells sea shells .",
+]
+SWITCHES = ("frequent", "subwords", "case", "punctuation")
+
+
+@pytest.fixture
+def backbone(encoder_folder):
+    return load_backbone(encoder_folder)
+
+
+@pytest.fixture
+def slow(backbone):
+    """Lists of tokens, filtered a token at a time by its text, averaged in float64."""
+    tokenizer = backbone.tokenizer.hf
+    table = backbone.model.embeddings.word_embeddings.weight.detach().double().numpy()
+    word_pieces = tokenizer.convert_ids_to_tokens(2) == "[CLS]"
+
+    def tokens_of(text, remove):
+        text = " ".join(text.split())
+        return tokenizer.tokenize(text.lower() if "case" in remove else text)
+
+    def stays(token, remove, frequent):
+        subword = token.startswith("##") if word_pieces else not token.startswith("Ġ")
+        text = token if word_pieces else tokenizer.convert_tokens_to_string([token])
+        wordless = not any(c.isalpha() or c.isdigit() for c in text)
+        return not (
+            (token in frequent and "frequent" in remove)
+            or (subword and "subwords" in remove)
+            or (wordless and "punctuation" in remove)
+        )
+
+    def features(texts, remove=(), count=36, counted=None):
+        tally = Counter(t for text in set(counted or texts) for t in tokens_of(text, remove))
+        ids = {t: tokenizer.convert_tokens_to_ids(t) for t in tally}
+        frequent = sorted(tally, key=lambda t: (-tally[t], ids[t]))[:count]
+        rows, whole = [], 0
+        for text in texts:
+            tokens = tokens_of(text, remove)
+            left = [t for t in tokens if stays(t, remove, frequent)] if remove else []
+            whole += bool(remove) and not left
+            left = left or [tokenizer.cls_token, *tokens, tokenizer.sep_token]
+            rows.append(np.mean([table[tokenizer.convert_tokens_to_ids(t)] for t in left], axis=0))
+        return np.array(rows), whole
+
+    return features
+
+
+@pytest.mark.parametrize("switches", range(5))
+@pytest.mark.parametrize("count", [3, 36])
+def test_the_switches_of_table_3_in_turn(backbone, slow, switches, count):
+    remove = SWITCHES[:switches]
+    options = FeatureOptions(remove, frequent=count if remove else 36)
+    features = build_features("static", backbone, options)
+    expected, whole = slow(TEXTS, remove, count)
+    np.testing.assert_allclose(features(TEXTS), expected, atol=1e-6, rtol=0)
+    assert features.kept_whole == whole
+    assert (whole > 0) == bool(remove), "premise: the empty sentence keeps its special tokens"
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_each_switch_alone(backbone, slow, switch):
+    options = FeatureOptions((switch,), frequent=4 if switch == "frequent" else 36)
+    features = StaticFeatures(backbone, options)
+    np.testing.assert_allclose(features(TEXTS), slow(TEXTS, (switch,), 4)[0], atol=1e-6, rtol=0)
+
+
+def test_each_switch_changes_something(bert_folder, roberta_folder):
+    """`case` only where the encoder tells cases apart."""
+    for folder, cased in ((bert_folder, False), (roberta_folder, True)):
+        backbone = load_backbone(folder)
+        vectors = [
+            StaticFeatures(backbone, FeatureOptions(SWITCHES[:n], 4 if n else 36))(TEXTS[:5])
+            for n in range(5)
+        ]
+        for n, (before, after) in enumerate(pairwise(vectors)):
+            changed = np.abs(before - after).max() > 1e-2
+            assert changed == (cased or SWITCHES[n] != "case"), (folder, SWITCHES[n])
+
+
+def test_frequent_tokens_are_those_of_the_sentences_counted(backbone, slow):
+    remove, other = ("frequent",), ["oil price oil price oil", "oil price oil price oil"]
+    features = StaticFeatures(backbone, FeatureOptions(remove, frequent=2), counted=TEXTS)
+    expected = slow(other, remove, 2, counted=TEXTS)[0]
+    np.testing.assert_allclose(features(other), expected, atol=1e-6, rtol=0)
+    own = StaticFeatures(backbone, FeatureOptions(remove, frequent=2))(other)
+    assert np.abs(own - expected).max() > 1e-2
+
+
+def test_a_sentence_is_counted_once(backbone):
+    many = ["the ice", "the oil", *["a field"] * 9]
+    once = StaticFeatures(backbone, FeatureOptions(("frequent",), 1), counted=many)
+    same = StaticFeatures(backbone, FeatureOptions(("frequent",), 1), counted=many[:3])
+    assert np.array_equal(once(many), same(many))
+
+
+def test_most_frequent_by_hand():
+    tokens = Ragged.from_lists([[5, 1, 1], [], [3, 5, 1], [3, 4]])
+    assert np.flatnonzero(most_frequent(tokens, 7, 2)).tolist() == [1, 3]
+    assert np.flatnonzero(most_frequent(tokens, 7, 6)).tolist() == [1, 3, 4, 5]
+
+
+def test_lists_without_tokens_by_hand():
+    removed = np.array([False, True, True, False])
+    tokens = Ragged.from_lists([[1, 0, 2, 3], [1, 2], [], [3, 3]])
+    left, whole = remove_tokens(tokens, removed)
+    assert [left[i].tolist() for i in range(4)] == [[0, 3], [1, 2], [], [3, 3]]
+    assert whole == 2
+
+
+def test_lists_with_ends_by_hand():
+    rows = between((8,), Ragged.from_lists([[1, 2], [], [3]]), (9, 7))
+    assert [rows[i].tolist() for i in range(3)] == [[8, 1, 2, 9, 7], [8, 9, 7], [8, 3, 9, 7]]
+
+
+def test_kinds_of_tokens(bert_folder, roberta_folder):
+    for folder, begins, inside, mark in (
+        (bert_folder, "man", "##m", ","),
+        (roberta_folder, "Ġman", "m", "Ġ,"),
+    ):
+        backbone = load_backbone(folder)
+        size = len(backbone.model.embeddings.word_embeddings.weight)
+        vocabulary = Vocabulary.of(backbone.tokenizer, size)
+        ids = backbone.tokenizer.hf.convert_tokens_to_ids([begins, inside, mark])
+        assert vocabulary.begins_word[ids].tolist() == [True, False, True]
+        assert vocabulary.has_letter_or_digit[ids].tolist() == [True, True, False]
+
+
+def test_half_a_letter_is_no_punctuation(roberta_folder):
+    """Byte-level, an e with an accent is two bytes, and one of them alone may be any sign."""
+    backbone = load_backbone(roberta_folder)
+    halves = backbone.tokenizer.hf.tokenize("é")
+    assert len(halves) == 2, "premise"
+    options = FeatureOptions(("punctuation",))
+    features = StaticFeatures(backbone, options)
+    assert np.array_equal(features(["é !"]), features(["é"]))
+    assert features.kept_whole == 0
+
+
+def test_no_sentences_make_no_vectors(backbone):
+    for remove in ((), ("frequent", "punctuation")):
+        vectors = StaticFeatures(backbone, FeatureOptions(remove))([])
+        assert (vectors.shape, vectors.dtype) == ((0, 32), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"remove": ("frequent", "caps")}, "unknown bias to remove 'caps': choose one of case, fr"),
+        ({"remove": ("frequent",), "frequent": 0}, "frequent is 0: give at least 1"),
+        ({"remove": ("case",), "frequent": 9}, "frequent is 9 and no frequent tokens are removed"),
+        ({"top_k": 5}, "top_k is 5 with the static readout, which has no use for it"),
+        ({"template": "denosent"}, "template is 'denosent' with the static readout"),
+        ({"denoise": "pad"}, "denoise is 'pad' with the static readout: denoising needs a templ"),
+    ],
+)
+def test_what_is_wrong_is_told(backbone, options, fault):
+    with pytest.raises(UserError, match=fault):
+        build_features("static", backbone, FeatureOptions(**options))
+
+
+@pytest.mark.parametrize("readout", ["cls", "last", "first-last", "top-tokens"])
+def test_removing_belongs_to_static_alone(backbone, readout):
+    with pytest.raises(UserError, match=rf"remove is \('case',\) with the {readout} readout"):
+        build_features(readout, backbone, FeatureOptions(("case",)))
+
+
+def test_an_unknown_readout_lists_those_there_are(backbone):
+    with pytest.raises(UserError, match="unknown readout 'max': choose one of cls, first-last"):
+        build_features("max", backbone)
+    assert list(FEATURES) == ["cls", "last", "first-last", "static", "top-tokens"]

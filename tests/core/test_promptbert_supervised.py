@@ -1,0 +1,195 @@
+"""Supervised PromptBERT: triples, the heads that stay, and folders that remember them."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core import SentenceEncoder, UserError
+from cotbert_core.backbone import load_backbone
+from cotbert_core.batch import Batch
+from cotbert_core.heads import HEAD_FILE, HEADS
+from cotbert_core.methods import build_method
+from cotbert_core.tokenizing import end_with_full_stop
+from tests.core import slow_reference
+from tests.core.slow_reference import assert_same_gradients, exact
+
+TEMPERATURE = 0.5
+every_head = pytest.mark.parametrize("head", HEADS)
+
+
+@pytest.fixture
+def make(encoder_folder, tiny_settings, family):
+    prefix = "promptroberta" if family == "cot-roberta" else "promptbert"
+
+    def build(**changes):
+        roles = {"templates.anchor": f"{prefix}/anchor"}
+        none = {"templates.positive": None, "templates.negative": None}
+        flat = {"method.name": "promptbert-supervised", **none, **roles, **changes}
+        settings = tiny_settings(encoder_folder, flat)
+        torch.manual_seed(1)
+        method = build_method(load_backbone(encoder_folder, dropout=settings.dropout), settings)
+        torch.nn.init.normal_(method.kept_head.dense.weight, std=0.3)
+        return method
+
+    return build
+
+
+@pytest.fixture
+def triples(encoder_folder, sentences):
+    ids = load_backbone(encoder_folder).tokenizer(sentences, 8)
+    return Batch(ids, ids.take([1, 2, 3, 4, 5, 0]), ids.take([3, 5, 0, 1, 2, 4]))
+
+
+def as_encoder(method):
+    return SentenceEncoder(method.finished, method.reading, method.kept_head)
+
+
+def encode(encoder, sentences):
+    return encoder.encode(sentences, precision="fp32")
+
+
+def assert_refused_by_sentence_transformers(folder):
+    from sentence_transformers import SentenceTransformer
+
+    for trusted in (False, True):
+        with pytest.raises(ImportError, match="only_cotbert_core_SentenceEncoder_reads_this"):
+            SentenceTransformer(str(folder), device="cpu", trust_remote_code=trusted)
+
+
+def save_quietly(encoder, folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        encoder.save_pretrained(folder)
+
+
+@every_head
+@pytest.mark.parametrize("denoise", [None, "pad", "none"])
+def test_loss_and_gradients_equal_a_sentence_at_a_time(make, exact_model, triples, head, denoise):
+    method = make(**{"method.head": head}, **({"method.denoise": denoise} if denoise else {}))
+    slow_head = exact(method.kept_head)
+    texts = (triples.sentences, triples.augmented, triples.negative)
+    views = [
+        slow_reference.vectors(exact_model, slow_head, method.anchor, t, denoise or "position")
+        for t in texts
+    ]
+    expected = slow_reference.info_nce(TEMPERATURE, *views)
+    output = method(triples)
+    assert output.loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    without = slow_reference.info_nce(TEMPERATURE, *views[:2]).item()
+    assert expected.item() > without + 1e-2, "premise: the hard negatives matter"
+    anchor, positive, negative = map(torch.stack, views)
+    for name, other in (("positive_cosine", positive), ("negative_cosine", negative)):
+        cosine = torch.cosine_similarity(anchor, other).mean().item()
+        assert output.parts[name].item() == pytest.approx(cosine, abs=1e-5)
+    output.loss.backward()
+    expected.backward()
+    assert_same_gradients(method.encoder, exact_model)
+    if head == "transform" and denoise != "none":
+        # Added and subtracted again: rounding in one, nothing in the other.
+        assert method.kept_head.norm.bias.grad.abs().max() < 1e-6
+        method.kept_head.norm.bias.grad = slow_head.norm.bias.grad = None
+    assert_same_gradients(method.kept_head, slow_head)
+
+
+def test_transform_and_position_are_the_defaults(make):
+    method = make()
+    assert isinstance(method.kept_head, HEADS["transform"])
+    assert (method.reading.head, method.reading.denoise) == ("transform", "position")
+
+
+def test_each_length_of_the_three_texts_has_one_bias_row(make, triples):
+    method, seen = make(), []
+    method.encoder.register_forward_hook(lambda *a: seen.append(len(a[-1].last_hidden_state)))
+    method(triples)
+    assert sum(seen) == 3 * 6 + len(set(triples.sentences.lengths.tolist()))
+
+
+@every_head
+@pytest.mark.parametrize("denoise", ["position", "pad", "none"])
+def test_head_and_denoising_stay_at_inference(make, exact_model, sentences, head, denoise):
+    method = make(**{"method.head": head, "method.denoise": denoise})
+    texts = [end_with_full_stop(s) for s in sentences]
+    ids = method.backbone.tokenizer(texts, 100)
+    with torch.no_grad():
+        slow = slow_reference.vectors(
+            exact_model, exact(method.kept_head), method.anchor, ids, denoise
+        )
+    expected = torch.stack(slow).numpy()
+    for encoder in (as_encoder(method), method.sentence_encoder):
+        np.testing.assert_allclose(encode(encoder, sentences), expected, atol=1e-5, rtol=0)
+        small = encoder.encode(sentences, batch_tokens=40, precision="fp32")
+        np.testing.assert_allclose(small, expected, atol=1e-5, rtol=0)
+        rounded = encoder.encode(sentences, precision="bf16")
+        np.testing.assert_allclose(rounded, expected, atol=0.3, rtol=0)
+        assert rounded.dtype == np.float32
+    assert expected.std(axis=0).mean() > 1e-2, "premise: sentences differ"
+
+
+@every_head
+@pytest.mark.parametrize("denoise", ["position", "pad"])
+def test_a_saved_folder_is_read_here_alone(make, sentences, tmp_path, head, denoise):
+    encoder = as_encoder(make(**{"method.head": head, "method.denoise": denoise}))
+    expected = encode(encoder, sentences)
+    with pytest.warns(UserWarning, match="open it with cotbert_core.SentenceEncoder"):
+        encoder.save_pretrained(tmp_path / "saved")
+    again = SentenceEncoder.from_pretrained(tmp_path / "saved")
+    assert again.reading == encoder.reading
+    assert np.array_equal(encode(again, sentences), expected)
+    save_quietly(again, tmp_path / "second")
+    second = SentenceEncoder.from_pretrained(tmp_path / "second")
+    assert np.array_equal(encode(second, sentences), expected)
+    assert_refused_by_sentence_transformers(tmp_path / "saved")
+
+
+def test_without_denoising_transform_is_read_here_alone_and_tanh_everywhere(
+    make, sentences, tmp_path
+):
+    from sentence_transformers import SentenceTransformer
+
+    transform = as_encoder(make(**{"method.denoise": "none"}))
+    with pytest.warns(UserWarning, match="a template bias or a layer norm"):
+        transform.save_pretrained(tmp_path / "transform")
+    assert_refused_by_sentence_transformers(tmp_path / "transform")
+    tanh = as_encoder(make(**{"method.denoise": "none", "method.head": "tanh"}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        tanh.save_pretrained(tmp_path / "tanh")
+    theirs = SentenceTransformer(str(tmp_path / "tanh"), device="cpu").encode(sentences)
+    np.testing.assert_allclose(theirs, encode(tanh, sentences), atol=1e-5, rtol=0)
+
+
+@every_head
+def test_a_folder_that_lost_its_head_says_so(make, tmp_path, head):
+    save_quietly(as_encoder(make(**{"method.head": head})), tmp_path / "saved")
+    (tmp_path / "saved" / HEAD_FILE).unlink()
+    with pytest.raises(UserError) as caught:
+        SentenceEncoder.from_pretrained(tmp_path / "saved")
+    told = str(caught.value)
+    assert f"is read through a {head} head and its folder has no {HEAD_FILE}" in told
+    assert told.endswith("copy the folder again, whole")
+    assert "\n" not in told
+
+
+def test_a_reading_and_its_head_go_together(make):
+    method = make()
+    with pytest.raises(UserError, match="the reading's head is 'transform' and the head given is"):
+        SentenceEncoder(method.finished, method.reading)
+
+
+def test_another_reading_of_the_folder_leaves_head_and_bias_out(
+    make, encoder_folder, sentences, tmp_path
+):
+    encoder = as_encoder(make())
+    save_quietly(encoder, tmp_path / "saved")
+    for other in ({"readout": "mean"}, {"template": "denosent"}):
+        again = SentenceEncoder.from_pretrained(tmp_path / "saved", **other)
+        assert (again.head, again.reading.head, again.reading.denoise) == (None, None, "none")
+    plain = SentenceEncoder.from_pretrained(encoder_folder, template="denosent")
+    assert np.array_equal(encode(again, sentences), encode(plain, sentences))
+    bare = SentenceEncoder.from_pretrained(tmp_path / "saved", denoise="none")
+    assert bare.reading.head == "transform"
+    assert np.abs(encode(bare, sentences) - encode(encoder, sentences)).max() > 0.1

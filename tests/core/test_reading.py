@@ -1,0 +1,190 @@
+"""How an encoder is read: what may be asked together, what a folder remembers, and denoising."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core import SentenceEncoder, UserError
+from cotbert_core.backbone import load_backbone
+from cotbert_core.reading import READING_FILE, Reading, load_reading, reading_of, save_reading
+from cotbert_core.templates import Template, resolve_template
+from cotbert_core.tokenizing import end_with_full_stop
+from tests.core import slow_reference
+
+TEMPLATE = Template("' {} ' means <mask> .", slot="{}", mask="<mask>")
+# What a folder written before denoising and heads stayed at inference holds.
+OLD_KEYS = {
+    "format", "readout", "template", "max_length", "full_stop", "normalize", "method", "settings",
+}  # fmt: skip
+
+
+@pytest.fixture
+def open_encoder(encoder_folder, family):
+    def make(template="anchor", **more):
+        name = f"{family}/{template}" if template else None
+        return SentenceEncoder.from_pretrained(encoder_folder, template=name, **more)
+
+    return make
+
+
+def encode(encoder, sentences):
+    return encoder.encode(sentences, precision="fp32")
+
+
+@pytest.mark.parametrize("template", ["anchor", "only-prefix/anchor"])
+@pytest.mark.parametrize("denoise", ["position", "pad"])
+def test_denoised_vectors_equal_one_sentence_at_a_time(
+    open_encoder, exact_model, sentences, denoise, template
+):
+    encoder = open_encoder(template, denoise=denoise)
+    ids = encoder.backbone.tokenizer([end_with_full_stop(s) for s in sentences], 100)
+    with torch.no_grad():
+        slow = slow_reference.vectors(exact_model, None, encoder.bound, ids, denoise)
+    expected = torch.stack(slow).numpy()
+    np.testing.assert_allclose(encode(encoder, sentences), expected, atol=1e-5, rtol=0)
+    assert expected.std(axis=0).mean() > 1e-2, "premise: sentences differ"
+    many = [*sentences, *sentences[::-1]]
+    found = encoder.encode(many, batch_tokens=40, precision="fp32")
+    np.testing.assert_allclose(found, np.concatenate([expected, expected[::-1]]), atol=1e-5, rtol=0)
+    unit = encoder.encode(sentences, normalize=True, precision="fp32")
+    lengths = np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(unit, expected / lengths, atol=1e-5, rtol=0)
+
+
+def test_the_ways_of_denoising_differ(open_encoder, sentences):
+    ways = [encode(open_encoder(denoise=d), sentences) for d in (None, "position", "pad")]
+    assert np.array_equal(ways[0], encode(open_encoder(denoise="none"), sentences))
+    for i in range(3):
+        assert np.abs(ways[i] - ways[i - 1]).max() > 0.1
+
+
+def test_released_pads_differ_in_roberta_alone(open_encoder, sentences, family):
+    aligned = open_encoder(denoise="pad")
+    released = SentenceEncoder(aligned.backbone, replace(aligned.reading, pad_positions="released"))
+    gap = np.abs(encode(aligned, sentences) - encode(released, sentences)).max()
+    assert (gap > 1e-2) == (family == "cot-roberta")
+
+
+def test_denoising_no_sentences_makes_no_vectors(open_encoder):
+    assert open_encoder(denoise="pad").encode([]).shape == (0, 32)
+
+
+@pytest.mark.parametrize("readout", ["cls", "mean"])
+def test_denoising_is_refused_where_no_mask_is_read(open_encoder, readout):
+    told = f"denoise is 'pad' with the {readout} readout: it subtracts a template's mask vector"
+    for template in ("anchor", None):
+        with pytest.raises(UserError, match=told):
+            open_encoder(template, readout=readout, denoise="pad")
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"readout": "median"}, "unknown readout 'median': choose one of cls, mask, mean"),
+        ({"readout": "mask"}, "readout 'mask' reads a template's mask: give a template too"),
+        (
+            {"readout": "mask", "template": TEMPLATE, "denoise": "pads"},
+            "unknown denoising mode 'pads': choose one of none, pad, position",
+        ),
+        ({"denoise": "position"}, "denoise is 'position' with the mean readout"),
+    ],
+)
+def test_what_cannot_be_read_is_told(fields, fault):
+    with pytest.raises(UserError, match=fault):
+        Reading(**fields)
+
+
+@pytest.mark.parametrize("max_length", [0, -1])
+def test_a_length_below_one_token_is_refused(bert_folder, max_length):
+    with pytest.raises(UserError, match=f"max_length is {max_length}: give at least 1 token"):
+        reading_of(bert_folder, max_length=max_length)
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        Reading(),
+        Reading("cls", blank=True, head="tanh", method="simcse", settings={"seed": 1}),
+        Reading("mean", blank=True, normalize=True, max_length=7),
+        Reading(
+            "mask",
+            TEMPLATE,
+            full_stop=True,
+            denoise="pad",
+            pad_positions="released",
+            head="transform",
+            method="promptbert-supervised",
+        ),
+    ],
+)
+def test_a_folder_remembers_every_field(tmp_path, reading):
+    save_reading(reading, tmp_path)
+    assert Reading(**load_reading(str(tmp_path))) == reading
+    assert reading_of(str(tmp_path)) == reading
+
+
+def test_a_blank_goes_before_a_sentence_in_a_template_or_where_it_was_trained_so():
+    assert not Reading().leading_blank
+    assert Reading(blank=True).leading_blank
+    assert Reading("mask", TEMPLATE).leading_blank
+    assert Reading("cls", TEMPLATE).leading_blank
+
+
+def test_an_older_folder_still_opens(open_encoder, sentences, tmp_path):
+    encoder = open_encoder()
+    encoder.save_pretrained(tmp_path / "saved")
+    path = tmp_path / "saved" / READING_FILE
+    values = json.loads(path.read_text())
+    assert set(values) > OLD_KEYS, "premise"
+    path.write_text(json.dumps({k: v for k, v in values.items() if k in OLD_KEYS}))
+    again = SentenceEncoder.from_pretrained(tmp_path / "saved")
+    assert again.reading == encoder.reading
+    assert (again.reading.denoise, again.reading.head, again.reading.blank) == ("none", None, False)
+    assert np.array_equal(encode(again, sentences), encode(encoder, sentences))
+
+
+@pytest.mark.parametrize("denoise", ["position", "pad"])
+def test_a_denoised_encoder_is_saved_as_such(open_encoder, sentences, tmp_path, denoise):
+    encoder = open_encoder(denoise=denoise)
+    with pytest.warns(UserWarning, match="is read with a template bias"):
+        encoder.save_pretrained(tmp_path / "saved")
+    again = SentenceEncoder.from_pretrained(tmp_path / "saved")
+    assert again.reading == encoder.reading
+    assert np.array_equal(encode(again, sentences), encode(encoder, sentences))
+    plain = SentenceEncoder.from_pretrained(tmp_path / "saved", denoise="none")
+    assert np.array_equal(encode(plain, sentences), encode(open_encoder(), sentences))
+
+
+def test_what_is_asked_for_changes_what_the_folder_remembers(bert_folder, tmp_path):
+    trained = Reading(
+        "mask", TEMPLATE, 9, full_stop=True, normalize=True, denoise="pad", head="tanh"
+    )
+    save_reading(trained, tmp_path)
+    folder = str(tmp_path)
+    assert reading_of(folder, max_length=4) == replace(trained, max_length=4)
+    assert reading_of(folder, readout="mask") == trained
+    assert reading_of(folder, denoise="position") == replace(trained, denoise="position")
+    other = reading_of(folder, "promptbert/manual")
+    assert other == Reading("mask", resolve_template("promptbert/manual"), full_stop=True)
+    mean = reading_of(folder, readout="mean")
+    assert (mean.readout, mean.template, mean.normalize) == ("mean", None, False)
+    assert (mean.denoise, mean.head) == ("none", None)
+    assert reading_of(bert_folder) == Reading()
+
+
+def test_the_tokens_of_a_blank_reading_are_those_of_a_corpus(roberta_folder):
+    backbone = load_backbone(roberta_folder)
+    seen = []
+    backbone.model.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(kwargs["input_ids"][0].tolist()), with_kwargs=True
+    )
+    for blank in (True, False):
+        SentenceEncoder(backbone, Reading("mean", blank=blank)).encode(["A man"])
+    with_blank = backbone.tokenizer(["A man"], 8)[0].tolist()
+    assert seen[0][1:-1] == with_blank
+    assert seen[1][1:-1] != with_blank

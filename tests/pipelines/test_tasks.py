@@ -1,0 +1,64 @@
+"""Which tasks of a SentEval folder are scored, and their averages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines.tasks import GROUPS, Tasks, choose_tasks
+
+
+def folder_with(tmp_path: Path, *names: str) -> Path:
+    for name in names:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir() if path.suffix == "" else path.write_text("")
+    return tmp_path
+
+
+CR = ("CR/custrev.pos", "CR/custrev.neg")
+
+
+def test_groups_and_names_of_both_kinds_may_be_mixed(tmp_path):
+    folder = folder_with(tmp_path, "STS/STSBenchmark", "SICK", *CR)
+    chosen = choose_tasks(folder, "stsb,cr,SICK-R,STS-B", allow_missing=False)
+    assert chosen == Tasks(folder, ("STS-B", "SICK-R"), ("CR",))
+    assert len(GROUPS["sts"]) == len(GROUPS["transfer"]) == 7
+
+
+def test_missing_tasks_are_named_with_their_place(tmp_path, capsys):
+    folder = folder_with(tmp_path, "STS/STSBenchmark", *CR)
+    with pytest.raises(UserError, match=r"lacks SICK-R, MR: add SICK, MR/rt-polarity\.pos and"):
+        choose_tasks(folder, "STS-B,SICK-R,MR,CR", allow_missing=False)
+    chosen = choose_tasks(folder, "STS-B,SICK-R,MR,CR", allow_missing=True)
+    assert (chosen.sts, chosen.transfer) == (("STS-B",), ("CR",))
+    assert "warning: skipped SICK-R, MR" in capsys.readouterr().err
+    with pytest.raises(UserError, match="has none of the tasks MR"):
+        choose_tasks(folder, "MR", allow_missing=True)
+
+
+def test_a_name_of_neither_kind_is_refused_with_all_there_are(tmp_path):
+    with pytest.raises(UserError, match=r"unknown task 'SST': choose one of CR, .*sts, transfer"):
+        choose_tasks(tmp_path, "SST", allow_missing=True)
+    with pytest.raises(UserError, match="does not exist"):
+        choose_tasks(tmp_path / "none", "sts", allow_missing=True)
+
+
+def letters(sentences):
+    """Counts of letters: a poor encoder, but one that tells sentences apart."""
+    return np.array([[s.count(c) for c in "abcdefghijklmnopqrstuvwxyz?"] for s in sentences], float)
+
+
+def test_each_kind_has_its_own_average(shared):
+    tasks = Tasks(shared / "data" / "senteval", ("STS-B", "SICK-R"), ("TREC",))
+    result = tasks.scores(letters)
+    both = [result["STS-B"]["spearman"], result["SICK-R"]["spearman"]]
+    assert result["average"] == pytest.approx(np.mean(both))
+    assert result["transfer_average"] == result["TREC"]["accuracy"]
+    assert 30 < result["TREC"]["accuracy"] < 90
+    sentences = tasks.sentences()
+    assert len(sentences) == len(set(sentences)) > 10_000
+    assert "average" not in Tasks(tasks.folder, transfer=("TREC",)).scores(letters)
