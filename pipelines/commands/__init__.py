@@ -8,7 +8,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from pipelines.commands import embed, evaluate, listings, prepare, quickstart, train
+from pipelines.commands import (
+    compare,
+    embed,
+    evaluate,
+    generate_templates,
+    geometry,
+    listings,
+    prepare,
+    quickstart,
+    search_template,
+    tokens,
+    train,
+)
 from pipelines.commands.options import Arguments
 
 Command = tuple[Callable[[argparse.ArgumentParser], None], Callable[[Arguments], None], str]
@@ -24,12 +36,42 @@ COMMANDS: dict[str, Command] = {
         "make a corpus: distinct, tokenized sentences",
     ),
     "train": (train.add_options, train.run, "train an encoder by a recipe on a corpus"),
+    "compare": (
+        compare.add_options,
+        compare.run,
+        "train several recipes on one budget and seeds, and table their scores",
+    ),
     "evaluate": (
         evaluate.add_options,
         evaluate.run,
         "score an encoder on STS tasks or graded pairs",
     ),
     "embed": (embed.add_options, embed.run, "turn text into vectors in Parquet"),
+    "geometry": (
+        geometry.add_options,
+        geometry.run,
+        "compare how the vectors of several encoders lie",
+    ),
+    "tokens": (
+        tokens.tokens_options,
+        tokens.tokens,
+        "show the tokens that a template's mask predicts",
+    ),
+    "token-map": (
+        tokens.map_options,
+        tokens.token_map,
+        "draw an encoder's vocabulary by frequency and kind",
+    ),
+    "search-template": (
+        search_template.add_options,
+        search_template.run,
+        "find the template under which an untrained encoder tells sentences apart best",
+    ),
+    "generate-templates": (
+        generate_templates.add_options,
+        generate_templates.run,
+        "make templates with T5 from words and their definitions",
+    ),
     "recipes": (
         listings.recipes_options,
         listings.recipes,

@@ -1,0 +1,213 @@
+"""cotbert compare: recipes, and readouts without training, on the same encoder, corpus and steps.
+
+Each recipe keeps its method, templates and optimizer; what makes the budget (BUDGET) is the first
+recipe's for all, unless --set says otherwise. The output folder holds ENTRY/seed-N, a training
+run each, then compare.html and result.json.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cotbert_core.backbone import load_backbone
+from cotbert_core.errors import UserError, unknown
+from cotbert_core.evaluation import Pairs, score_pairs
+from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.features import FEATURES, Whitening, build_features
+from cotbert_core.files import read_json, write_json, write_text
+from cotbert_core.settings import TrainSettings, flatten, override
+from pipelines import compare_report, tracking
+from pipelines.corpus import Corpus
+from pipelines.evaluate import EvaluateOptions, evaluate
+from pipelines.outputs import RESULT_FILE, RUN_FILE, earlier_run, open_output
+from pipelines.progress import say
+from pipelines.ray_session import ray_session
+from pipelines.recipes import RECIPES
+from pipelines.seeds import one_seed, scores_of, spread
+from pipelines.tasks import Tasks
+from pipelines.train import check_inputs
+
+BUDGET = (
+    "encoder",
+    "batch_size",
+    "max_length",
+    "max_steps",
+    "epochs",
+    "eval_every",
+    "dev",
+    "precision",
+    "workers",
+    "cpus_per_worker",
+)
+WHITENING = "whitening"
+# Sentences of the corpus that the whitening baseline sees.
+WHITENING_SAMPLE = 10_000
+TEST_FILE = "test.json"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """entries: name -> settings of a recipe, or None for a readout that is not trained.
+    tasks: STS tasks of a SentEval folder on which every model is scored too, or None."""
+
+    entries: dict[str, TrainSettings | None]
+    seeds: Sequence[int]
+    dev: dict[str, Pairs]
+    tasks: Tasks | None = None
+
+    @property
+    def settings(self) -> TrainSettings:
+        """Of the first recipe: the budget is the same in all."""
+        return next(s for s in self.entries.values() if s is not None)
+
+
+def same_budget(
+    names: Sequence[str], settings_of: Callable[[str], TrainSettings], changed: set[str]
+) -> dict[str, TrainSettings | None]:
+    """The entries of a comparison; UserError for a name that is neither recipe nor readout.
+
+    settings_of: a recipe's settings with the user's changes. changed: their paths.
+    """
+    readouts = {*FEATURES, WHITENING}
+    for name in names:
+        if name not in RECIPES and name not in readouts:
+            raise unknown("recipe or readout", name, {**RECIPES, **dict.fromkeys(readouts)})
+    if len(set(names)) < len(names):
+        raise UserError(f"the entries {', '.join(names)} name one of them twice: give each once")
+    trained = {name: settings_of(name) for name in names if name in RECIPES}
+    if not trained:
+        raise UserError(f"the entries {', '.join(names)} hold no recipe: give at least one")
+    first = next(iter(trained.values()))
+    budget = {key: getattr(first, key) for key in BUDGET if key not in changed}
+    return {name: override(trained[name], budget) if name in trained else None for name in names}
+
+
+def compare(
+    comparison: Comparison,
+    corpus: Corpus,
+    output: Path,
+    *,
+    resume: bool = False,
+    verbose: bool = False,
+) -> dict[str, Any]:
+    """Train and score every entry under every seed; the table of means and spreads."""
+    for settings in comparison.entries.values():
+        if settings is not None:
+            check_inputs(settings, corpus)
+    record: dict[str, Any] = {
+        "entries": {n: s and flatten(s) for n, s in comparison.entries.items()},
+        "seeds": list(comparison.seeds),
+        "corpus_digest": corpus.digest,
+        "tasks": list(comparison.tasks.sts) if comparison.tasks else [],
+    }
+    output = open_output(output, "comparison", record, resume)
+    budget = {key: getattr(comparison.settings, key) for key in BUDGET}
+    params = {**budget, "entries": ",".join(comparison.entries), "corpus": str(corpus.path)}
+    with (
+        tracking.tracked_run("compare", params, run_id=earlier_run(output)) as run,
+        ray_session(verbose),
+    ):
+        write_text(output / RUN_FILE, run.id or "")
+        rows = []
+        for name, settings in comparison.entries.items():
+            rows.append(
+                _untrained(name, comparison, corpus)
+                if settings is None
+                else _trained(
+                    name, settings, comparison, corpus, output / name, resume, verbose, run.id
+                )
+            )
+            run.metrics({f"{tracking.DEV_SPEARMAN}.{name}": rows[-1]["dev_mean"]})
+        result: dict[str, Any] = {
+            "budget": budget,
+            "seeds": list(comparison.seeds),
+            "tasks": record["tasks"],
+            "rows": rows,
+        }
+        result["mlflow_run_id"] = run.id
+        compare_report.write(output / "compare.html", result)
+        run.artifact(output / "compare.html")
+        write_json(output / RESULT_FILE, result)
+        run.artifact(output / RESULT_FILE)
+    return result
+
+
+def _trained(
+    name: str,
+    settings: TrainSettings,
+    comparison: Comparison,
+    corpus: Corpus,
+    folder: Path,
+    resume: bool,
+    verbose: bool,
+    parent: str | None,
+) -> dict[str, Any]:
+    """A row of the table: a recipe under every seed."""
+    results, tests, seconds = [], [], []
+    for seed in comparison.seeds:
+        results.append(
+            one_seed(settings, seed, corpus, comparison.dev, folder, resume, verbose, parent)
+        )
+        if comparison.tasks is not None:
+            tests.append(_test(folder / f"seed-{seed}", comparison.tasks, parent))
+        seconds.append(settings.batch_size * results[-1]["steps"])
+        seconds[-1] /= results[-1]["sentences_per_second"]
+    before = float(np.mean([r["dev_spearman_before"] for r in results]))
+    return _row(name, settings.method.name, before, scores_of(results), tests, seconds)
+
+
+def _test(folder: Path, tasks: Tasks, parent: str | None) -> float:
+    """Average Spearman over the tasks; kept, since it takes a while."""
+    path = folder / TEST_FILE
+    if not path.is_file():
+        options = EvaluateOptions(str(folder / "model"), tasks.folder, tasks=",".join(tasks.sts))
+        evaluate(options, path, parent)
+    return float(read_json(path)["average"])
+
+
+def _untrained(name: str, comparison: Comparison, corpus: Corpus) -> dict[str, Any]:
+    """A row of the table: a readout of the encoder as it is."""
+    say(name)
+    started = time.monotonic()
+    encode = _readout(name, comparison.settings, corpus)
+    seconds = time.monotonic() - started
+    scores = [score_pairs(encode, pairs).spearman for pairs in comparison.dev.values()]
+    tests = [comparison.tasks.scores(encode)["average"]] if comparison.tasks else []
+    mean = float(np.mean(scores))
+    return _row(name, "not trained", mean, [mean], tests, [seconds])
+
+
+def _readout(name: str, settings: TrainSettings, corpus: Corpus) -> Encode:
+    backbone = load_backbone(settings.encoder)
+    if name != WHITENING:
+        return build_features(name, backbone, precision=settings.precision)
+    plain = build_features("first-last", backbone, precision=settings.precision)
+    texts = list(corpus.texts().values())
+    rows = np.random.default_rng(0).permutation(len(texts))[:WHITENING_SAMPLE]
+    whitening = Whitening.fit(plain([texts[row] for row in rows]))
+    return lambda sentences: whitening.apply(plain(sentences))
+
+
+def _row(
+    name: str,
+    method: str,
+    before: float,
+    dev: Sequence[float],
+    tests: Sequence[float],
+    seconds: Sequence[float],
+) -> dict[str, Any]:
+    return {
+        "entry": name,
+        "method": method,
+        "dev_before": before,
+        **{f"dev_{key}": value for key, value in spread(dev).items()},
+        "dev": list(dev),
+        **{f"test_{key}": value for key, value in (spread(tests) if tests else {}).items()},
+        "seconds": float(np.mean(seconds)),
+    }

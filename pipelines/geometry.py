@@ -1,0 +1,220 @@
+"""cotbert geometry: how the vectors of several encoders lie, in one table and one picture.
+
+CoT-BERT Table 5 (alignment, uniformity) and Figure 3; PromptBERT Tables 1 and 2 (anisotropy).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import STS_TASKS, Pairs, anisotropy, score_pairs
+from cotbert_core.files import whole_folder, write_json, write_text
+from cotbert_core.settings import Precision
+from pipelines import plots, report, tracking
+from pipelines.dev import BUILT_IN_PAIRS
+from pipelines.evaluate import CountedEncode, read_splits
+from pipelines.model_specs import ModelSpec, OpenModel, label_of, numbered
+from pipelines.outputs import RESULT_FILE, check_free
+from pipelines.plain_texts import PlainTexts, read_texts, sample
+from pipelines.progress import say
+
+
+@dataclass(frozen=True)
+class GeometryOptions:
+    """models: as ModelSpec.parse reads them. senteval: its STS-B test pairs; pairs: a file, its
+    test half if it has halves; neither: the pairs of this package. corpus: text, of which
+    `sentences` are sampled for the anisotropy; None: the pairs' sentences."""
+
+    models: tuple[str, ...]
+    senteval: Path | None = None
+    pairs: Path | None = None
+    corpus: str | None = None
+    sentences: int = 100_000
+    text_column: str = "text"
+    precision: Precision = "auto"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """One model's numbers. spearman: x 100. alignment: None without a pair graded above 4."""
+
+    label: str
+    model: str
+    readout: str
+    template: str | None
+    spearman: float
+    alignment: float | None
+    uniformity: float
+    anisotropy: float
+    token_anisotropy: float
+    cosine: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Data:
+    source: str
+    pairs: Pairs
+    corpus: PlainTexts | None
+    sampled: list[str]
+
+
+def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
+    """Write the folder `output` and return its flat result; UserError for bad input."""
+    output = check_free(output)
+    if options.sentences < 2:
+        raise UserError(f"sentences is {options.sentences}: give at least 2 to compare")
+    specs = [ModelSpec.parse(text) for text in options.models]
+    data = _data(options)
+    # Each is opened and let go again: one that cannot be read must not stop the job halfway.
+    named = dict(zip(numbered([label_of(spec, spec.open()) for spec in specs]), specs, strict=True))
+    params = {key: value for key, value in vars(options).items() if value is not None}
+    with tracking.tracked_run("geometry", params) as run, whole_folder(output) as folder:
+        rate, rows = _measure(named, data, options.precision)
+        result = _result(rows, data) | {
+            "sentences_per_second": round(rate, 1),
+            "mlflow_run_id": run.id,
+        }
+        run.metrics({_metric(k): v for k, v in result.items() if isinstance(v, (int, float))})
+        _write(folder, rows, data, result)
+        for path in sorted(folder.iterdir()):
+            run.artifact(path)
+    return result
+
+
+def _data(options: GeometryOptions) -> _Data:
+    """Everything that is read, before a model is opened."""
+    if options.senteval is not None:
+        pairs = STS_TASKS["STS-B"][1](options.senteval)["all"]
+        source = "STS-B test"
+    else:
+        path = options.pairs or BUILT_IN_PAIRS
+        splits = read_splits(path)
+        half = "test" if "test" in splits else "all"
+        pairs, source = splits[half], f"{path.name}, {half}"
+    if options.corpus is None:
+        return _Data(source, pairs, None, [])
+    corpus = read_texts(options.corpus, options.text_column)
+    sampled = sample(corpus.sentences, options.sentences)
+    if len(sampled) < 2:
+        raise UserError(f"corpus {options.corpus!r} holds 1 distinct sentence: give at least 2")
+    return _Data(source, pairs, corpus, sampled)
+
+
+def _measure(
+    named: dict[str, ModelSpec], data: _Data, precision: Precision
+) -> tuple[float, list[Geometry]]:
+    """Sentences a second over all models, and the numbers of each; one is open at a time."""
+    sentences, seconds, rows = 0, 0.0, []
+    for label, spec in named.items():
+        say(f"geometry {label}")
+        model = spec.open(precision)
+        encode = CountedEncode(model.encoder, precision)
+        rows.append(_one(label, spec.name, model, encode, data))
+        sentences, seconds = sentences + encode.sentences, seconds + encode.seconds
+    return sentences / seconds, rows
+
+
+def _one(label: str, name: str, model: OpenModel, encode: CountedEncode, data: _Data) -> Geometry:
+    kept: list[np.ndarray] = []
+
+    def keeping(sentences: Sequence[str]) -> np.ndarray:
+        kept.append(encode(sentences))
+        return kept[-1]
+
+    scores = score_pairs(keeping, data.pairs)
+    vectors = encode(data.sampled) if data.sampled else kept[0]
+    words = model.backbone.model.get_input_embeddings().weight.detach()
+    return Geometry(
+        label=label,
+        model=name,
+        readout=model.readout,
+        template=model.template.text if model.template else None,
+        spearman=scores.spearman,
+        alignment=None if np.isnan(scores.alignment) else scores.alignment,
+        uniformity=scores.uniformity,
+        anisotropy=anisotropy(vectors),
+        token_anisotropy=anisotropy(words.cpu().numpy()),
+        cosine=scores.cosine,
+    )
+
+
+NUMBERS = ("spearman", "alignment", "uniformity", "anisotropy", "token_anisotropy")
+
+
+def _result(rows: Sequence[Geometry], data: _Data) -> dict[str, Any]:
+    pairs = data.pairs
+    counts = {
+        "models": len(rows),
+        "pairs_source": data.source,
+        "pairs": len(pairs),
+        "pairs_above_4": int((pairs.gold > 4.0).sum()),
+        "pair_sentences": len({*pairs.left, *pairs.right}),
+    }
+    if data.corpus is not None:
+        counts |= {
+            "corpus_read": data.corpus.read,
+            **{f"corpus_dropped_{reason}": n for reason, n in data.corpus.dropped.items()},
+            "corpus_sentences": len(data.sampled),
+        }
+    numbers = {f"{name}/{row.label}": getattr(row, name) for row in rows for name in NUMBERS}
+    return counts | numbers
+
+
+def _metric(name: str) -> str:
+    """A name that MLflow takes: it refuses brackets and commas."""
+    return re.sub(r"[^\w\-./: ]", "", name)
+
+
+def _write(folder: Path, rows: list[Geometry], data: _Data, result: dict[str, Any]) -> None:
+    models = [{k: v for k, v in asdict(row).items() if k != "cosine"} for row in rows]
+    counts = {key: value for key, value in result.items() if "/" not in key}
+    write_json(folder / "geometry.json", counts | {"models": models})
+    write_json(folder / RESULT_FILE, result)
+    panels = [(row.label, row.cosine, row.spearman) for row in rows]
+    scatter = plots.similarity_scatter(data.pairs.gold, panels, normalized=True)
+    write_text(folder / "scatter.svg", scatter)
+    sections = [
+        ("Table", report.table(HEADER, table_rows(result)) + _legend(data)),
+        ("Gold against predicted similarity", scatter),
+        ("Data", report.table(("", ""), list(counts.items()), "text")),
+    ]
+    note = f"How the sentence vectors of {len(rows)} readings of encoders lie, on {data.source}."
+    write_text(folder / "geometry.html", report.page("Geometry", note, sections))
+
+
+HEADER = ("model", "Spearman x 100", "alignment", "uniformity", "anisotropy", "token anisotropy")
+
+
+def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The lines under HEADER of a result of `geometry`."""
+
+    def digits(value: float | None) -> str:
+        return "none" if value is None else f"{value:.4f}"
+
+    models = [key.partition("/")[2] for key in result if key.startswith("spearman/")]
+    return [
+        (
+            label,
+            f"{result[f'spearman/{label}']:.2f}",
+            *(digits(result[f"{name}/{label}"]) for name in NUMBERS[1:]),
+        )
+        for label in models
+    ]
+
+
+def _legend(data: _Data) -> str:
+    """What the columns are of, as a paragraph."""
+    of = f"{len(data.sampled):,} sentences of the corpus" if data.sampled else "the same sentences"
+    return (
+        '<p class="note">Spearman of the cosine against the gold score. Alignment over the pairs '
+        "graded above 4 and uniformity over all distinct sentences of the pairs: lower is better. "
+        f"Anisotropy: the average cosine between {of}; token anisotropy: between the rows of the "
+        "encoder&#39;s static token table. 0 is spread evenly, 1 is one direction.</p>"
+    )

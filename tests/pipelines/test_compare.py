@@ -1,0 +1,139 @@
+"""cotbert compare: one budget for all, a row for each entry, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cotbert_core.errors import UserError
+from cotbert_core.settings import flatten, override
+from pipelines.cli import main
+from pipelines.compare import BUDGET, same_budget
+from pipelines.compare_report import cells, dots
+from pipelines.recipes import RECIPES, changed_paths
+
+ROW = {
+    "entry": "simcse-base",
+    "method": "simcse",
+    "dev_before": 31.0,
+    "dev_mean": 70.25,
+    "dev_spread": 0.5,
+    "dev_min": 69.9,
+    "dev_max": 70.6,
+    "dev": [69.9, 70.6],
+    "seconds": 91.4,
+}
+
+
+def settings_with(changes):
+    return lambda name: override(RECIPES[name](), changes)
+
+
+def test_the_budget_is_the_first_recipes():
+    names = ["denosent-base", "whitening", "cot-bert-base"]
+    entries = same_budget(names, settings_with({}), set())
+    assert list(entries) == names
+    assert entries["whitening"] is None
+    first, second = flatten(entries["denosent-base"]), flatten(entries["cot-bert-base"])
+    assert first == flatten(RECIPES["denosent-base"]())
+    for key in BUDGET:
+        assert second[key] == first[key], key
+    alone = flatten(RECIPES["cot-bert-base"]())
+    assert second["batch_size"] == 64 != alone["batch_size"]
+    own = {key: value for key, value in alone.items() if key not in BUDGET}
+    assert own == {key: second[key] for key in own}, "method, templates and optimizer stay"
+
+
+def test_what_is_set_is_set_in_all():
+    changes = {"batch_size": 32, "optimizer.learning_rate": 1e-3}
+    entries = same_budget(
+        ["simcse-base", "promptbert-base"], settings_with(changes), {"batch_size"}
+    )
+    assert {s.batch_size for s in entries.values()} == {32}
+    assert {s.optimizer.learning_rate for s in entries.values()} == {1e-3}
+    assert changed_paths(None, ["batch_size=32", "method.temperature=0.1"]) == {
+        "batch_size",
+        "method.temperature",
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        (["simcse-base", "bert"], "unknown recipe or readout 'bert': choose one of .*whitening"),
+        (["last", "simcse-base", "last"], "name one of them twice"),
+        (["last", "whitening"], "hold no recipe: give at least one"),
+    ],
+)
+def test_entries_that_make_no_comparison_are_refused(names, fault):
+    with pytest.raises(UserError, match=fault):
+        same_budget(names, settings_with({}), set())
+
+
+def test_a_row_shows_mean_and_spread():
+    assert cells(ROW) == (
+        *("simcse-base", "simcse", "31.00", "70.25 ± 0.50", "69.90", "70.60", "", "91"),
+    )
+    tested = {**ROW, "test_mean": 64.0, "test_spread": 0.25}
+    assert cells(tested)[6] == "64.00 ± 0.25"
+
+
+def test_the_picture_has_a_point_for_every_seed():
+    one, two = dots([ROW]), dots([{**ROW, "dev": [69.9, 70.0, 70.1, 70.6]}])
+    assert one.count("<use") + 2 == two.count("<use")
+    assert "simcse-base" in one
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    subjects = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman")
+    ends = ("on the stage.", "in the green field", "after the answer.", "while they watch.")
+    path = tmp_path / "sentences.csv"
+    rows = [f"{s} walks {e},{s} saw it {e}" for s in subjects for e in ends]
+    path.write_text("\n".join(["text,rewrite", *rows]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.ray_local
+def test_the_command_trains_every_recipe_under_every_seed(
+    ray_here, own_store, bert_folder, corpus, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
+    entries = ("denosent-base", "tsdae-base", "last", "whitening")
+    sets = (
+        *("batch_size=4", "max_steps=2", "eval_every=2", "precision=fp32", "dev=sts-b"),
+        *("optimizer.warmup_steps=0", "max_length=12"),
+    )
+    command = ["compare", *entries, "--encoder", bert_folder, "--corpus", str(corpus)]
+    command += ["--augmented-column", "rewrite", "--seeds", "2", "--output", str(tmp_path / "out")]
+    assert main([*command, *(part for item in sets for part in ("--set", item))]) == 2
+    assert "whitening" in capsys.readouterr().err, "24 sentences are fewer than 32 dimensions"
+    command.remove("whitening")
+    assert main([*command, *(part for item in sets for part in ("--set", item))]) == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert [row["entry"] for row in result["rows"]] == list(entries[:-1])
+    for row in result["rows"][:2]:
+        runs = [tmp_path / "out" / row["entry"] / f"seed-{seed}" for seed in (0, 1)]
+        scores = [json.loads((r / "result.json").read_text())["dev_spearman"] for r in runs]
+        assert row["dev"] == scores
+        assert row["dev_mean"] == pytest.approx(np.mean(scores))
+        assert row["dev_spread"] == pytest.approx(np.std(scores, ddof=1))
+        losses = [json.loads((r / "result.json").read_text())["loss"] for r in runs]
+        assert losses[0] != losses[1]
+        assert (runs[0] / "model" / "cotbert.json").is_file()
+    assert result["rows"][2]["method"] == "not trained"
+    assert result["rows"][2]["dev_before"] == result["rows"][2]["dev_mean"]
+    page = (tmp_path / "out" / "compare.html").read_text()
+    assert "<svg" in page
+    assert all(entry in page for entry in entries[:-1])
+    children = own_store.search_runs(
+        [own_store.get_experiment_by_name("cotbert").experiment_id],
+        f"tags.mlflow.parentRunId = '{result['mlflow_run_id']}'",
+    )
+    assert len(children) == 4
+    names = {"contrastive", "generative", "positive_cosine"}
+    assert any(names <= run.data.metrics.keys() for run in children)
+    assert "± " in capsys.readouterr().out

@@ -1,0 +1,140 @@
+"""cotbert generate-templates: definitions, the file it writes, and its way to search-template."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tiny_t5 import PIECES, tiny_t5
+
+from cotbert_core.errors import UserError
+from cotbert_core.joint_beam import Output
+from cotbert_core.template_generation import Definition
+from cotbert_core.templates import Template
+from pipelines import generate_templates as job
+from pipelines.cli import main
+from pipelines.generate_templates import GenerateOptions, generate_templates, read_definitions
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory):
+    return tiny_t5(tmp_path_factory.mktemp("t5"))
+
+
+@pytest.fixture
+def definitions(tmp_path):
+    path = tmp_path / "definitions"
+    path.write_text("it: called means it\ncalled\tmeans: it\nmeans: it\n")
+    return path
+
+
+def test_lines_are_read_and_bad_ones_said(tmp_path, capsys):
+    path = tmp_path / "definitions"
+    lines = ["orange:  a large: round fruit", "", "a b\tc: d", "orange: a large: round fruit"]
+    lines += ["nothing", ": no word", "no text:", "x: an <extra_id_0> in it", "\tno word"]
+    path.write_text("\ufeff" + "\n".join(lines), encoding="utf-8")
+    read, bad = read_definitions(path)
+    assert read == [Definition("orange", "a large: round fruit"), Definition("a b", "c: d")]
+    assert bad == 5
+    assert "5 lines that are no definition and 1 repeated ones" in capsys.readouterr().err
+
+
+def test_the_command_writes_templates_that_can_be_scored(
+    own_store, tmp_path, t5, definitions, bert_folder, capsys
+):
+    words = ["generate-templates", t5, "--definitions", str(definitions), "--output", "found.txt"]
+    assert main([*words, "--count", "6", "--beam", "8", "--max-tokens", "3"]) == 0
+    told = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    texts = (tmp_path / "found.txt").read_text().splitlines()
+    assert 1 <= len(texts) == len(set(texts)) <= 6
+    assert all(Template(text).stages == 1 for text in texts)
+    assert (told["templates"], told["best_template"]) == (str(len(texts)), texts[0])
+
+    (run,) = own_store.search_runs(["1"])
+    assert (run.info.run_name, run.info.status) == ("generate-templates", "FINISHED")
+    assert run.data.params["beam"] == "8"
+    assert run.data.metrics["definitions"] == 3
+    assert [a.path for a in own_store.list_artifacts(run.info.run_id)] == ["found.txt"]
+
+    search = ["search-template", bert_folder, "--templates", "found.txt", "--output", "out"]
+    assert main(search) == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["best_template"] in texts
+    assert result["templates"] == len(texts)
+
+
+def outputs(monkeypatch, *texts):
+    """The outputs that both forms give; the definitions they were asked for."""
+    asked = []
+
+    def fill(generator, definitions, form, **settings):
+        asked.append((form, definitions))
+        return [Output(tuple(PIECES.index(p) for p in text.split()), -1.0) for text in texts]
+
+    monkeypatch.setattr(job, "fill_blanks", fill)
+    return asked
+
+
+def test_examples_are_drawn_by_seed(own_store, tmp_path, t5, definitions, monkeypatch):
+    asked = outputs(monkeypatch, "<extra_id_0> ▁means <extra_id_1> . <extra_id_2>")
+
+    def drawn(seed):
+        options = GenerateOptions(t5, definitions, examples=2, seed=seed)
+        result = generate_templates(options, tmp_path / f"{len(asked)}.txt")
+        assert result["definitions"] == 2
+        (_, first), (_, second) = asked[-2:]
+        assert first == second
+        return first
+
+    every = read_definitions(definitions)[0]
+    assert drawn(0) == drawn(0)
+    draws = [drawn(seed) for seed in range(6)]
+    assert any(draw != draws[0] for draw in draws)
+    assert all(len({*draw} & {*every}) == 2 for draw in draws)
+
+
+def test_what_is_no_template_is_counted(own_store, tmp_path, t5, definitions, monkeypatch):
+    outputs(
+        monkeypatch,
+        "<extra_id_0> ▁means <extra_id_1> . <extra_id_2>",
+        "<extra_id_0> [X] <extra_id_1> . <extra_id_2>",
+        "<extra_id_0> ▁means <extra_id_1> . <extra_id_2>",
+    )
+    result = generate_templates(GenerateOptions(t5, definitions), tmp_path / "found.txt")
+    counts = [result[name] for name in ("templates", "malformed", "repeated", "bad_lines")]
+    assert counts == [2, 2, 2, 0]
+    assert (tmp_path / "found.txt").read_text() == "[X] means [MASK].\nmeans [MASK]. [X]\n"
+
+
+def test_no_template_at_all_fails_the_job(own_store, tmp_path, t5, definitions, monkeypatch):
+    outputs(monkeypatch, "<extra_id_0> [X] <extra_id_1> . <extra_id_2>")
+    with pytest.raises(RuntimeError, match="no output holds"):
+        generate_templates(GenerateOptions(t5, definitions), tmp_path / "found.txt")
+    assert not (tmp_path / "found.txt").exists()
+    (run,) = own_store.search_runs(["1"])
+    assert run.info.status == "FAILED"
+
+
+def test_mistakes_are_found_before_anything_is_written(tmp_path, t5, definitions):
+    (tmp_path / "nothing").write_text("no definition\n\n")
+    mistakes = [
+        ("count is 0: give at least 1", {"count": 0}),
+        ("beam is -1", {"beam": -1}),
+        ("max_tokens is 0", {"max_tokens": 0}),
+        ("examples is 0", {"examples": 0}),
+        ("examples is 4 and .* has 3 definitions: ask for fewer", {"examples": 4}),
+        ("none' cannot be read", {"definitions": tmp_path / "none"}),
+        ("nothing' has no line like `orange: ", {"definitions": tmp_path / "nothing"}),
+        ("model folder './none' does not exist", {"model": "./none"}),
+    ]
+    for message, changes in mistakes:
+        options = GenerateOptions(**{"model": t5, "definitions": definitions, **changes})
+        with pytest.raises(UserError, match=message):
+            generate_templates(options, tmp_path / "found.txt")
+    assert not (tmp_path / "found.txt").exists()
+    options = GenerateOptions(t5, definitions)
+    with pytest.raises(UserError, match="already holds something"):
+        generate_templates(options, definitions)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match="is a folder: give a file"):
+        generate_templates(options, tmp_path / "folder")

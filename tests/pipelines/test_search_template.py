@@ -1,0 +1,241 @@
+"""cotbert search-template: the scores themselves, the job, and resuming it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from cotbert_core.backbone import load_backbone
+from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import Pairs, read_pairs, score_pairs
+from cotbert_core.evaluation.template_search import score_template, tokenize_pairs
+from cotbert_core.templates import TEMPLATES, Template, resolve_template
+from pipelines import search_template as job
+from pipelines.cli import main
+from pipelines.dev import BUILT_IN_PAIRS
+from pipelines.search_template import SearchOptions, search_template
+from pipelines.template_ledger import Ledger, search_table
+
+LONGEST = TEMPLATES["promptbert/manual"].text
+TEXTS = (
+    "[X] [MASK] .",
+    "This sentence of [X] means [MASK] .",
+    LONGEST,
+    "This sentence : ' [X] ' means [MASK] .",
+    "Also [MASK]. [X]",
+)
+PAIRS = """score\tsentence1\tsentence2
+4.5\tA man is playing the guitar.\tA man plays a guitar
+3.0\tTwo dogs run\tTwo dogs are running across the field
+1.5\tWhat do you want?\tIt's what he didn't say that they'll remember
+0.0\toil\tThe children watch the penguin on the ice while a woman is singing
+2.0\tShe said [MASK] and <mask> to her [PAD]\tA man
+4.0\tA man\tA man walks
+"""
+
+
+@pytest.fixture
+def pairs_file(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text(PAIRS)
+    return path
+
+
+@pytest.fixture
+def choices(tmp_path, pairs_file, bert_folder):
+    """Options of a small search: 1 + 2 relations and 2 prefixes."""
+    (tmp_path / "relations").write_text("means\nis\n")
+    (tmp_path / "prefixes").write_text('This\nThis sentence : "\n')
+    return SearchOptions(
+        bert_folder,
+        dev_pairs=pairs_file,
+        relations=tmp_path / "relations",
+        prefixes=tmp_path / "prefixes",
+        precision="fp32",
+    )
+
+
+def test_scores_equal_the_encoders(encoder_folder, pairs_file):
+    odd, many = read_pairs(pairs_file), read_pairs(BUILT_IN_PAIRS, split="dev")
+    gold = np.concatenate([odd.gold, many.gold])
+    pairs = Pairs(odd.left + many.left, odd.right + many.right, gold)
+    backbone = load_backbone(encoder_folder)
+    tokens = tokenize_pairs(backbone, pairs)
+    scores = []
+    for text in TEXTS:
+        encoder = SentenceEncoder.from_pretrained(encoder_folder, template=text)
+        slow = score_pairs(lambda s, e=encoder: e.encode(s, precision="fp32"), pairs).spearman
+        fast = score_template(backbone, tokens, resolve_template(text), "fp32")
+        assert fast == pytest.approx(slow, abs=1e-6)
+        scores.append(fast)
+    assert len(set(np.round(scores, 3))) == len(TEXTS)
+
+
+def test_a_long_sentence_leaves_room_for_the_template(encoder_folder):
+    backbone = load_backbone(encoder_folder)
+    long = "a man is playing the guitar and " * 40
+    pairs = Pairs([long, "oil", "Two dogs"], [long[4:], "A man", "dogs"], np.array([5.0, 0, 2]))
+    encoder = SentenceEncoder.from_pretrained(encoder_folder, template=LONGEST)
+    slow = score_pairs(lambda s: encoder.encode(s, precision="fp32"), pairs).spearman
+    tokens = tokenize_pairs(backbone, pairs)
+    assert tokens.sentences.lengths.max() > encoder.max_length
+    fast = score_template(backbone, tokens, Template(LONGEST), "fp32")
+    assert fast == pytest.approx(slow, abs=1e-6)
+
+
+def test_the_command_finds_tracks_and_prints(own_store, tmp_path, choices, capsys):
+    words = ["search-template", choices.encoder, "--precision", "fp32", "--output", "out"]
+    for name in ("relations", "prefixes", "dev_pairs"):
+        words += [f"--{name.replace('_', '-')}", str(getattr(choices, name))]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    rows = Ledger(tmp_path / "out" / "templates.jsonl").rows
+    assert [row["number"] for row in rows] == [1, 2, 3, 4, 5] == list(range(1, 6))
+    assert [row["stage"] for row in rows] == ["relation"] * 3 + ["prefix"] * 2
+    assert result["dev_spearman"] == max(row["spearman"] for row in rows)
+    assert result["templates"] == 5
+    (best,) = [line for line in told.splitlines() if line.endswith("  best")]
+    assert best.startswith(result["best_template"])
+    assert (tmp_path / "out" / "templates.txt").read_text().count("best") == 1
+
+    run = own_store.get_run(result["mlflow_run_id"])
+    assert (run.info.run_name, run.info.status) == ("search-template", "FINISHED")
+    assert run.data.tags["best_template"] == result["best_template"]
+    assert run.data.params["relations"] == "2"
+    history = own_store.get_metric_history(run.info.run_id, "dev_spearman")
+    assert [(m.step, m.value) for m in history] == [(r["number"], r["spearman"]) for r in rows]
+    artifacts = {a.path for a in own_store.list_artifacts(run.info.run_id)}
+    assert artifacts == {"templates.jsonl", "templates.txt", "settings.json"}
+
+
+def counted(monkeypatch, fail_at=None):
+    """score_template with a count of templates, that fails at one of them."""
+    seen = []
+
+    def score(backbone, pairs, template, precision):
+        if len(seen) + 1 == fail_at:
+            raise RuntimeError("power cut")
+        seen.append(template.text)
+        return score_template(backbone, pairs, template, precision)
+
+    monkeypatch.setattr(job, "score_template", score)
+    return seen
+
+
+@pytest.mark.parametrize("fail_at", [1, 3, 5])
+@pytest.mark.parametrize("half_written", ["", '{"number": 9, "templ'])
+def test_resuming_scores_nothing_twice(
+    own_store, tmp_path, choices, monkeypatch, fail_at, half_written
+):
+    whole = search_template(choices, tmp_path / "whole")
+    first = counted(monkeypatch, fail_at)
+    out = tmp_path / "out"
+    with pytest.raises(RuntimeError, match="power cut"):
+        search_template(choices, out)
+    with (out / "templates.jsonl").open("a") as file:
+        file.write(half_written)
+    second = counted(monkeypatch)
+    result = search_template(choices, out, resume=True)
+    assert len(first) == fail_at - 1
+    assert len(second) == 5 - len(first)
+    assert not set(first) & set(second)
+    rows, expected = (Ledger(f / "templates.jsonl").rows for f in (out, tmp_path / "whole"))
+    assert [{**r, "seconds": 0} for r in rows] == [{**r, "seconds": 0} for r in expected]
+    same = ("best_template", "dev_spearman", "templates")
+    assert [result[k] for k in same] == [whole[k] for k in same]
+    history = own_store.get_metric_history(result["mlflow_run_id"], "dev_spearman")
+    assert [m.step for m in history] == [1, 2, 3, 4, 5]
+    assert len(own_store.search_runs(["1"])) == 2
+
+
+def test_a_store_without_the_earlier_run_is_told_all(own_store, tmp_path, choices, monkeypatch):
+    counted(monkeypatch, 4)
+    with pytest.raises(RuntimeError):
+        search_template(choices, tmp_path / "out")
+    (tmp_path / "out" / "mlflow_run_id").write_text("0" * 32)
+    counted(monkeypatch)
+    result = search_template(choices, tmp_path / "out", resume=True)
+    history = own_store.get_metric_history(result["mlflow_run_id"], "dev_spearman")
+    assert [m.step for m in history] == [1, 2, 3, 4, 5]
+
+
+def test_templates_of_ones_own(own_store, tmp_path, pairs_file, bert_folder):
+    path = tmp_path / "templates"
+    path.write_text("promptbert/manual\nAlso [MASK]. [X]\n[X] means <mask> .\n")
+    options = SearchOptions(bert_folder, dev_pairs=pairs_file, templates=path, precision="fp32")
+    result = search_template(options, tmp_path / "out")
+    rows = Ledger(tmp_path / "out" / "templates.jsonl").rows
+    assert {r["template"] for r in rows} == {
+        TEMPLATES["promptbert/manual"].text,
+        "Also [MASK]. [X]",
+        "[X] means <mask> .",
+    }
+    assert {r["stage"] for r in rows} == {"given"}
+    assert result["dev_spearman"] == max(r["spearman"] for r in rows)
+
+
+def test_the_table_is_ordered_and_short_when_asked():
+    scores = (("a", 1.0), ("b", None), ("c", 3.0), ("d", 2.0))
+    rows = [{"template": t, "stage": "given", "spearman": s} for t, s in scores]
+    shown = [line.split() for line in search_table(rows, "c").splitlines()[2:]]
+    expected = [["b", "given", "none"], ["a", "given", "1.00"]]
+    expected += [["d", "given", "2.00"], ["c", "given", "3.00", "best"]]
+    assert shown == expected
+    assert [line.split() for line in search_table(rows, "c", 2).splitlines()[2:]] == expected[2:]
+
+
+def test_pairs_that_are_not_told_apart_fail_the_job(own_store, tmp_path, choices, monkeypatch):
+    monkeypatch.setattr(job, "score_template", lambda *rest: float("nan"))
+    with pytest.raises(RuntimeError, match="no template tells the pairs apart"):
+        search_template(choices, tmp_path / "out")
+    assert {r["spearman"] for r in Ledger(tmp_path / "out" / "templates.jsonl").rows} == {None}
+
+
+def changed(options, **values):
+    return SearchOptions(**{**vars(options), **values})
+
+
+def test_what_cannot_be_resumed(own_store, tmp_path, choices, monkeypatch, roberta_folder):
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match="holds no search to resume"):
+        search_template(choices, out, resume=True)
+    counted(monkeypatch, 2)
+    with pytest.raises(RuntimeError):
+        search_template(choices, out)
+    with pytest.raises(UserError, match="already holds something"):
+        search_template(choices, out)
+    (tmp_path / "more").write_text("means\nis\nsays\n")
+    others = {
+        "encoder": {"encoder": roberta_folder},
+        "dev_digest, dev_pairs": {"dev_pairs": None},
+        "relations": {"relations": tmp_path / "more"},
+        "rounds": {"rounds": 2},
+        "precision": {"precision": "bf16"},
+    }
+    for names, values in others.items():
+        with pytest.raises(UserError, match=rf"other settings \({names}\): give the same"):
+            search_template(changed(choices, **values), out, resume=True)
+    counted(monkeypatch)
+    search_template(choices, out, resume=True)
+    with pytest.raises(UserError, match="is finished: give a new folder"):
+        search_template(choices, out, resume=True)
+
+
+def test_mistakes_are_found_before_anything_is_written(tmp_path, choices):
+    (tmp_path / "templates").write_text("[X] [MASK] .\n")
+    (tmp_path / "long").write_text("means " * 130 + "\n")
+    mistakes = {
+        "rounds is 0: give at least 1": {"rounds": 0},
+        "beside relations, prefixes or rounds": {"templates": tmp_path / "templates"},
+        "the template takes .* shorten the template": {"relations": tmp_path / "long"},
+        "does not exist": {"dev_pairs": tmp_path / "none.tsv"},
+        "encoder folder './none' does not exist": {"encoder": "./none"},
+    }
+    for message, values in mistakes.items():
+        with pytest.raises(UserError, match=message):
+            search_template(changed(choices, **values), tmp_path / "out")
+    assert not (tmp_path / "out").exists()

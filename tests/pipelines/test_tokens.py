@@ -1,0 +1,243 @@
+"""cotbert tokens and token-map: top tokens by the whole model, counts by hand, what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoTokenizer, BertForMaskedLM, RobertaForMaskedLM
+
+from cotbert_core.backbone import load_backbone, load_tokenizer
+from cotbert_core.denoising import template_bias
+from cotbert_core.errors import UserError
+from cotbert_core.templates import TEMPLATES
+from cotbert_core.token_views import KINDS
+from cotbert_core.wrapping import BoundTemplate
+from pipelines import token_plots
+from pipelines.cli import main
+from pipelines.tokens import (
+    EXAMPLES,
+    TokenMapOptions,
+    TokensOptions,
+    token_map,
+    top_tokens_of,
+)
+
+SENTENCES = ("A man is playing the guitar.", "Two dogs run")
+
+
+def with_head(folder, place, tied=True):
+    """The tiny encoder's kin with an MLM head."""
+    config = AutoConfig.from_pretrained(folder, tie_word_embeddings=tied)
+    model_class = BertForMaskedLM if config.model_type == "bert" else RobertaForMaskedLM
+    torch.manual_seed(1)
+    model_class(config).save_pretrained(place)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(place)
+    return str(place)
+
+
+@pytest.fixture
+def head_folder(encoder_folder, tmp_path):
+    return with_head(encoder_folder, tmp_path / "headed")
+
+
+def slowly(folder, template, sentence, mode, top):
+    """One sentence through the whole transformers model, its decoder's input less the bias."""
+    config = AutoConfig.from_pretrained(folder)
+    model_class = BertForMaskedLM if config.model_type == "bert" else RobertaForMaskedLM
+    whole = model_class.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    text = template.text.replace("[X]", sentence).replace("[MASK]", tokenizer.mask_token)
+    row = tokenizer(text)["input_ids"]
+    last = max(i for i, token in enumerate(row) if token == tokenizer.mask_token_id)
+    body = whole.bert if config.model_type == "bert" else whole.roberta
+    head = whole.cls.predictions if config.model_type == "bert" else whole.lm_head
+    backbone = load_backbone(folder)
+    bound = BoundTemplate.bind(template, tokenizer)
+    lengths = np.array([len(row) - bound.length])
+    with torch.no_grad():
+        hidden = body(torch.tensor([row])).last_hidden_state[0, last]
+        logits = head(hidden - template_bias(backbone, bound, lengths, mode)[0])
+    best = sorted(range(len(logits)), key=lambda v: -float(logits[v]))[:top]
+    tokens = tokenizer.convert_ids_to_tokens(best)
+    if config.model_type == "bert":
+        return tokens
+    return [tokenizer.convert_tokens_to_string([t]).strip() or t for t in tokens]
+
+
+@pytest.mark.parametrize("mode", ["position", "pad"])
+def test_top_tokens_are_those_of_the_whole_model(head_folder, family, mode):
+    name = f"{family}/anchor"
+    options = TokensOptions(head_folder, SENTENCES, name, 4, mode)
+    rows = top_tokens_of(options)
+    full = ["A man is playing the guitar.", "Two dogs run."]
+    assert [row.sentence for row in rows] == list(SENTENCES)
+    for row, sentence in zip(rows, full, strict=True):
+        assert row.plain == slowly(head_folder, TEMPLATES[name], sentence, "none", 4)
+        assert row.denoised == slowly(head_folder, TEMPLATES[name], sentence, mode, 4)
+    assert any(row.plain != row.denoised for row in rows)
+
+
+def test_the_template_is_promptbert_s_own(head_folder, family):
+    own = "promptroberta/anchor" if family == "cot-roberta" else "promptbert/manual"
+    default, named, other = (
+        top_tokens_of(TokensOptions(head_folder, SENTENCES, name, 30))
+        for name in (None, own, f"{family}/anchor")
+    )
+    assert default == named
+    assert default != other
+
+
+def test_tokens_prints_a_table(bert_folder, tmp_path, capsys):
+    folder = with_head(bert_folder, tmp_path / "headed")
+    assert main(["tokens", folder, "--top", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split("  ")[0] == "sentence"
+    rows = top_tokens_of(TokensOptions(folder, top=2))
+    for line, row in zip(lines[2:], rows, strict=True):
+        cells = [row.sentence, ", ".join(row.plain), ", ".join(row.denoised)]
+        assert re.split(r"\s{2,}", line) == cells
+    assert len(lines) == 2 + len(EXAMPLES)
+
+
+TOKEN_MISTAKES = {
+    "top 0": ({"top": 0}, "top is 0: give 1 to"),
+    "top large": ({"top": 10_000}, "top is 10000: give 1 to"),
+    "template": ({"template": "none"}, "unknown template 'none'"),
+    "denoise": ({"denoise": "none"}, "unknown denoising mode 'none': choose one of pad, position"),
+    "empty": ({"sentences": ("A man.", " ")}, "sentence 2 is empty"),
+    "no head": ({}, "checkpoint has none"),
+}
+
+
+@pytest.mark.parametrize("name", TOKEN_MISTAKES)
+def test_mistakes_about_tokens(bert_folder, name):
+    changes, message = TOKEN_MISTAKES[name]
+    with pytest.raises(UserError, match=message):
+        top_tokens_of(TokensOptions(bert_folder, **changes))
+
+
+@pytest.fixture
+def text(tmp_path):
+    lines = ["A man is playing the guitar .", "", "The man  runs , the dogs run ."]
+    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
+    return str(tmp_path / "text.txt")
+
+
+def test_the_map_counts_tokens_and_kinds(own_store, tmp_path, encoder_folder, family, text):
+    out = tmp_path / "out"
+    result = token_map(TokenMapOptions(encoder_folder, text), out)
+    assert sorted(p.name for p in out.iterdir()) == [
+        "result.json",
+        "token-map.html",
+        "token-map.json",
+        "token-map.svg",
+    ]
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
+    blank = " " if family == "cot-roberta" else ""
+    counted = Counter(
+        token
+        for line in ("A man is playing the guitar .", "The man runs , the dogs run .")
+        for token in tokenizer.tokenize(blank + line)
+    )
+    assert result["corpus_tokens"] == counted.total()
+    assert result["tokens_seen"] == len(counted)
+    assert (result["corpus_sentences"], result["corpus_dropped_empty"]) == (2, 1)
+    by_kind = [result[f"kind_{kind}"] for kind in KINDS]
+    assert sum(by_kind) + result["left_out_unused"] == result["tokens"] == len(tokenizer)
+    assert min(result[f"kind_{kind}"] for kind in ("word", "subword", "other")) > 0
+    assert (result["kind_capital"] > 0) == (family == "cot-roberta")
+    table = load_backbone(encoder_folder).model.get_input_embeddings().weight.detach().numpy()
+    units = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    pairs = [a @ b for i, a in enumerate(units) for j, b in enumerate(units) if i != j]
+    assert result["anisotropy"] == pytest.approx(abs(np.mean(pairs)), rel=1e-3)
+    page = (out / "token-map.html").read_text()
+    assert "text.txt, 2 sentences" in page
+    assert len(page) < 1_500_000
+    run = own_store.get_run(result["mlflow_run_id"])
+    assert (run.info.run_name, run.info.status) == ("token-map", "FINISHED")
+    assert run.data.metrics["kind_word"] == result["kind_word"]
+
+
+def test_the_default_corpus_is_named_in_the_picture(own_store, tmp_path, bert_folder):
+    result = token_map(TokenMapOptions(bert_folder), tmp_path / "out")
+    assert result["corpus_sentences"] == 720
+    assert "720 sentences of this package" in (tmp_path / "out" / "token-map.svg").read_text()
+
+
+def test_places_kept_free_are_left_out_and_counted(own_store, tmp_path, bert_folder, text):
+    """Two [unused] tokens, and three rows of the table behind the tokenizer's last token."""
+    tokenizer = AutoTokenizer.from_pretrained(bert_folder)
+    tokenizer.add_tokens(["[unused0]", "[unused1]"])
+    model = BertForMaskedLM(AutoConfig.from_pretrained(bert_folder))
+    model.resize_token_embeddings(len(tokenizer) + 3)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "wide")
+    wide = token_map(TokenMapOptions(str(tmp_path / "wide"), text), tmp_path / "out")
+    assert (wide["left_out_unused"], wide["tokens"]) == (5, len(tokenizer) + 3)
+
+
+def test_the_head_s_table_differs_when_it_is_not_tied(
+    own_store, tmp_path, bert_folder, text, capsys
+):
+    tied, untied = (with_head(bert_folder, tmp_path / f"t{t}", bool(t)) for t in (1, 0))
+
+    def numbers(folder, table):
+        place = tmp_path / f"{folder[-2:]}-{table}"
+        return token_map(TokenMapOptions(folder, text, table), place)
+
+    one, other = numbers(untied, "input"), numbers(untied, "head")
+    assert (one["tied"], other["tied"]) == (None, False)
+    assert one["anisotropy"] != other["anisotropy"]
+    assert "note" not in capsys.readouterr().err
+    one, other = numbers(tied, "input"), numbers(tied, "head")
+    assert other["tied"] is True
+    assert one["anisotropy"] == other["anisotropy"]
+    assert one["variance_first"] == other["variance_first"]
+    assert "the head's weights are the input embeddings themselves" in capsys.readouterr().err
+    assert "(tied)" in (tmp_path / "t1-head" / "token-map.html").read_text()
+
+
+MAP_MISTAKES = {
+    "table": ({"table": "output"}, "unknown table 'output': choose one of head, input"),
+    "no head": ({"table": "head"}, "checkpoint has none"),
+    "corpus": ({"corpus": "blank.txt"}, r"holds no text \(1 rows: 1 empty\)"),
+    "no corpus": ({"corpus": "none.txt"}, r"'none\.txt' does not exist"),
+}
+
+
+@pytest.mark.parametrize("name", MAP_MISTAKES)
+def test_mistakes_about_the_map(own_store, tmp_path, bert_folder, name):
+    (tmp_path / "blank.txt").write_text("\n")
+    changes, message = MAP_MISTAKES[name]
+    with pytest.raises(UserError, match=message):
+        token_map(TokenMapOptions(bert_folder, **changes), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert own_store.get_experiment_by_name("cotbert") is None
+
+
+def test_the_map_keeps_an_earlier_output(own_store, tmp_path, bert_folder, text, capsys):
+    command = ["token-map", bert_folder, "--corpus", text, "--output", "out"]
+    assert main(command) == 0
+    before = (tmp_path / "out" / "result.json").read_bytes()
+    assert json.loads(before)["tokens"] == len(load_tokenizer(bert_folder).hf)
+    assert main(command) == 2
+    assert "already holds something" in capsys.readouterr().err
+    assert (tmp_path / "out" / "result.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("highest", [0, 1, 500])
+def test_a_map_is_drawn_whatever_the_counts(highest):
+    points = np.random.default_rng(0).normal(size=(40, 2))
+    counts = np.linspace(0, highest, 40).astype(int)
+    kinds = [KINDS[i % 3] for i in range(40)]
+    svg = token_plots.token_map(points, np.array([0.25, 0.125]), counts, kinds, "my corpus")
+    assert "first component, 25.0% of the variance" in svg
+    assert "second component, 12.5% of the variance" in svg
+    assert f"(grey: {(counts == 0).sum()} tokens" in svg
+    assert "begins a word (14)" in svg
+    assert "punctuation" not in svg
