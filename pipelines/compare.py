@@ -20,6 +20,7 @@ from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation import Pairs, score_pairs
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.features import FEATURES, Whitening, build_features
+from cotbert_core.features.whitening import check_sample
 from cotbert_core.files import read_json, write_json, write_text
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines import compare_report, tracking
@@ -97,9 +98,11 @@ def compare(
     verbose: bool = False,
 ) -> dict[str, Any]:
     """Train and score every entry under every seed; the table of means and spreads."""
-    for settings in comparison.entries.values():
+    for name, settings in comparison.entries.items():
         if settings is not None:
             check_inputs(settings, corpus)
+        else:
+            _check_readout(name, comparison.settings, corpus)
     record: dict[str, Any] = {
         "entries": {n: s and flatten(s) for n, s in comparison.entries.items()},
         "seeds": list(comparison.seeds),
@@ -181,6 +184,15 @@ def _untrained(name: str, comparison: Comparison, corpus: Corpus) -> dict[str, A
     tests = [comparison.tasks.scores(encode)["average"]] if comparison.tasks else []
     mean = float(np.mean(scores))
     return _row(name, "not trained", mean, [mean], tests, [seconds])
+
+
+def _check_readout(name: str, settings: TrainSettings, corpus: Corpus) -> None:
+    """UserError for a readout that this encoder or corpus cannot give."""
+    backbone = load_backbone(settings.encoder)
+    if name == WHITENING:
+        check_sample(min(len(corpus), WHITENING_SAMPLE), backbone.hidden_size)
+    else:
+        build_features(name, backbone)
 
 
 def _readout(name: str, settings: TrainSettings, corpus: Corpus) -> Encode:

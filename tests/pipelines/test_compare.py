@@ -110,7 +110,9 @@ def test_the_command_trains_every_recipe_under_every_seed(
     command = ["compare", *entries, "--encoder", bert_folder, "--corpus", str(corpus)]
     command += ["--augmented-column", "rewrite", "--seeds", "2", "--output", str(tmp_path / "out")]
     assert main([*command, *(part for item in sets for part in ("--set", item))]) == 2
-    assert "whitening" in capsys.readouterr().err, "24 sentences are fewer than 32 dimensions"
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "a sample of 24 sentences for vectors of 32 numbers" in told
+    assert not (tmp_path / "out").exists(), "found before anything began"
     command.remove("whitening")
     assert main([*command, *(part for item in sets for part in ("--set", item))]) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
