@@ -8,12 +8,17 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from cotbert_core.backbone import load_tokenizer
 from cotbert_core.errors import UserError
+from cotbert_core.files import write_json
 from cotbert_core.templates import TEMPLATES
 from pipelines import cli
 from pipelines.cli import COMMANDS, main
+from pipelines.corpus import corpus_table
 
 COTBERT = str(Path(sys.executable).with_name("cotbert"))
 HEAVY = ("torch", "ray", "mlflow", "transformers", "pyarrow", "numpy")
@@ -32,9 +37,21 @@ def place(tmp_path, monkeypatch, bert_folder):
     (tmp_path / "empty").mkdir()
     (tmp_path / "pairs.tsv").write_text("score\tsentence1\n1\ta\n")
     (tmp_path / "bad.yaml").write_text("a: [1\nb: }\n")
+    _write_corpus(tmp_path / "ready", bert_folder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
     return {"bert": bert_folder}
+
+
+def _write_corpus(folder: Path, encoder: str) -> None:
+    """A prepared corpus of four sentences without companions, made without Ray."""
+    tokenizer = load_tokenizer(encoder)
+    texts = ["A man walks.", "Two dogs run.", "She sells shells.", "Nobody saw it."]
+    folder.mkdir()
+    table = corpus_table(pa.array(range(4)), [pa.array(texts)], [tokenizer(texts, 32)])
+    pq.write_table(table, folder / "part-000000.parquet")
+    manifest = {"rows": 4, "encoder": encoder, "tokenizer_hash": tokenizer.hash, "max_length": 32}
+    write_json(folder / "manifest.json", manifest)
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
@@ -43,6 +60,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 PREPARE = "prepare --encoder {bert} --output out"
 TRAIN = "train quickstart --corpus text.txt --encoder {bert} --output out"
+READY = "--corpus ready --encoder {bert} --output out --set batch_size=2"
 EVALUATE = "evaluate {bert}"
 EMBED = "embed {bert} --output out --input"
 MISTAKES = {
@@ -58,6 +76,33 @@ MISTAKES = {
     "no slot": (f"{TRAIN} --set templates.anchor=a_[MASK]", r"slot \[X\] 0 times"),
     "no mask": (f"{TRAIN} --set templates.anchor=a_[X]", r"has no \[MASK\]"),
     "template": (f"{TRAIN} --set templates.anchor=none", "unknown template 'none'"),
+    "masks disagree": (
+        f"{TRAIN} --set templates.positive=promptbert/positive",
+        "templates.anchor has 2, templates.positive has 1, .*masks: all must have as many",
+    ),
+    "no use for a template": (
+        f"train simcse-base {READY} --set templates.anchor=denosent",
+        "method simcse has no use for it; set templates.anchor=null",
+    ),
+    "denoising without a mask": (
+        f"train simcse-base {READY} --set method.denoise=pad",
+        "denoising needs a method that reads a template's mask",
+    ),
+    "decoder heads": (
+        f"train denosent-base {READY} --set method.heads=5 --set optimizer.warmup_steps=0",
+        "method.heads is 5: it must divide the encoder's hidden size, 32",
+    ),
+    "no triples": (
+        f"train promptbert-supervised {READY}",
+        "no column 'augmented_text', which method 'promptbert-supervised' needs",
+    ),
+    "prepare triples": (f"{PREPARE} --triples --input pairs.tsv", "no column 'sent0'"),
+    "warm-up": (f"train denosent-base {READY} --set max_steps=3", "warmup_steps is 500"),
+    "seeds": (f"{TRAIN} --seeds none", "seeds is 'none': give how many"),
+    "comparison": (f"compare last {READY}", "hold no recipe"),
+    "whitening": (f"{EVALUATE} --readout last --whiten text.txt", "a sample of 2 sentences"),
+    "no head": (f"{EVALUATE} --readout top-tokens", "its checkpoint has none"),
+    "evaluate denoising": (f"{EVALUATE} --readout cls --denoise position", "denois"),
     "corpus": ("train quickstart --corpus none.txt --output out", r"'none\.txt' does not exist"),
     "train encoder": (
         "train quickstart --corpus text.txt --encoder ./none --output out",
