@@ -6,26 +6,34 @@ cross-attention in full, and scores the vocabulary at padded places too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.harness import DisagreementError, Row, device, first, interleave
-from cotbert_core.backbone import MINILM, load_backbone, load_tokenizer
+from benchmarks.harness import (
+    DisagreementError,
+    Formats,
+    Row,
+    Step,
+    compare_formats,
+    device,
+    token_batches,
+)
+from cotbert_core.backbone import MINILM, load_backbone
 from cotbert_core.batch import Batch
 from cotbert_core.decoder import Decoder
 from cotbert_core.methods.denosent import DenoSent
-from cotbert_core.precision import autocast, has_fast_bf16
+from cotbert_core.precision import autocast
 from cotbert_core.settings import Precision, TrainSettings, override
 from cotbert_core.training import make_optimizer, train_step
 
 BATCH = 64
 LOSS_TOLERANCE = 1e-3
 # (ours, peer, least ratio wanted)
-PAIRS: tuple[tuple[Precision, Precision, float | None], ...] = (
+PAIRS: Formats = (
     ("bf16", "fp32", None),
     ("fp32", "fp32", None),
     ("bf16", "bf16", None),
@@ -94,35 +102,15 @@ def _copy(ours: Decoder, theirs: nn.TransformerDecoder) -> None:
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
     """Seconds of a step of 64 sentences, every round with a batch of its own."""
-    batches = _batches(texts, rounds + 1)
-    difference = _loss_difference(batches[0])
-    formats: list[Precision] = ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
-    tasks: dict[str, Callable[[int], object]] = {}
-    for p in formats:
-        tasks |= {f"ours {p}": _ours(p, batches), f"released {p}": _released(p, batches)}
-    for task in tasks.values():
-        task(0)
-    seconds = interleave(tasks, rounds)
-    return [
-        Row(
-            f"DenoSent step, batch {BATCH}",
-            f"cotbert {ours}",
-            f"released {peer}",
-            seconds[f"ours {ours}"],
-            seconds[f"released {peer}"],
-            target,
-            f"same loss to {difference:.0e}",
-        )
-        for ours, peer, target in PAIRS
-        if {ours, peer} <= set(formats)
-    ]
-
-
-def _batches(texts: Sequence[str], count: int) -> list[Batch]:
-    chosen = first(texts, BATCH * count)
-    tokenizer, max_length = load_tokenizer(MINILM), TrainSettings().max_length
-    slices = (chosen[start : start + BATCH] for start in range(0, len(chosen), BATCH))
-    return [Batch(tokenizer(batch, max_length)) for batch in slices]
+    batches = token_batches(texts, rounds + 1, BATCH)
+    return compare_formats(
+        f"DenoSent step, batch {BATCH}",
+        PAIRS,
+        lambda p: _ours(p, batches),
+        lambda p: _released(p, batches),
+        rounds,
+        f"same loss to {_loss_difference(batches[0]):.0e}",
+    )
 
 
 def _settings(precision: Precision) -> TrainSettings:
@@ -143,14 +131,14 @@ def _method(precision: Precision) -> DenoSent:
     return DenoSent(load_backbone(MINILM), _settings(precision)).to(device())
 
 
-def _ours(precision: Precision, batches: Sequence[Batch]) -> Callable[[int], object]:
+def _ours(precision: Precision, batches: Sequence[Batch]) -> Step:
     method, settings = _method(precision).train(), _settings(precision)
     optimizer = make_optimizer(method, settings.optimizer)
     total = len(batches)
     return lambda i: train_step(method, batches[i], optimizer, settings, i + 1, total)
 
 
-def _released(precision: Precision, batches: Sequence[Batch]) -> Callable[[int], object]:
+def _released(precision: Precision, batches: Sequence[Batch]) -> Step:
     model = ReleasedDenoSent(_method(precision)).to(device()).train()
     trainable = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=1e-5, weight_decay=0.0)

@@ -20,8 +20,11 @@ from typing import Any
 
 import torch
 
+from cotbert_core.backbone import MINILM, load_tokenizer
+from cotbert_core.batch import Batch
 from cotbert_core.errors import UserError
 from cotbert_core.precision import has_fast_bf16
+from cotbert_core.settings import Precision, TrainSettings
 from pipelines.docstrings import package_files, sentences
 
 TEXT_PACKAGES = ("numpy", "scipy")
@@ -70,6 +73,53 @@ def interleave(tasks: Mapping[str, Callable[[int], object]], rounds: int) -> dic
             task(number)
             seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+# Ours, the peer, and the least ratio wanted.
+Formats = Sequence[tuple[Precision, Precision, float | None]]
+Step = Callable[[int], object]
+
+
+def compare_formats(
+    benchmark: str,
+    formats: Formats,
+    ours: Callable[[Precision], Step],
+    released: Callable[[Precision], Step],
+    rounds: int,
+    check: str,
+) -> list[Row]:
+    """Both ways in every number format that the machine computes in, each warmed up once.
+
+    bf16 without hardware for it would take minutes a step and show nothing.
+    """
+    there: list[Precision] = ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
+    tasks: dict[str, Step] = {}
+    for p in there:
+        tasks |= {f"ours {p}": ours(p), f"released {p}": released(p)}
+    for task in tasks.values():
+        task(0)
+    seconds = interleave(tasks, rounds)
+    return [
+        Row(
+            benchmark,
+            f"cotbert {own}",
+            f"released {peer}",
+            seconds[f"ours {own}"],
+            seconds[f"released {peer}"],
+            target,
+            check,
+        )
+        for own, peer, target in formats
+        if {own, peer} <= set(there)
+    ]
+
+
+def token_batches(texts: Sequence[str], count: int, size: int) -> list[Batch]:
+    """`count` batches of `size` sentences, tokenized for all-MiniLM-L6-v2."""
+    chosen = first(texts, size * count)
+    tokenizer, max_length = load_tokenizer(MINILM), TrainSettings().max_length
+    slices = (chosen[start : start + size] for start in range(0, len(chosen), size))
+    return [Batch(tokenizer(batch, max_length)) for batch in slices]
 
 
 def read_texts(path: Path | None) -> list[str]:

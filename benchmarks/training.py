@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from benchmarks.harness import DisagreementError, Row, device, first, interleave
+from benchmarks.harness import (
+    DisagreementError,
+    Formats,
+    Row,
+    Step,
+    compare_formats,
+    device,
+    token_batches,
+)
 from benchmarks.released_step import ReleasedCotBert, released_step
-from cotbert_core.backbone import MINILM, load_backbone, load_tokenizer, locate_encoder
+from cotbert_core.backbone import MINILM, load_backbone, locate_encoder
 from cotbert_core.batch import Batch
 from cotbert_core.methods.cot_bert import CotBert
-from cotbert_core.precision import has_fast_bf16
-from cotbert_core.ragged import Ragged
 from cotbert_core.settings import OptimizerSettings, Precision, TrainSettings
 from cotbert_core.training import make_optimizer, train_step
 
@@ -20,7 +26,7 @@ BATCH = 64
 LEARNING_RATE = 3e-5
 LOSS_TOLERANCE = 1e-4
 # (ours, peer, least ratio wanted)
-PAIRS: tuple[tuple[Precision, Precision, float | None], ...] = (
+PAIRS: Formats = (
     ("bf16", "fp32", 4.5),
     ("fp32", "fp32", 1.6),
     ("bf16", "bf16", None),
@@ -29,44 +35,19 @@ PAIRS: tuple[tuple[Precision, Precision, float | None], ...] = (
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
     """Seconds of a step of 64 sentences, every round with a batch of its own."""
-    batches = _batches(texts, rounds + 1)
-    difference = _loss_difference(batches[0])
-    formats = _formats()
-    tasks: dict[str, Callable[[int], object]] = {}
-    for p in formats:
-        tasks |= {f"ours {p}": _ours(p, batches), f"released {p}": _released(p, batches)}
-    for task in tasks.values():
-        task(0)
-    seconds = interleave(tasks, rounds)
-    return [
-        Row(
-            f"training step, batch {BATCH}",
-            f"cotbert {ours}",
-            f"released {peer}",
-            seconds[f"ours {ours}"],
-            seconds[f"released {peer}"],
-            target,
-            f"same loss to {difference:.0e}",
-        )
-        for ours, peer, target in PAIRS
-        if {ours, peer} <= set(formats)
-    ]
+    batches = token_batches(texts, rounds + 1, BATCH)
+    return compare_formats(
+        f"training step, batch {BATCH}",
+        PAIRS,
+        lambda p: _ours(p, batches),
+        lambda p: _released(p, batches),
+        rounds,
+        f"same loss to {_loss_difference(batches[0]):.0e}",
+    )
 
 
-def _formats() -> list[Precision]:
-    """bf16 without hardware for it would take minutes a step and show nothing."""
-    return ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
-
-
-def _batches(texts: Sequence[str], count: int) -> list[Ragged]:
-    chosen = first(texts, BATCH * count)
-    tokenizer, max_length = load_tokenizer(MINILM), TrainSettings().max_length
-    slices = (chosen[start : start + BATCH] for start in range(0, len(chosen), BATCH))
-    return [tokenizer(batch, max_length) for batch in slices]
-
-
-def _lists(batch: Ragged) -> list[list[int]]:
-    return [batch[i].tolist() for i in range(len(batch))]
+def _lists(batch: Batch) -> list[list[int]]:
+    return [batch.sentences[i].tolist() for i in range(len(batch))]
 
 
 def _settings(precision: Precision) -> TrainSettings:
@@ -82,14 +63,14 @@ def _method(precision: Precision) -> CotBert:
     return CotBert(load_backbone(MINILM), _settings(precision)).to(device())
 
 
-def _ours(precision: Precision, batches: Sequence[Ragged]) -> Callable[[int], object]:
+def _ours(precision: Precision, batches: Sequence[Batch]) -> Step:
     method, settings = _method(precision).train(), _settings(precision)
     optimizer = make_optimizer(method, settings.optimizer)
     total = len(batches)
-    return lambda i: train_step(method, Batch(batches[i]), optimizer, settings, i + 1, total)
+    return lambda i: train_step(method, batches[i], optimizer, settings, i + 1, total)
 
 
-def _released(precision: Precision, batches: Sequence[Ragged]) -> Callable[[int], object]:
+def _released(precision: Precision, batches: Sequence[Batch]) -> Step:
     model = ReleasedCotBert(locate_encoder(MINILM)).to(device()).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     lists = [_lists(batch) for batch in batches]
@@ -97,7 +78,7 @@ def _released(precision: Precision, batches: Sequence[Ragged]) -> Callable[[int]
 
 
 @torch.no_grad()
-def _loss_difference(batch: Ragged) -> float:
+def _loss_difference(batch: Batch) -> float:
     """How far the two losses of one batch are apart, with one head, in fp32, without dropout.
 
     Raises DisagreementError where that is too far to compare their times.
@@ -105,7 +86,7 @@ def _loss_difference(batch: Ragged) -> float:
     ours = _method("fp32").eval()
     peer = ReleasedCotBert(locate_encoder(MINILM)).to(device()).eval()
     peer.dense.load_state_dict(ours.head.dense.state_dict())
-    own, other = float(ours(Batch(batch)).loss), float(peer(_lists(batch)))
+    own, other = float(ours(batch).loss), float(peer(_lists(batch)))
     if not abs(own - other) <= LOSS_TOLERANCE:
         raise DisagreementError(
             f"the loss of one batch is {own:.6f} here and {other:.6f} as released"

@@ -25,7 +25,8 @@ from cotbert_core.files import read_json, write_json, write_text
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines import compare_report, tracking
 from pipelines.corpus import Corpus
-from pipelines.evaluate import EvaluateOptions, evaluate
+from pipelines.evaluate import evaluate
+from pipelines.evaluate_options import EvaluateOptions
 from pipelines.outputs import RESULT_FILE, RUN_FILE, earlier_run, open_output
 from pipelines.progress import say
 from pipelines.ray_session import ray_session

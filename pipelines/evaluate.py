@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs, read_pairs, score_pairs
 from cotbert_core.evaluation.pairs import Encode, PairScores
 from cotbert_core.files import write_json
-from cotbert_core.method_settings import Denoise
 from cotbert_core.settings import Precision
 from pipelines import tracking
 from pipelines.dev import BUILT_IN_PAIRS
+from pipelines.evaluate_options import EvaluateOptions
 from pipelines.outputs import check_free
 from pipelines.progress import Progress
 from pipelines.readouts import (
@@ -34,29 +33,6 @@ from pipelines.tasks import Tasks, choose_tasks
 SPLITS = ("dev", "test")
 # Sentences encoded between two lines of progress: enough to sort by length.
 SHOWN_SENTENCES = 4096
-
-
-@dataclass(frozen=True)
-class EvaluateOptions:
-    """senteval: a SentEval folder; pairs: a file of graded pairs; with neither, the pairs that
-    come with this package. template, readout: read the encoder another way than its own; remove to
-    denoise: as in FeatureOptions. whiten: text whose vectors' mean and covariance are taken out of
-    all vectors, or `tasks` for the sentences that are scored."""
-
-    model: str
-    senteval: Path | None = None
-    pairs: Path | None = None
-    tasks: str | None = None
-    allow_missing: bool = False
-    template: str | None = None
-    readout: str | None = None
-    precision: Precision = "auto"
-    remove: tuple[str, ...] = ()
-    frequent_count: int | None = None
-    top_k: int | None = None
-    denoise: Denoise | None = None
-    whiten: str | None = None
-    whiten_dimensions: int | None = None
 
 
 def evaluate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,11 +24,9 @@ from cotbert_core.features import (
 from cotbert_core.features.top_tokens import TopTokenFeatures
 from cotbert_core.features.whitening import check_sample
 from cotbert_core.readout import READOUTS
+from pipelines.evaluate_options import EvaluateOptions
 from pipelines.plain_texts import read_texts
 from pipelines.progress import say
-
-if TYPE_CHECKING:
-    from pipelines.evaluate import EvaluateOptions
 
 # The word that stands for the sentences that are scored, as what vectors are whitened by.
 TASKS = "tasks"

@@ -68,7 +68,8 @@ def _readout_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from pipelines.evaluate import EvaluateOptions, evaluate
+    from pipelines.evaluate import evaluate
+    from pipelines.evaluate_options import EvaluateOptions
 
     options = EvaluateOptions(
         arguments.model,
