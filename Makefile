@@ -16,11 +16,11 @@ help: ## Show these targets
 quickstart: .venv/installed ## Train, evaluate and embed on this machine (about 4 minutes on 2 cores)
 	$(BIN)/cotbert quickstart
 
-test: .venv/installed lint ## Lint, types and all tests
-	$(BIN)/python -m pytest
+test: .venv/installed lint test-unit ## Lint, types and all tests
+	$(BIN)/python -m pytest -m ray_local
 
-test-unit: .venv/installed ## The tests that start no Ray
-	$(BIN)/python -m pytest -m 'not ray_local'
+test-unit: .venv/installed ## The tests that start no Ray, a file to a core
+	$(BIN)/python -m pytest -m 'not ray_local' --numprocesses 2 --dist loadfile
 
 lint: .venv/installed ## Style and types
 	$(BIN)/ruff check .

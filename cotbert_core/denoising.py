@@ -1,4 +1,4 @@
-"""Template denoising: the vector that the empty template gives, to subtract (METHODS section 2).
+"""Template denoising: the vector that the empty template gives, to subtract (docs/methods.md).
 
 The bias depends on the template and the sentence's token count n alone, so one short row per
 distinct n is all that is ever computed; the papers' code runs every length up to 80 tokens for

@@ -1,4 +1,4 @@
-"""Contrastive losses: pure functions of vectors (METHODS section 3).
+"""Contrastive losses: pure functions of vectors.
 
 Letters: b rows on this worker, B columns of the global batch, D hidden size; one worker has
 b = B. a(u, v) = exp(cos(u, v) / temperature); the temperature divides the cosine, and the papers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from cotbert_core.backbone import hub_answers, locate_encoder
 from cotbert_core.denoising import DENOISERS
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.files import read_json, write_json
+from cotbert_core.heads import HEADS
 from cotbert_core.method_settings import Denoise, HeadName, PadPositions
 from cotbert_core.readout import READOUTS
 from cotbert_core.templates import Template, resolve_template
@@ -49,6 +50,8 @@ class Reading:
             raise UserError("readout 'mask' reads a template's mask: give a template too")
         if self.denoise not in (*DENOISERS, "none"):
             raise unknown("denoising mode", self.denoise, (*DENOISERS, "none"))
+        if self.head is not None and self.head not in HEADS:
+            raise unknown("head", self.head, HEADS)
         if self.denoise != "none" and self.readout != "mask":
             raise UserError(
                 f"denoise is {self.denoise!r} with the {self.readout} readout: it subtracts a "
@@ -104,6 +107,12 @@ def load_reading(name: str) -> dict[str, Any]:
     if (folder / READING_FILE).is_file():
         values: dict[str, Any] = read_json(folder / READING_FILE)
         values.pop("format")
+        strange = sorted(set(values) - {field.name for field in fields(Reading)})
+        if strange:
+            raise UserError(
+                f"{folder / READING_FILE} names {', '.join(strange)}, which this version does not "
+                "know: open the folder with the version that wrote it, or a newer one"
+            )
         template = values.pop("template")
         return values | {"template": Template(**template) if template else None}
     if (folder / "modules.json").is_file():

@@ -30,7 +30,7 @@ UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
 def mask_vectors(
     backbone: Backbone, template: BoundTemplate, sentences: Ragged, denoise: Denoise = "none"
 ) -> Tensor:
-    """(N, D) vectors at the template's last mask, less the empty template's (METHODS section 2)."""
+    """(N, D) vectors at the template's last mask, less the empty template's."""
     vectors = encode_rows(backbone, template.wrap(sentences), "mask", backbone.batch_tokens)
     return vectors - template_bias(backbone, template, sentences.lengths, denoise)
 

@@ -1,4 +1,4 @@
-"""Sentences to token ids, without special tokens and without a template (METHODS section 1).
+"""Sentences to token ids, without special tokens and without a template.
 
 "[MASK]" or "</s>" typed inside a sentence stays plain text: splitting on special tokens is off.
 A byte-level tokenizer gets a blank before a sentence that goes into a template, as it has there

@@ -50,7 +50,7 @@ class BoundTemplate:
 
     @classmethod
     def bind(cls, template: Template | None, tokenizer: Any) -> BoundTemplate:
-        """Tokenize prefix and suffix once each (METHODS section 1)."""
+        """Tokenize prefix and suffix once each."""
         first, last = _special_ends(tokenizer)
         before, after = template.parts if template else ("", "")
         mask = tokenizer.mask_token

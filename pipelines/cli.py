@@ -57,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     parser = argparse.ArgumentParser(
         prog="cotbert",
-        description="Sentence encoders from unlabelled sentences: CoT-BERT on Ray, in MLflow.",
+        description="Sentence encoders from unlabelled sentences: PromptBERT, CoT-BERT, DenoSent.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, (add_options, run, text) in COMMANDS.items():

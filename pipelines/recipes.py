@@ -15,7 +15,7 @@ Recipe = Callable[[], TrainSettings]
 
 
 def cot_bert_base() -> TrainSettings:
-    """CoT-BERT on bert-base-uncased as published (METHODS section 5): STS average 79.40."""
+    """CoT-BERT on bert-base-uncased as published: STS average 79.40."""
     return TrainSettings()
 
 
@@ -130,7 +130,7 @@ def quickstart() -> TrainSettings:
     return override(cot_bert_base(), changes)
 
 
-# The papers' training on NLI triples (METHODS section 5).
+# The papers' training on NLI triples.
 _NLI = {"batch_size": 512, "optimizer.learning_rate": 5e-5, "epochs": 3}
 
 

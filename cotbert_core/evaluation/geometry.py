@@ -1,4 +1,4 @@
-"""How vectors lie in space (METHODS section 3). Letters: N sentences, D size of a vector."""
+"""How vectors lie in space. Letters: N sentences, D size of a vector."""
 
 from __future__ import annotations
 

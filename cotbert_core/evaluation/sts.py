@@ -1,4 +1,4 @@
-"""The seven STS tasks in SentEval's layout (METHODS section 7).
+"""The seven STS tasks in SentEval's layout.
 
 Spearman of the cosine of raw vectors against the gold score, x 100. STS12 to STS16 are several
 subsets: one Spearman over all pairs of the year, with the mean and the size-weighted mean of

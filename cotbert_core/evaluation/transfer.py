@@ -1,4 +1,4 @@
-"""SentEval's seven transfer tasks (METHODS section 7; PromptBERT Table 15).
+"""SentEval's seven transfer tasks (PromptBERT Table 15).
 
 How well a plain classifier reads the class of a sentence from its frozen vector. Accuracy x 100.
 

@@ -36,7 +36,7 @@ def mask_vector(model, bound, sentence):
 
 
 def bias(model, bound, n, mode):
-    """(D,) of the empty template for a sentence of n tokens (METHODS section 2)."""
+    """(D,) of the empty template for a sentence of n tokens."""
     first, second = list(bound.before), list(bound.after)
     if mode == "pad":
         ids = first + [bound.pad_id] * n + second

@@ -188,3 +188,16 @@ def test_the_tokens_of_a_blank_reading_are_those_of_a_corpus(roberta_folder):
     with_blank = backbone.tokenizer(["A man"], 8)[0].tolist()
     assert seen[0][1:-1] == with_blank
     assert seen[1][1:-1] != with_blank
+
+
+def test_a_folder_of_another_version_is_told(bert_folder, tmp_path):
+    folder = tmp_path / "model"
+    SentenceEncoder.from_pretrained(bert_folder, "promptbert/manual").save_pretrained(folder)
+    path = folder / "cotbert.json"
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps(kept | {"whitening": "all", "zoom": 2}))
+    with pytest.raises(UserError, match="names whitening, zoom, which this version does not know"):
+        SentenceEncoder.from_pretrained(folder)
+    path.write_text(json.dumps(kept | {"head": "dense"}))
+    with pytest.raises(UserError, match="unknown head 'dense': choose one of tanh, transform"):
+        SentenceEncoder.from_pretrained(folder)
