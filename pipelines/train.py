@@ -46,13 +46,16 @@ def train(
 ) -> dict[str, Any]:
     """Train and return the result; UserError before anything starts, TrainingError after."""
     settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
-    check_inputs(settings, corpus)
+    notes = check_inputs(settings, corpus)
     record = {"settings": flatten(settings), "corpus_digest": corpus.digest}
     output = open_output(output, "run", record, resume)
     params = {**flatten(settings), "corpus": str(corpus.path), "corpus_digest": corpus.digest}
     earlier = earlier_run(output)
     with tracking.tracked_run("train", params, parent=parent, run_id=earlier) as run:
         write_text(output / RUN_FILE, run.id or "")
+        for note in notes:
+            say(f"note: {note}")
+        run.tags({"notes": "; ".join(notes)} if notes else {})
         history = History(run, output / METRICS_FILE, settings.batch_size)
         state = _fit(settings, corpus, dev, output, history, verbose)
         _save_model(settings, state, output / "model")
@@ -65,8 +68,9 @@ def train(
     return result
 
 
-def check_inputs(settings: TrainSettings, corpus: Corpus) -> None:
-    """Everything that can be wrong is found here, before a worker starts."""
+def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
+    """What the user should know of this run; UserError for all that can be wrong, before a worker
+    starts."""
     backbone = load_backbone(settings.encoder)
     corpus.check_tokenizer(settings.encoder, backbone.tokenizer.hash, settings.max_length)
     corpus.require(settings.method.needs, settings.method.name)
@@ -84,8 +88,7 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> None:
         )
     method = build_method(backbone, settings)
     _check_room(method, settings)
-    for note in method.notes(corpus.columns):
-        say(f"note: {note}")
+    return method.notes(corpus.columns)
 
 
 def _check_room(method: Method, settings: TrainSettings) -> None:

@@ -174,3 +174,28 @@ def test_the_default_sixteen_layers_learn_to_rebuild(bert_folder, denosent_setti
     ]
     assert np.isfinite(losses).all()
     assert np.mean(losses[-5:]) < 0.75 * np.mean(losses[:3]), losses
+
+
+def test_the_generative_loss_falls_on_real_sentences(shared, denosent_settings):
+    """all-MiniLM-L6-v2 and the decoder as released, on Wikipedia."""
+    changes = {
+        "method.layers": 16,
+        "method.heads": 1,
+        "method.feed_forward": 2048,
+        "max_length": 16,
+        "precision": "auto",
+        "optimizer.learning_rate": 1e-4,
+        "optimizer.schedule": "constant",
+    }
+    settings = denosent_settings("all-MiniLM-L6-v2", changes)
+    lines = (shared / "data" / "corpus" / "wiki1m_prefix.txt").read_text(encoding="utf-8")
+    torch.manual_seed(0)
+    method = build_method(load_backbone(settings.encoder), settings).train()
+    batch = Batch(method.backbone.tokenizer(lines.splitlines()[:8], settings.max_length))
+    optimizer = make_optimizer(method, settings.optimizer)
+    losses = [
+        train_step(method, batch, optimizer, settings, step, 4).parts["generative"]
+        for step in range(1, 5)
+    ]
+    assert losses[0] > 9, "premise: it begins near log(30,522) = 10.3"
+    assert min(losses[2:]) < losses[0] - 1, losses
