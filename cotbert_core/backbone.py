@@ -99,7 +99,7 @@ def load_tokenizer(name: str) -> SentenceTokenizer:
     plain = Path(locate_encoder(name)) / PLAIN_TOKENIZER
     if plain.is_dir():
         name = str(plain)
-    return SentenceTokenizer(_from_pretrained(AutoTokenizer, name))
+    return SentenceTokenizer(open_pretrained(AutoTokenizer, name))
 
 
 def load_backbone(name: str, *, dropout: float | None = None) -> Backbone:
@@ -120,7 +120,7 @@ def load_backbone(name: str, *, dropout: float | None = None) -> Backbone:
     # On 2 CPU cores and rows of 30 to 50 tokens `eager` is 12-20 % faster under bf16 than `sdpa`
     # in both encoding and training, and equal in fp32.
     attention = "sdpa" if device.type == "cuda" else "eager"
-    model = _from_pretrained(
+    model = open_pretrained(
         AutoModel, name, attn_implementation=attention, dtype=torch.float32, **rates
     )
     if getattr(model, "pooler", None) is not None:
@@ -141,7 +141,8 @@ def hub_answers() -> bool:
     return True
 
 
-def _from_pretrained(auto_class: Any, name: str, **kwargs: Any) -> Any:
+def open_pretrained(auto_class: Any, name: str, **kwargs: Any) -> Any:
+    """What a transformers Auto class makes of an encoder NAME; UserError when it cannot."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from cotbert_core.backbone import Backbone, _from_pretrained
+from cotbert_core.backbone import Backbone, open_pretrained
 from cotbert_core.errors import UserError
 
 # Where each family keeps its head; the names of all its weights start so.
@@ -95,7 +95,7 @@ def _checkpoint_head(backbone: Backbone) -> MlmHead | None:
 
     prefix = _prefix(backbone)
     with no_loading_report():
-        whole, info = _from_pretrained(
+        whole, info = open_pretrained(
             AutoModelForMaskedLM, backbone.name, dtype=torch.float32, output_loading_info=True
         )
     if any(key.startswith(prefix) for key in info["missing_keys"]):

@@ -33,6 +33,8 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def _with_spread(row: Row, key: str) -> str:
+    if len(row["dev"]) == 1:  # one number has no spread
+        return f"{row[f'{key}_mean']:.2f}"
     return f"{row[f'{key}_mean']:.2f} ± {row[f'{key}_spread']:.2f}"
 
 

@@ -79,6 +79,7 @@ def test_a_row_shows_mean_and_spread():
     )
     tested = {**ROW, "test_mean": 64.0, "test_spread": 0.25}
     assert cells(tested)[6] == "64.00 ± 0.25"
+    assert cells({**tested, "dev": [70.25]})[3:7] == ("70.25", "69.90", "70.60", "64.00")
 
 
 def test_the_picture_has_a_point_for_every_seed():
