@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ Scientists found 12 new species of frogs in the forests of Madagascar in 2019 .
 ' A man ' means that A man saw A man .
 mask pad cls sep unk readout : ' " [ ] < > / ! ? . ,""".splitlines()
 
+# The tiny encoders' folders; no test changes them.
+MADE: set[str] = set()
+
 SENTENCES = (
     "A man is playing the guitar.",
     "Two dogs run",
@@ -36,6 +40,35 @@ SENTENCES = (
     "oil",
     "It's what he didn't say that they'll remember",
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever reads the shared data is no unit test: six such tests took 25 s of 100."""
+    for item in items:
+        if "shared" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.real)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tiny_models_are_loaded_once() -> Iterator[None]:
+    """A copy for each who asks: the unit tests ask 1,200 times, a third of their time."""
+    from transformers import AutoModel
+
+    from cotbert_core import backbone
+
+    load, loaded = backbone.open_pretrained, {}
+
+    def open_pretrained(auto_class: Any, name: str, **kwargs: Any) -> Any:
+        if auto_class is not AutoModel or name not in MADE:
+            return load(auto_class, name, **kwargs)
+        key = (name, *sorted(kwargs.items()))
+        if key not in loaded:
+            loaded[key] = load(auto_class, name, **kwargs)
+        return copy.deepcopy(loaded[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backbone, "open_pretrained", open_pretrained)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -128,6 +161,7 @@ def _save(model_class: Any, config: Any, tokenizer: Any, folder: Path) -> str:
     torch.manual_seed(0)
     model_class(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    MADE.add(str(folder))
     return str(folder)
 
 

@@ -196,6 +196,7 @@ def _one_of_two(own, settings, lists, folder):
     dist.destroy_process_group()
 
 
+@pytest.mark.real
 def test_two_processes_have_the_loss_and_gradient_of_one(
     roberta_folder, tiny_settings, sentences, tmp_path
 ):

@@ -237,7 +237,7 @@ def test_the_fit_is_scikit_learns(classes, scale):
     rows, new_rows = logistic.design(x, new)
     logits = {}
     for c in (0.05, 4.0):
-        peer = LogisticRegression(C=c, tol=1e-7, max_iter=100_000).fit(x, y)
+        peer = LogisticRegression(C=c, tol=1e-7, solver="newton-cholesky").fit(x, y)
         model = logistic.fit(rows, y, c)
         assert model.converged
         expected = peer.decision_function(new).reshape(50, -1)
