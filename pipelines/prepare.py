@@ -208,7 +208,7 @@ def _manifest(
         "tokenizer_hash": tokenizer_hash,
         "max_length": options.max_length,
         "source": {
-            "inputs": list(options.inputs),
+            "inputs": sorted(set(options.inputs)),
             "files": len(plan.files),
             "files_ignored": plan.ignored,
             "text_column": options.text_column,

@@ -119,14 +119,15 @@ def _has_triples(name: str) -> bool:
 
 
 def _find(inputs: Sequence[str]) -> tuple[list[str], int]:
-    """The distinct files of all inputs, and how many were of unknown kind."""
-    files: dict[str, None] = {}
-    ignored = 0
+    """The distinct files of all inputs by their paths, in whatever order they were named, and how
+    many were of unknown kind."""
+    files: set[str] = set()
+    ignored: set[str] = set()
     for item in inputs:
         found, skipped = _expand(item)
-        files |= dict.fromkeys(found)
-        ignored += skipped
-    return list(files), ignored
+        files.update(found)
+        ignored.update(skipped)
+    return sorted(files), len(ignored)
 
 
 def _with_sick(files: list[str], companions: tuple[str, ...]) -> tuple[str, ...]:
@@ -142,28 +143,28 @@ def _with_sick(files: list[str], companions: tuple[str, ...]) -> tuple[str, ...]
     return TRIPLES[1:]
 
 
-def _expand(item: str) -> tuple[list[str], int]:
-    """The files that a path, folder or glob names, sorted, and how many were of unknown kind."""
+def _expand(item: str) -> tuple[list[str], list[str]]:
+    """The files that a path, folder or glob names, and those of unknown kind among them."""
     if item.startswith(DOCSTRINGS):
-        return [item], 0
+        return [item], []
     if item.startswith(sick.PREFIX):
-        return [sick.PREFIX + str(sick.train_file(item).parent)], 0
+        return [sick.PREFIX + str(sick.train_file(item).parent)], []
     path = Path(item).expanduser().absolute()
     if path.is_file():
         if path.suffix.lower() not in KINDS:
             raise UserError(
                 f"input {item!r} ends in {path.suffix!r}: give one of {', '.join(KINDS)}"
             )
-        return [str(path)], 0
+        return [str(path)], []
     if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.is_file())
+        found = [p for p in path.rglob("*") if p.is_file()]
     else:
-        found = sorted(Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file())
+        found = [Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file()]
     known = [str(p) for p in found if p.suffix.lower() in KINDS]
     if not known:
         what = "holds no file" if path.is_dir() else "does not exist or matches no file"
         raise UserError(f"input {item!r} {what} of a known kind: {', '.join(KINDS)}")
-    return known, len(found) - len(known)
+    return known, [str(p) for p in found if p.suffix.lower() not in KINDS]
 
 
 def _shards(name: str, first_row: int, plan: Plan, size: int) -> Iterator[Shard]:

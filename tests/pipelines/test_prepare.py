@@ -168,6 +168,13 @@ def test_rows_do_not_depend_on_shards_or_the_order_of_input(folder, made, monkey
     assert {k: first.manifest[k] for k in own} == {k: other.manifest[k] for k in own}
 
 
+def test_a_corpus_is_the_same_in_whatever_order_its_files_are_named(folder, made):
+    files = [str(f) for f in sorted(folder.rglob("*.*")) if f.suffix != ".md"]
+    first, other = made(*files, name="one"), made(*files[::-1], files[0], name="two")
+    for path in [p for p in first.path.iterdir() if p.name != "result.json"]:
+        assert (other.path / path.name).read_bytes() == path.read_bytes(), path.name
+
+
 def test_a_sample_is_the_same_however_the_input_is_cut(folder, made, monkeypatch):
     whole = rows(made(folder, name="whole"))
     first = made(folder, name="one", sample=4)

@@ -113,6 +113,17 @@ def test_a_file_named_twice_is_read_once(tmp_path, monkeypatch):
     assert plan(["a.txt", "./a.txt", str(tmp_path / "*.txt")]).files == [str(tmp_path / "a.txt")]
 
 
+def test_files_are_the_same_in_whatever_order_they_are_named(tmp_path):
+    (tmp_path / "deep").mkdir()
+    names = [text_file(tmp_path / n, "x\n") for n in ("b.txt", "deep/a.txt", "a.txt", "c.pdf")]
+    first = plan([*names[:3], str(tmp_path)])
+    for inputs in ([*names[2::-1], str(tmp_path)], [str(tmp_path), str(tmp_path / "deep")]):
+        assert plan(inputs) == first
+    assert first.files == sorted(names[:3])
+    assert first.ignored == 1, "a file of unknown kind is counted once"
+    assert [s.first_row for s in first.shards] == [n << FILE_BITS for n in range(3)]
+
+
 def test_a_name_with_brackets_is_a_file_before_it_is_a_glob(tmp_path):
     name = text_file(tmp_path / "a[1].txt", "x\n")
     assert plan([name]).files == [name]
