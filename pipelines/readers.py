@@ -6,9 +6,8 @@ be used; the reason then tells which: `empty` is the text's, `augmented_empty` a
 
 from __future__ import annotations
 
-import csv
 import json
-import sys
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,19 +18,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.batch import COLUMNS
-from pipelines import docstrings, sick
+from cotbert_core.errors import UserError
+from pipelines import docstrings, hub_datasets, locations, sick
+from pipelines.delimited import delimited_rows
+from pipelines.lines import file_lines
 from pipelines.sources import DELIMITERS, Plan, Shard
+from pipelines.unusable import Unusable
 
 # Rows in one piece of a shard: enough to sort by length, little to hold.
 PIECE_ROWS = 8192
 # What the reasons of a row's first, second and third text begin with.
 PREFIXES = ("", *(f"{name}_" for name in COLUMNS))
-
-
-class Unusable(str):
-    """Stands in a row's place: the reason why it cannot be used."""
-
-    __slots__ = ()
+# A longer text is no sentence; to tokenize 50 MB of one takes gigabytes.
+MOST_CHARACTERS = 1_000_000
+_CONTROLS = re.compile(r"[\x01-\x1f\x7f-\x9f ]+")
 
 
 @dataclass
@@ -49,9 +49,12 @@ class Piece:
 
 
 def read(shard: Shard, plan: Plan) -> Iterator[Piece]:
-    """The rows of a shard in pieces: white space folded, unusable rows dropped and counted."""
+    """The rows of a shard in pieces: white space folded, unusable rows dropped and counted.
+
+    UserError when the file breaks off or cannot be read.
+    """
     piece = _new_piece(plan)
-    for number, (row_id, values) in enumerate(_READERS[shard.kind](shard, plan)):
+    for number, (row_id, values) in enumerate(_rows(shard, plan)):
         piece.read += 1
         texts = _clean_row(values)
         if plan.id_column is None:
@@ -69,6 +72,17 @@ def read(shard: Shard, plan: Plan) -> Iterator[Piece]:
             yield piece
             piece = _new_piece(plan)
     yield piece
+
+
+def _rows(shard: Shard, plan: Plan) -> Values:
+    try:
+        yield from _READERS[shard.kind](shard, plan)
+    except (OSError, EOFError, pa.ArrowException) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"input {shard.path!r} cannot be read to its end ({reason}): copy it again or leave "
+            "it out"
+        ) from None
 
 
 def _new_piece(plan: Plan) -> Piece:
@@ -101,7 +115,14 @@ def _clean(value: Any) -> str:
             return Unusable("invalid_utf8")
     if not isinstance(value, str):
         return Unusable("not_text")
-    return " ".join(value.split()) or Unusable("empty")
+    if len(value) > MOST_CHARACTERS:
+        return Unusable("too_long")
+    if "\0" in value:
+        return Unusable("binary")
+    text = " ".join(value.split())
+    if _CONTROLS.fullmatch(text):
+        return Unusable("control_characters")
+    return text or Unusable("empty")
 
 
 def _is_id(value: Any) -> bool:
@@ -113,12 +134,16 @@ Values = Iterator[tuple[Any, Sequence[Any] | Unusable]]
 
 
 def _read_txt(shard: Shard, plan: Plan) -> Values:
-    for line in _lines(shard):
-        yield None, (line,)
+    for line in file_lines(shard.path, shard.start, shard.stop):
+        yield None, Unusable("too_long") if line is None else (line,)
 
 
 def _read_jsonl(shard: Shard, plan: Plan) -> Values:
-    for line in _lines(shard):
+    doubtful = [json.dumps(column).encode() for column in plan.texts]
+    for line in file_lines(shard.path, shard.start, shard.stop):
+        if line is None:
+            yield None, Unusable("too_long")
+            continue
         try:
             row = json.loads(line)
         except UnicodeDecodeError:
@@ -131,6 +156,8 @@ def _read_jsonl(shard: Shard, plan: Plan) -> Values:
             yield None, Unusable("invalid_json")
         elif missing := _missing(row, plan):
             yield None, Unusable(f"no_{missing}_column")
+        elif any(line.count(c) > 1 for c in doubtful) and _has_twice(line, plan):
+            yield None, Unusable("duplicate_key")
         else:
             yield row.get(plan.id_column or ""), [_utf8(row[column]) for column in plan.texts]
 
@@ -141,25 +168,34 @@ def _missing(row: dict[str, Any], plan: Plan) -> str | None:
     return next((name for name, column in names if column not in row), None)
 
 
-def _lines(shard: Shard) -> Iterator[bytes]:
-    with open(shard.path, "rb") as file:
-        file.seek(shard.start)
-        data = file.read(shard.stop - shard.start)
-    if shard.start == 0:
-        data = data.removeprefix(b"\xef\xbb\xbf")
-    yield from data.removesuffix(b"\n").split(b"\n") if data else ()
+def _has_twice(line: bytes, plan: Plan) -> bool:
+    """Whether a row of JSON gives one of its texts twice, of which all but the last is lost."""
+    pairs = json.loads(line, object_pairs_hook=list)  # the outermost object's come last
+    keys = [key for key, _ in pairs]
+    return any(keys.count(column) > 1 for column in plan.texts)
 
 
 def _read_delimited(shard: Shard, plan: Plan) -> Values:
-    csv.field_size_limit(sys.maxsize)
-    with open(shard.path, encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-        for row in csv.DictReader(lines, delimiter=DELIMITERS[shard.kind]):
-            number = row.get(plan.id_column or "")
-            try:
-                row_id = int(number) if number is not None else None
-            except ValueError:
-                row_id = None
-            yield row_id, [_utf8(row[column]) for column in plan.texts]
+    rows = delimited_rows(shard.path, DELIMITERS[shard.kind])
+    header = list(next(rows, []))  # the plan has seen that it is one
+    places = [header.index(column) for column in plan.texts]
+    id_place = header.index(plan.id_column) if plan.id_column else len(header)
+    for row in rows:
+        if isinstance(row, Unusable):
+            yield None, row
+        elif any(cell.strip() for cell in row[len(header) :]):
+            # A comma in a text without quotes: its rest would be lost.
+            yield None, Unusable("extra_cells")
+        else:
+            texts = [_utf8(row[place]) if place < len(row) else None for place in places]
+            yield _whole_number(row[id_place]) if id_place < len(row) else None, texts
+
+
+def _whole_number(cell: str) -> int | None:
+    try:
+        return int(cell)
+    except ValueError:
+        return None
 
 
 def _utf8(text: Any) -> Any:
@@ -173,14 +209,36 @@ def _utf8(text: Any) -> Any:
 
 
 def _read_parquet(shard: Shard, plan: Plan) -> Values:
-    columns = [*plan.texts, *([plan.id_column] if plan.id_column else [])]
-    parquet = pq.ParquetFile(shard.path)
+    parquet = pq.ParquetFile(locations.open_file(shard.path))
     groups = list(range(shard.start, shard.stop))
+    columns = _columns(plan)
     for batch in parquet.iter_batches(PIECE_ROWS, row_groups=groups, columns=columns):
-        # As bytes, since pyarrow does not check that a string column holds UTF-8.
-        texts = [batch.column(c).cast(pa.large_binary()).to_pylist() for c in plan.texts]
-        ids = batch.column(plan.id_column).to_pylist() if plan.id_column else [None] * len(batch)
-        yield from zip(ids, zip(*texts, strict=True), strict=True)
+        yield from _from_arrow(batch, plan)
+
+
+def _read_hub(shard: Shard, plan: Plan) -> Values:
+    for start in range(shard.start, shard.stop, PIECE_ROWS):
+        table = hub_datasets.rows(shard.path, start, min(start + PIECE_ROWS, shard.stop))
+        for batch in table.select(_columns(plan)).to_batches():
+            yield from _from_arrow(batch, plan)
+
+
+def _columns(plan: Plan) -> list[str]:
+    return [*plan.texts, *([plan.id_column] if plan.id_column else [])]
+
+
+def _from_arrow(batch: pa.RecordBatch, plan: Plan) -> Values:
+    texts = [_as_bytes(batch.column(name)) for name in plan.texts]
+    ids = batch.column(plan.id_column).to_pylist() if plan.id_column else [None] * len(batch)
+    yield from zip(ids, zip(*texts, strict=True), strict=True)
+
+
+def _as_bytes(column: pa.Array) -> list[bytes | None]:
+    """Texts as bytes, since pyarrow does not check that a string column holds UTF-8."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    values: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
+    return values
 
 
 def _read_docstrings(shard: Shard, plan: Plan) -> Values:
@@ -202,4 +260,5 @@ _READERS: dict[str, Callable[[Shard, Plan], Values]] = {
     "parquet": _read_parquet,
     "docstrings": _read_docstrings,
     "sick": _read_sick,
+    "hub": _read_hub,
 }

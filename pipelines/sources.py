@@ -1,4 +1,4 @@
-"""Where text comes from: files, folders, globs, docstrings and SICK, cut into shards.
+"""Where text comes from: files at any place, docstrings, SICK and data sets, cut into shards.
 
 A row has one text, or companions beside it: one (augmented) or two (augmented, negative), each in
 a column of its own, as cotbert_core.batch names them. Everything a user can get wrong (a missing
@@ -8,8 +8,6 @@ single rows is found by `pipelines.readers`.
 
 from __future__ import annotations
 
-import csv
-import glob
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +17,10 @@ import pyarrow.parquet as pq
 
 from cotbert_core.batch import COLUMNS
 from cotbert_core.errors import UserError
-from pipelines import docstrings, sick
+from pipelines import docstrings, hub_datasets, locations, sick
+from pipelines.delimited import delimited_rows
+from pipelines.encodings import HEAD_BYTES, check_encoding
+from pipelines.unusable import Unusable
 
 KINDS = {
     ".txt": "txt",
@@ -29,6 +30,8 @@ KINDS = {
     ".ndjson": "jsonl",
     ".parquet": "parquet",
 }
+COMPRESSIBLE = ("txt", "csv", "tsv", "jsonl")
+ENDINGS = f"{', '.join(KINDS)}, text formats also with {' or '.join(locations.COMPRESSED)}"
 DOCSTRINGS = "docstrings:"
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 # Sentence, entailment and contradiction in SimCSE's nli_for_simcse.csv.
@@ -41,7 +44,8 @@ FILE_BITS = 40
 
 @dataclass(frozen=True)
 class Shard:
-    """A piece of one file. start, stop: bytes of a line file, row groups of a Parquet file."""
+    """A piece of one file. start, stop: bytes of a line file (stop 0: all of it), row groups of a
+    Parquet file, rows of a data set."""
 
     path: str
     kind: str
@@ -97,6 +101,34 @@ def plan(
     return replace(made, shards=shards)
 
 
+def kind_of(name: str) -> str | None:
+    """The format of an input, by its prefix or its ending; None for an unknown one."""
+    for prefix, source in _PREFIXES.items():
+        if name.startswith(prefix):
+            return source
+    ending, compression = locations.suffixes(name)
+    kind = KINDS.get(ending)
+    return kind if kind in COMPRESSIBLE or not compression else None
+
+
+_PREFIXES = {DOCSTRINGS: "docstrings", sick.PREFIX: "sick", hub_datasets.PREFIX: "hub"}
+
+
+def stamps(plan: Plan) -> dict[str, list[int]]:
+    """Size in bytes and time of change in nanoseconds of each file: what tells one state of the
+    input from another. Of docstrings and data sets it is their files' sum and latest."""
+    parts: dict[str, list[str]] = {name: [] for name in plan.files}
+    for shard in plan.shards:
+        parts[shard.path] += shard.files
+    return {name: _stamp(name, files) for name, files in parts.items()}
+
+
+def _stamp(name: str, files: Sequence[str]) -> list[int]:
+    paths = [str(sick.train_file(name))] if name.startswith(sick.PREFIX) else files or [name]
+    found = [locations.stamp(path) for path in dict.fromkeys(paths)]
+    return [sum(size for size, _ in found), max((time for _, time in found), default=0)]
+
+
 def are_triples(inputs: Sequence[str]) -> bool:
     """Whether the input is csv and tsv files alone that hold the columns TRIPLES and no `text`.
 
@@ -107,13 +139,12 @@ def are_triples(inputs: Sequence[str]) -> bool:
 
 
 def _has_triples(name: str) -> bool:
-    path = Path(name)
-    kind = KINDS.get(path.suffix.lower())
-    if kind not in DELIMITERS or not path.is_file():
+    kind = kind_of(name)
+    if kind not in DELIMITERS:
         return False
     try:
-        header = _header(path, kind)
-    except OSError:  # `plan` tells
+        header = _header(name, kind)
+    except (OSError, UserError):  # `plan` tells
         return False
     return set(TRIPLES) <= set(header) and "text" not in header
 
@@ -149,45 +180,55 @@ def _expand(item: str) -> tuple[list[str], list[str]]:
         return [item], []
     if item.startswith(sick.PREFIX):
         return [sick.PREFIX + str(sick.train_file(item).parent)], []
-    path = Path(item).expanduser().absolute()
-    if path.is_file():
-        if path.suffix.lower() not in KINDS:
-            raise UserError(
-                f"input {item!r} ends in {path.suffix!r}: give one of {', '.join(KINDS)}"
-            )
-        return [str(path)], []
-    if path.is_dir():
-        found = [p for p in path.rglob("*") if p.is_file()]
-    else:
-        found = [Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file()]
-    known = [str(p) for p in found if p.suffix.lower() in KINDS]
-    if not known:
-        what = "holds no file" if path.is_dir() else "does not exist or matches no file"
-        raise UserError(f"input {item!r} {what} of a known kind: {', '.join(KINDS)}")
-    return known, [str(p) for p in found if p.suffix.lower() not in KINDS]
+    if item.startswith(hub_datasets.PREFIX):
+        return [item], []
+    return locations.find(item, lambda name: kind_of(name) is not None, ENDINGS)
 
 
 def _shards(name: str, first_row: int, plan: Plan, size: int) -> Iterator[Shard]:
-    """The shards of one file, its columns checked."""
-    path = Path(name)
-    kind = "docstrings" if name.startswith(DOCSTRINGS) else KINDS.get(path.suffix.lower(), "")
-    if name.startswith(sick.PREFIX):
-        sick.check(name)
-        yield Shard(name, "sick", first_row=first_row)
-    elif plan.companions and kind in ("txt", "docstrings"):
+    """The shards of one file, its encoding and its columns checked."""
+    kind = kind_of(name) or ""
+    if plan.companions and kind in ("txt", "docstrings"):
         raise UserError(
             f"input {name!r} has no columns and so no {plan.companions[0]!r}: give csv, tsv, "
             f"jsonl or parquet, or leave out {COLUMN_OPTIONS[1]}"
         )
+    if kind == "sick":
+        sick.check(name)
+        yield Shard(name, kind, first_row=first_row)
     elif kind == "docstrings":
         yield from _docstring_shards(name, first_row)
+    elif kind == "hub":
+        yield from _hub_shards(name, first_row, plan)
     elif kind == "parquet":
-        yield from _parquet_shards(path, first_row, plan)
-    elif kind in DELIMITERS:
-        _check_columns(path, plan, _header(path, kind))
-        yield Shard(name, kind, first_row=first_row)
+        yield from _parquet_shards(name, first_row, plan)
     else:
-        yield from _line_shards(path, kind, first_row, size)
+        yield from _text_shards(name, kind, first_row, plan, size)
+
+
+def _text_shards(name: str, kind: str, first_row: int, plan: Plan, size: int) -> Iterator[Shard]:
+    """Files of lines on this machine are cut; what is compressed or elsewhere is one shard, since
+    a line's place would have to be looked for from the beginning; and csv is, since a line break
+    may lie inside a row."""
+    with locations.open_stream(name) as stream:
+        head = bytes(stream.read(HEAD_BYTES))
+    check_encoding(name, head)
+    if kind in DELIMITERS:
+        _check_columns(name, plan, _header(name, kind))
+    if kind in DELIMITERS or locations.suffixes(name)[1] or locations.is_uri(name):
+        if head:
+            yield Shard(name, kind, first_row=first_row)
+    else:
+        yield from _line_shards(Path(name), kind, first_row, size)
+
+
+def _hub_shards(name: str, first_row: int, plan: Plan) -> Iterator[Shard]:
+    rows, schema, files = hub_datasets.describe(name)
+    _check_columns(name, plan, schema.names)
+    _check_types(name, plan, schema)
+    for start in range(0, rows, hub_datasets.SHARD_ROWS):
+        stop = min(start + hub_datasets.SHARD_ROWS, rows)
+        yield Shard(name, "hub", start, stop, first_row + start, files)
 
 
 def _docstring_shards(item: str, first_row: int) -> list[Shard]:
@@ -209,47 +250,61 @@ def _line_shards(path: Path, kind: str, first_row: int, size: int) -> Iterator[S
     start = 0
     with path.open("rb") as lines:
         while chunk := lines.read(size):
-            chunk += lines.readline()
-            yield Shard(str(path), kind, start, start + len(chunk), first_row)
-            start += len(chunk)
-            first_row += chunk.count(b"\n")
+            length, breaks = len(chunk), chunk.count(b"\n")
+            while not chunk.endswith(b"\n") and (chunk := lines.readline(size)):
+                length += len(chunk)  # piece by piece: a line may be as long as the file
+                breaks += chunk.endswith(b"\n")
+            yield Shard(str(path), kind, start, start + length, first_row)
+            start += length
+            first_row += breaks
 
 
-def _parquet_shards(path: Path, first_row: int, plan: Plan) -> Iterator[Shard]:
+def _parquet_shards(name: str, first_row: int, plan: Plan) -> Iterator[Shard]:
     try:
-        parquet = pq.ParquetFile(path)
+        parquet = pq.ParquetFile(locations.open_file(name))
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, PermissionError):
+            raise
         raise UserError(
-            f"input {str(path)!r} is not a whole Parquet file ({error}): copy it again"
+            f"input {name!r} is not a whole Parquet file ({error}): copy it again"
         ) from None
     schema = parquet.schema_arrow
-    _check_columns(path, plan, schema.names)
-    for column in plan.texts:
-        kind = schema.field(column).type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise UserError(f"{str(path)!r}, column {column!r} is of type {kind}: it must be text")
-    if plan.id_column and not pa.types.is_integer(schema.field(plan.id_column).type):
-        raise UserError(f"{str(path)!r}, column {plan.id_column!r} must hold whole numbers")
+    _check_columns(name, plan, schema.names)
+    _check_types(name, plan, schema)
     for group in range(parquet.num_row_groups):
-        yield Shard(str(path), "parquet", group, group + 1, first_row)
+        yield Shard(name, "parquet", group, group + 1, first_row)
         first_row += parquet.metadata.row_group(group).num_rows
 
 
-def _header(path: Path, kind: str) -> list[str]:
+def _check_types(name: str, plan: Plan, schema: pa.Schema) -> None:
+    """Texts must be text, also where a dictionary holds it, or all null; ids whole numbers."""
+    for column in plan.texts:
+        kind = schema.field(column).type
+        inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not any(is_kind(inner) for is_kind in _TEXTS):
+            raise UserError(f"{name!r}, column {column!r} is of type {kind}: it must be text")
+    if plan.id_column and not pa.types.is_integer(schema.field(plan.id_column).type):
+        raise UserError(f"{name!r}, column {plan.id_column!r} must hold whole numbers")
+
+
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
+
+
+def _header(name: str, kind: str) -> list[str]:
     """The column names of a csv or tsv file."""
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-        try:
-            return next(csv.reader(lines, delimiter=DELIMITERS[kind]), [])
-        except csv.Error as error:
-            raise UserError(
-                f"the first line of {str(path)!r} names no columns ({error}): mend it"
-            ) from None
+    header = next(delimited_rows(name, DELIMITERS[kind]), [])
+    if isinstance(header, Unusable):
+        raise UserError(f"the first line of {name!r} names no columns ({header}): mend it")
+    return header
 
 
-def _check_columns(path: Path, plan: Plan, found: Sequence[str]) -> None:
+def _check_columns(name: str, plan: Plan, found: Sequence[str]) -> None:
     options = dict(zip(plan.texts, COLUMN_OPTIONS, strict=False))
     if plan.id_column:
         options[plan.id_column] = "--id-column"
+    for column in options:
+        if found.count(column) > 1:
+            raise UserError(f"{name!r} has {found.count(column)} columns {column!r}: rename them")
     missing = [column for column in options if column not in found]
     if not missing:
         return
@@ -257,12 +312,12 @@ def _check_columns(path: Path, plan: Plan, found: Sequence[str]) -> None:
     use = f"name one with {options[missing[0]]}"
     if plan.texts == TRIPLES:
         use = f"name them with {', '.join(COLUMN_OPTIONS)} in place of --triples"
-    raise UserError(f"{str(path)!r} has no column {missing[0]!r}: {there}; {use}")
+    raise UserError(f"{name!r} has no column {missing[0]!r}: {there}; {use}")
 
 
 def all_have_integers(plan: Plan, column: str) -> bool:
     """Whether all files are Parquet and have this column of whole numbers."""
-    if not all(file.lower().endswith(".parquet") for file in plan.files):
+    if not all(kind_of(file) == "parquet" for file in plan.files):
         return False
-    schemas = [pq.read_schema(file) for file in plan.files]
+    schemas = [pq.read_schema(locations.open_file(file)) for file in plan.files]
     return all(column in s.names and pa.types.is_integer(s.field(column).type) for s in schemas)

@@ -269,4 +269,4 @@ def test_ids_are_taken_from_parquet_alone(tmp_path, files, expected):
 def test_every_kind_has_a_reader():
     from pipelines.readers import _READERS
 
-    assert set(KINDS.values()) | {"docstrings", "sick"} == set(_READERS)
+    assert set(KINDS.values()) | {"docstrings", "sick", "hub"} == set(_READERS)

@@ -1,0 +1,77 @@
+"""Data sets of the Hugging Face hub: the input `hf:NAME[:CONFIG][:SPLIT]`, by the extra `hub`.
+
+NAME is the hub's, or a folder that `datasets` saved with save_to_disk. With one part after the name
+it is the split if the data set has such a split, else the configuration. The split is `train` where
+none is named.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.errors import UserError
+
+PREFIX = "hf:"
+# About as much text as other shards hold.
+SHARD_ROWS = 32_768
+SPLITS = ("train", "test", "validation", "dev", "unsupervised")
+DEFAULT_SPLIT = "train"
+
+
+def describe(item: str) -> tuple[int, Any, tuple[str, ...]]:
+    """(rows, schema as pyarrow's, files in which its rows lie); UserError when it cannot be had."""
+    dataset = _open(item)
+    files = tuple(sorted(str(entry["filename"]) for entry in dataset.cache_files))
+    return len(dataset), dataset.features.arrow_schema, files
+
+
+def rows(item: str, start: int, stop: int) -> Any:
+    """Rows start to stop as a pyarrow table."""
+    return _open(item).with_format("arrow")[start:stop]
+
+
+def parse(item: str) -> tuple[str, str | None, str]:
+    """(name, configuration or None, split) of `hf:NAME[:CONFIG][:SPLIT]`."""
+    name, *more = item.removeprefix(PREFIX).split(":")
+    if not name or len(more) > 2 or not all(more):
+        raise UserError(f"input {item!r} is no data set: write hf:NAME, hf:NAME:CONFIG:SPLIT")
+    if len(more) == 1:
+        is_split = more[0] in SPLITS or Path(name).is_dir()
+        return (name, None, more[0]) if is_split else (name, more[0], DEFAULT_SPLIT)
+    return name, (more[0] if more else None), (more[1] if more else DEFAULT_SPLIT)
+
+
+@lru_cache(maxsize=4)  # a worker reads many shards of it
+def _open(item: str) -> Any:
+    try:
+        import datasets
+    except ImportError:
+        raise UserError(
+            f"input {item!r} needs the package datasets: install the extra, "
+            "pip install 'cotbert[hub]'"
+        ) from None
+    name, config, split = parse(item)
+    datasets.disable_progress_bars()
+    try:
+        if Path(name).is_dir():
+            return _saved(item, datasets.load_from_disk(name), split)
+        return datasets.load_dataset(name, config, split=split)
+    except UserError:
+        raise
+    except Exception as error:  # hub, network and format have errors of many kinds
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(
+            f"input {item!r} cannot be loaded ({reason[0][:200]}): check its name, configuration, "
+            "split and the connection to the hub, or give a folder saved by save_to_disk"
+        ) from None
+
+
+def _saved(item: str, saved: Any, split: str) -> Any:
+    """The split of what was saved; a single data set has none."""
+    if not isinstance(saved, dict):
+        return saved
+    if split not in saved:
+        raise UserError(f"input {item!r} has no split {split!r}: it has {', '.join(saved)}")
+    return saved[split]

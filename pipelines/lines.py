@@ -1,0 +1,57 @@
+"""The lines of a file, in bounded memory whatever their length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pipelines.encodings import check_encoding
+from pipelines.locations import open_stream
+
+BLOCK_BYTES = 4 << 20
+# A longer line is no sentence and not JSON of one; it is skipped without being held.
+MOST_LINE_BYTES = 64 << 20
+MARK = b"\xef\xbb\xbf"
+
+
+def file_lines(name: str, start: int = 0, stop: int = 0) -> Iterator[bytes | None]:
+    """Lines of the bytes from `start` to `stop` (0: the end), without their line breaks; None for
+    one that is too long. A byte order mark is left out."""
+    return lines(_blocks(name, start, stop))
+
+
+def _blocks(name: str, start: int, stop: int) -> Iterator[bytes]:
+    with open_stream(name) as file:
+        if start:
+            file.seek(start)
+        left = stop - start if stop else None
+        first = start == 0
+        while block := _read(file, left):
+            if left is not None:
+                left -= len(block)
+            if first:
+                check_encoding(name, block)
+                block = block.removeprefix(MARK)
+                first = False
+            yield block
+
+
+def _read(file: Any, left: int | None) -> bytes:
+    return bytes(file.read(BLOCK_BYTES if left is None else min(left, BLOCK_BYTES)))
+
+
+def lines(blocks: Iterable[bytes], most: int | None = None) -> Iterator[bytes | None]:
+    """Lines out of blocks of bytes cut anywhere; None for one longer than `most` bytes."""
+    most = MOST_LINE_BYTES if most is None else most
+    held: list[bytes] = []
+    length = 0
+    for block in blocks:
+        first, *rest = block.split(b"\n")
+        length += len(first)
+        held = [*held, first] if length <= most else []
+        if rest:
+            yield b"".join(held) if length <= most else None
+            yield from (line if len(line) <= most else None for line in rest[:-1])
+            held, length = [rest[-1]], len(rest[-1])
+    if length:
+        yield b"".join(held) if length <= most else None

@@ -1,0 +1,204 @@
+"""Where files lie: on this machine, or in a bucket named by a URI (s3://, gs://, file://).
+
+A file goes by its absolute path or its URI. What is compressed (.gz, .zst) is opened as the stream
+of what was compressed. Buckets are reached through pyarrow's file systems, with the credentials
+that those find.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from cotbert_core.errors import UserError
+
+COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
+_URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+# What comes after a question mark is the file system's options, not a glob's letter.
+_OPTIONS = re.compile(r"\?(?=\w+=)")
+
+
+def is_uri(name: str) -> bool:
+    return _URI.match(name) is not None
+
+
+def suffixes(name: str) -> tuple[str, str]:
+    """The ending that tells the format and that of the compression, each in small letters with its
+    dot: `a.jsonl.gz` has (".jsonl", ".gz"), `a.txt` (".txt", "")."""
+    path = Path(_OPTIONS.split(name)[0])
+    compression = path.suffix.lower()
+    if compression not in COMPRESSED:
+        return compression, ""
+    return path.with_suffix("").suffix.lower(), compression
+
+
+def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str], list[str]]:
+    """The files that a path, folder, glob or URI names: those `known`, and the others.
+
+    A file named by itself must be known; of a folder or glob one of the files must be. kinds: the
+    known endings, for the message.
+    """
+    try:
+        name, single, found = _find_uri(item) if is_uri(item) else _find_here(item)
+    except UnicodeEncodeError:
+        raise UserError(f"input {item!r} has a name that is not UTF-8: rename it") from None
+    if single and not known(name):
+        ending = "".join(suffixes(name))
+        raise UserError(f"input {item!r} ends in {ending!r}: give one of {kinds}")
+    _check_names(found)
+    usable = [path for path in found if known(path) and _is_regular(path)]
+    if not usable:
+        what = "holds no file" if _is_folder(item) else "does not exist or matches no file"
+        raise UserError(f"input {item!r} {what} of a known kind: {kinds}")
+    taken = set(usable)
+    return usable, [path for path in found if path not in taken]
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"input {name!r} has a name that is not UTF-8: rename it") from None
+
+
+def _is_regular(name: str) -> bool:
+    return is_uri(name) or os.path.isfile(name)
+
+
+def _is_folder(item: str) -> bool:
+    return not is_uri(item) and Path(item).expanduser().is_dir()
+
+
+def _find_here(item: str) -> tuple[str, bool, list[str]]:
+    """(absolute path, whether it is one file, all that was found)."""
+    path = Path(item).expanduser().absolute()
+    if path.is_file():
+        return str(path), True, [str(path)]
+    if path.is_dir():
+        return str(path), False, list(_walk(path))
+    if path.is_symlink():
+        raise UserError(f"input {item!r} is a link to {os.readlink(path)!r}, which is not there")
+    if path.exists():
+        raise UserError(f"input {item!r} is a pipe or a device: give a file")
+    return str(path), False, glob.glob(str(path), recursive=True)
+
+
+def _walk(folder: Path) -> Iterator[str]:
+    """All below a folder that is no folder itself; links to folders are not followed."""
+
+    def refuse(error: OSError) -> None:
+        raise UserError(
+            f"input {str(error.filename)!r} cannot be read ({error.strerror}): mend its rights or "
+            "leave it out"
+        )
+
+    for home, folders, files in os.walk(folder, onerror=refuse):
+        links = [name for name in folders if os.path.islink(os.path.join(home, name))]
+        yield from (os.path.join(home, name) for name in (*files, *links))
+
+
+@lru_cache
+def _filesystem(root: str) -> Any:
+    return fs.FileSystem.from_uri(root)[0]
+
+
+def _opened(uri: str) -> tuple[Any, str]:
+    """The file system of a URI and the path in it."""
+    place, *options = _OPTIONS.split(uri, maxsplit=1)
+    scheme, _, path = place.partition("://")
+    bucket = path.split("/", 1)[0]
+    root = f"{scheme}://{bucket}" + ("" if bucket else "/")
+    try:
+        return _filesystem("?".join([root, *options])), path
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise unreachable(uri, error) from None
+
+
+def unreachable(name: str, error: Exception) -> UserError:
+    """The error for a place that does not answer as it should."""
+    reason = str(error).strip().splitlines() or [type(error).__name__]
+    return UserError(
+        f"input {name!r} cannot be reached ({reason[0][:200]}): check the address and the "
+        "credentials that its file system looks for"
+    )
+
+
+def _find_uri(item: str) -> tuple[str, bool, list[str]]:
+    system, path = _opened(item)
+    options = item[len(_OPTIONS.split(item)[0]) :]
+    scheme = item.partition("://")[0]
+    try:
+        info = system.get_file_info(path)
+        if info.type == fs.FileType.File:
+            return item, True, [item]
+        base = path if info.type == fs.FileType.Directory else _before_wildcard(path)
+        selector = fs.FileSelector(base, recursive=True, allow_not_found=True)
+        infos = system.get_file_info(selector)
+    except (pa.ArrowException, OSError) as error:
+        raise unreachable(item, error) from None
+    files = [i.path for i in infos if i.type == fs.FileType.File]
+    found = [f for f in files if base == path or _matches(f.split("/"), path.split("/"))]
+    return item, False, [f"{scheme}://{path}{options}" for path in found]
+
+
+def _before_wildcard(path: str) -> str:
+    """The folder in which a glob begins; of a path without a wildcard itself."""
+    wildcard = re.search(r"[*?\[]", path)
+    return path[: wildcard.start()].rpartition("/")[0] if wildcard else path
+
+
+def _matches(path: list[str], pattern: list[str]) -> bool:
+    """As glob, part by part: `*` stays within a folder, `**` goes through any number of them."""
+    if not pattern:
+        return not path
+    if pattern[0] == "**" and _matches(path, pattern[1:]):
+        return True
+    if not path:
+        return False
+    if pattern[0] == "**":
+        return _matches(path[1:], pattern)
+    return fnmatchcase(path[0], pattern[0]) and _matches(path[1:], pattern[1:])
+
+
+def open_file(name: str) -> Any:
+    """A file for reading at any place, as pyarrow reads it; compressed files as they lie there."""
+    if not is_uri(name):
+        with open(name, "rb"):  # whose error is plainer than pyarrow's
+            return pa.OSFile(name)
+    system, path = _opened(name)
+    return system.open_input_file(path)
+
+
+@contextmanager
+def open_stream(name: str) -> Iterator[Any]:
+    """What a file holds, from its beginning, decompressed on the way."""
+    compression = suffixes(name)[1]
+    with open_file(name) as raw:
+        if not compression:
+            yield raw
+            return
+        with pa.CompressedInputStream(raw, COMPRESSED[compression]) as stream:
+            yield stream
+
+
+def stamp(name: str) -> tuple[int, int]:
+    """Size in bytes and time of change in nanoseconds; zeros for what is not there."""
+    if is_uri(name):
+        system, path = _opened(name)
+        info = system.get_file_info(path)
+        return info.size or 0, info.mtime_ns or 0
+    if not os.path.exists(name):
+        return 0, 0
+    status = os.stat(name)
+    return status.st_size, status.st_mtime_ns

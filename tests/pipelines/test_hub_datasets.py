@@ -1,0 +1,99 @@
+"""Data sets of the Hugging Face hub, as folders saved on this machine; the hub itself is absent."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines import hub_datasets
+from pipelines.hub_datasets import parse
+from pipelines.readers import read
+from pipelines.sources import plan, stamps
+
+datasets = pytest.importorskip("datasets")
+
+ROWS = {"text": ["one", None, "two dogs", "", "three"], "id": [7, 8, 9, 10, 11]}
+
+
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    """A data set with two splits."""
+    monkeypatch.setattr(hub_datasets, "SHARD_ROWS", 2)
+    train = datasets.Dataset.from_dict(ROWS)
+    test = datasets.Dataset.from_dict({"text": ["test"], "id": [1]})
+    datasets.DatasetDict({"train": train, "test": test}).save_to_disk(tmp_path / "set")
+    hub_datasets._open.cache_clear()
+    return f"hf:{tmp_path / 'set'}"
+
+
+def rows(item, **options):
+    made = plan([item], **options)
+    pieces = [piece for shard in made.shards for piece in read(shard, made)]
+    dropped = sum((p.dropped for p in pieces), Counter())
+    return [r for p in pieces for r in zip(p.ids, p.texts, strict=True)], dropped
+
+
+def test_the_rows_of_a_data_set(saved):
+    assert rows(saved) == ([(0, "one"), (2, "two dogs"), (4, "three")], {"null": 1, "empty": 1})
+    assert rows(saved, id_column="id")[0] == [(7, "one"), (9, "two dogs"), (11, "three")]
+    assert rows(f"{saved}:test")[0] == [(0, "test")]
+    shards = plan([saved]).shards
+    assert [(s.start, s.stop, s.first_row) for s in shards] == [(0, 2, 0), (2, 4, 2), (4, 5, 4)]
+    size, changed = stamps(plan([saved]))[saved]
+    assert size > 0
+    assert changed > 0
+
+
+def test_a_single_data_set_has_no_splits(tmp_path):
+    datasets.Dataset.from_dict(ROWS).save_to_disk(tmp_path / "one")
+    assert rows(f"hf:{tmp_path / 'one'}")[0] == [(0, "one"), (2, "two dogs"), (4, "three")]
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ("hf:imdb", ("imdb", None, "train")),
+        ("hf:a/b:test", ("a/b", None, "test")),
+        ("hf:wikitext:wikitext-2-v1", ("wikitext", "wikitext-2-v1", "train")),
+        ("hf:wikitext:wikitext-2-v1:validation", ("wikitext", "wikitext-2-v1", "validation")),
+    ],
+)
+def test_name_configuration_and_split(item, expected):
+    assert parse(item) == expected
+
+
+@pytest.mark.parametrize("item", ["hf:", "hf:a:", "hf::train", "hf:a:b:c:d"])
+def test_what_is_no_name_is_told(item):
+    with pytest.raises(UserError, match="is no data set: write hf:NAME"):
+        plan([item])
+
+
+def test_a_missing_split_or_column_is_told(saved):
+    with pytest.raises(UserError, match="has no split 'dev': it has train, test"):
+        plan([f"{saved}:dev"])
+    with pytest.raises(UserError, match="has no column 'title': it has text, id"):
+        plan([saved], "title")
+    with pytest.raises(UserError, match="column 'id' is of type int64: it must be text"):
+        plan([saved], "id")
+
+
+def test_a_hub_out_of_reach_is_one_sentence(monkeypatch):
+    def refuse(*_, **__):
+        raise ConnectionError("Couldn't reach 'no/such' on the Hub\nand more")
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    hub_datasets._open.cache_clear()
+    with pytest.raises(UserError, match=(
+        r"^input 'hf:no/such' cannot be loaded \(Couldn't reach 'no/such' on the Hub\): check its"
+    )):  # fmt: skip
+        plan(["hf:no/such"])
+
+
+def test_the_extra_is_named_where_it_is_absent(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    hub_datasets._open.cache_clear()
+    with pytest.raises(UserError, match=r"needs the package datasets: .*pip install 'cotbert\[hub"):
+        plan(["hf:imdb"])

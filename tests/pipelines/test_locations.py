@@ -1,0 +1,210 @@
+"""Files at any place: compressed, behind a URI, in a bucket; the same rows from each of them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+
+from cotbert_core.errors import UserError
+from pipelines import lines, locations
+from pipelines.lines import file_lines
+from pipelines.locations import suffixes
+from pipelines.readers import read
+from pipelines.sources import are_triples, plan, stamps
+
+CONTENT = {
+    "txt": b"one\n\ntwo dogs\n caf\xe9\nthree",
+    "csv": b'n,text\n1,one\n2,\n3,"two\r\ndogs"\n4,caf\xe9\n5,three\n',
+    "tsv": b"text\tn\none\t1\n\t2\ntwo dogs\t3\ncaf\xe9\t4\nthree\t5",
+    "jsonl": b'{"text": "one"}\n\n{"text": "two\\ndogs"}\n{"text": "caf\xe9"}\n{"text": "three"}',
+}
+TEXTS, DROPPED = ["one", "two dogs", "three"], {"empty": 1, "invalid_utf8": 1}
+
+
+def packed(content, compression):
+    if compression == "gz":
+        return gzip.compress(content)
+    return pa.compress(content, codec="zstd", asbytes=True) if compression else content
+
+
+def texts_of(*inputs, **options):
+    """(texts, dropped by reason) of all inputs."""
+    made = plan([str(i) for i in inputs], **options)
+    pieces = [piece for shard in made.shards for piece in read(shard, made)]
+    return [t for p in pieces for t in p.texts], sum((p.dropped for p in pieces), Counter())
+
+
+@pytest.mark.parametrize("address", ["{}", "file://{}"])
+@pytest.mark.parametrize("compression", ["", "gz", "zst"])
+@pytest.mark.parametrize("kind", CONTENT)
+def test_the_rows_are_the_same_wherever_a_file_lies(tmp_path, kind, compression, address):
+    path = tmp_path / f"a.{kind}{'.' if compression else ''}{compression}"
+    path.write_bytes(packed(CONTENT[kind], compression))
+    assert texts_of(address.format(path)) == (TEXTS, DROPPED)
+    shards = plan([address.format(path)], shard_bytes=4).shards
+    is_cut = kind in ("txt", "jsonl") and not compression and address == "{}"
+    assert (len(shards) > 1) is is_cut, "what is compressed or elsewhere is one shard"
+
+
+def test_streams_of_several_parts_are_read_to_the_end(tmp_path):
+    for compression in ("gz", "zst"):
+        path = tmp_path / f"a.txt.{compression}"
+        path.write_bytes(packed(b"one\ntw", compression) + packed(b"o dogs\nthree", compression))
+        assert texts_of(path)[0] == TEXTS
+
+
+def test_a_byte_order_mark_and_small_blocks(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + "é one\ntwo é\n".encode() * 50))
+    expected = list(file_lines(str(path)))
+    assert expected == ["é one".encode(), "two é".encode(), *expected[2:]]
+    for size in (5, 7, 64):
+        monkeypatch.setattr(lines, "BLOCK_BYTES", size)
+        assert list(file_lines(str(path))) == expected
+
+
+def slow_lines(data, most):
+    parts = data.removesuffix(b"\n").split(b"\n") if data else []
+    return [part if len(part) <= most else None for part in parts]
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\n", b"\n\n", b"a", b"a\n", b"ab\n\ncdefgh\ni", b"abcdefgh"]
+)
+@pytest.mark.parametrize("most", [0, 1, 3, 100])
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_lines_out_of_blocks_cut_anywhere(data, most, size):
+    blocks = [data[start : start + size] for start in range(0, len(data), size)]
+    assert list(lines.lines(blocks, most)) == slow_lines(data, most)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("/a/b.txt", (".txt", "")),
+        ("/a/b.JSONL.GZ", (".jsonl", ".gz")),
+        ("b.zst", ("", ".zst")),
+        ("s3://b/a.csv.zst?region=x.gz", (".csv", ".zst")),
+        ("README", ("", "")),
+    ],
+)
+def test_the_endings_of_a_name(name, expected):
+    assert suffixes(name) == expected
+
+
+def test_a_parquet_file_is_not_compressed_again(tmp_path):
+    (tmp_path / "a.parquet.gz").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"ends in '\.parquet\.gz': give one of \.txt, .*\.zst"):
+        plan([str(tmp_path / "a.parquet.gz")])
+
+
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+    """`s3://bucket` as pyarrow would answer, from a folder."""
+    home = tmp_path / "store"
+    (home / "bucket" / "deep" / "deeper").mkdir(parents=True)
+    asked = []
+
+    def from_uri(uri):
+        asked.append(uri)
+        return fs.SubTreeFileSystem(str(home), fs.LocalFileSystem()), ""
+
+    class FileSystem:
+        pass
+
+    FileSystem.from_uri = staticmethod(from_uri)
+    for name in ("a.txt", "b.txt.gz", "deep/c.txt", "deep/deeper/d%20 é.txt", "deep/x.pdf"):
+        content = f"from {name}\n".encode()
+        (home / "bucket" / name).write_bytes(gzip.compress(content) if "gz" in name else content)
+    table = pa.table({"text": ["from e", "from f", "from g"]})
+    pq.write_table(table, home / "bucket" / "deep" / "e.parquet", row_group_size=2)
+    monkeypatch.setattr(locations.fs, "FileSystem", FileSystem)
+    locations._filesystem.cache_clear()
+    yield asked
+    locations._filesystem.cache_clear()
+
+
+def names(item):
+    return [f.removeprefix("s3://bucket/") for f in plan([item]).files]
+
+
+def test_folders_and_globs_of_a_bucket(bucket):
+    every = ["a.txt", "b.txt.gz", "deep/c.txt", "deep/deeper/d%20 é.txt", "deep/e.parquet"]
+    assert names("s3://bucket") == names("s3://bucket/**/*") == every
+    assert names("s3://bucket/deep/") == names("s3://bucket/deep/**/*.*") == every[2:]
+    assert names("s3://bucket/*.txt") == ["a.txt"]
+    assert names("s3://bucket/*/?.txt") == ["deep/c.txt"]
+    assert names("s3://bucket/**/*.txt") == ["a.txt", *every[2:4]]
+    assert names("s3://bucket/a.txt") == ["a.txt"]
+    assert plan(["s3://bucket/deep"]).ignored == 1
+    texts, dropped = texts_of("s3://bucket")
+    assert texts == [f"from {n}" for n in every[:4]] + ["from e", "from f", "from g"]
+    assert not dropped
+    assert set(bucket) == {"s3://bucket"}, "one file system for all files"
+    times = stamps(plan(["s3://bucket/*.txt"]))
+    assert times["s3://bucket/a.txt"][0] == len("from a.txt\n")
+    assert not are_triples(["s3://bucket"])
+
+
+def test_options_of_a_uri_go_to_the_file_system_and_stay_with_its_files(bucket):
+    item = "s3://bucket/*.txt?region=eu-west-1"
+    assert plan([item]).files == ["s3://bucket/a.txt?region=eu-west-1"]
+    assert texts_of(item)[0] == ["from a.txt"]
+    assert set(bucket) == {"s3://bucket?region=eu-west-1"}
+
+
+@pytest.mark.parametrize("item", ["s3://bucket/no.txt", "s3://bucket/*.csv", "s3://bucket/none/"])
+def test_what_is_not_in_the_bucket_is_told(bucket, item):
+    with pytest.raises(UserError, match="does not exist or matches no file of a known kind"):
+        plan([item])
+
+
+@pytest.mark.parametrize("call", ["from_uri", "get_file_info"])
+def test_a_bucket_that_does_not_answer_is_one_sentence(bucket, monkeypatch, call):
+    def refuse(*_):
+        raise OSError("AWS Error ACCESS_DENIED: no credentials\nand more\nlines")
+
+    class Refusing:
+        get_file_info = staticmethod(refuse)
+
+    answer = refuse if call == "from_uri" else (lambda _: (Refusing(), ""))
+    monkeypatch.setattr(locations.fs.FileSystem, "from_uri", staticmethod(answer))
+    with pytest.raises(UserError, match=(
+        r"^input 's3://bucket/a\.txt' cannot be reached \(AWS Error ACCESS_DENIED: no credentials"
+        r"\): check the address and the credentials"
+    )):  # fmt: skip
+        plan(["s3://bucket/a.txt"])
+
+
+def test_an_address_of_another_kind_is_told():
+    with pytest.raises(UserError, match=r"'http://a/b.txt' cannot be reached .*http://a"):
+        plan(["http://a/b.txt"])
+
+
+def test_the_reason_why_a_file_does_not_open_is_short(tmp_path):
+    with pytest.raises(FileNotFoundError) as error:
+        locations.open_file(str(tmp_path / "gone.txt"))
+    assert error.value.strerror == "No such file or directory"
+
+
+def test_links_to_folders_are_counted_and_folders_without_rights_told(tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("x")
+    (tmp_path / "in" / "link").symlink_to(tmp_path)
+    found = plan([str(tmp_path / "in")])
+    assert (found.files, found.ignored) == ([str(tmp_path / "in" / "a.txt")], 1)
+
+    def refuse(folder):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(
+        UserError, match=r"in' cannot be read \(Permission denied\): mend its rights"
+    ):
+        plan([str(tmp_path / "in")])
