@@ -1,0 +1,89 @@
+"""The duplicate search on disk against one with a set, in buckets so small that there are many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipelines import duplicates
+from pipelines.duplicates import keep_smallest, kept, mark_first
+
+
+def shards(folder, sizes, distinct, seed=0):
+    """Files of ids, among them few distinct ones, the smallest and the largest possible."""
+    random = np.random.default_rng(seed)
+    pool = random.integers(0, 1 << 63, distinct, dtype=np.int64)
+    pool[:2] = 0, (1 << 63) - 1
+    ids = [random.choice(pool, size) for size in sizes]
+    files = [folder / f"{number}.ids" for number in range(len(sizes))]
+    for file, values in zip(files, ids, strict=True):
+        values.tofile(file)
+    return files, [int(i) for values in ids for i in values]
+
+
+def first_by_set(ids):
+    seen = set()
+    return [not (i in seen or seen.add(i)) for i in ids]
+
+
+SIZES = ([0], [1], [5, 0, 3], [400], [100, 1, 0, 250, 37])
+
+
+@pytest.mark.parametrize("chunk", [7, 1 << 20])
+@pytest.mark.parametrize("bucket_rows", [2, 10, 100, 1000])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_the_first_row_of_each_id_stays(tmp_path, monkeypatch, sizes, bucket_rows, chunk):
+    monkeypatch.setattr(duplicates, "CHUNK_ROWS", chunk)
+    files, ids = shards(tmp_path, sizes, distinct=60)
+    count = mark_first(files, tmp_path / "keep", tmp_path, bucket_rows)
+    expected = first_by_set(ids)
+    assert kept(tmp_path / "keep", 0, len(ids)).tolist() == expected
+    assert count == sum(expected) == len(set(ids))
+    assert not list(tmp_path.glob("bucket-*"))
+
+
+def test_the_last_row_of_each_id_is_another_one(tmp_path):
+    """The reference tells first from last: it would not pass for any one row of each id."""
+    _, ids = shards(tmp_path, [400], distinct=60)
+    assert first_by_set(ids) != first_by_set(ids[::-1])[::-1]
+
+
+def test_many_buckets_are_filled_and_there_is_a_most(tmp_path, monkeypatch):
+    files, ids = shards(tmp_path, [3000], distinct=2000)
+    dealt = []
+    deal = duplicates._deal
+
+    def counted(files, paths, shift):
+        deal(files, paths, shift)
+        dealt.append([path.stat().st_size // 16 for path in paths])
+
+    monkeypatch.setattr(duplicates, "_deal", counted)
+    mark_first(files, tmp_path / "keep", tmp_path, 100)
+    assert len(dealt[0]) == 32
+    assert max(dealt[0]) < 100
+    assert sum(dealt[0]) == len(set(ids)), "in one chunk, repeats are not dealt out"
+    monkeypatch.setattr(duplicates, "MOST_BUCKETS", 8)
+    mark_first(files, tmp_path / "keep", tmp_path, 100)
+    assert len(dealt[1]) == 8
+    assert kept(tmp_path / "keep", 0, len(ids)).tolist() == first_by_set(ids)
+
+
+@pytest.mark.parametrize("count", [1, 2, 17, 59, 60, 1000])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_a_sample_holds_the_smallest_ids(tmp_path, monkeypatch, sizes, count):
+    monkeypatch.setattr(duplicates, "CHUNK_ROWS", 64)
+    files, ids = shards(tmp_path, sizes, distinct=60)
+    mark_first(files, tmp_path / "keep", tmp_path, 50)
+    left = keep_smallest(files, tmp_path / "keep", count)
+    smallest = set(sorted(set(ids))[:count])
+    expected = [first and i in smallest for first, i in zip(first_by_set(ids), ids, strict=True)]
+    assert kept(tmp_path / "keep", 0, len(ids)).tolist() == expected
+    assert left == len(smallest)
+
+
+def test_ids_that_share_their_top_bits_are_told_apart(tmp_path):
+    ids = np.arange(100, dtype=np.int64)[::-1]
+    ids.tofile(tmp_path / "ids")
+    assert mark_first([tmp_path / "ids"], tmp_path / "keep", tmp_path, 10) == 100
+    assert keep_smallest([tmp_path / "ids"], tmp_path / "keep", 7) == 7
+    assert np.flatnonzero(kept(tmp_path / "keep", 0, 100)).tolist() == list(range(93, 100))
