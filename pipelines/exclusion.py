@@ -1,0 +1,124 @@
+"""Sentences that a corpus must not hold, such as those of the sets it will be evaluated on.
+
+Sentences are compared without case, punctuation and white space, so `Two dogs, running.` keeps
+`two dogs running` out. Files: a sentence a line, or columns of which those that hold text are taken
+(csv; anything else that has tabs), so SentEval's STS files can be given as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cotbert_core.errors import UserError
+from pipelines.encodings import check_encoding
+
+HIT = "hit."
+SUFFIXES = (".txt", ".csv", ".tsv")
+_NO_LETTERS = re.compile(r"[\W_]+")
+_NUMBER = re.compile(r"[-+]?[\d.,:%/e-]*")
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """keys: of every excluded sentence, as `key` makes them."""
+
+    keys: frozenset[bytes] = frozenset()
+
+    def hits(self, texts: Sequence[str]) -> set[bytes]:
+        """The keys of those of a row's texts that are excluded."""
+        return {k for k in map(key, texts) if k in self.keys}
+
+    @property
+    def digest(self) -> str:
+        """Short hash of all keys: what tells one exclusion from another."""
+        return hashlib.sha256(b"".join(sorted(self.keys))).hexdigest()[:16]
+
+
+def without_excluded(
+    columns: list[list[str]], exclusion: Exclusion, counts: Counter[str]
+) -> list[list[str]]:
+    """Rows of texts, given by columns, without those of which any text is excluded.
+
+    They are counted as dropped, and under HIT each excluded sentence by its key.
+    """
+    if not exclusion.keys:
+        return columns
+    kept: list[Sequence[str]] = []
+    for row in zip(*columns, strict=True):
+        if hits := exclusion.hits(row):
+            counts["dropped.excluded"] += 1
+            counts.update(f"{HIT}{k.hex()}" for k in hits)
+        else:
+            kept.append(row)
+    return [list(column) for column in zip(*kept, strict=True)] or [[] for _ in columns]
+
+
+def key(text: str) -> bytes | None:
+    """Eight bytes that are equal for sentences of the same letters and digits; None for a text
+    that has none."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    letters = _NO_LETTERS.sub("", text.casefold())
+    return hashlib.blake2b(letters.encode(), digest_size=8).digest() if letters else None
+
+
+def read_exclusion(inputs: Sequence[str]) -> Exclusion:
+    """The sentences of files, and of those in folders; UserError where there is none."""
+    keys: set[bytes] = set()
+    for item in inputs:
+        found = {k for path in _files(item) for k in map(key, _sentences(path)) if k}
+        if not found:
+            raise UserError(f"--exclude {item!r} holds no sentence: give files that do")
+        keys |= found
+    return Exclusion(frozenset(keys))
+
+
+def _files(item: str) -> list[Path]:
+    path = Path(item).expanduser().absolute()
+    if path.is_dir():
+        return sorted(p for p in path.rglob("*") if p.is_file() and p.suffix.lower() in SUFFIXES)
+    if not path.is_file():
+        raise UserError(f"--exclude {item!r} does not exist: give a file or a folder")
+    return [path]
+
+
+def _sentences(path: Path) -> Iterator[str]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"--exclude {str(path)!r} cannot be read ({error.strerror}): mend its rights"
+        ) from None
+    check_encoding(str(path), content)
+    text = content.decode("utf-8-sig", errors="replace")
+    columns: dict[int, list[str]] = {}
+    for row in _rows(text, path.suffix.lower()):
+        for number, cell in enumerate(row):
+            if cell.strip() and not _NUMBER.fullmatch(cell.strip()):
+                columns.setdefault(number, []).append(cell)
+    for number, cells in columns.items():
+        if (number == 0 and len(columns) == 1) or _is_text(cells):
+            yield from cells
+
+
+def _rows(text: str, suffix: str) -> Iterator[list[str]]:
+    """Cells of each line. With tabs there is no quoting: SentEval's files hold single quotes, and
+    a quote around a sentence falls away when it is compared."""
+    lines = text.splitlines()
+    if suffix == ".csv" and "\t" not in (lines or [""])[0]:
+        csv.field_size_limit(1 << 24)
+        yield from csv.reader(lines)
+    else:
+        yield from (line.split("\t") for line in lines)
+
+
+def _is_text(cells: Sequence[str]) -> bool:
+    """Whether a column holds sentences and not labels or names: two words a cell on average."""
+    return sum(len(cell.split()) for cell in cells) >= 2 * len(cells)

@@ -1,0 +1,125 @@
+"""Sentences to keep out: how they are read from files, and what counts as the same sentence."""
+
+from __future__ import annotations
+
+import csv
+import random
+import string
+from collections import Counter
+
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines.exclusion import key, read_exclusion, without_excluded
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Two dogs, running.", "two dogs running"),
+        ("It's  what he didn't say", "its what he didnt say!"),
+        ("STRASSE", "straße"),
+        ("caf\u00e9", "Cafe\u0301"),
+        ("\ufb01ne _words_", "fine words"),
+        ("12,5 percent", "12.5 PERCENT"),
+    ],
+)
+def test_the_same_letters_are_the_same_sentence(one, other):
+    assert key(one) == key(other) is not None
+
+
+def test_other_letters_or_digits_are_another_sentence():
+    texts = ["two dogs run", "two dogs ran", "2 dogs run", "dogs two run", "two dogs", "漢字", "漢"]
+    assert len({key(text) for text in texts}) == len(texts)
+    assert [key(text) for text in ("", " \t", "?!", "_ _")] == [None] * 4
+
+
+SENTENCES = [
+    "A man, is playing the guitar.",
+    'She said "yes" twice',
+    "Two dogs run",
+    "Oil prices rose by 3 percent",
+]
+
+
+def columns_file(path, rows, delimiter, header=True):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter=delimiter)
+        writer.writerows([["id", "genre", "score", "s1", "s2"]] * header + rows)
+    return str(path)
+
+
+ROWS = [["1", "main-news", "4.5", *SENTENCES[:2]], ["2", "MSRvid", "0", *SENTENCES[2:]]]
+
+
+@pytest.mark.parametrize(
+    "kind", ["lines", "csv", "tsv", "csv with tabs", "tabs, a quote", "folder"]
+)
+def test_the_sentences_of_every_kind_of_file(tmp_path, kind):
+    path = tmp_path / "a.csv"
+    if kind == "lines":
+        path = tmp_path / "a.txt"
+        path.write_text("\ufeff" + "\n".join([*SENTENCES, "", "  "]), encoding="utf-8")
+    elif kind == "tabs, a quote":  # as SentEval's, where a quote closes nothing
+        path = tmp_path / "STS.input.MSRvid.txt"
+        path.write_text(f'{SENTENCES[0]}\t"{SENTENCES[1]}\n{SENTENCES[2]}\t{SENTENCES[3]}\n')
+    elif kind == "folder":
+        path = tmp_path / "STS"
+        path.mkdir()
+        (path / "STS.gs.txt").write_text("4.5\n0\n\n")
+        (path / "correlation.pl").write_text("this is no sentence")
+        (path / "STS.input.txt").write_text("\t".join(SENTENCES))
+    else:
+        columns_file(path, ROWS, "," if kind == "csv" else "\t")
+    keys = read_exclusion([str(path)]).keys
+    assert keys >= {key(text) for text in SENTENCES}
+    labels = ("main-news", "MSRvid", "1", "4.5", "this is no sentence")
+    assert not keys & {key(text) for text in labels}
+
+
+def test_several_files_go_together_and_a_row_is_hit_by_any_text(tmp_path):
+    for name, text in (("a.txt", SENTENCES[0]), ("b.txt", SENTENCES[2])):
+        (tmp_path / name).write_text(text)
+    exclusion = read_exclusion([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")])
+    assert len(exclusion.keys) == 2
+    assert exclusion.hits(["an ice", "two DOGS run!"]) == {key(SENTENCES[2])}
+    assert exclusion.hits([SENTENCES[2], SENTENCES[0]]) == exclusion.keys
+    assert exclusion.hits(["an ice", "?!", ""]) == set()
+    counts = Counter()
+    columns = [["ice", SENTENCES[0], "oil", "sea"], ["a", SENTENCES[2], "b", "two dogs run"]]
+    assert without_excluded(columns, exclusion, counts) == [["ice", "oil"], ["a", "b"]]
+    assert counts.pop("dropped.excluded") == 2
+    assert counts == {f"hit.{key(SENTENCES[0]).hex()}": 1, f"hit.{key(SENTENCES[2]).hex()}": 2}
+    assert without_excluded([[SENTENCES[0]]], exclusion, Counter()) == [[]]
+
+
+def test_against_a_slow_comparison(tmp_path):
+    draw = random.Random(0)
+    texts = ["".join(draw.choices("aAbB .,-_", k=draw.randrange(1, 6))) for _ in range(400)]
+    (tmp_path / "a.txt").write_text("\n".join(texts[:40]) + "\nthe end")
+    exclusion = read_exclusion([str(tmp_path / "a.txt")])
+
+    def slow(text):
+        return "".join(c for c in text.lower() if c in string.ascii_letters)
+
+    out = {slow(text) for text in texts[:40]} - {""}
+    hits = [exclusion.hits([text]) != set() for text in texts]
+    assert hits == [slow(text) in out for text in texts]
+    assert 40 <= sum(hits) + 40 < 400
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "does not exist"),
+        (b"", "holds no sentence"),
+        (b"1.5\n2\n", "holds no sentence"),
+        ("two dogs\n".encode("utf-16"), "is UTF-16: make it UTF-8"),
+    ],
+)
+def test_files_without_sentences_are_told(tmp_path, content, told):
+    path = tmp_path / "a.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=told):
+        read_exclusion([str(path)])
