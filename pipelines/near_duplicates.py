@@ -1,0 +1,213 @@
+"""Rows that are nearly the same text, by MinHash and locality-sensitive hashing.
+
+A row is the set of its character 5-grams, case folded. Words would be too coarse: one word changed
+of twenty leaves 0.71 of a sentence's word trigrams and 0.83 of its character 5-grams; and not all
+scripts part their words. HASHES minima of hashed 5-grams estimate the Jaccard similarity of two
+sets to within 0.04 (Broder 1997). Rows whose minima agree in one of the bands are candidates; those
+whose estimate reaches the threshold are joined, and of each cluster the row with the smallest id
+stays.
+
+Of each row a shard's scratch file NNNNNN.near holds a byte of each minimum, which is enough to
+compare by (Li and König 2010), and the hashes of its bands. Candidates are found band by band as
+duplicates are: by sorting, in buckets on disk where there are many rows. Only the pairs that are
+near duplicates are held in memory, 16 bytes each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from pipelines.duplicates import BUCKET_ROWS, CHUNK_ROWS, ID_BITS, MOST_BUCKETS
+
+GRAM, HASHES = 5, 128
+# Of a longer text the beginning is compared; rows that are hashed together.
+MOST_LETTERS, TOGETHER = 10_000, 1024
+_PRIME = np.uint64(0x100000001B3)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+# Of two different minima, one byte is equal by chance.
+_BY_CHANCE = 1 / 256
+_PAIRS = 1 << 18  # compared at a time: 64 MiB of minima
+
+
+def band_rows(similarity: float) -> int:
+    """Minima in a band: the most with which a pair of this similarity is a candidate with a chance
+    of at least 0.99. 0.8: 5 (25 bands); 0.5: 2."""
+    chances = {rows: 1 - (1 - similarity**rows) ** (HASHES // rows) for rows in range(1, HASHES)}
+    return max((rows for rows, chance in chances.items() if chance >= 0.99), default=1)
+
+
+def row_type(rows: int) -> np.dtype:
+    """What a shard's file holds of each row, with so many minima in a band."""
+    return np.dtype([("minima", np.uint8, HASHES), ("bands", np.int64, HASHES // rows)])
+
+
+def signatures(texts: Sequence[str], rows: int) -> np.ndarray:
+    """Of N texts the (N,) array of `row_type(rows)`."""
+    made = np.empty(len(texts), row_type(rows))
+    for start in range(0, len(texts), TOGETHER):
+        minima = _minima([text[:MOST_LETTERS] for text in texts[start : start + TOGETHER]])
+        into = made[start : start + TOGETHER]
+        into["minima"] = minima * _MIX >> np.uint64(56)
+        bands = minima[:, : HASHES // rows * rows].reshape(len(minima), -1, rows)
+        hashes = np.zeros(bands.shape[:2], np.uint64)
+        for number in range(rows):
+            hashes = _mixed((hashes + bands[:, :, number]) * _PRIME)
+        into["bands"] = hashes >> np.uint64(64 - ID_BITS)
+    return made
+
+
+def _minima(texts: Sequence[str]) -> np.ndarray:
+    """(N, HASHES) uint64: of each text the smallest of its hashed 5-grams, by HASHES functions."""
+    grams, starts = _grams(texts)
+    draws = np.random.default_rng(0).integers(0, 2**63, HASHES, np.uint64)
+    minima = np.empty((len(texts), HASHES), np.uint64)
+    for number, multiplier in enumerate(draws * np.uint64(2) + np.uint64(1)):
+        minima[:, number] = np.minimum.reduceat(_mixed(grams * multiplier), starts)
+    return minima
+
+
+def _grams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes of the 5-grams of all texts, uint64, and where each text's begin. A text of L letters
+    has L: those at its end are filled up, so that the shortest has one."""
+    folded = [text.casefold() for text in texts]
+    lengths = np.fromiter(map(len, folded), np.int64, len(folded))
+    padded = ("\0" * (GRAM - 1)).join([*folded, ""])
+    letters = np.frombuffer(padded.encode("utf-32-le"), np.uint32).astype(np.uint64)
+    count = len(letters) - (GRAM - 1)
+    grams = np.zeros(max(count, 0), np.uint64)
+    for offset in range(GRAM):
+        grams = grams * _PRIME + letters[offset : offset + count]
+    begin = np.cumsum(lengths + GRAM - 1) - (lengths + GRAM - 1)
+    within = np.arange(len(letters)) - np.repeat(begin, lengths + GRAM - 1)
+    valid = within < np.repeat(lengths, lengths + GRAM - 1)
+    return _mixed(grams[valid[:count]]), np.cumsum(lengths) - lengths
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """Bits of each value spread over all its bits (the last steps of MurmurHash3)."""
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    return values ^ (values >> np.uint64(33))
+
+
+def estimate(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """(N,) estimated Jaccard similarities of N pairs, from (N, HASHES) bytes of minima each."""
+    equal = (one == other).mean(axis=1)
+    return np.asarray((equal - _BY_CHANCE) / (1 - _BY_CHANCE))
+
+
+class NearDuplicates:
+    """The search over all shards: `ids` and `near`, their files in order; `keep`, a byte a row."""
+
+    def __init__(
+        self,
+        ids: Sequence[Path],
+        near: Sequence[Path],
+        keep: Path,
+        similarity: float,
+        bucket_rows: int = BUCKET_ROWS // 2,
+    ) -> None:
+        self._ids, self._near, self._similarity = ids, near, similarity
+        self._rows = band_rows(similarity)
+        self._bucket_rows = bucket_rows
+        sizes = [path.stat().st_size // 8 for path in ids]
+        self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        self._flags = np.memmap(keep, np.uint8, "r+") if sum(sizes) else np.empty(0, np.uint8)
+
+    def drop(self, scratch: Path) -> int:
+        """Clear the flags of the rows that are not the smallest id of their cluster; how many."""
+        edges = [self._edges(band, scratch) for band in range(HASHES // self._rows)]
+        pairs = np.unique(np.concatenate(edges), axis=0)
+        if not len(pairs):
+            return 0
+        rows, places = np.unique(pairs, return_inverse=True)
+        joined = places.reshape(-1, 2)
+        graph = coo_array((np.ones(len(joined)), joined.T), shape=(len(rows), len(rows)))
+        clusters, label = connected_components(graph, directed=False)
+        smallest_first = np.lexsort((self._ids_of(rows), label))
+        _, first = np.unique(label[smallest_first], return_index=True)
+        dropped = np.delete(rows, smallest_first[first])
+        self._flags[dropped] = 0
+        self._flags.flush()
+        assert len(dropped) == len(rows) - clusters
+        return len(dropped)
+
+    def _edges(self, band: int, scratch: Path) -> np.ndarray:
+        """(E, 2) positions of rows that agree in this band and are near duplicates. Of rows that
+        agree each is compared with the one of the smallest id and with the one before it."""
+        found = [np.empty((0, 2), np.int64)]
+        for rows in self._buckets(band, scratch):
+            hashes, ids, positions = rows.T
+            order = np.lexsort((ids, hashes))
+            hashes, positions = hashes[order], positions[order]
+            again = np.flatnonzero(hashes[1:] == hashes[:-1]) + 1
+            _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+            pairs = np.concatenate([
+                np.stack([positions[first[group[again]]], positions[again]], axis=1),
+                np.stack([positions[again - 1], positions[again]], axis=1),
+            ])  # fmt: skip
+            pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+            for start in range(0, len(pairs), _PAIRS):
+                some = pairs[start : start + _PAIRS]
+                near = estimate(*(self._minima_of(column) for column in some.T))
+                found.append(some[near >= self._similarity])
+        return np.concatenate(found)
+
+    def _buckets(self, band: int, scratch: Path) -> Iterator[np.ndarray]:
+        """(hash, id, position) of the rows that stay, all that share a hash together."""
+        total = int(self._starts[-1])
+        if total <= self._bucket_rows:
+            yield np.concatenate([np.empty((0, 3), np.int64), *self._rows_of(band)])
+            return
+        bits = min(int(np.ceil(np.log2(total / self._bucket_rows))), MOST_BUCKETS.bit_length() - 1)
+        edges = np.arange(1, 1 << bits, dtype=np.int64) << (ID_BITS - bits)
+        paths = [scratch / f"band-{number:03}" for number in range(1 << bits)]
+        with ExitStack() as stack:
+            opened = [stack.enter_context(path.open("wb")) for path in paths]
+            for rows in self._rows_of(band):
+                ordered = rows[np.argsort(rows[:, 0])]
+                parts = np.split(ordered, np.searchsorted(ordered[:, 0], edges))
+                for file, part in zip(opened, parts, strict=True):
+                    file.write(part.tobytes())
+        for path in paths:
+            yield np.fromfile(path, np.int64).reshape(-1, 3)
+            path.unlink()
+
+    def _rows_of(self, band: int) -> Iterator[np.ndarray]:
+        """(hash, id, position) of the rows that stay, CHUNK_ROWS of a shard at a time."""
+        for shard, (ids, near) in enumerate(zip(self._ids, self._near, strict=True)):
+            count = int(self._starts[shard + 1] - self._starts[shard])
+            for start in range(0, count, CHUNK_ROWS):
+                stop = min(start + CHUNK_ROWS, count)
+                position = int(self._starts[shard]) + start
+                stays = np.flatnonzero(self._flags[position : position + stop - start])
+                hashes = np.memmap(near, row_type(self._rows), "r")["bands"][start:stop, band]
+                values = np.memmap(ids, np.int64, "r")[start:stop]
+                yield np.stack([hashes[stays], values[stays], stays + position], axis=1)
+
+    def _minima_of(self, positions: np.ndarray) -> np.ndarray:
+        """(N, HASHES) bytes of the minima of rows at any positions."""
+        made = np.empty((len(positions), HASHES), np.uint8)
+        for shard, chosen, rows in self._by_shard(positions):
+            made[chosen] = np.memmap(self._near[shard], row_type(self._rows), "r")["minima"][rows]
+        return made
+
+    def _ids_of(self, positions: np.ndarray) -> np.ndarray:
+        made = np.empty(len(positions), np.int64)
+        for shard, chosen, rows in self._by_shard(positions):
+            made[chosen] = np.memmap(self._ids[shard], np.int64, "r")[rows]
+        return made
+
+    def _by_shard(self, positions: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """For each shard which of the positions are in it, and their rows there."""
+        order = np.argsort(positions, kind="stable")
+        shards = np.searchsorted(self._starts, positions[order], side="right") - 1
+        cuts = np.flatnonzero(np.diff(shards)) + 1
+        for chosen in np.split(order, cuts) if len(order) else ():
+            shard = int(np.searchsorted(self._starts, positions[chosen[0]], side="right") - 1)
+            yield shard, chosen, positions[chosen] - self._starts[shard]
