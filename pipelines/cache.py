@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from cotbert_core.backbone import load_tokenizer
-from pipelines import sick, sources
+from pipelines import sources
 from pipelines.corpus import MANIFEST_FILE, Corpus
 from pipelines.prepare import PrepareOptions, prepare, recognise_triples
 from pipelines.progress import say
@@ -47,8 +47,7 @@ def open_or_prepare(
         )
     )
     plan = sources.plan(options.inputs, options.text_column, companions=options.companions)
-    stamps = [_stamp(name) for name in plan.files]
-    known_by = repr((stamps, load_tokenizer(encoder).hash, max_length, plan.texts))
+    known_by = repr((sources.stamps(plan), load_tokenizer(encoder).hash, max_length, plan.texts))
     folder = cache_folder() / "corpora" / hashlib.sha256(known_by.encode()).hexdigest()[:16]
     if (folder / MANIFEST_FILE).is_file():
         say(f"corpus {corpus} was prepared before: {folder}")
@@ -56,11 +55,3 @@ def open_or_prepare(
     say(f"preparing {corpus} into {folder}")
     prepare(options, folder, verbose)
     return Corpus.open(folder)
-
-
-def _stamp(name: str) -> tuple[str, int, int]:
-    path = sick.train_file(name) if name.startswith(sick.PREFIX) else Path(name)
-    if not path.exists():
-        return name, 0, 0
-    stat = path.stat()
-    return name, stat.st_size, stat.st_mtime_ns

@@ -53,7 +53,7 @@ def _mark(ids: np.ndarray, positions: np.ndarray | None, flags: np.ndarray) -> i
     """Set the flag of each id's first row; ids come in the order of their positions."""
     _, first = np.unique(ids, return_index=True)
     flags[first if positions is None else np.sort(positions[first])] = 1
-    _flush(flags)
+    flush(flags)
     return len(first)
 
 
@@ -100,11 +100,11 @@ def keep_smallest(files: Sequence[Path], keep: Path, count: int) -> int:
     largest = np.partition(np.concatenate(among), rank)[rank]
     for start, ids in chunks(files):
         flags[start : start + len(ids)][ids > largest] = 0
-    _flush(flags)
+    flush(flags)
     return count
 
 
-def _flush(flags: np.ndarray) -> None:
+def flush(flags: np.ndarray) -> None:
     """Workers on other nodes read the file."""
     if isinstance(flags, np.memmap):
         flags.flush()

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pipelines.duplicates import BUCKET_ROWS, CHUNK_ROWS, ID_BITS, MOST_BUCKETS
+from pipelines.duplicates import BUCKET_ROWS, CHUNK_ROWS, ID_BITS, MOST_BUCKETS, flush
 
 GRAM, HASHES = 5, 128
 # Of a longer text the beginning is compared; rows that are hashed together.
@@ -133,7 +133,7 @@ class NearDuplicates:
         _, first = np.unique(label[smallest_first], return_index=True)
         dropped = np.delete(rows, smallest_first[first])
         self._flags[dropped] = 0
-        self._flags.flush()
+        flush(self._flags)
         assert len(dropped) == len(rows) - clusters
         return len(dropped)
 

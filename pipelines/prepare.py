@@ -2,48 +2,49 @@
 
 A row may carry companions: a text of the same meaning, and one that only looks alike.
 
-Two passes of Ray Data tasks over the input's shards. The first reads and cleans, keeps a
-scratch file per shard and returns the rows' ids, which are hashes of their texts; the driver then
-knows every duplicate from eight bytes a row. The second tokenizes the rows that stay and writes
-the parts. The result depends on the input alone, not on how many workers there were.
+Two passes of Ray Data tasks over the input's shards. The first reads and cleans, and leaves scratch
+files of the rows and of their ids, which are hashes of their texts; from the ids the driver finds
+every duplicate, on disk. The second tokenizes the rows that stay and writes the parts. The result
+depends on the input alone, not on how many workers there were, on the order in which files were
+named or on how often the job was killed on the way: the same command goes on with what is done.
 """
 
 from __future__ import annotations
 
-import shutil
+import hashlib
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from cotbert_core import __version__
 from cotbert_core.backbone import load_tokenizer
 from cotbert_core.errors import UserError
-from cotbert_core.files import whole_folder, write_json
+from cotbert_core.files import read_json, write_json, write_text
 from cotbert_core.tokenizing import PlainTokenizer
-from pipelines import sources, tracking
+from pipelines import prepare_stages, sources, tracking
 from pipelines.corpus import MANIFEST_FILE
-from pipelines.outputs import RESULT_FILE, check_free
-from pipelines.prepare_passes import ReadShard, WritePart
-from pipelines.progress import Progress, say
+from pipelines.corpus_report import REPORT_FILE, write_corpus_report
+from pipelines.exclusion import HIT, Exclusion, read_exclusion
+from pipelines.outputs import RESULT_FILE, RUN_FILE, check_free, earlier_run
+from pipelines.prepare_passes import DROPPED, LENGTH
+from pipelines.prepare_stages import Reading
+from pipelines.progress import say
 from pipelines.ray_session import ray_session
-from pipelines.shards import map_shards
-
-SCRATCH = "scratch"
-DROPPED = "dropped."
-# Rows that a part has at least, the last part aside: input of many small files makes few parts.
-PART_ROWS = 16_384
+from pipelines.readers import PIECE_ROWS
+from pipelines.unfinished import Unfinished, unfinished
 
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """inputs: paths, folders, globs, docstrings:PACKAGE,..., sick:DIR. sample: keep at most so many
-    rows, chosen by their hash. on_invalid: what to do about rows that cannot be read, drop or fail.
-    augmented_column, negative_column: where a row's companions are; None: there are none."""
+    """inputs: paths, folders, globs, URIs, docstrings:PACKAGE,..., sick:DIR, hf:NAME. sample: keep
+    at most so many rows, chosen by their hash. on_invalid: what to do about rows that cannot be
+    read, drop or fail. augmented_column, negative_column: where a row's companions are; None: there
+    are none. exclude: files of sentences to keep out. near_duplicates: the Jaccard similarity from
+    which one of two rows is dropped; None: both stay."""
 
     inputs: tuple[str, ...]
     encoder: str
@@ -53,12 +54,18 @@ class PrepareOptions:
     on_invalid: str = "drop"
     augmented_column: str | None = None
     negative_column: str | None = None
+    exclude: tuple[str, ...] = ()
+    near_duplicates: float | None = None
 
     def __post_init__(self) -> None:
         if self.max_length < 1:
             raise UserError(f"max_length is {self.max_length}: give at least 1 token")
         if self.sample is not None and self.sample < 1:
             raise UserError(f"sample is {self.sample}: give at least 1 row")
+        if self.near_duplicates is not None and not 0.3 <= self.near_duplicates <= 0.99:
+            raise UserError(
+                f"near_duplicates is {self.near_duplicates}: give a similarity from 0.3 to 0.99"
+            )
         if self.negative_column and not self.augmented_column:
             raise UserError(
                 f"negative_column is {self.negative_column!r} and there is no augmented_column: "
@@ -91,110 +98,107 @@ def recognise_triples(options: PrepareOptions) -> PrepareOptions:
 def prepare(
     options: PrepareOptions, output: Path, verbose: bool = False, parent: str | None = None
 ) -> dict[str, Any]:
-    """Write the corpus folder `output` and return its result; UserError for a bad input."""
+    """Write the corpus folder `output` and return its result; UserError for a bad input.
+
+    What a killed job of the same input and options left is gone on with.
+    """
     output = check_free(output)
     options = recognise_triples(options)
     plan = sources.plan(options.inputs, options.text_column, companions=options.companions)
+    exclusion = read_exclusion(options.exclude)
     tokenizer = load_tokenizer(options.encoder)
-    params = {key: value for key, value in vars(options).items() if value is not None}
+    with unfinished(output, _record(options, plan, exclusion, tokenizer.hash)) as work:
+        if work.before:
+            _tell_what_is_there(plan, work)
+        if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
+            return dict(read_json(work.output / RESULT_FILE))
+        return _run(Job(options, plan, exclusion, tokenizer), work, verbose, parent)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a corpus is made of."""
+
+    options: PrepareOptions
+    plan: sources.Plan
+    exclusion: Exclusion
+    tokenizer: PlainTokenizer
+
+
+def _record(
+    options: PrepareOptions, plan: sources.Plan, exclusion: Exclusion, tokenizer_hash: str
+) -> dict[str, Any]:
+    """All that decides what is written, in whatever order the files were named."""
+    return {
+        "job": "prepare",
+        "options": {
+            **vars(options),
+            "inputs": sorted(set(options.inputs)),
+            "exclude": sorted(set(options.exclude)),
+        },
+        "tokenizer": tokenizer_hash,
+        "excluded": exclusion.digest,
+        "files": sources.stamps(plan),
+        "shards": hashlib.sha256(repr(plan.shards).encode()).hexdigest()[:16],
+        "part_rows": [prepare_stages.PART_ROWS, prepare_stages.UNIT_ROWS, PIECE_ROWS],
+        "versions": _versions(),
+    }
+
+
+def _tell_what_is_there(plan: sources.Plan, work: Unfinished) -> None:
+    shards = len(prepare_stages.finished(work.scratch, "[0-9]*.json"))
+    parts = len(prepare_stages.finished(work.scratch, "part-*.json"))
+    and_parts = f" and {parts} parts" if parts else ""
+    say(
+        f"going on with {work.output.parent.parent}: {shards} of {len(plan.shards)} shards"
+        f"{and_parts} are there"
+    )
+
+
+def _run(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> dict[str, Any]:
+    params = {key: value for key, value in vars(job.options).items() if value not in (None, ())}
+    run_id = earlier_run(work.scratch)
     with (
-        tracking.tracked_run("prepare", params, parent=parent) as run,
+        tracking.tracked_run("prepare", params, parent=parent, run_id=run_id) as run,
         ray_session(verbose),
-        whole_folder(output) as folder,
     ):
+        write_text(work.scratch / RUN_FILE, run.id or "")
         started = time.monotonic()
-        manifest = _write_corpus(options, plan, tokenizer, folder)
+        manifest = _write_corpus(job, work)
         result = _result(manifest, time.monotonic() - started, run.id)
         run.result(result)
-        run.artifact(folder / MANIFEST_FILE)
-        write_json(folder / RESULT_FILE, result)
+        for name in (MANIFEST_FILE, REPORT_FILE):
+            run.artifact(work.output / name)
+        write_json(work.output / RESULT_FILE, result)
     return result
 
 
-def _write_corpus(
-    options: PrepareOptions, plan: sources.Plan, tokenizer: PlainTokenizer, folder: Path
-) -> dict[str, Any]:
-    """Both passes; the manifest."""
-    scratch = folder / SCRATCH
-    scratch.mkdir()
-    ids, counts = _first_pass(plan, options, scratch)
-    keep, dropped = _choose(ids, options.sample)
-    counts += dropped
-    if any(k.any() for k in keep):
-        counts += _second_pass(tokenizer.json, options.max_length, keep, scratch)
+def _write_corpus(job: Job, work: Unfinished) -> dict[str, Any]:
+    """Both passes; the manifest, which is written with the report."""
+    options, plan = job.options, job.plan
+    near = options.near_duplicates
+    reading = prepare_stages.read_shards(plan, options.on_invalid, job.exclusion, near, work)
+    counts = reading.counts
+    counts += prepare_stages.choose_rows(len(plan.shards), near, options.sample, work)
+    counts += prepare_stages.write_parts(
+        job.tokenizer.json, options.max_length, reading.kept.tolist(), work
+    )
     if not counts["rows"]:
         raise UserError(
             f"nothing is left of {counts['read']} rows ({_reasons(counts)}): give input that "
             "holds text"
         )
-    shutil.rmtree(scratch)
-    manifest = _manifest(plan, options, tokenizer.hash, counts)
-    write_json(folder / MANIFEST_FILE, manifest)
+    manifest = _manifest(job, reading, counts)
+    write_json(work.output / MANIFEST_FILE, manifest)
+    lengths = [counts[f"{LENGTH}{n}"] for n in range(options.max_length + 2)]
+    write_corpus_report(work.output / REPORT_FILE, manifest, lengths)
     return manifest
 
 
-def _first_pass(
-    plan: sources.Plan, options: PrepareOptions, scratch: Path
-) -> tuple[list[np.ndarray], Counter[str]]:
-    """The ids of each shard's rows, and the counts over all."""
-    count = len(plan.shards)
-    ids: list[np.ndarray] = [np.empty(0, np.int64)] * count
-    counts: Counter[str] = Counter()
-    progress = Progress("prepare", count, "read")
-    task = ReadShard(plan, str(scratch), options.on_invalid)
-    for done, row in enumerate(map_shards(task, count), start=1):
-        ids[row["number"]] = row["ids"]
-        counts += row["counts"]
-        progress.show(done, f"{counts['read']:,} rows")
-    return ids, counts
-
-
-def _choose(ids: list[np.ndarray], sample: int | None) -> tuple[list[np.ndarray], Counter[str]]:
-    """For each shard which rows stay: the first of each id, and of those the `sample` with the
-    smallest hash, which is as good as a draw and the same for any order of the input."""
-    together = np.concatenate(ids) if ids else np.empty(0, np.int64)
-    distinct, first = np.unique(together, return_index=True)
-    keep = np.zeros(len(together), bool)
-    keep[first[:sample]] = True
-    counts = Counter({"dropped.duplicate": len(together) - len(distinct)})
-    counts["sampled_out"] = len(distinct) - int(keep.sum())
-    return np.split(keep, np.cumsum([len(i) for i in ids])[:-1]), counts
-
-
-def _second_pass(
-    tokenizer_json: str, max_length: int, keep: list[np.ndarray], scratch: Path
-) -> Counter[str]:
-    for number, rows in enumerate(keep):
-        np.save(scratch / f"{number:06}.npy", rows)
-    counts: Counter[str] = Counter()
-    kept = [int(rows.sum()) for rows in keep]
-    groups = _groups(kept)
-    progress = Progress("prepare", sum(kept), "sentences")
-    task = WritePart(tokenizer_json, max_length, str(scratch), groups)
-    for row in map_shards(task, len(groups)):
-        counts += row["counts"]
-        progress.show(counts["rows"] + sum(n for k, n in counts.items() if k.startswith(DROPPED)))
-    return counts
-
-
-def _groups(kept: list[int]) -> tuple[tuple[int, ...], ...]:
-    """Neighbouring shards put together until a part has PART_ROWS; those without rows left out."""
-    groups: list[list[int]] = [[]]
-    rows = 0
-    for shard, count in enumerate(kept):
-        if rows >= PART_ROWS:
-            groups.append([])
-            rows = 0
-        if count:
-            groups[-1].append(shard)
-            rows += count
-    return tuple(tuple(group) for group in groups if group)
-
-
-def _manifest(
-    plan: sources.Plan, options: PrepareOptions, tokenizer_hash: str, counts: Counter[str]
-) -> dict[str, Any]:
+def _manifest(job: Job, reading: Reading, counts: Counter[str]) -> dict[str, Any]:
+    options, plan = job.options, job.plan
     dropped = {k.removeprefix(DROPPED): n for k, n in counts.items() if k.startswith(DROPPED)}
+    hits = sum(key.startswith(HIT) for key in counts)
     return {
         "format": 1,
         "columns": list(plan.columns),
@@ -202,22 +206,31 @@ def _manifest(
         "rows": counts["rows"],
         "dropped": {reason: n for reason, n in sorted(dropped.items()) if n},
         "sampled_out": counts["sampled_out"],
+        **({"exclude_hits": hits} if options.exclude else {}),
         "truncated": counts["truncated"],
         "tokens": counts["tokens"],
         "encoder": options.encoder,
-        "tokenizer_hash": tokenizer_hash,
+        "tokenizer_hash": job.tokenizer.hash,
         "max_length": options.max_length,
         "source": {
             "inputs": sorted(set(options.inputs)),
             "files": len(plan.files),
             "files_ignored": plan.ignored,
+            "files_without_rows": sum(not reading.read[name] for name in plan.files),
             "text_column": options.text_column,
             "augmented_column": options.augmented_column,
             "negative_column": options.negative_column,
             "sample": options.sample,
+            "near_duplicates": options.near_duplicates,
+            "exclude": sorted(set(options.exclude)),
+            "exclude_sentences": len(job.exclusion.keys),
         },
-        "versions": {"cotbert": __version__, "pyarrow": pa.__version__},
+        "versions": _versions(),
     }
+
+
+def _versions() -> dict[str, str]:
+    return {"cotbert": __version__, "pyarrow": pa.__version__}
 
 
 def _result(manifest: dict[str, Any], seconds: float, run_id: str | None) -> dict[str, Any]:
@@ -226,8 +239,10 @@ def _result(manifest: dict[str, Any], seconds: float, run_id: str | None) -> dic
         "rows": manifest["rows"],
         **{f"dropped_{reason}": n for reason, n in manifest["dropped"].items()},
         "sampled_out": manifest["sampled_out"],
+        **{key: manifest[key] for key in ("exclude_hits",) if key in manifest},
         "truncated": manifest["truncated"],
         "files_ignored": manifest["source"]["files_ignored"],
+        "files_without_rows": manifest["source"]["files_without_rows"],
         "seconds": round(seconds, 3),
         "sentences_per_second": round(manifest["rows"] / seconds, 1),
         "mlflow_run_id": run_id,

@@ -1,12 +1,16 @@
 """The two passes of `cotbert prepare` as tasks that Ray Data runs on any worker.
 
-What they share lies in a scratch folder inside the output: a file of cleaned rows for each shard
-of the input, and beside it which of those rows stay.
+What they share lies in a scratch folder. Of shard N of the input the first pass leaves N.ids (raw
+int64), N.parquet (the rows' texts), N.near where near duplicates are looked for, and at last
+N.json, its counts: with that file it is done. Of part N the second pass leaves the part in the
+output folder and then part-N.json, in the same way. Both are read row group by row group, so a
+shard may be of any size.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,8 +26,12 @@ from cotbert_core.errors import UserError
 from cotbert_core.ragged import Ragged
 from cotbert_core.tokenizing import PlainTokenizer
 from pipelines.corpus import corpus_table, text_columns
-from pipelines.readers import PIECE_ROWS, PREFIXES, read
+from pipelines.duplicates import kept
+from pipelines.exclusion import Exclusion, without_excluded
+from pipelines.readers import PIECE_ROWS, PREFIXES, Piece, read
+from pipelines.scratch_files import ScratchWriter, ids_file, texts_file
 from pipelines.sources import Plan
+from pipelines.unfinished import whole_file
 
 # What is part of any text file, and sentences of SICK without partners; the other reasons mean that
 # something is wrong.
@@ -31,36 +39,47 @@ HARMLESS = {
     *(f"{prefix}{reason}" for prefix in PREFIXES for reason in ("empty", "null")),
     "no_entailment",
     "no_contradiction",
+    "excluded",
 }
+DROPPED = "dropped."
+LENGTH = "length."
+KEEP_FILE = "keep"
 
 
 @dataclass(frozen=True)
 class ReadShard:
-    """First pass: a shard to a scratch file; its ids and counts come back."""
+    """First pass: shard `numbers[id]` to scratch files; its counts come back."""
 
     plan: Plan
+    numbers: tuple[int, ...]
     scratch: str
     on_invalid: str
+    exclusion: Exclusion
+    near_duplicates: float | None
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        number = int(row["id"])
+        number = self.numbers[int(row["id"])]
         counts: Counter[str] = Counter()
-        texts: list[list[str]] = [[] for _ in self.plan.texts]
-        for piece in read(self.plan.shards[number], self.plan):
-            counts["read"] += piece.read
-            counts.update({f"dropped.{reason}": n for reason, n in piece.dropped.items()})
-            for column, more in zip(texts, (piece.texts, *piece.companions), strict=True):
-                column += more
-        self._refuse_invalid(number, counts)
-        ids = np.fromiter(map(row_id, *texts), np.int64, len(texts[0]))
         names = text_columns(self.plan.columns)
-        columns = {n: pa.array(t, pa.string()) for n, t in zip(names, texts, strict=True)}
-        table = pa.table({"id": ids, **columns})
-        pq.write_table(table, f"{self.scratch}/{number:06}.parquet", compression="none")
-        return {"number": number, "ids": ids, "counts": counts}
+        scratch = Path(self.scratch)
+        with ScratchWriter(scratch, number, names, self.near_duplicates) as writer:
+            for piece in read(self.plan.shards[number], self.plan):
+                texts = self._kept_texts(piece, counts)
+                writer.add([row_id(*row) for row in zip(*texts, strict=True)], texts)
+            self._refuse_invalid(number, counts)
+        counts["kept"] = writer.rows
+        write_counts(counts, scratch / f"{number:06}.json")
+        return {"number": number, "counts": counts}
+
+    def _kept_texts(self, piece: Piece, counts: Counter[str]) -> list[list[str]]:
+        """The one place where texts that were read become texts that are kept, for each column
+        those of every row; every row that does not is counted under its reason."""
+        counts["read"] += piece.read
+        counts.update({f"{DROPPED}{reason}": n for reason, n in piece.dropped.items()})
+        return without_excluded([piece.texts, *piece.companions], self.exclusion, counts)
 
     def _refuse_invalid(self, number: int, counts: Counter[str]) -> None:
-        dropped = {k.removeprefix("dropped."): n for k, n in counts.items() if k != "read"}
+        dropped = {k.removeprefix(DROPPED): n for k, n in counts.items() if k.startswith(DROPPED)}
         bad = {reason: n for reason, n in dropped.items() if reason not in HARMLESS}
         if bad and self.on_invalid == "fail":
             raise UserError(
@@ -70,9 +89,15 @@ class ReadShard:
             )
 
 
+def write_counts(counts: Any, path: Path) -> None:
+    """Counts beside what they count; the file says that it is done."""
+    with whole_file(path, path.parent) as partial:
+        partial.write_text(json.dumps(counts), encoding="utf-8")
+
+
 def row_id(*texts: str) -> int:
     """Id of a row: 63 bits of the hash of its texts, so equal rows and only they share one
-    (among 10 million, a clash has a chance of 1 in 100,000).
+    (among 10 million, a clash has a chance of 1 in 100,000; among a billion, of 1 in 20).
 
     Joined by a line break, which no text holds once its white space is folded: ("a b", "c") and
     ("a", "b c") differ.
@@ -82,35 +107,61 @@ def row_id(*texts: str) -> int:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Rows `start` to `stop` of a shard's scratch files; the first has the position `position`
+    among all rows. start is a multiple of PIECE_ROWS."""
+
+    shard: int
+    start: int
+    stop: int
+    position: int
+
+
+@dataclass(frozen=True)
 class WritePart:
-    """Second pass: the rows of some scratch files that stay, tokenized, to one part."""
+    """Second pass: of the rows of group `numbers[id]` those that stay, tokenized, to one part.
+
+    Among the counts are the sentences of each LENGTH in tokens; beyond max_length they are one.
+    """
 
     tokenizer_json: str
     max_length: int
     scratch: str
-    groups: tuple[tuple[int, ...], ...]
+    output: str
+    groups: tuple[tuple[Rows, ...], ...]
+    numbers: tuple[int, ...]
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        number = int(row["id"])
+        number = self.numbers[int(row["id"])]
         tokenizer = PlainTokenizer(self.tokenizer_json)
         counts: Counter[str] = Counter()
-        part = Path(self.scratch).parent / f"part-{number:06}.parquet"
+        name, scratch = f"part-{number:06}", Path(self.scratch)
         tables = [
             self._tokenized(tokenizer, rows, counts) for rows in self._rows(self.groups[number])
         ]
         # Written together: pieces of which few rows stay would make tiny row groups.
         table = pa.concat_tables(tables)
-        pq.write_table(table, part, compression="zstd", row_group_size=PIECE_ROWS)
+        with whole_file(Path(self.output) / f"{name}.parquet", scratch) as partial:
+            pq.write_table(table, partial, compression="zstd", row_group_size=PIECE_ROWS)
+        write_counts(counts, scratch / f"{name}.json")
         return {"counts": counts}
 
-    def _rows(self, shards: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, group: tuple[Rows, ...]) -> Iterator[pa.RecordBatch]:
         """Ids and texts that stay, in pieces."""
-        for shard in shards:
-            keep = np.load(f"{self.scratch}/{shard:06}.npy")
-            source = pq.ParquetFile(f"{self.scratch}/{shard:06}.parquet")
+        scratch = Path(self.scratch)
+        for rows in group:
+            keep = kept(scratch / KEEP_FILE, rows.position, rows.position + rows.stop - rows.start)
+            ids = np.memmap(ids_file(scratch, rows.shard), np.int64, "r")
+            source = pq.ParquetFile(texts_file(scratch, rows.shard))
+            groups = range(rows.start // PIECE_ROWS, -(-rows.stop // PIECE_ROWS))
             start = 0
-            for batch in source.iter_batches(PIECE_ROWS):
-                yield batch.filter(pa.array(keep[start : start + len(batch)]))
+            for batch in source.iter_batches(PIECE_ROWS, row_groups=list(groups)):
+                first = rows.start + start
+                column = pa.array(ids[first : first + len(batch)])
+                whole = pa.RecordBatch.from_arrays(
+                    [column, *batch.columns], ["id", *batch.schema.names]
+                )
+                yield whole.filter(pa.array(keep[start : start + len(batch)]))
                 start += len(batch)
 
     def _tokenized(
@@ -125,6 +176,8 @@ class WritePart:
             chosen = pa.array(filled)
             ids, *texts = (column.take(chosen) for column in (ids, *texts))
             tokens = [lists.take(filled) for lists in tokens]
+        of_length = enumerate(np.bincount(tokens[0].lengths).tolist())
+        counts.update({f"{LENGTH}{length}": number for length, number in of_length if number})
         cut = [lists.lengths > self.max_length for lists in tokens]
         counts["truncated"] += int(np.any(cut, axis=0).sum())
         table = corpus_table(ids, texts, [lists.cut(self.max_length) for lists in tokens])
@@ -138,6 +191,6 @@ def _filled_rows(tokens: Sequence[Ragged], counts: Counter[str]) -> np.ndarray:
     filled = np.ones(len(tokens[0]), bool)
     for prefix, lists in zip(PREFIXES, tokens, strict=False):
         empty = filled & (lists.lengths == 0)
-        counts[f"dropped.{prefix}no_tokens"] += int(empty.sum())
+        counts[f"{DROPPED}{prefix}no_tokens"] += int(empty.sum())
         filled &= ~empty
     return np.flatnonzero(filled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from cotbert_core.errors import UserError
 from pipelines.commands.options import Arguments, job_options
@@ -15,8 +16,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="PATH",
-        help="files (txt csv tsv jsonl parquet), folders, globs, docstrings:PACKAGE,..., sick:DIR "
-        "(triples out of SICK_train.txt)",
+        help="files (txt csv tsv jsonl, also .gz or .zst, and parquet), folders, globs, s3:// and "
+        "gs:// addresses of these, docstrings:PACKAGE,..., sick:DIR (triples out of "
+        "SICK_train.txt), hf:NAME[:CONFIG][:SPLIT]",
     )
     command.add_argument("--encoder", required=True, metavar="NAME", help="whose tokenizer to use")
     command.add_argument("--max-length", type=int, default=32, help="tokens kept of a sentence")
@@ -33,6 +35,20 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--triples",
         action="store_true",
         help="short for --text-column sent0 --augmented-column sent1 --negative-column hard_neg",
+    )
+    command.add_argument(
+        "--exclude",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="keep these sentences out, e.g. those of an evaluation set: text files, csv, tsv, or "
+        "folders of them; compared without case, punctuation and white space",
+    )
+    command.add_argument(
+        "--near-duplicates",
+        type=float,
+        metavar="SIMILARITY",
+        help="of rows whose 5-letter pieces overlap so much (Jaccard, e.g. 0.8) keep one",
     )
     command.add_argument("--sample", type=int, metavar="N", help="keep N sentences, same every run")
     command.add_argument(
@@ -53,9 +69,21 @@ def run(arguments: Arguments) -> None:
         arguments.max_length,
         sample=arguments.sample,
         on_invalid=arguments.on_invalid,
+        exclude=tuple(arguments.exclude),
+        near_duplicates=arguments.near_duplicates,
         **_columns(arguments),
     )
-    print_result(prepare(options, arguments.output, arguments.verbose))
+    result = prepare(options, arguments.output, arguments.verbose)
+    print(rows_table(result), end="\n\n")
+    print_result(result)
+
+
+def rows_table(result: dict[str, Any]) -> str:
+    """Where the rows that were read went, as a table for a terminal."""
+    from pipelines.corpus_report import row_counts
+    from pipelines.progress import table
+
+    return table(row_counts(result), ("rows", "number", "share"))
 
 
 def _columns(arguments: Arguments) -> dict[str, str]:

@@ -40,3 +40,21 @@ def ray_here() -> Iterator[None]:
 
     with ray_session():
         yield
+
+
+@pytest.fixture
+def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cotbert prepare in this process: its tasks one after the other, no Ray and no MLflow."""
+    from contextlib import nullcontext
+
+    from pipelines import prepare, prepare_stages, tracking
+
+    def in_turn(task: Any, count: int) -> Iterator[Any]:
+        return (task({"id": number}) for number in range(count))
+
+    def untracked(*_: Any, **__: Any) -> Any:
+        return nullcontext(tracking.Run(None, None))
+
+    monkeypatch.setattr(prepare_stages, "map_shards", in_turn)
+    monkeypatch.setattr(prepare, "ray_session", nullcontext)
+    monkeypatch.setattr(tracking, "tracked_run", untracked)

@@ -14,8 +14,7 @@ import pytest
 
 from cotbert_core.backbone import load_tokenizer
 from cotbert_core.errors import UserError
-from pipelines import prepare as prepare_job
-from pipelines import sources
+from pipelines import prepare_stages, sources
 from pipelines.cli import main
 from pipelines.corpus import Corpus
 from pipelines.prepare import PrepareOptions, prepare
@@ -88,7 +87,7 @@ def rows(corpus):
 
 def cut_small(monkeypatch, shard_bytes, part_rows):
     monkeypatch.setattr(sources, "plan", partial(sources.plan, shard_bytes=shard_bytes))
-    monkeypatch.setattr(prepare_job, "PART_ROWS", part_rows)
+    monkeypatch.setattr(prepare_stages, "PART_ROWS", part_rows)
 
 
 def test_every_row_of_every_format_is_accounted_for(
@@ -109,16 +108,21 @@ def test_every_row_of_every_format_is_accounted_for(
     assert sorted(p.name for p in out.iterdir()) == [
         "manifest.json",
         "part-000000.parquet",
+        "report.html",
         "result.json",
     ]
     result = json.loads((out / "result.json").read_text())
     told = capsys.readouterr()
-    shown = dict(line.split() for line in told.out.splitlines())
+    where, shown = told.out.split("\n\n")
+    assert [line.split()[0] for line in where.splitlines()[2:5]] == ["read", "kept", "empty"]
+    shown = dict(line.split() for line in shown.splitlines())
     assert list(shown) == list(result)
     assert int(shown["dropped_duplicate"]) == result["dropped_duplicate"] == DROPPED["duplicate"]
     assert all(line.startswith("prepare ") for line in told.err.splitlines())
     run = own_store.get_run(result["mlflow_run_id"])
     assert (run.info.run_name, run.data.metrics["rows"]) == ("prepare", len(kept))
+    attached = [file.path for file in own_store.list_artifacts(run.info.run_id)]
+    assert attached == ["manifest.json", "report.html"]
 
 
 def test_the_installed_command_shows_its_own_progress_alone(folder, tmp_path, bert_folder):
@@ -127,7 +131,8 @@ def test_the_installed_command_shows_its_own_progress_alone(folder, tmp_path, be
     done = subprocess.run([command, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert {line.split()[0] for line in done.stderr.splitlines()} == {"prepare"}
-    assert len(done.stdout.splitlines()) == len(json.loads(Path("corpus/result.json").read_text()))
+    shown = done.stdout.split("\n\n")[1].splitlines()
+    assert len(shown) == len(json.loads(Path("corpus/result.json").read_text()))
     assert (tmp_path / "corpus" / "manifest.json").is_file()
 
 
@@ -171,7 +176,7 @@ def test_rows_do_not_depend_on_shards_or_the_order_of_input(folder, made, monkey
 def test_a_corpus_is_the_same_in_whatever_order_its_files_are_named(folder, made):
     files = [str(f) for f in sorted(folder.rglob("*.*")) if f.suffix != ".md"]
     first, other = made(*files, name="one"), made(*files[::-1], files[0], name="two")
-    for path in [p for p in first.path.iterdir() if p.name != "result.json"]:
+    for path in (first.path / "manifest.json", *first.path.glob("part-*")):
         assert (other.path / path.name).read_bytes() == path.read_bytes(), path.name
 
 

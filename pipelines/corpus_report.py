@@ -1,0 +1,65 @@
+"""The report of a prepared corpus: where the rows went, and how long its sentences are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from cotbert_core.files import write_text
+from pipelines import plots
+from pipelines.report import page, table
+
+REPORT_FILE = "report.html"
+_DROPPED = "dropped_"
+
+
+def row_counts(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """(what, number, share of the rows read) of a result of prepare: read, kept, and dropped by
+    reason, the most frequent first."""
+    dropped = {k.removeprefix(_DROPPED): n for k, n in result.items() if k.startswith(_DROPPED)}
+    lines = [("read", result["rows_read"]), ("kept", result["rows"])]
+    lines += sorted(dropped.items(), key=lambda item: (-item[1], item[0]))
+    if result["sampled_out"]:
+        lines.append(("sampled out", result["sampled_out"]))
+    return [(what, f"{n:,}", _share(n, result["rows_read"])) for what, n in lines]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else ""
+
+
+def write_corpus_report(path: Path, manifest: Mapping[str, Any], lengths: Sequence[int]) -> None:
+    """lengths: how many sentences have 0, 1, ... max_length tokens, and last how many have more."""
+    flat = {**manifest, **{f"{_DROPPED}{k}": n for k, n in manifest["dropped"].items()}}
+    made = {
+        **{key: manifest[key] for key in ("encoder", "tokenizer_hash", "max_length", "tokens")},
+        **manifest["source"],
+    }
+    shown = [(k, ", ".join(map(str, v)) if isinstance(v, list) else v) for k, v in made.items()]
+    sections = [
+        ("Rows", table(("rows", "number", "share"), row_counts(flat))),
+        ("Length of the sentences", length_histogram(lengths)),
+        ("Made from", table(("", ""), [(k, v) for k, v in shown if v not in (None, "")], "text")),
+    ]
+    note = f"{manifest['rows']:,} sentences, {manifest['tokens']:,} tokens."
+    write_text(path, page("A prepared corpus", note, sections))
+
+
+def length_histogram(lengths: Sequence[int]) -> str:
+    """Sentences by their number of tokens as SVG; the last bar is those that were cut."""
+    longest = len(lengths) - 2
+    with rc_context(plots.STYLE):
+        figure = Figure(figsize=(10, 3.4), layout="constrained")
+        axes = figure.subplots()
+        places = np.arange(len(lengths))
+        axes.bar(places[:-1], lengths[:-1], width=0.9, color=plots.BLUE, label="whole")
+        axes.bar(places[-1:], lengths[-1:], width=0.9, color=plots.ORANGE, label="cut")
+        axes.set_xlabel(f"tokens; the last bar: more than {longest}, cut to {longest}")
+        axes.set_ylabel("sentences")
+        axes.legend(frameon=False)
+        return plots.svg(figure)

@@ -1,0 +1,58 @@
+"""Where the rows went, as a table and as a page with the lengths of the sentences."""
+
+from __future__ import annotations
+
+import re
+
+from pipelines.commands.prepare import rows_table
+from pipelines.corpus_report import length_histogram, row_counts, write_corpus_report
+
+RESULT = {"rows_read": 1000, "rows": 900, "dropped_empty": 5, "dropped_duplicate": 45,
+          "dropped_excluded": 5, "sampled_out": 45, "truncated": 7, "seconds": 1.0}  # fmt: skip
+
+
+def test_every_row_that_was_read_is_in_the_table():
+    lines = row_counts(RESULT)
+    assert lines == [
+        ("read", "1,000", "100.0 %"), ("kept", "900", "90.0 %"), ("duplicate", "45", "4.5 %"),
+        ("empty", "5", "0.5 %"), ("excluded", "5", "0.5 %"), ("sampled out", "45", "4.5 %"),
+    ]  # fmt: skip
+    assert sum(int(n) for _, n, _ in lines[1:]) == 1000
+    shown = [line.split() for line in rows_table(RESULT).splitlines()]
+    assert shown[0] == ["rows", "number", "share"]
+    assert shown[2] == ["read", "1,000", "100.0", "%"]
+
+
+def test_nothing_that_did_not_happen_is_shown():
+    lines = row_counts({"rows_read": 3, "rows": 3, "sampled_out": 0})
+    assert [what for what, _, _ in lines] == ["read", "kept"]
+
+
+def bars(picture):
+    """Heights of the bars, by their colour."""
+    found = {}
+    for path, colour in re.findall(r'<path d="(M [^"]*z\s*)"[^>]*fill: (#\w+)', picture):
+        ys = [float(y) for y in re.findall(r"[ML] [\d.]+ ([\d.]+)", path)]
+        found.setdefault(colour, []).append(max(ys) - min(ys))
+    return found
+
+
+def test_the_bars_are_as_high_as_the_counts():
+    found = bars(length_histogram([0, 10, 40, 20, 30]))
+    whole, cut = found["#2563a8"][:4], found["#c2571a"][:1]
+    assert [round(height / whole[2], 2) for height in [*whole, *cut]] == [0, 0.25, 1, 0.5, 0.75]
+
+
+def test_the_page_holds_the_table_and_the_plot(tmp_path):
+    manifest = {
+        "rows_read": 10, "rows": 7, "dropped": {"empty": 3}, "sampled_out": 0, "tokens": 20,
+        "encoder": "some/encoder", "tokenizer_hash": "abc", "max_length": 4,
+        "source": {"inputs": ["a<b>.txt"], "files": 1, "sample": None},
+    }  # fmt: skip
+    write_corpus_report(tmp_path / "report.html", manifest, [0, 1, 2, 3, 0, 1])
+    text = (tmp_path / "report.html").read_text()
+    assert "7 sentences, 20 tokens." in text
+    assert "<td>empty</td><td>3</td><td>30.0 %</td>" in text
+    assert "a&lt;b&gt;.txt" in text
+    assert "more than 4, cut to 4" in text
+    assert "sample" not in text.split("Made from")[1]

@@ -1,0 +1,137 @@
+"""Near duplicates by MinHash against the Jaccard similarity of all pairs."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines import near_duplicates
+from pipelines.duplicates import kept, mark_first
+from pipelines.near_duplicates import NearDuplicates, band_rows, estimate, row_type, signatures
+from pipelines.prepare import PrepareOptions
+from pipelines.prepare_passes import row_id
+
+WORDS = [f"{a}{b}" for a in ("gar", "vol", "mit", "pesk", "tron", "ulf") for b in
+         ("ana", "exo", "ix", "oberts", "umming", "y", "aq", "ed")]  # fmt: skip
+
+
+def grams(text):
+    padded = text.casefold() + "\0" * 4
+    return {padded[n : n + 5] for n in range(len(text.casefold()))}
+
+
+def jaccard(one, other):
+    one, other = grams(one), grams(other)
+    return len(one & other) / len(one | other)
+
+
+def sentence(draw):
+    return " ".join(draw.choices(WORDS, k=draw.randrange(8, 25)))
+
+
+def test_estimates_are_near_the_similarity_of_the_sets():
+    draw = random.Random(0)
+    pairs = [("a", "a"), ("a", "b"), ("Éa 漢字", "éA 漢字"), ("x" * 9, "x" * 5), ("ab", "abc")]
+    for number in range(60):
+        words = sentence(draw).split()
+        other = [draw.choice(WORDS) if draw.random() < number / 60 else word for word in words]
+        pairs.append((" ".join(words), " ".join(other)))
+    one, other = (signatures(texts, 5)["minima"] for texts in zip(*pairs, strict=True))
+    exact = np.array([jaccard(*pair) for pair in pairs])
+    wrong = estimate(one, other) - exact
+    assert np.abs(wrong).max() < 0.16  # four times the standard error of 128 hashes at most
+    assert np.abs(wrong.mean()) < 0.02
+    assert exact.std() > 0.2
+
+
+def test_signatures_do_not_depend_on_what_is_hashed_together(monkeypatch):
+    draw = random.Random(1)
+    texts = ["x", "?!", *(sentence(draw) for _ in range(20)), "long " * 5000]
+    whole = signatures(texts, 4)
+    assert whole.dtype == row_type(4)
+    monkeypatch.setattr(near_duplicates, "TOGETHER", 3)
+    assert np.array_equal(whole, signatures(texts, 4))
+    assert np.array_equal(whole[5:6], signatures(texts[5:6], 4))
+    assert len(signatures([], 4)) == 0
+
+
+@pytest.mark.parametrize(("similarity", "rows"), [(0.5, 2), (0.8, 5), (0.9, 8), (0.99, 24)])
+def test_a_pair_at_the_threshold_is_a_candidate(similarity, rows):
+    assert band_rows(similarity) == rows
+    assert 1 - (1 - similarity**rows) ** (128 // rows) >= 0.99
+
+
+def corpus(draw):
+    """Clusters of sentences of which one word differs, and sentences alone."""
+    texts = []
+    for _ in range(40):
+        words = sentence(draw).split()
+        texts.append(" ".join(words))
+        for _ in range(draw.choice([0, 0, 1, 3])):
+            changed = list(words)
+            changed[draw.randrange(len(words))] += "s"
+            texts.append(" ".join(changed))
+    draw.shuffle(texts)
+    return list(dict.fromkeys(texts)) + texts[:5]
+
+
+def by_all_pairs(texts, similarity):
+    """The texts that stay: of each cluster of pairs at least so similar the smallest id."""
+    distinct = list(dict.fromkeys(texts))
+    cluster = {text: {text} for text in distinct}
+    for n, one in enumerate(distinct):
+        for other in distinct[:n]:
+            if jaccard(one, other) >= similarity and cluster[one] is not cluster[other]:
+                joined = cluster[one] | cluster[other]
+                cluster |= dict.fromkeys(joined, joined)
+    return {min(members, key=row_id) for members in cluster.values()}
+
+
+def search(folder, texts, similarity, shards, bucket_rows):
+    """(texts that stay, how many were dropped) by the search on files."""
+    folder.mkdir()
+    parts = np.array_split(np.arange(len(texts)), shards)
+    ids = [folder / f"{n}.ids" for n in range(shards)]
+    near = [folder / f"{n}.near" for n in range(shards)]
+    for rows, ids_file, near_file in zip(parts, ids, near, strict=True):
+        some = [texts[n] for n in rows]
+        np.array([row_id(t) for t in some], np.int64).tofile(ids_file)
+        signatures(some, band_rows(similarity)).tofile(near_file)
+    mark_first(ids, folder / "keep", folder)
+    dropped = NearDuplicates(ids, near, folder / "keep", similarity, bucket_rows).drop(folder)
+    stays = kept(folder / "keep", 0, len(texts))
+    assert not list(folder.glob("band-*"))
+    return [t for t, k in zip(texts, stays, strict=True) if k], dropped
+
+
+def test_clusters_are_those_of_all_pairs(tmp_path):
+    draw = random.Random(2)
+    texts = corpus(draw)
+    distinct = list(dict.fromkeys(texts))
+    values = [jaccard(a, b) for n, a in enumerate(distinct) for b in distinct[:n]]
+    similarity = 0.7
+    assert not [v for v in values if 0.55 < v < 0.8], "no pair is near the threshold"
+    expected = by_all_pairs(texts, similarity)
+    assert len(expected) < len(distinct) - 20
+    found, dropped = search(tmp_path / "one", texts, similarity, 1, 10**6)
+    assert sorted(found) == sorted(expected)
+    assert dropped == len(distinct) - len(expected)
+    # In other shards, in many buckets, in another order: the same rows.
+    assert search(tmp_path / "two", texts, similarity, 7, 20) == (found, dropped)
+    assert sorted(search(tmp_path / "three", texts[::-1], similarity, 3, 64)[0]) == sorted(found)
+
+
+def test_nothing_is_dropped_where_nothing_is_near(tmp_path):
+    draw = random.Random(3)
+    texts = [sentence(draw) for _ in range(50)]
+    assert search(tmp_path / "one", texts, 0.8, 2, 100) == (texts, 0)
+
+
+@pytest.mark.parametrize("similarity", [0, -1, 1, 1.5, 0.1])
+def test_a_similarity_out_of_range_is_told(similarity):
+    told = r"near_duplicates is .*: give a similarity from 0\.3 to 0\.99"
+    with pytest.raises(UserError, match=told):
+        PrepareOptions(("a.txt",), "e", near_duplicates=similarity)

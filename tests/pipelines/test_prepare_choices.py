@@ -1,0 +1,104 @@
+"""Which rows cotbert prepare leaves out when it is told to: excluded ones and near duplicates."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines.cli import main
+from pipelines.corpus import Corpus
+from pipelines.prepare import PrepareOptions, prepare
+from pipelines.prepare_passes import row_id
+
+pytestmark = pytest.mark.usefixtures("without_ray")
+
+EVALUATION = [
+    ("A man is playing the guitar.", "Two dogs run across the field"),
+    ("The price of oil rose", "Oil"),
+    ("Nobody said this", "Nor this"),
+]
+CORPUS = [
+    "a man is playing the guitar",
+    "TWO dogs run, across the field!",
+    "Two dogs run across the field",
+    "Two dogs run across the green field",
+    "  Oil  ",
+    "oil prices",
+    "Penguins swim",
+]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A corpus in two files and, as SentEval's, an evaluation set in a folder."""
+    (tmp_path / "a.txt").write_text("\n".join(CORPUS[:4]))
+    (tmp_path / "b.txt").write_text("\n".join(CORPUS[4:]))
+    home = tmp_path / "STS12"
+    home.mkdir()
+    (home / "STS.input.x.txt").write_text("".join(f"{a}\t{b}\n" for a, b in EVALUATION))
+    (home / "STS.gs.x.txt").write_text("4.5\n1\n0\n")
+    return tmp_path
+
+
+def test_planted_evaluation_sentences_are_kept_out_and_counted(files, bert_folder, capsys):
+    command = ["prepare", "--input", str(files / "a.txt"), str(files / "b.txt")]
+    command += ["--encoder", bert_folder, "--exclude", str(files / "STS12")]
+    assert main([*command, "--output", str(files / "out")]) == 0
+    corpus = Corpus.open(files / "out")
+    assert sorted(corpus.texts().values()) == sorted([CORPUS[3], CORPUS[5], CORPUS[6]])
+    result = json.loads((files / "out" / "result.json").read_text())
+    assert corpus.manifest["dropped"] == {"excluded": 4}
+    assert result["dropped_excluded"] == 4
+    assert corpus.manifest["exclude_hits"] == result["exclude_hits"] == 3
+    assert corpus.manifest["source"]["exclude_sentences"] == 6
+    told = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["excluded", "4", "57.1", "%"] in told
+    assert main([*command[:-2], "--output", str(files / "all")]) == 0
+    assert len(Corpus.open(files / "all")) == 7
+    assert "exclude_hits" not in Corpus.open(files / "all").manifest
+
+
+def test_a_row_is_excluded_by_its_companion(files, bert_folder):
+    (files / "a.csv").write_text("text,other\nice,The price of OIL rose\nsea,oil prices\n")
+    options = PrepareOptions(
+        (str(files / "a.csv"),), bert_folder, augmented_column="other",
+        exclude=(str(files / "STS12"),), on_invalid="fail",
+    )  # fmt: skip
+    prepare(options, files / "out")
+    assert list(Corpus.open(files / "out").texts().values()) == ["sea"]
+
+
+def test_a_missing_file_of_exclusions_leaves_nothing(files, bert_folder):
+    options = PrepareOptions((str(files / "a.txt"),), bert_folder, exclude=("no.txt",))
+    with pytest.raises(UserError, match=r"--exclude 'no\.txt' does not exist"):
+        prepare(options, files / "out")
+    assert not list(files.glob("out*"))
+
+
+def test_one_of_near_duplicates_stays_whatever_the_order_of_files(tmp_path, bert_folder):
+    draw = random.Random(0)
+    groups = []
+    for number in range(30):
+        words = [f"{draw.choice('bcdfg')}{draw.randrange(10**6)}" for _ in range(15)]
+        near = [*words[:-1], words[-1] + "s"]
+        groups.append([" ".join(words), " ".join(near)] if number % 2 else [" ".join(words)])
+    texts = [text for group in groups for text in group]
+    names = []
+    for name, order in (("a.txt", texts[20:]), ("b.txt", texts[:20] + texts[:3])):
+        (tmp_path / name).write_text("\n".join(order))
+        names.append(str(tmp_path / name))
+    options = {"max_length": 64, "near_duplicates": 0.8}
+    prepare(PrepareOptions(tuple(names), bert_folder, **options), tmp_path / "one")
+    prepare(PrepareOptions(tuple(names[::-1]), bert_folder, **options), tmp_path / "two")
+    one, two = Corpus.open(tmp_path / "one"), Corpus.open(tmp_path / "two")
+    assert set(one.texts().values()) == {min(group, key=row_id) for group in groups}
+    assert one.manifest["dropped"] == {"duplicate": 3, "near_duplicate": 15}
+    assert one.digest == two.digest
+    sample = {**options, "sample": 10}
+    prepare(PrepareOptions(tuple(names), bert_folder, **sample), tmp_path / "few")
+    few = Corpus.open(tmp_path / "few")
+    assert sorted(few.texts()) == sorted(one.texts())[:10]
+    assert few.manifest["sampled_out"] == 20

@@ -1,0 +1,163 @@
+"""What a job leaves when it ends in the middle, and two jobs that want the same output."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines.unfinished import locked, unfinished, whole_file
+
+RECORD = {"job": "test", "options": {"inputs": ("a", "b")}}
+
+
+def interrupted(output, record, error=RuntimeError, name="a"):
+    """A job that writes a file to each folder and then ends by `error`."""
+
+    def job():
+        with unfinished(output, record) as work:
+            for folder in (work.output, work.scratch):
+                (folder / name).write_text("1")
+            raise error("told")
+
+    with pytest.raises(error):
+        job()
+
+
+def names(folder):
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
+def test_a_folder_has_its_name_when_whole_and_nothing_is_left_beside_it(tmp_path):
+    out = tmp_path / "deep" / "out"
+    with unfinished(out, RECORD) as work:
+        assert not work.before
+        (work.output / "a").write_text("1")
+        (work.scratch / "b").write_text("1")
+        assert not out.exists()
+    assert names(tmp_path) == ["deep", "deep/out", "deep/out/a"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_the_same_job_goes_on(tmp_path, error, capsys):
+    out = tmp_path / "out"
+    interrupted(out, RECORD, error)
+    with unfinished(out, RECORD) as work:
+        assert work.before
+        assert names(work.output) == names(work.scratch) == ["a"]
+    assert names(tmp_path) == ["out", "out/a"]
+    assert capsys.readouterr().err == ""
+
+
+def test_an_interrupted_job_says_how_to_go_on(tmp_path):
+    told = "the same command goes on with what is done"
+    with pytest.raises(KeyboardInterrupt, match=told), unfinished(tmp_path / "out", RECORD):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ({**RECORD, "options": {"inputs": ["a"]}}, "a job with other options left"),
+        ({**RECORD, "job": "other", "new": 1}, "a job with other job, new left"),
+        ({"job": "test"}, "a job with other options left"),
+    ],
+)
+def test_what_another_job_left_is_discarded(tmp_path, capsys, record, told):
+    out = tmp_path / "out"
+    interrupted(out, RECORD)
+    with unfinished(out, record) as work:
+        assert not work.before
+        assert names(work.output) == names(work.scratch) == []
+    assert capsys.readouterr().err == f"discarding {out}.partial, which {told}\n"
+
+
+def test_a_partial_folder_without_a_record_is_discarded(tmp_path, capsys):
+    (tmp_path / "out.partial" / "scratch").mkdir(parents=True)
+    with unfinished(tmp_path / "out", RECORD) as work:
+        assert not work.before
+    assert "which does not say what job it is of" in capsys.readouterr().err
+
+
+def test_a_users_mistake_leaves_nothing(tmp_path):
+    interrupted(tmp_path / "out", RECORD)
+    interrupted(tmp_path / "out", RECORD, UserError)
+    assert names(tmp_path) == []
+
+
+def test_half_written_files_are_not_there_for_the_next_run(tmp_path):
+    out = tmp_path / "out"
+
+    def job():
+        with unfinished(out, RECORD) as work:
+            for name in ("whole", "half"):
+                with whole_file(work.output / name, work.scratch) as path:
+                    path.write_text("1")
+                    if name == "half":
+                        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        job()
+    assert len(list(tmp_path.rglob("half.*.tmp"))) == 1
+    with unfinished(out, RECORD) as work:
+        assert names(work.output) == ["whole"]
+        assert names(work.scratch) == []
+    assert names(out) == ["whole"]
+
+
+def test_a_taken_folder_is_not_touched(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("1")
+    with (
+        pytest.raises(UserError, match="already holds something"),
+        unfinished(tmp_path / "out", RECORD),
+    ):
+        pytest.fail("the block ran")
+    assert names(tmp_path) == ["out", "out/mine"]
+
+
+def test_two_jobs_do_not_write_one_output(tmp_path):
+    with unfinished(tmp_path / "out", RECORD) as work:
+        (work.output / "a").write_text("1")
+        with pytest.raises(UserError, match=(
+            rf"output '{tmp_path}/out' is being written by process {os.getpid()} on "
+            rf"{socket.gethostname()}: wait for it, or give another folder$"
+        )), unfinished(tmp_path / "out", RECORD):  # fmt: skip
+            pytest.fail("the block ran")
+        assert names(work.output) == ["a"]
+    assert names(tmp_path) == ["out", "out/a"]
+
+
+def test_the_lock_of_a_killed_process_is_taken_over(tmp_path):
+    """The lock is the system's: a process id that is in use again does not hold it."""
+    hold = (
+        "import os, sys, signal; from pathlib import Path\n"
+        "from pipelines.unfinished import locked\n"
+        "with locked(Path(sys.argv[1]), 'it'): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    lock = tmp_path / "lock"
+    subprocess.run([sys.executable, "-c", hold, lock], check=False)
+    assert lock.read_text().startswith("process ")
+    lock.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+    with locked(lock, "it"):
+        pass
+    assert not lock.exists()
+
+
+def test_the_lock_of_another_machine_is_stale_after_a_minute(tmp_path):
+    lock = tmp_path / "lock"
+    lock.write_text("process 7 on elsewhere")
+    with (
+        pytest.raises(UserError, match=r"process 7 on elsewhere: .*; if it has ended, try again"),
+        locked(lock, "it"),
+    ):
+        pytest.fail("the block ran")
+    assert lock.read_text() == "process 7 on elsewhere"
+    os.utime(lock, (1, 1))
+    with locked(lock, "it"):
+        assert lock.read_text() == f"process {os.getpid()} on {socket.gethostname()}"
+    assert not lock.exists()
