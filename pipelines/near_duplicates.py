@@ -37,7 +37,7 @@ _PAIRS = 1 << 18  # compared at a time: 64 MiB of minima
 
 def band_rows(similarity: float) -> int:
     """Minima in a band: the most with which a pair of this similarity is a candidate with a chance
-    of at least 0.99. 0.8: 5 (25 bands); 0.5: 2."""
+    of at least 0.99. 0.8: 6 (21 bands); 0.5: 3."""
     chances = {rows: 1 - (1 - similarity**rows) ** (HASHES // rows) for rows in range(1, HASHES)}
     return max((rows for rows, chance in chances.items() if chance >= 0.99), default=1)
 

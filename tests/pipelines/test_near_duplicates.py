@@ -58,7 +58,7 @@ def test_signatures_do_not_depend_on_what_is_hashed_together(monkeypatch):
     assert len(signatures([], 4)) == 0
 
 
-@pytest.mark.parametrize(("similarity", "rows"), [(0.5, 2), (0.8, 5), (0.9, 8), (0.99, 24)])
+@pytest.mark.parametrize(("similarity", "rows"), [(0.5, 3), (0.8, 6), (0.9, 10), (0.99, 32)])
 def test_a_pair_at_the_threshold_is_a_candidate(similarity, rows):
     assert band_rows(similarity) == rows
     assert 1 - (1 - similarity**rows) ** (128 // rows) >= 0.99
