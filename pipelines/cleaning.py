@@ -1,0 +1,144 @@
+"""The steps of cleaning that change a text: one function each, from a text to a text.
+
+A text is one line with single blanks, as `pipelines.readers` gives it, and so is what a step
+returns. A step returns the very same object where it finds nothing to do, and looks for that with
+one cheap test: most texts of a corpus are clean, and cleaning shares a core with a tokenizer.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+
+from pipelines.markup import remove_markup
+
+UNK = "<unk>"
+
+
+def fold(text: str) -> str:
+    """The text with single blanks, and none at its ends."""
+    return " ".join(text.split())
+
+
+def _unless_equal(text: str, changed: str) -> str:
+    """The changed text folded; the very object `text` where both are equal."""
+    changed = fold(changed)
+    return text if changed == text else changed
+
+
+def wikitext(text: str) -> str:
+    """What the tokenizer of the WikiText corpora did, undone; empty for a heading.
+
+    `<unk>` stays, where a word is missing: such a text, or sentence of it, is dropped afterwards
+    (`pipelines.filters`).
+    """
+    if text.startswith("= ") and text.endswith(" ="):
+        return ""
+    if not _TOKENIZED.search(text):
+        return text
+    undone = text
+    for pattern, replacement in _UNDONE:
+        undone = pattern.sub(replacement, undone)
+    if undone.count('"') % 2 == 0:  # with an odd one, nobody knows which opens
+        undone = _QUOTED.sub(r'"\1"', undone)
+    return _unless_equal(text, undone)
+
+
+# A blank on the wrong side of a mark; every WikiText sentence has one. Not of a quotation mark,
+# which has blanks in all texts. Begins with the blank, for which `re` searches fast.
+_TOKENIZED = re.compile(r" (?:[@,.;:!?%)\]]|'[stmdvrl]|(?<=[(\[$£€] ))")
+_UNDONE = (
+    # Not 4.<unk>, which a splitter would take for the end of a sentence that lacks nothing.
+    (re.compile(r" @\.@ (?=<unk>)"), " "),
+    (re.compile(r" @([-,.])@ "), r"\1"),
+    (re.compile(r" (?='(?:s|t|m|d|ve|re|ll)\b)"), ""),
+    (re.compile(r"(?<=s) (?=' )"), ""),  # the lobsters ' claws
+    (re.compile(r" (?=(?:[,.;:!?%)\]]|\.{2,4})(?: |$))"), ""),
+    (re.compile(r"(?<=[(\[]) "), ""),
+    (re.compile(r"(?<=[$£€]) (?=\d)"), ""),
+)
+_QUOTED = re.compile(r'" ?([^"]*?) ?"')
+
+
+def markup(text: str) -> str:
+    """HTML, Markdown and wiki marks removed, what they mark kept; entities to characters."""
+    plain = remove_markup(text)
+    return text if plain is text else _unless_equal(text, plain)
+
+
+def urls(text: str) -> str:
+    """Web and e-mail addresses removed, with brackets that hold nothing else.
+
+    Removed rather than replaced: a word put in their place would make sentences alike that share
+    nothing else. A name like example.com without http:// or www. stays, as Node.js must.
+    """
+    if "://" not in text and "@" not in text and "www." not in text and "WWW." not in text:
+        return text
+    return _unless_equal(text, _MARKED.sub("", _ADDRESS.sub(_mark_address, text)))
+
+
+# Stands for an address until its surroundings are mended: a code that Unicode keeps for such use.
+_MARK = "\ufdd0"
+# Letters of all scripts but those without blanks between words (Thai, Lao, Burmese, Khmer, kana,
+# Chinese, Korean): there an address ends where the script of the sentence goes on.
+_LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+_ADDRESS = re.compile(
+    rf"(?<![A-Za-z0-9])(?:(?:https?|ftps?)://|www\.(?=\w))(?:{_LETTER}|[-._~:/?#@!$&'()*+,;=%\[\]|])++"
+    r"|(?<![A-Za-z0-9_.+%-])(?:mailto:)?"
+    r"[A-Za-z0-9_.+%-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})++",
+    re.IGNORECASE,
+)
+_MARKED = re.compile(rf" ?[(\[<]{_MARK}[)\]>]| ?{_MARK}(?=[.,;:!?)\]])|{_MARK}")
+
+
+def _mark_address(address: re.Match[str]) -> str:
+    """The mark, and what ends the sentence rather than the address."""
+    body = address[0].rstrip(".,;:!?'\")]*_")
+    tail = address[0][len(body) :]
+    while tail.startswith(")") and body.count("(") > body.count(")"):  # .../Paris_(Texas)
+        body, tail = body + ")", tail[1:]
+    return _MARK + tail
+
+
+def control(text: str) -> str:
+    """Control characters, soft hyphens, byte-order marks, marks of direction and characters
+    without width removed.
+
+    The joiners U+200C and U+200D stay between characters of the scripts that spell with them
+    (Persian, the Indic ones) and inside emoji.
+    """
+    if text.isprintable():  # false for all of these characters
+        return text
+    return _unless_equal(text, _INVISIBLE.sub("", text))
+
+
+_SPELT = "[\u0300-\u1fff\u2070-\U0010ffff]"
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e"
+    "\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+    f"|(?<!{_SPELT})[\u200c\u200d]|[\u200c\u200d](?!{_SPELT})"
+)
+
+
+def nfc(text: str) -> str:
+    """Letters and their accents as one character where Unicode has one (NFC).
+
+    Not NFKC, which changes what is said: it makes 10⁶ into 106 and ½ into 1⁄2. Text decoded by the
+    wrong encoding is not repaired.
+    """
+    if text.isascii() or unicodedata.is_normalized("NFC", text):
+        return text
+    return unicodedata.normalize("NFC", text)
+
+
+# In the order in which they are done, whatever order they are asked for: the marks of a dump
+# before the markup around them; addresses after the links that hold them; then characters, of
+# which entities have brought more.
+STEPS: dict[str, Callable[[str], str]] = {
+    "wikitext": wikitext,
+    "markup": markup,
+    "urls": urls,
+    "control": control,
+    "unicode": nfc,
+}

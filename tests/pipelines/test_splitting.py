@@ -1,0 +1,71 @@
+"""Running text to sentences: ends that are none, and languages that are not there."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines.splitting import LANGUAGES, check_splitter, split
+
+
+@pytest.mark.parametrize(
+    ("language", "sentences"),
+    [
+        ("en", ["Dr. Ames paid 3.5 dollars.", "He left."]),
+        ("en", ["Was it so?", "No!", "It rained..."]),
+        ("en", ["See Fig. 3, e.g. its left half.", "Version 2.0 is out."]),
+        ("en", ["Mr. J. R. Reed Jr. came at 5 p.m. on Monday.", "Good."]),
+        ("en", ["The U.S. Army came.", "It was in St. Louis, Mo. in 1920."]),
+        ("en", ['He said "Stop." and ran.', "Nobody (not even Ann.) saw it.", "End."]),
+        ("en", ["“Stop!” he said.", "“Go.”"]),
+        ("en", ["He said (see p. 5) that.", "Next."]),
+        ("de", ["Das ist z.B. gut.", "Am 3. Mai kam er."]),
+        ("es", ["¿Quién vino?", "Nadie."]),
+        ("zh", ["他走了。", "我来了！", "你呢？"]),
+        ("hi", ["वह गया।", "मैं आया।"]),
+        ("ru", ["Он ушёл.", "Она осталась."]),
+    ],
+)
+def test_split(language, sentences):
+    blank = "" if language == "zh" else " "
+    assert split(blank.join(sentences), language) == sentences
+
+
+@pytest.mark.parametrize("text", ["one", "  one.  ", "No end at all"])
+def test_one_sentence_is_one(text):
+    assert split(text, "en") == [text.strip()]
+
+
+def test_nothing_gives_no_sentence():
+    assert split(" \n ", "en") == []
+
+
+def test_nothing_is_lost(shared):
+    """Of 300 paragraphs of WikiText-2 every character but blanks is in a sentence, in its order."""
+    path = shared / "data" / "corpus" / "wikitext2_valid.txt"
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()][:300]
+    found = [split(line, "en") for line in lines]
+    assert sum(map(len, found)) > 2 * len(lines)
+    for line, sentences in zip(lines, found, strict=True):
+        assert "".join("".join(sentences).split()) == "".join(line.split())
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES))
+def test_every_language_splits(language):
+    assert split("A b c! D e f!", language) == ["A b c!", "D e f!"]
+
+
+@pytest.mark.parametrize("language", ["xx", "EN", "english", ""])
+def test_an_unknown_language_is_refused(language):
+    with pytest.raises(UserError, match=f"unknown language to split .* {language!r}: .* en, "):
+        check_splitter(language)
+
+
+def test_a_missing_package_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    with pytest.raises(
+        UserError, match=r"needs the package sentencex: pip install 'cotbert\[split"
+    ):
+        check_splitter("en")
