@@ -8,7 +8,7 @@ French "M." for a sentence, and the number of a list's item.
 
 from __future__ import annotations
 
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError
 
 # The languages that it has rules for, and Chinese, which needs none. Any other name it would take
 # for English without a word.
@@ -20,8 +20,9 @@ LANGUAGES = frozenset(f"{_EUROPEAN} {_OTHER}".split())
 def check_splitter(language: str) -> None:
     """UserError unless sentences of this language can be split here."""
     if language not in LANGUAGES:
-        raise unknown(
-            "language to split (take a near one if yours is missing)", language, LANGUAGES
+        raise UserError(
+            f"split is {language!r}, a language without rules for sentences: choose one of "
+            f"{', '.join(sorted(LANGUAGES))}, the nearest where yours is missing"
         )
     try:
         import sentencex  # noqa: F401
