@@ -19,14 +19,17 @@ _DROPPED = "dropped_"
 
 
 def row_counts(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """(what, number, share of the rows read) of a result of prepare: read, kept, and dropped by
-    reason, the most frequent first."""
+    """(what, number, share of all rows) of a result of prepare: read, added by splitting, kept,
+    and dropped by reason, the most frequent first."""
     dropped = {k.removeprefix(_DROPPED): n for k, n in result.items() if k.startswith(_DROPPED)}
-    lines = [("read", result["rows_read"]), ("kept", result["rows"])]
+    added = result.get("added", 0)
+    lines = [("read", result["rows_read"])]
+    lines += [("added by splitting", added)] if added else []
+    lines.append(("kept", result["rows"]))
     lines += sorted(dropped.items(), key=lambda item: (-item[1], item[0]))
     if result["sampled_out"]:
         lines.append(("sampled out", result["sampled_out"]))
-    return [(what, f"{n:,}", _share(n, result["rows_read"])) for what, n in lines]
+    return [(what, f"{n:,}", _share(n, result["rows_read"] + added)) for what, n in lines]
 
 
 def _share(part: int, whole: int) -> str:
@@ -39,8 +42,11 @@ def write_corpus_report(path: Path, manifest: Mapping[str, Any], lengths: Sequen
     made = {
         **{key: manifest[key] for key in ("encoder", "tokenizer_hash", "max_length", "tokens")},
         **manifest["source"],
+        **manifest["source"].get("cleaning", {}),
+        "texts changed": [f"{step} {n:,}" for step, n in manifest.get("changed", {}).items()],
     }
-    shown = [(k, ", ".join(map(str, v)) if isinstance(v, list) else v) for k, v in made.items()]
+    made.pop("cleaning", None)
+    shown = [(key, _shown(value)) for key, value in made.items()]
     sections = [
         ("Rows", table(("rows", "number", "share"), row_counts(flat))),
         ("Length of the sentences", length_histogram(lengths)),
@@ -48,6 +54,10 @@ def write_corpus_report(path: Path, manifest: Mapping[str, Any], lengths: Sequen
     ]
     note = f"{manifest['rows']:,} sentences, {manifest['tokens']:,} tokens."
     write_text(path, page("A prepared corpus", note, sections))
+
+
+def _shown(value: Any) -> Any:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
 
 
 def length_histogram(lengths: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json, write_text
 from cotbert_core.tokenizing import PlainTokenizer
 from pipelines import prepare_stages, sources, tracking
+from pipelines.clean_options import CleanOptions
+from pipelines.cleaner import Cleaner
 from pipelines.corpus import MANIFEST_FILE
 from pipelines.corpus_report import REPORT_FILE, write_corpus_report
 from pipelines.exclusion import HIT, Exclusion, read_exclusion
 from pipelines.outputs import RESULT_FILE, RUN_FILE, check_free, earlier_run
-from pipelines.prepare_passes import DROPPED, LENGTH
+from pipelines.prepare_passes import CHANGED, DROPPED, LENGTH, Rules
 from pipelines.prepare_stages import Reading
 from pipelines.progress import say
 from pipelines.ray_session import ray_session
@@ -44,7 +46,7 @@ class PrepareOptions:
     at most so many rows, chosen by their hash. on_invalid: what to do about rows that cannot be
     read, drop or fail. augmented_column, negative_column: where a row's companions are; None: there
     are none. exclude: files of sentences to keep out. near_duplicates: the Jaccard similarity from
-    which one of two rows is dropped; None: both stay."""
+    which one of two rows is dropped; None: both stay. clean: what is done to texts before that."""
 
     inputs: tuple[str, ...]
     encoder: str
@@ -56,6 +58,7 @@ class PrepareOptions:
     negative_column: str | None = None
     exclude: tuple[str, ...] = ()
     near_duplicates: float | None = None
+    clean: CleanOptions = field(default_factory=CleanOptions)
 
     def __post_init__(self) -> None:
         if self.max_length < 1:
@@ -105,14 +108,16 @@ def prepare(
     output = check_free(output)
     options = recognise_triples(options)
     plan = sources.plan(options.inputs, options.text_column, companions=options.companions)
+    cleaner = Cleaner(options.clean, len(plan.companions))
     exclusion = read_exclusion(options.exclude)
+    rules = Rules(options.on_invalid, cleaner, exclusion, options.near_duplicates)
     tokenizer = load_tokenizer(options.encoder)
     with unfinished(output, _record(options, plan, exclusion, tokenizer.hash)) as work:
         if work.before:
             _tell_what_is_there(plan, work)
         if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
             return dict(read_json(work.output / RESULT_FILE))
-        return _run(Job(options, plan, exclusion, tokenizer), work, verbose, parent)
+        return _run(Job(options, plan, rules, tokenizer), work, verbose, parent)
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class Job:
 
     options: PrepareOptions
     plan: sources.Plan
-    exclusion: Exclusion
+    rules: Rules
     tokenizer: PlainTokenizer
 
 
@@ -135,6 +140,7 @@ def _record(
             **vars(options),
             "inputs": sorted(set(options.inputs)),
             "exclude": sorted(set(options.exclude)),
+            "clean": vars(options.clean),
         },
         "tokenizer": tokenizer_hash,
         "excluded": exclusion.digest,
@@ -156,7 +162,8 @@ def _tell_what_is_there(plan: sources.Plan, work: Unfinished) -> None:
 
 
 def _run(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> dict[str, Any]:
-    params = {key: value for key, value in vars(job.options).items() if value not in (None, ())}
+    params = {**vars(job.options), **cleaning(job.options.clean)}
+    params = {k: v for k, v in params.items() if k != "clean" and v not in (None, ())}
     run_id = earlier_run(work.scratch)
     with (
         tracking.tracked_run("prepare", params, parent=parent, run_id=run_id) as run,
@@ -176,12 +183,13 @@ def _run(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> dict[
 def _write_corpus(job: Job, work: Unfinished) -> dict[str, Any]:
     """Both passes; the manifest, which is written with the report."""
     options, plan = job.options, job.plan
-    near = options.near_duplicates
-    reading = prepare_stages.read_shards(plan, options.on_invalid, job.exclusion, near, work)
+    reading = prepare_stages.read_shards(plan, job.rules, work)
     counts = reading.counts
-    counts += prepare_stages.choose_rows(len(plan.shards), near, options.sample, work)
+    counts += prepare_stages.choose_rows(
+        len(plan.shards), options.near_duplicates, options.sample, work
+    )
     counts += prepare_stages.write_parts(
-        job.tokenizer.json, options.max_length, reading.kept.tolist(), work
+        job.tokenizer.json, options.max_length, options.clean, reading.kept.tolist(), work
     )
     if not counts["rows"]:
         raise UserError(
@@ -197,14 +205,16 @@ def _write_corpus(job: Job, work: Unfinished) -> dict[str, Any]:
 
 def _manifest(job: Job, reading: Reading, counts: Counter[str]) -> dict[str, Any]:
     options, plan = job.options, job.plan
-    dropped = {k.removeprefix(DROPPED): n for k, n in counts.items() if k.startswith(DROPPED)}
+    dropped = _named(counts, DROPPED)
     hits = sum(key.startswith(HIT) for key in counts)
     return {
         "format": 1,
         "columns": list(plan.columns),
         "rows_read": counts["read"],
         "rows": counts["rows"],
-        "dropped": {reason: n for reason, n in sorted(dropped.items()) if n},
+        "added": counts["added"],
+        "changed": _named(counts, CHANGED),
+        "dropped": dropped,
         "sampled_out": counts["sampled_out"],
         **({"exclude_hits": hits} if options.exclude else {}),
         "truncated": counts["truncated"],
@@ -223,10 +233,25 @@ def _manifest(job: Job, reading: Reading, counts: Counter[str]) -> dict[str, Any
             "sample": options.sample,
             "near_duplicates": options.near_duplicates,
             "exclude": sorted(set(options.exclude)),
-            "exclude_sentences": len(job.exclusion.keys),
+            "exclude_sentences": len(job.rules.exclusion.keys),
+            "cleaning": cleaning(options.clean),
         },
         "versions": _versions(),
     }
+
+
+def _named(counts: Counter[str], kind: str) -> dict[str, int]:
+    """The counts of this kind by their own names, those above 0."""
+    named = ((k.removeprefix(kind), n) for k, n in sorted(counts.items()) if k.startswith(kind))
+    return {name: n for name, n in named if n}
+
+
+def cleaning(options: CleanOptions) -> dict[str, Any]:
+    """The options of cleaning that are on."""
+    chosen = {key: value for key, value in vars(options).items() if value not in (None, ())}
+    if not options.language:
+        del chosen["language_probability"]
+    return chosen
 
 
 def _versions() -> dict[str, str]:
@@ -237,6 +262,8 @@ def _result(manifest: dict[str, Any], seconds: float, run_id: str | None) -> dic
     return {
         "rows_read": manifest["rows_read"],
         "rows": manifest["rows"],
+        **({"added": manifest["added"]} if manifest["added"] else {}),
+        **{f"changed_{step}": n for step, n in manifest["changed"].items()},
         **{f"dropped_{reason}": n for reason, n in manifest["dropped"].items()},
         "sampled_out": manifest["sampled_out"],
         **{key: manifest[key] for key in ("exclude_hits",) if key in manifest},
@@ -250,5 +277,5 @@ def _result(manifest: dict[str, Any], seconds: float, run_id: str | None) -> dic
 
 
 def _reasons(counts: Counter[str]) -> str:
-    dropped = {k: n for k, n in counts.items() if k.startswith(DROPPED) and n}
-    return ", ".join(f"{n} {k.removeprefix('dropped.')}" for k, n in dropped.items()) or "none read"
+    dropped = _named(counts, DROPPED)
+    return ", ".join(f"{n} {reason}" for reason, n in dropped.items()) or "none read"

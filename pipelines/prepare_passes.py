@@ -25,9 +25,12 @@ import pyarrow.parquet as pq
 from cotbert_core.errors import UserError
 from cotbert_core.ragged import Ragged
 from cotbert_core.tokenizing import PlainTokenizer
+from pipelines.clean_options import CleanOptions
+from pipelines.cleaner import Cleaner
 from pipelines.corpus import corpus_table, text_columns
 from pipelines.duplicates import kept
 from pipelines.exclusion import Exclusion, without_excluded
+from pipelines.filters import within_length
 from pipelines.readers import PIECE_ROWS, PREFIXES, Piece, read
 from pipelines.scratch_files import ScratchWriter, ids_file, texts_file
 from pipelines.sources import Plan
@@ -39,11 +42,21 @@ HARMLESS = {
     *(f"{prefix}{reason}" for prefix in PREFIXES for reason in ("empty", "null")),
     "no_entailment",
     "no_contradiction",
-    "excluded",
 }
 DROPPED = "dropped."
+CHANGED = "changed."
 LENGTH = "length."
 KEEP_FILE = "keep"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What decides which of the rows that were read stay."""
+
+    on_invalid: str
+    cleaner: Cleaner
+    exclusion: Exclusion
+    near_duplicates: float | None
 
 
 @dataclass(frozen=True)
@@ -53,20 +66,21 @@ class ReadShard:
     plan: Plan
     numbers: tuple[int, ...]
     scratch: str
-    on_invalid: str
-    exclusion: Exclusion
-    near_duplicates: float | None
+    rules: Rules
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         number = self.numbers[int(row["id"])]
         counts: Counter[str] = Counter()
+        unusable: Counter[str] = Counter()
         names = text_columns(self.plan.columns)
         scratch = Path(self.scratch)
-        with ScratchWriter(scratch, number, names, self.near_duplicates) as writer:
+        with ScratchWriter(scratch, number, names, self.rules.near_duplicates) as writer:
             for piece in read(self.plan.shards[number], self.plan):
+                unusable += piece.dropped
                 texts = self._kept_texts(piece, counts)
                 writer.add([row_id(*row) for row in zip(*texts, strict=True)], texts)
-            self._refuse_invalid(number, counts)
+            self._refuse_invalid(number, unusable)
+        counts.update({f"{DROPPED}{reason}": n for reason, n in unusable.items()})
         counts["kept"] = writer.rows
         write_counts(counts, scratch / f"{number:06}.json")
         return {"number": number, "counts": counts}
@@ -74,14 +88,16 @@ class ReadShard:
     def _kept_texts(self, piece: Piece, counts: Counter[str]) -> list[list[str]]:
         """The one place where texts that were read become texts that are kept, for each column
         those of every row; every row that does not is counted under its reason."""
+        cleaned = self.rules.cleaner.clean_rows([piece.texts, *piece.companions])
         counts["read"] += piece.read
-        counts.update({f"{DROPPED}{reason}": n for reason, n in piece.dropped.items()})
-        return without_excluded([piece.texts, *piece.companions], self.exclusion, counts)
+        counts["added"] += cleaned.added
+        counts.update({f"{DROPPED}{reason}": n for reason, n in cleaned.dropped.items()})
+        counts.update({f"{CHANGED}{step}": n for step, n in cleaned.changed.items()})
+        return without_excluded(cleaned.columns, self.rules.exclusion, counts)
 
-    def _refuse_invalid(self, number: int, counts: Counter[str]) -> None:
-        dropped = {k.removeprefix(DROPPED): n for k, n in counts.items() if k.startswith(DROPPED)}
-        bad = {reason: n for reason, n in dropped.items() if reason not in HARMLESS}
-        if bad and self.on_invalid == "fail":
+    def _refuse_invalid(self, number: int, unusable: Counter[str]) -> None:
+        bad = {reason: n for reason, n in unusable.items() if reason not in HARMLESS}
+        if bad and self.rules.on_invalid == "fail":
             raise UserError(
                 f"{self.plan.shards[number].path!r} holds rows that cannot be read "
                 f"({', '.join(f'{n} {k}' for k, n in bad.items())}): mend them, or drop them with "
@@ -126,6 +142,7 @@ class WritePart:
 
     tokenizer_json: str
     max_length: int
+    bounds: CleanOptions
     scratch: str
     output: str
     groups: tuple[tuple[Rows, ...], ...]
@@ -167,16 +184,18 @@ class WritePart:
     def _tokenized(
         self, tokenizer: PlainTokenizer, rows: pa.RecordBatch, counts: Counter[str]
     ) -> pa.Table:
-        """Rows of the part: those whose texts all have a token."""
+        """Rows of the part: those whose texts all have a token, and as many as are asked for."""
         ids, *texts = (rows.column(number) for number in range(rows.num_columns))
         # One token more than is kept, to know which texts were cut.
-        tokens = [tokenizer(column.to_pylist(), self.max_length + 1) for column in texts]
-        filled = _filled_rows(tokens, counts)
+        longest = max(self.max_length, self.bounds.max_tokens or 0) + 1
+        tokens = [tokenizer(column.to_pylist(), longest) for column in texts]
+        filled = self._filled_rows(tokens, counts)
         if len(filled) < len(ids):
             chosen = pa.array(filled)
             ids, *texts = (column.take(chosen) for column in (ids, *texts))
             tokens = [lists.take(filled) for lists in tokens]
-        of_length = enumerate(np.bincount(tokens[0].lengths).tolist())
+        lengths = np.minimum(tokens[0].lengths, self.max_length + 1)
+        of_length = enumerate(np.bincount(lengths).tolist())
         counts.update({f"{LENGTH}{length}": number for length, number in of_length if number})
         cut = [lists.lengths > self.max_length for lists in tokens]
         counts["truncated"] += int(np.any(cut, axis=0).sum())
@@ -185,12 +204,15 @@ class WritePart:
         counts["tokens"] += pc.sum(pc.list_value_length(table["input_ids"])).as_py() or 0
         return table
 
-
-def _filled_rows(tokens: Sequence[Ragged], counts: Counter[str]) -> np.ndarray:
-    """Which rows have a token in each of their texts; the first text without one is counted."""
-    filled = np.ones(len(tokens[0]), bool)
-    for prefix, lists in zip(PREFIXES, tokens, strict=False):
-        empty = filled & (lists.lengths == 0)
-        counts[f"{DROPPED}{prefix}no_tokens"] += int(empty.sum())
-        filled &= ~empty
-    return np.flatnonzero(filled)
+    def _filled_rows(self, tokens: Sequence[Ragged], counts: Counter[str]) -> np.ndarray:
+        """Which rows have a token in each of their texts and are within the bounds; of the others
+        the first text that is not is counted."""
+        filled = np.ones(len(tokens[0]), bool)
+        for prefix, lists in zip(PREFIXES, tokens, strict=False):
+            empty = filled & (lists.lengths == 0)
+            counts[f"{DROPPED}{prefix}no_tokens"] += int(empty.sum())
+            filled &= ~empty
+        rows = np.flatnonzero(filled)
+        inside, dropped = within_length([lists.lengths[rows] for lists in tokens], self.bounds)
+        counts.update({f"{DROPPED}{reason}": n for reason, n in dropped.items()})
+        return rows[inside]

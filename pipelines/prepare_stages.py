@@ -16,9 +16,17 @@ from typing import Any
 import numpy as np
 
 from pipelines import duplicates
-from pipelines.exclusion import Exclusion
+from pipelines.clean_options import CleanOptions
 from pipelines.near_duplicates import NearDuplicates
-from pipelines.prepare_passes import DROPPED, KEEP_FILE, ReadShard, Rows, WritePart, write_counts
+from pipelines.prepare_passes import (
+    DROPPED,
+    KEEP_FILE,
+    ReadShard,
+    Rows,
+    Rules,
+    WritePart,
+    write_counts,
+)
 from pipelines.progress import Progress
 from pipelines.readers import PIECE_ROWS
 from pipelines.scratch_files import ids_file, near_file
@@ -51,13 +59,7 @@ def finished(scratch: Path, pattern: str) -> dict[int, Path]:
     return {int(path.stem.removeprefix("part-")): path for path in scratch.glob(pattern)}
 
 
-def read_shards(
-    plan: Plan,
-    on_invalid: str,
-    exclusion: Exclusion,
-    near_duplicates: float | None,
-    work: Unfinished,
-) -> Reading:
+def read_shards(plan: Plan, rules: Rules, work: Unfinished) -> Reading:
     """The first pass over the shards that are not done yet."""
     count = len(plan.shards)
     reading = Reading(np.zeros(count, np.int64))
@@ -67,7 +69,7 @@ def read_shards(
     numbers = tuple(number for number in range(count) if number not in done)
     progress = Progress("prepare", count, "read")
     progress.start_at(len(done))
-    task = ReadShard(plan, numbers, str(work.scratch), on_invalid, exclusion, near_duplicates)
+    task = ReadShard(plan, numbers, str(work.scratch), rules)
     for more, row in enumerate(map_shards(task, len(numbers)), start=1):
         reading.add(row["number"], plan.shards[row["number"]].path, row["counts"])
         progress.show(len(done) + more, f"{reading.counts['read']:,} rows")
@@ -101,7 +103,11 @@ def choose_rows(
 
 
 def write_parts(
-    tokenizer_json: str, max_length: int, kept: Sequence[int], work: Unfinished
+    tokenizer_json: str,
+    max_length: int,
+    bounds: CleanOptions,
+    kept: Sequence[int],
+    work: Unfinished,
 ) -> Counter[str]:
     """The second pass over the parts that are not done yet. kept: rows of each shard."""
     units = list(_units(kept, work.scratch / KEEP_FILE))
@@ -112,7 +118,7 @@ def write_parts(
     progress = Progress("prepare", sum(rows for _, rows in units), "sentences")
     progress.start_at(_gone_through(counts))
     task = WritePart(
-        tokenizer_json, max_length, str(work.scratch), str(work.output), groups, numbers
+        tokenizer_json, max_length, bounds, str(work.scratch), str(work.output), groups, numbers
     )
     for row in map_shards(task, len(numbers)):
         counts += row["counts"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cotbert_core.errors import UserError
 from pipelines.commands.options import Arguments, job_options
 from pipelines.commands.printing import print_result
+
+if TYPE_CHECKING:
+    from pipelines.clean_options import CleanOptions
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -50,6 +53,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="SIMILARITY",
         help="of rows whose 5-letter pieces overlap so much (Jaccard, e.g. 0.8) keep one",
     )
+    _cleaning_options(command)
     command.add_argument("--sample", type=int, metavar="N", help="keep N sentences, same every run")
     command.add_argument(
         "--on-invalid",
@@ -58,6 +62,43 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="rows that are no UTF-8, no JSON or no text: count and drop them, or stop",
     )
     job_options(command, "new folder for the corpus")
+
+
+def _cleaning_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--clean",
+        metavar="STEP,...",
+        help="wikitext, markup, urls, control, unicode: what is mended in texts, or taken out",
+    )
+    command.add_argument(
+        "--split", metavar="LANGUAGE", help="running text to sentences, e.g. en (extra: split)"
+    )
+    command.add_argument("--min-tokens", type=int, metavar="N", help="drop shorter sentences")
+    command.add_argument("--max-tokens", type=int, metavar="N", help="drop longer sentences")
+    command.add_argument(
+        "--max-non-letters",
+        type=float,
+        metavar="SHARE",
+        help="drop what has a larger share, 0 to 1, of characters that are no letters nor blanks",
+    )
+    command.add_argument(
+        "--repeated",
+        type=float,
+        metavar="SHARE",
+        help="drop what consists of one word in a larger share, 0 to 1",
+    )
+    command.add_argument(
+        "--language",
+        metavar="CODE,...",
+        help="keep these languages alone, e.g. en,de (extra: language)",
+    )
+    command.add_argument(
+        "--language-probability",
+        type=float,
+        default=0.5,
+        metavar="P",
+        help="drop what is in no language so probably, 0 to 1",
+    )
 
 
 def run(arguments: Arguments) -> None:
@@ -71,11 +112,31 @@ def run(arguments: Arguments) -> None:
         on_invalid=arguments.on_invalid,
         exclude=tuple(arguments.exclude),
         near_duplicates=arguments.near_duplicates,
+        clean=_clean_options(arguments),
         **_columns(arguments),
     )
     result = prepare(options, arguments.output, arguments.verbose)
     print(rows_table(result), end="\n\n")
     print_result(result)
+
+
+def _clean_options(arguments: Arguments) -> CleanOptions:
+    from pipelines.clean_options import CleanOptions
+
+    return CleanOptions(
+        steps=_names(arguments.clean),
+        split=arguments.split,
+        min_tokens=arguments.min_tokens,
+        max_tokens=arguments.max_tokens,
+        max_non_letters=arguments.max_non_letters,
+        repeated=arguments.repeated,
+        language=_names(arguments.language),
+        language_probability=arguments.language_probability,
+    )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def rows_table(result: dict[str, Any]) -> str:
