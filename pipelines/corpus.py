@@ -87,12 +87,12 @@ class Corpus:
     def batch(self) -> Batch:
         """All rows with their companions, in the order of the parts."""
         table = self._table(["input_ids", *(f"{name}_ids" for name in self.columns)])
-        companions = {name: _ragged(table[f"{name}_ids"]) for name in self.columns}
-        return Batch(_ragged(table["input_ids"]), **companions)
+        companions = {name: ragged_column(table[f"{name}_ids"]) for name in self.columns}
+        return Batch(ragged_column(table["input_ids"]), **companions)
 
     def sentences(self) -> Ragged:
         """The token ids of all rows without companions, in the order of the parts."""
-        return _ragged(self._table(["input_ids"])["input_ids"])
+        return ragged_column(self._table(["input_ids"])["input_ids"])
 
     def texts(self) -> dict[int, str]:
         """The sentence of each id."""
@@ -131,7 +131,7 @@ def _list_array(ragged: Ragged) -> pa.ListArray:
     return pa.ListArray.from_arrays(offsets, pa.array(ragged.flat, pa.int32()))
 
 
-def _ragged(column: pa.ChunkedArray) -> Ragged:
+def ragged_column(column: pa.ChunkedArray) -> Ragged:
     """A column of id lists, chunk by chunk without a copy into Python."""
     parts = []
     for chunk in column.chunks:

@@ -28,7 +28,7 @@ from pipelines import sources, tracking
 from pipelines.corpus import MANIFEST_FILE
 from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.progress import Progress
-from pipelines.ray_session import cpus_per_worker, ray_session
+from pipelines.ray_session import ray_session, worker_pool
 from pipelines.readers import Piece, read
 from pipelines.shards import map_shards_with_actors
 
@@ -156,7 +156,7 @@ def _manifest(
 
 def _run(options: EmbedOptions, plan: sources.Plan, folder: Path) -> Tally:
     """All shards through the actors."""
-    workers, resources, threads = _pool(options.workers)
+    workers, resources, threads = worker_pool(options.workers)
     arguments = {"options": options, "plan": plan, "folder": str(folder), "threads": threads}
     tally = Tally()
     progress = Progress("embed", len(plan.shards), "shard")
@@ -165,24 +165,6 @@ def _run(options: EmbedOptions, plan: sources.Plan, folder: Path) -> Tally:
         tally.add(row)
         progress.show(done, f"{tally.counts['rows']:,} rows  {tally.rate:,.0f} sentences/s")
     return tally
-
-
-def _pool(workers: int | None) -> tuple[int, dict[str, float], int]:
-    """Actors, what each asks of Ray, and its threads.
-
-    The actors ask for all cores but one between them: a pool that holds every core leaves none
-    for the task that feeds it. They still compute on all, since that task only hands out numbers.
-    """
-    import ray
-
-    gpus = int(ray.cluster_resources().get("GPU", 0))
-    cores = int(ray.cluster_resources().get("CPU", 1))
-    workers = workers or gpus or len([n for n in ray.nodes() if n["Alive"]])
-    share = (cores - 1) / workers
-    resources = {"num_cpus": float(int(share)) if share >= 1 else max(share, 0.01)}
-    if gpus >= workers:
-        resources["num_gpus"] = 1
-    return workers, resources, cpus_per_worker(workers)
 
 
 class EmbedShard:

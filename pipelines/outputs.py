@@ -46,8 +46,7 @@ def open_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) 
         raise UserError(f"output {str(path)!r} holds no {what} to resume: leave --resume out")
     if (path / RESULT_FILE).is_file():
         raise UserError(f"the {what} in {str(path)!r} is finished: give a new folder")
-    before, now = (flatten_values(r) for r in (read_json(path / SETTINGS_FILE), record))
-    changed = [k for k in {**before, **now} if before.get(k) != now.get(k)]
+    changed = changed_settings(path, record)
     if changed:
         names = ", ".join(name.removeprefix("settings.") for name in changed)
         raise UserError(
@@ -56,6 +55,12 @@ def open_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) 
         )
     say(f"resuming the {what} in {path}")
     return path
+
+
+def changed_settings(path: Path, record: Mapping[str, Any]) -> list[str]:
+    """Names of what differs from the record that the folder's job began with."""
+    before, now = (flatten_values(r) for r in (read_json(path / SETTINGS_FILE), record))
+    return [key for key in {**before, **now} if before.get(key) != now.get(key)]
 
 
 def earlier_run(path: Path) -> str | None:

@@ -87,6 +87,28 @@ def cpus_per_worker(workers: int) -> int:
     return max(1, min(cores) // on_one_node)
 
 
+def worker_pool(
+    workers: int | None, shards: int | None = None
+) -> tuple[int, dict[str, float], int]:
+    """Actors (no more than there are shards, if that is said), what each asks of Ray, and its
+    threads.
+
+    The actors ask for all cores but one between them: a pool that holds every core leaves none
+    for the task that feeds it. They still compute on all, since that task only hands out numbers.
+    """
+    import ray
+
+    gpus = int(ray.cluster_resources().get("GPU", 0))
+    cores = int(ray.cluster_resources().get("CPU", 1))
+    workers = workers or gpus or len([n for n in ray.nodes() if n["Alive"]])
+    workers = min(workers, shards or workers)
+    share = (cores - 1) / workers
+    resources = {"num_cpus": float(int(share)) if share >= 1 else max(share, 0.01)}
+    if gpus >= workers:
+        resources["num_gpus"] = 1
+    return workers, resources, cpus_per_worker(workers)
+
+
 def own_cores() -> int:
     """Cores of this machine that this process may use."""
     return len(os.sched_getaffinity(0))

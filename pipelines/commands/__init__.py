@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Callable
 
 from pipelines.commands import (
+    augment,
     compare,
     embed,
     evaluate,
@@ -34,6 +35,11 @@ COMMANDS: dict[str, Command] = {
         prepare.add_options,
         prepare.run,
         "make a corpus: distinct, tokenized sentences",
+    ),
+    "augment": (
+        augment.add_options,
+        augment.run,
+        "give each sentence of a corpus a rewrite: a back-translation or a language model's",
     ),
     "train": (train.add_options, train.run, "train an encoder by a recipe on a corpus"),
     "compare": (

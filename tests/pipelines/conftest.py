@@ -58,3 +58,18 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare_stages, "map_shards", in_turn)
     monkeypatch.setattr(prepare, "ray_session", nullcontext)
     monkeypatch.setattr(tracking, "tracked_run", untracked)
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Two Marian models of an invented language, there and back (10 s to train)."""
+    import tiny_marian
+
+    return tiny_marian.build(tmp_path_factory.mktemp("marian"))
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache folder, in tmp_path."""
+    monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"

@@ -1,0 +1,183 @@
+"""cotbert augment: a corpus to one whose rows also carry a rewrite, for DenoSent.
+
+Both methods are a rewriter (pipelines.augment_parts) over the corpus's parts. Back-translation
+runs in Ray Data actors. Requests to a language model come from this process alone: its limits are
+those of all requests together, and the key never leaves it. Rows, ids and texts stay as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cotbert_core import __version__
+from cotbert_core.backbone import from_anywhere, load_tokenizer
+from cotbert_core.errors import UserError
+from cotbert_core.files import write_json, write_text
+from cotbert_core.tokenizing import PlainTokenizer
+from pipelines import tracking
+from pipelines.augment_methods import METHODS, Job
+from pipelines.augment_options import AugmentOptions, BackTranslation
+from pipelines.augment_parts import SCRATCH, PartPlan, read_counts
+from pipelines.augment_report import REPORT_FILE, write_report
+from pipelines.corpus import MANIFEST_FILE, Corpus
+from pipelines.outputs import RESULT_FILE, RUN_FILE, check_free, earlier_run
+from pipelines.progress import Progress
+from pipelines.resumable import resumable_folder
+from pipelines.rewrite_ledger import read_ledger
+
+AUGMENTED = "augmented"
+SUMS = ("rows", "rewritten", "truncated", "inputs_cut", "tokens_in", "tokens_out")
+
+
+def augment(
+    options: AugmentOptions, output: Path, verbose: bool = False, parent: str | None = None
+) -> dict[str, Any]:
+    """Write the corpus folder `output` and return its result; UserError for a bad input."""
+    output = check_free(output)
+    corpus = open_plain(options.corpus)
+    tokenizer = _own_tokenizer(corpus, options.encoder)
+    job = METHODS[options.method.name](options, verbose)
+    record = {"corpus_digest": corpus.digest, **job.record, **vars(options.limits)}
+    with resumable_folder(output, "augment", record, SCRATCH) as folder:
+        params = {"corpus": str(corpus.path), **record}
+        with tracking.tracked_run(
+            "augment", params, parent=parent, run_id=earlier_run(folder)
+        ) as run:
+            write_text(folder / RUN_FILE, run.id or "")
+            started = time.monotonic()
+            plan = _plan(options, corpus, tokenizer, folder)
+            summary, fresh = _run(plan, job)
+            manifest = _manifest(corpus, record, job, summary)
+            write_report(folder / REPORT_FILE, manifest["augmentation"], summary)
+            write_json(folder / MANIFEST_FILE, manifest)
+            result = _result(manifest, fresh, time.monotonic() - started, run.id)
+            run.result(result)
+            run.artifact(folder / MANIFEST_FILE)
+            run.artifact(folder / REPORT_FILE)
+            write_json(folder / RESULT_FILE, result)
+    return result
+
+
+def open_plain(path: str) -> Corpus:
+    """A prepared corpus whose rows have no companions; UserError for any other."""
+    corpus = Corpus.open(path)
+    if "negative" in corpus.columns:
+        raise UserError(
+            f"corpus {str(corpus.path)!r} holds triples, whose second text is a positive already: "
+            "give a corpus of plain sentences"
+        )
+    if corpus.columns:
+        raise UserError(
+            f"corpus {str(corpus.path)!r} has augmented texts already: train on it as it is, or "
+            "augment the corpus that it was made from"
+        )
+    if not list(corpus.path.glob("part-*.parquet")):
+        raise UserError(f"corpus {str(corpus.path)!r} has no part-*.parquet: prepare it again")
+    return corpus
+
+
+def _own_tokenizer(corpus: Corpus, encoder: str | None) -> PlainTokenizer:
+    """The one that the corpus was tokenized with."""
+    name = encoder or corpus.manifest["encoder"]
+    try:
+        tokenizer = load_tokenizer(from_anywhere(name))
+    except UserError as error:
+        raise UserError(
+            f"{error}; corpus {str(corpus.path)!r} was tokenized for it: say where it is now with "
+            "--encoder"
+        ) from None
+    corpus.check_tokenizer(name, tokenizer.hash, corpus.manifest["max_length"])
+    return tokenizer
+
+
+def _plan(
+    options: AugmentOptions, corpus: Corpus, tokenizer: PlainTokenizer, folder: Path
+) -> PartPlan:
+    return PartPlan(
+        str(corpus.path),
+        str(folder),
+        tuple(sorted(path.name for path in corpus.path.glob("part-*.parquet"))),
+        tokenizer.json,
+        corpus.manifest["max_length"],
+        options.limits,
+        by_model=not isinstance(options.method, BackTranslation),
+    )
+
+
+def _run(plan: PartPlan, job: Job) -> tuple[dict[str, Any], int]:
+    """All parts that are not finished; counts over all of them, and rows rewritten in this run."""
+    finished = [read_counts(plan, name) for name in plan.names if plan.is_finished(name)]
+    left = [name for name in plan.names if not plan.is_finished(name)]
+    before = sum(part["rows"] for part in finished)
+    before += sum(len(read_ledger(plan.ledger(name))) for name in left)
+    meter = Meter(_rows(plan), before)
+    try:
+        job.run(plan, left, meter.add)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("the same command goes on") from None
+    return _together([read_counts(plan, name) for name in plan.names]), meter.fresh
+
+
+def _rows(plan: PartPlan) -> int:
+    import pyarrow.parquet as pq
+
+    return sum(pq.read_metadata(Path(plan.corpus) / name).num_rows for name in plan.names)
+
+
+class Meter:
+    """Rows rewritten, shown as they come; those of an earlier run count for no rate."""
+
+    def __init__(self, rows: int, before: int) -> None:
+        self.fresh, self._before = 0, before
+        self._progress = Progress("augment", rows, "row")
+        self._progress.start_at(before)
+        self._started = time.monotonic()
+
+    def add(self, rows: int) -> None:
+        self.fresh += rows
+        rate = self.fresh / max(time.monotonic() - self._started, 1e-9)
+        self._progress.show(self._before + self.fresh, f"{rate:,.1f} rows/s")
+
+
+def _together(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The counts, lengths and first examples of all parts."""
+    whole: dict[str, Any] = {name: sum(part[name] for part in parts) for name in SUMS}
+    reasons: Counter[str] = Counter()
+    for part in parts:
+        reasons.update(part["source_kept"])
+    whole["source_kept"] = dict(sorted(reasons.items()))
+    for name in ("lengths", "source_lengths"):
+        whole[name] = [sum(counts) for counts in zip(*(p[name] for p in parts), strict=True)]
+    whole["examples"] = [example for part in parts for example in part["examples"]]
+    return whole
+
+
+def _manifest(
+    corpus: Corpus, record: Mapping[str, Any], job: Job, summary: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The corpus's own, with what was done to it."""
+    counts = {name: summary[name] for name in ("rewritten", "source_kept", "truncated")}
+    done = {**record, "counts": {**counts, **job.facts(summary)}, "version": __version__}
+    return {**corpus.manifest, "columns": [AUGMENTED], "augmentation": done}
+
+
+def _result(
+    manifest: Mapping[str, Any], fresh: int, seconds: float, run_id: str | None
+) -> dict[str, Any]:
+    counts = dict(manifest["augmentation"]["counts"])
+    kept = counts.pop("source_kept")
+    return {
+        "rows": manifest["rows"],
+        "rewritten": counts.pop("rewritten"),
+        "source_kept": sum(kept.values()),
+        **{f"source_kept_{reason}": n for reason, n in kept.items()},
+        **counts,
+        "rows_of_this_run": fresh,
+        "seconds": round(seconds, 3),
+        "rows_per_second": round(fresh / max(seconds, 1e-9), 1),
+        "mlflow_run_id": run_id,
+    }

@@ -1,0 +1,126 @@
+"""How each way of rewriting runs over the parts of a corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from pipelines.augment_options import AugmentOptions, BackTranslation, LlmRewriting
+from pipelines.augment_parts import PartPlan, augment_part
+from pipelines.back_translation import BackTranslator, Translation, plan_translation
+from pipelines.channel import Channel
+from pipelines.chat_endpoint import ChatEndpoint
+from pipelines.llm_rewriting import LlmRewriter, Spending
+from pipelines.progress import say
+from pipelines.ray_session import ray_session, worker_pool
+from pipelines.rewrite_ledger import Rewrite, read_ledger
+from pipelines.shards import map_shards_with_actors
+
+
+class Job(Protocol):
+    """A method made ready on the driver: UserError from its constructor, none afterwards."""
+
+    record: dict[str, Any]
+    """What decides on the rewrites; two runs with equal records may go on with one another."""
+
+    def run(self, plan: PartPlan, names: Sequence[str], tell: Callable[[int], None]) -> None:
+        """Write the named parts; `tell` hears how many rows have come."""
+
+    def facts(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+        """What the manifest and the result hold of this method, from the counts of all parts."""
+
+
+class TranslationJob:
+    """Back-translation on Ray Data actors, a part at a time each."""
+
+    def __init__(self, options: AugmentOptions, verbose: bool) -> None:
+        assert isinstance(options.method, BackTranslation)
+        self._workers, self._verbose = options.workers, verbose
+        self._plan = plan_translation(options.method)
+        models = {"forward_digest": self._plan.forward.digest}
+        models["backward_digest"] = self._plan.backward.digest
+        self.record = {"method": options.method.name, **vars(self._plan.options), **models}
+
+    def run(self, plan: PartPlan, names: Sequence[str], tell: Callable[[int], None]) -> None:
+        if not names:
+            return
+        with (
+            ray_session(self._verbose),
+            Channel(lambda news: tell(sum(row["rows"] for row in news))) as mailbox,
+        ):
+            # More workers than parts would have nothing to do and keep their cores.
+            workers, resources, threads = worker_pool(self._workers, len(names))
+            arguments = {
+                "plan": plan,
+                "names": list(names),
+                "translation": self._plan,
+                "threads": threads,
+                "mailbox": mailbox,
+            }
+            for _ in map_shards_with_actors(
+                TranslatePart, arguments, len(names), workers, resources
+            ):
+                pass
+
+    def facts(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+        return {"inputs_cut": summary["inputs_cut"]}
+
+
+class TranslatePart:
+    """An actor that back-translates parts."""
+
+    def __init__(
+        self, plan: PartPlan, names: list[str], translation: Translation, threads: int, mailbox: Any
+    ) -> None:
+        self._plan, self._names, self._mailbox = plan, names, mailbox
+        self._rewriter = BackTranslator(translation, threads)
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        name = self._names[int(row["id"])]
+        augment_part(self._plan, name, self._rewriter, self._tell)
+        return {}
+
+    def _tell(self, rewrites: list[Rewrite]) -> None:
+        self._mailbox.put.remote([{"rows": len(rewrites)}])
+
+
+class LlmJob:
+    """Requests from this process, one part after the other: its limits hold for all of them, and
+    the key goes to no other process."""
+
+    def __init__(self, options: AugmentOptions, verbose: bool) -> None:
+        del verbose  # no Ray here
+        assert isinstance(options.method, LlmRewriting)
+        self._options = options.method
+        self._endpoint = ChatEndpoint(options.method)
+        self._endpoint.check()
+        if not self._endpoint.has_key:
+            say("no key is set: the requests carry none")
+        deciding = {name: getattr(options.method, name) for name in options.method.deciding}
+        self.record = {"method": options.method.name, **deciding}
+
+    def run(self, plan: PartPlan, names: Sequence[str], tell: Callable[[int], None]) -> None:
+        paid = [row for name in plan.names for row in read_ledger(plan.ledger(name)).values()]
+        tokens = sum(row.tokens_in + row.tokens_out for row in paid)
+        spending = Spending(self._options.budget_tokens, tokens, len(paid))
+        rewriter = LlmRewriter(self._options, self._endpoint, spending)
+        try:
+            for name in names:
+                augment_part(plan, name, rewriter, lambda rewrites: tell(len(rewrites)))
+        finally:
+            self._endpoint.close()
+
+    def facts(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+        """Tokens, and what they cost if prices are given."""
+        counts = {name: summary[name] for name in ("tokens_in", "tokens_out")}
+        prices = self._options.price_in, self._options.price_out
+        if prices[0] is None or prices[1] is None:
+            return counts
+        cost = (counts["tokens_in"] * prices[0] + counts["tokens_out"] * prices[1]) / 1e6
+        return {**counts, "cost": round(cost, 6)}
+
+
+METHODS: dict[str, Callable[[AugmentOptions, bool], Job]] = {
+    BackTranslation.name: TranslationJob,
+    LlmRewriting.name: LlmJob,
+}

@@ -1,0 +1,72 @@
+"""What augment's report shows: where each row went, how long the rewrites are, and some of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from cotbert_core.files import write_text
+from pipelines import plots
+from pipelines.report import page, table
+
+REPORT_FILE = "report.html"
+# Of each fate of a row, over all parts.
+SHOWN = 8
+
+
+def fates(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(what became of rows, how many, their share): rewritten, then why sources were kept."""
+    rows, kept = int(summary["rows"]), summary["source_kept"]
+    counts = {"rewritten": int(summary["rewritten"])}
+    counts |= {f"source kept: {reason}": n for reason, n in kept.items()}
+    return [(name, f"{n:,}", f"{100 * n / rows:.1f} %") for name, n in counts.items()]
+
+
+def write_report(path: Path, settings: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
+    """The page of one job. settings: the manifest's entry."""
+    counts = {k: v for k, v in settings["counts"].items() if k not in ("rewritten", "source_kept")}
+    plain = {k: v for k, v in settings.items() if k != "counts"}
+    sections = [
+        ("What became of the rows", table(("row", "count", "share"), fates(summary))),
+        ("Counts", table(("", ""), list(counts.items()), "text")),
+        (
+            "Tokens of a text, as kept",
+            length_plot(summary["source_lengths"], summary["lengths"]),
+        ),
+        ("Examples", table(("row", "text", "rewrite"), _shown(summary["examples"]), "text")),
+        ("Settings", table(("setting", "value"), list(plain.items()), "text")),
+    ]
+    write_text(path, page(f"Augmented by {settings['method']}", "A cotbert job.", sections))
+
+
+def _shown(examples: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    seen: Counter[str] = Counter()
+    chosen = []
+    for example in sorted(examples, key=lambda row: row[0] != "rewritten"):
+        seen[example[0]] += 1
+        if seen[example[0]] <= SHOWN:
+            chosen.append(example)
+    return chosen
+
+
+def length_plot(before: Sequence[int], after: Sequence[int]) -> str:
+    """How many texts have each length, sources and rewrites side by side.
+
+    before, after: counts of texts with 0, 1, ... max_length tokens.
+    """
+    with rc_context(plots.STYLE):
+        figure = Figure(figsize=(8, 3.2), layout="constrained")
+        axes = figure.subplots()
+        lengths = np.arange(len(before))
+        axes.bar(lengths - 0.2, before, 0.4, color=plots.BLUE, label="sources")
+        axes.bar(lengths + 0.2, after, 0.4, color=plots.ORANGE, label="rewrites")
+        axes.set_xlabel("tokens")
+        axes.set_ylabel("texts")
+        axes.legend(frameon=False)
+        return plots.svg(figure)

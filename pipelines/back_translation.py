@@ -1,0 +1,99 @@
+"""Back-translation: into a pivot language and back, by two Marian models.
+
+Rows are sorted by length and translated in batches of a token budget. A batch is the same however
+many workers there are and wherever an earlier run was stopped: the rows that are drawn, and with a
+beam the last digits of its scores, depend on the rows around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cotbert_core.backbone import budget_slices
+from pipelines.augment_options import BackTranslation
+from pipelines.marian import MarianModel, MarianTokens, choose_prefix, find_marian
+from pipelines.progress import say
+from pipelines.rewrite_ledger import Rewrite
+from pipelines.translation_engines import choose_engine, converted, load_engine
+
+# About 150 sentences: enough to keep 2 cores busy and seconds of work to lose in a kill; a GPU
+# wants as many as fit.
+CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 4096, 32768
+
+
+@dataclass(frozen=True)
+class Translation:
+    """All that a worker needs: options with nothing left to decide, and both models."""
+
+    options: BackTranslation
+    forward: MarianModel
+    backward: MarianModel
+
+
+def plan_translation(options: BackTranslation) -> Translation:
+    """Find both models, decide on engine and prefixes; UserError before anything starts."""
+    import torch
+
+    engine, precision = choose_engine(options.engine, options.precision)
+    forward = find_marian(options.forward, "forward")
+    backward = find_marian(options.backward, "backward")
+    tokens = GPU_BATCH_TOKENS if torch.cuda.is_available() else CPU_BATCH_TOKENS
+    options = replace(
+        options,
+        engine=engine,
+        precision=precision,
+        forward_prefix=choose_prefix(forward, options.forward_prefix, "forward"),
+        backward_prefix=choose_prefix(backward, options.backward_prefix, "backward"),
+        batch_tokens=options.batch_tokens or tokens,
+    )
+    if engine == "ctranslate2":
+        for model in (forward, backward):
+            converted(model, precision)
+    prefixes = [p for p in (options.forward_prefix, options.backward_prefix) if p]
+    told = f" (language tokens {', '.join(prefixes)})" if prefixes else ""
+    say(f"translating with {engine} in {precision}{told}")
+    return Translation(options, forward, backward)
+
+
+class BackTranslator:
+    """A rewriter (pipelines.augment_parts) that holds both models."""
+
+    def __init__(self, plan: Translation, threads: int) -> None:
+        options = plan.options
+        self._options = options
+        self._there = load_engine(plan.forward, options, threads)
+        self._back = load_engine(plan.backward, options, threads)
+        self._source = MarianTokens(plan.forward, options.forward_prefix or "")
+        self._pivot = MarianTokens(plan.backward, options.backward_prefix or "")
+
+    def rewrite(
+        self, texts: Mapping[int, str], done: Mapping[int, Rewrite]
+    ) -> Iterator[list[Rewrite]]:
+        """Batch by batch; of a batch that was partly done the others alone are given."""
+        numbers = np.fromiter(texts, np.int64, len(texts))
+        ids, cut = self._source.encode(list(texts.values()))
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        # By id where lengths are equal, so that batches do not depend on the rows' order.
+        order = np.lexsort((numbers, -lengths))
+        for start, stop in budget_slices(lengths[order], self._options.batch_tokens):
+            rows = order[start:stop]
+            if all(int(numbers[row]) in done for row in rows):
+                continue
+            rewrites = self._there_and_back([ids[row] for row in rows], int(numbers[rows[0]]))
+            yield [
+                Rewrite(int(numbers[row]), text, cut=bool(cut[row] or pivot_cut))
+                for row, (text, pivot_cut) in zip(rows, rewrites, strict=True)
+                if int(numbers[row]) not in done
+            ]
+
+    def _there_and_back(self, ids: list[list[int]], first: int) -> list[tuple[str, bool]]:
+        """Rewrites of a batch, and whether its pivot was cut; `first` is the id of its first row,
+        which tells its draws from those of other batches."""
+        seeds = np.random.SeedSequence([self._options.seed, first]).generate_state(2, np.uint32)
+        pivots = self._source.decode(self._there.translate(ids, int(seeds[0])))
+        pivot_ids, cut = self._pivot.encode(pivots)
+        texts = self._pivot.decode(self._back.translate(pivot_ids, int(seeds[1])))
+        return list(zip(texts, cut, strict=True))

@@ -1,0 +1,172 @@
+"""Marian translation models (opus-mt) by hub name or folder: their files, tokens and prefixes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.backbone import hub_answers
+from cotbert_core.errors import UserError
+from cotbert_core.files import read_json
+
+# What is fetched of a hub model: its repository also holds the weights for other frameworks.
+SMALL_FILES = ("config.json", "vocab.json", "source.spm", "target.spm")
+OTHER_FILES = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_CODE = re.compile(r">>[\w-]+<<")
+# Chosen without asking where a model writes several languages.
+USUAL_CODES = (">>cmn_Hans<<", ">>eng<<")
+
+
+@dataclass(frozen=True)
+class MarianModel:
+    """A model's files. digest: short hash of all that decides on its translations."""
+
+    name: str
+    folder: str
+    digest: str
+
+
+def find_marian(name: str, option: str) -> MarianModel:
+    """The files of a model, fetched where they are not here; UserError when there are none.
+
+    option: which of the job's options named it.
+    """
+    for package in ("sentencepiece", "sacremoses"):
+        if find_spec(package) is None:
+            raise UserError(
+                f"{package} is not installed, which Marian models need: pip install "
+                "'cotbert[translation]'"
+            )
+    folder = _local(name, option) or _fetched(name, option)
+    missing = [file for file in SMALL_FILES if not (folder / file).is_file()]
+    weights = [file for file in WEIGHTS if (folder / file).is_file()]
+    if missing or not weights:
+        lacks = ", ".join(missing) or " or ".join(WEIGHTS)
+        raise UserError(f"{option} {name!r} has no {lacks}: give a Marian model, as opus-mt's are")
+    kind = read_json(folder / "config.json").get("model_type")
+    if kind != "marian":
+        raise UserError(f"{option} {name!r} is a model of type {kind!r}: give a Marian model")
+    return MarianModel(name, str(folder), _digest(folder, [*SMALL_FILES, weights[0]]))
+
+
+def _local(name: str, option: str) -> Path | None:
+    """The folder of that name, None for a hub name."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path.resolve()
+    if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise UserError(f"{option} {name!r} is no folder: give an existing one or a hub name")
+    return None
+
+
+def _fetched(name: str, option: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    try:
+        return Path(
+            snapshot_download(
+                name,
+                allow_patterns=[*SMALL_FILES, *OTHER_FILES, *_wanted_weights(name)],
+                local_files_only=not hub_answers(),
+            )
+        )
+    except Exception as error:  # whatever its client raises, offline, blocked or without the name
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise UserError(
+            f"{option} {name!r} cannot be fetched ({reason}): give a folder, or a hub name that "
+            "this machine can reach"
+        ) from None
+
+
+def _wanted_weights(name: str) -> list[str]:
+    """One file of weights; both names where the hub cannot be asked."""
+    from huggingface_hub import list_repo_files
+
+    if not hub_answers():
+        return list(WEIGHTS)
+    there = set(list_repo_files(name))
+    return [file for file in WEIGHTS if file in there][:1]
+
+
+def _digest(folder: Path, names: Sequence[str]) -> str:
+    whole = hashlib.sha256()
+    for name in names:
+        with (folder / name).open("rb") as file:
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()[:16]
+
+
+class MarianTokens:
+    """Texts to a model's source tokens, and its target tokens to texts.
+
+    prefix: the token of the target language, put before each sentence ("": none).
+    """
+
+    def __init__(self, model: MarianModel, prefix: str) -> None:
+        self.hf = load_tokenizer(model)
+        self.prefix = prefix
+        positions = int(read_json(Path(model.folder) / "config.json")["max_position_embeddings"])
+        self.limit = min(positions, int(self.hf.model_max_length))
+
+    def encode(self, texts: Sequence[str]) -> tuple[list[list[int]], list[bool]]:
+        """Ids of each text with the end token, and whether it was cut to the model's limit."""
+        if not texts:
+            return [], []
+        # A blank before it, so that a sentence that begins with >> is not read as a prefix; and
+        # "</s>" typed in one is text.
+        shown = [f"{self.prefix} {text}" for text in texts]
+        ids: list[list[int]] = self.hf(shown, verbose=False, split_special_tokens=True)["input_ids"]
+        cut = [len(row) > self.limit for row in ids]
+        end = [self.hf.eos_token_id]
+        return [
+            row[: self.limit - 1] + end if long else row for row, long in zip(ids, cut, strict=True)
+        ], cut
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        texts: list[str] = self.hf.batch_decode(
+            [list(row) for row in ids], skip_special_tokens=True, use_source_tokenizer=False
+        )
+        return texts
+
+
+def load_tokenizer(model: MarianModel) -> Any:
+    from transformers import MarianTokenizer
+
+    try:
+        return MarianTokenizer.from_pretrained(model.folder)
+    except Exception as error:  # a broken vocabulary raises whatever its reader does
+        raise UserError(
+            f"the tokenizer of {model.name!r} cannot be read ({error}): give a whole Marian folder"
+        ) from None
+
+
+def choose_prefix(model: MarianModel, prefix: str | None, option: str) -> str:
+    """The language token for a model's input: as asked, else what its vocabulary suggests.
+
+    None of its own: "". One: that. Several: simplified Chinese or English where it is among them,
+    else UserError, as is a prefix that the vocabulary has not.
+    """
+    known = [c for c in load_tokenizer(model).supported_language_codes if _CODE.fullmatch(c)]
+    shown = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
+    if prefix is not None:
+        if prefix and prefix not in known:
+            wanted = f"give one of {shown}" if known else f"it has none: give --{option}-prefix ''"
+            raise UserError(f"{option}_prefix {prefix!r} is unknown to {model.name!r}: {wanted}")
+        return prefix
+    if len(known) <= 1:
+        return "".join(known)
+    usual = [code for code in USUAL_CODES if code in known]
+    if not usual:
+        raise UserError(
+            f"{option} {model.name!r} writes several languages ({shown}): choose one with "
+            f"--{option}-prefix"
+        )
+    return usual[0]

@@ -1,0 +1,70 @@
+"""Which rewrites are fit to stand beside their source, and why the others are not."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache
+
+from pipelines.augment_options import Limits
+
+# A character of a script without blanks is a word of its own here.
+_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+_WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+(?:['\u2019](?![{_UNSPACED}])\w+)*")
+# How models say that they are one, or that they will not; lower case, straight quotes.
+_CANNOT = r"(?:can't|cannot|can not|unable|not able|won't|will not)"
+_REFUSAL = re.compile(
+    r"\bas an ai\b|\bas a (?:large )?language model\b"
+    rf"|^(?:i'm |i am )?sorry\b.{{0,40}}\b{_CANNOT}\b"
+    rf"|\b{_CANNOT} (?:to )?(?:assist|help|comply|rewrite|rephrase|paraphrase|fulfil|provide)"
+)
+
+
+def fault(source: str, rewrite: str, limits: Limits, *, by_model: bool = False) -> str | None:
+    """Why `rewrite` must not stand for `source`; None when it may.
+
+    empty, equal (case, punctuation and blanks aside), too_short or too_long (in words); by_model,
+    of a language model's answer, also several_lines and refusal.
+    """
+    if not rewrite.strip():
+        return "empty"
+    if by_model and len(rewrite.strip().splitlines()) > 1:
+        return "several_lines"
+    if by_model and _refuses(source, rewrite):
+        return "refusal"
+    if _bare(source) == _bare(rewrite):
+        return "equal"
+    return _length_fault(words(source), words(rewrite), limits)
+
+
+def _length_fault(before: int, after: int, limits: Limits) -> str | None:
+    if after < limits.min_ratio * before:
+        return "too_short"
+    if after > limits.max_ratio * before:
+        return "too_long"
+    return None
+
+
+def _refuses(source: str, rewrite: str) -> bool:
+    """A sentence may itself say that somebody cannot help: then its rewrite may, too."""
+    before, after = (_REFUSAL.search(_plain(text)) for text in (source, rewrite))
+    return after is not None and before is None
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("\u2019", "'").lower().split())
+
+
+def words(text: str) -> int:
+    """Words of a text; at least 1, so that a ratio can be taken of signs alone."""
+    return max(1, len(_WORD.findall(text)))
+
+
+def _bare(text: str) -> str:
+    return "".join(filter(_counts, unicodedata.normalize("NFKC", text).casefold()))
+
+
+@cache
+def _counts(character: str) -> bool:
+    """Letters, the marks that many scripts write vowels with, digits and symbols."""
+    return unicodedata.category(character)[0] not in "PZC"

@@ -1,0 +1,195 @@
+"""Two engines that run a Marian model, ids to ids: transformers, and CTranslate2 for CPUs.
+
+Greedily both give the same translations. With a beam a few differ, since the two end a search by
+rules of their own; with sampling all do, since each has its own generator.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from cotbert_core.errors import UserError
+from pipelines.augment_options import BackTranslation
+from pipelines.cache import cache_folder
+from pipelines.marian import MarianModel, load_tokenizer
+
+Ids = list[list[int]]
+# A translation of one or two tokens may be much longer than its source.
+SPARE_TOKENS = 8
+
+
+class Engine(Protocol):
+    """One direction."""
+
+    def translate(self, ids: Ids, seed: int) -> Ids:
+        """The translation of each row; `seed` decides on what is drawn, if anything is."""
+
+
+def choose_engine(engine: str, precision: str) -> tuple[str, str]:
+    """What `auto` stands for on this machine; UserError for what cannot be.
+
+    CTranslate2 where it is installed and there is no GPU; int8 with it, else the number format
+    that the device computes fastest.
+    """
+    import torch
+
+    there, gpu = find_spec("ctranslate2") is not None, torch.cuda.is_available()
+    if engine == "ctranslate2" and not there:
+        raise UserError(
+            "engine is ctranslate2, which is not installed: pip install 'cotbert[ctranslate2]' or "
+            "give --engine transformers"
+        )
+    if engine == "auto":
+        engine = "ctranslate2" if there and not gpu else "transformers"
+    formats = {"ctranslate2": ["int8", "float32"], "transformers": ["float32"]}[engine]
+    if engine == "transformers" and gpu:
+        formats = ["float16", "float32"]
+    if precision == "auto":
+        return engine, formats[0]
+    if precision not in formats:
+        raise UserError(
+            f"precision is {precision!r}: {engine} on this machine takes {' or '.join(formats)}"
+        )
+    return engine, precision
+
+
+def load_engine(model: MarianModel, options: BackTranslation, threads: int) -> Engine:
+    """The engine that `options` name (`auto` decided already)."""
+    kind = CTranslate2Engine if options.engine == "ctranslate2" else TransformersEngine
+    return kind(model, options, threads)
+
+
+def most_tokens(ids: Ids, options: BackTranslation) -> int:
+    """Tokens written at most, for the longest of the rows."""
+    return math.ceil(options.max_length_factor * max(map(len, ids))) + SPARE_TOKENS
+
+
+class TransformersEngine:
+    """MarianMTModel.generate, on a GPU where there is one."""
+
+    def __init__(self, model: MarianModel, options: BackTranslation, threads: int) -> None:
+        import torch
+        from transformers import MarianMTModel
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        torch.set_num_threads(threads)
+        self._options = options
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._model: Any = MarianMTModel.from_pretrained(
+            model.folder, dtype=getattr(torch, options.precision), local_files_only=True
+        )
+        self._model = self._model.to(self._device).eval()
+        # A length in the model's own settings would compete with ours.
+        self._model.generation_config.max_length = None
+        self._pad = int(self._model.config.pad_token_id)
+
+    def translate(self, ids: Ids, seed: int) -> Ids:
+        import torch
+
+        longest = max(map(len, ids))
+        batch = torch.full((len(ids), longest), self._pad)
+        mask = torch.zeros_like(batch)
+        for number, row in enumerate(ids):
+            batch[number, : len(row)] = torch.tensor(row)
+            mask[number, : len(row)] = 1
+        torch.manual_seed(seed)
+        with torch.inference_mode():
+            output = self._model.generate(
+                input_ids=batch.to(self._device),
+                attention_mask=mask.to(self._device),
+                max_new_tokens=min(most_tokens(ids, self._options), self._positions),
+                **self._way(),
+            )
+        return [[i for i in row if i != self._pad] for row in output.tolist()]
+
+    @property
+    def _positions(self) -> int:
+        return int(self._model.config.max_position_embeddings) - 1
+
+    def _way(self) -> dict[str, Any]:
+        options = self._options
+        if options.samples:
+            drawn = {"temperature": options.temperature, "top_k": options.top_k}
+            return {"num_beams": 1, "do_sample": True, **drawn}
+        return {"num_beams": options.beam, "do_sample": False}
+
+
+class CTranslate2Engine:
+    """A converted model on the CPU's cores."""
+
+    def __init__(self, model: MarianModel, options: BackTranslation, threads: int) -> None:
+        self._options, self._threads = options, threads
+        self._folder = converted(model, options.precision)
+        self._tokenizer = load_tokenizer(model)
+        self._positions = int(self._tokenizer.model_max_length) - 1
+        self._translator = self._load()
+
+    def _load(self) -> Any:
+        import ctranslate2
+
+        return ctranslate2.Translator(
+            str(self._folder),
+            device="cpu",
+            compute_type=self._options.precision,
+            inter_threads=1,
+            intra_threads=self._threads,
+        )
+
+    def translate(self, ids: Ids, seed: int) -> Ids:
+        if self._options.samples:
+            import ctranslate2
+
+            # The generator is the translator's thread's, seeded when that thread first draws; a
+            # new translator (0.2 s for an opus-mt model) has a new thread.
+            ctranslate2.set_random_seed(seed)
+            self._translator = self._load()
+        results = self._translator.translate_batch(
+            [self._tokenizer.convert_ids_to_tokens(row) for row in ids],
+            max_decoding_length=min(most_tokens(ids, self._options), self._positions),
+            max_input_length=0,
+            **self._way(),
+        )
+        return [self._tokenizer.convert_tokens_to_ids(r.hypotheses[0]) for r in results]
+
+    def _way(self) -> dict[str, Any]:
+        options = self._options
+        if options.samples:
+            drawn = {"sampling_temperature": options.temperature, "sampling_topk": options.top_k}
+            return {"beam_size": 1, **drawn}
+        return {"beam_size": options.beam}
+
+
+def converted(model: MarianModel, precision: str) -> Path:
+    """The model as CTranslate2 reads it, converted once into the cache folder of this machine."""
+    made = cache_folder() / "ctranslate2" / f"{model.digest}-{precision}"
+    version = metadata.version("ctranslate2").split(".")[0]
+    made = made.with_name(f"{made.name}-{version}")
+    if (made / "model.bin").is_file():
+        return made
+    from ctranslate2.converters import TransformersConverter
+
+    partial = made.with_name(f"{made.name}.{os.getpid()}.partial")
+    made.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        TransformersConverter(model.folder).convert(
+            str(partial), quantization=None if precision == "float32" else precision, force=True
+        )
+        # Another worker of this machine may have been faster.
+        if not made.exists():
+            partial.rename(made)
+    except (RuntimeError, ValueError, OSError, KeyError) as error:
+        if not (made / "model.bin").is_file():
+            raise UserError(
+                f"model {model.name!r} cannot be converted for CTranslate2 ({error}): give "
+                "--engine transformers"
+            ) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return made

@@ -1,0 +1,263 @@
+"""cotbert augment with a language model: rows, counts, mistakes, and a kill half-way. No Ray."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections import Counter
+
+import pytest
+from chat_server import KEY, PROMPT, ChatServer, answer, paraphrase
+from tiny_corpus import rows, write_corpus
+
+from cotbert_core.backbone import load_tokenizer
+from pipelines import augment_methods
+from pipelines.augment_parts import augment_part
+from pipelines.cli import main
+from pipelines.corpus import Corpus
+
+TEXTS = (
+    ["A man is playing the guitar .", "Two dogs run", "oil", "the stage", "What do you want ?"],
+    ["She sells sea shells by the sea shore", "the room", "a green field"],
+)
+FLAT = [text for part in TEXTS for text in part]
+ANSWERS = {
+    "Two dogs run": "two dogs, run!",
+    "oil": "As an AI, I have no oil.",
+    "the stage": "1. a stage\n2. the scene",
+    "the room": '"a  room,\tor a hall"',
+    "a green field": "\u200b",
+}
+
+
+def reply(sentence, number):
+    return answer(ANSWERS.get(sentence, paraphrase(sentence)))
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+@pytest.fixture
+def corpus(tmp_path, bert_folder):
+    return write_corpus(tmp_path / "corpus", bert_folder, *TEXTS, max_length=8)
+
+
+def command(corpus, url, out="out", *more):
+    prompt = corpus.parent / "prompt.txt"
+    prompt.write_text(PROMPT)
+    words = ["augment", "--corpus", str(corpus), "--method", "llm", "--output", str(out)]
+    words += ["--base-url", url, "--model", "a-model", "--prompt", str(prompt), "--max-ratio", "4"]
+    return [*words, *more]
+
+
+def test_each_row_gets_its_rewrite_or_keeps_its_source(
+    own_store, corpus, bert_folder, tmp_path, capsys
+):
+    prices = ("--price-in", "1000", "--price-out", "2000")
+    with ChatServer(reply) as server:
+        assert main(command(corpus, server.url, "out", *prices)) == 0
+    found, before = rows(tmp_path / "out"), rows(corpus)
+    for name in ("id", "text", "input_ids"):
+        assert found[name].equals(before[name])
+    assert found.schema.names == ["id", "text", "input_ids", "augmented_text", "augmented_ids"]
+    expected = {text: paraphrase(text) for text in FLAT} | {t: t for t in ANSWERS}
+    expected["the room"] = "a room, or a hall"
+    assert found["augmented_text"].to_pylist() == [expected[text] for text in FLAT]
+    tokenizer = load_tokenizer(bert_folder)
+    for row in found.to_pylist():
+        assert row["augmented_ids"] == tokenizer([row["augmented_text"]], 8)[0].tolist()
+
+    manifest, old = (
+        json.loads((f / "manifest.json").read_text()) for f in (tmp_path / "out", corpus)
+    )
+    assert {**manifest, "columns": []} == {**old, "augmentation": manifest["augmentation"]}
+    assert manifest["columns"] == ["augmented"]
+    entry = manifest["augmentation"]
+    reasons = {"equal": 1, "no_tokens": 1, "refusal": 1, "several_lines": 1}
+    assert entry["counts"] == {
+        "rewritten": 4,
+        "source_kept": reasons,
+        "truncated": sum(len(tokenizer([t], 99)[0]) > 8 for n, t in expected.items() if n != t),
+        "tokens_in": 88,
+        "tokens_out": 40,
+        "cost": 0.168,
+    }
+    assert (entry["method"], entry["model"], entry["prompt"]) == ("llm", "a-model", PROMPT)
+    assert entry["corpus_digest"] == Corpus.open(corpus).digest
+    assert Corpus.open(tmp_path / "out").batch().augmented is not None
+
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (result["rows"], result["rewritten"], result["source_kept"]) == (8, 4, 4)
+    told = capsys.readouterr()
+    assert [line.split()[0] for line in told.out.splitlines()] == list(result)
+    assert all(line.startswith("augment ") for line in told.err.splitlines())
+    run = own_store.get_run(result["mlflow_run_id"])
+    assert (run.info.run_name, run.info.status) == ("augment", "FINISHED")
+    assert run.data.metrics["source_kept_refusal"] == 1
+    names = {a.path for a in own_store.list_artifacts(run.info.run_id)}
+    assert names == {"manifest.json", "report.html"}
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "source kept: several_lines" in report
+    assert "As an AI, I have no oil." in report
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "manifest.json",
+        "part-000000.parquet",
+        "part-000001.parquet",
+        "report.html",
+        "result.json",
+    ]
+    assert not secret_in(tmp_path)
+
+
+def secret_in(folder):
+    """Files below a folder that hold the key."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert files
+    return [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+def test_a_stopped_job_goes_on_with_other_limits_but_not_with_another_model(
+    own_store, corpus, tmp_path, capsys
+):
+    with ChatServer(reply) as server:
+        small = ("--budget-tokens", "50", "--concurrency", "1")
+        assert main(command(corpus, server.url, "out", *small)) == 1
+        assert "--budget-tokens 50 is spent: the same command with a larger one goes on" in (
+            capsys.readouterr().err
+        )
+        assert not (tmp_path / "out").exists()
+        assert len(server.asked) == 3
+        assert main([*command(corpus, server.url), "--temperature", "0.5"]) == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert "(temperature differ): give the same settings or another output" in line
+        assert len(server.asked) == 3
+        assert main(command(corpus, server.url, "out", "--concurrency", "2")) == 0
+        assert len(server.asked) == len(FLAT)
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (result["rows_of_this_run"], result["tokens_in"]) == (5, 88)
+    (run,) = own_store.search_runs(["1"])
+    assert (run.info.run_id, run.info.status) == (result["mlflow_run_id"], "FINISHED")
+
+
+def job_of_its_own(words, log):
+    """The command in a process forked from this one, which has all modules loaded."""
+
+    def run():
+        target = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        os._exit(main(words))
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    return process
+
+
+def test_a_killed_job_asks_for_no_row_twice(own_store, bert_folder, tmp_path):
+    """Killed twice; what may be asked again is what was under way, at most the concurrency."""
+    many = [f"a man and {n} dogs" for n in range(60)]
+    corpus = write_corpus(tmp_path / "corpus", bert_folder, many[:25], many[25:])
+    log, at_once = tmp_path / "log", 4
+    again = 0
+    with ChatServer(delay=0.05) as server:
+        words = command(corpus, server.url, tmp_path / "out", "--concurrency", str(at_once))
+        for stop_at in (12, 40):
+            process = job_of_its_own(words, log)
+            until = time.monotonic() + 250
+            while len(server.answered) < stop_at:
+                assert process.is_alive(), log.read_text()
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+            again += at_once
+            time.sleep(0.2)
+            assert not (tmp_path / "out").exists()
+            assert not secret_in(tmp_path)
+        assert main(words) == 0
+        counts = Counter(server.asked)
+        assert set(counts) == set(many)
+        assert len(server.asked) - len(many) <= again
+        assert max(counts.values()) <= 3
+        assert main(command(corpus, server.url, tmp_path / "whole")) == 0
+    assert rows(tmp_path / "out").equals(rows(tmp_path / "whole"))
+    assert rows(tmp_path / "out")["augmented_text"].to_pylist() == [paraphrase(t) for t in many]
+    assert not secret_in(tmp_path)
+    assert KEY not in log.read_text()
+
+
+def test_a_part_that_is_finished_is_not_written_again(own_store, corpus, tmp_path, monkeypatch):
+    """The first run fails at its second part; the second run writes that one alone."""
+    written = []
+
+    def part(plan, name, rewriter, tell):
+        written.append(name)
+        if len(written) == 2:
+            raise RuntimeError("out of memory")
+        return augment_part(plan, name, rewriter, tell)
+
+    monkeypatch.setattr(augment_methods, "augment_part", part)
+    with ChatServer(reply) as server:
+        assert main(command(corpus, server.url)) == 1
+        assert main(command(corpus, server.url)) == 0
+    assert [name[-9:] for name in written] == ["0.parquet", "1.parquet", "1.parquet"]
+    assert sorted(server.asked) == sorted(FLAT)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"columns": ["augmented"]}, "has augmented texts already: train on it as it is, or augme"),
+        ({"columns": ["augmented", "negative"]}, "holds triples, whose second text is a positive"),
+        ({"tokenizer_hash": "0"}, "whose tokenizer differs from that of"),
+        ({"encoder": "./gone"}, "encoder folder './gone' does not exist"),
+    ],
+)
+def test_corpora_that_cannot_be_augmented_are_told(corpus, tmp_path, capsys, changes, message):
+    manifest = json.loads((corpus / "manifest.json").read_text())
+    (corpus / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+    with ChatServer(reply) as server:
+        assert main(command(corpus, server.url, tmp_path / "out")) == 2
+        assert server.keys == set()
+    line = capsys.readouterr().err
+    assert message in line
+    assert ("with --encoder" in line) == ("encoder" in changes)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_corpus_whose_encoder_has_moved(own_store, corpus, tmp_path, bert_folder):
+    manifest = json.loads((corpus / "manifest.json").read_text())
+    (corpus / "manifest.json").write_text(json.dumps({**manifest, "encoder": "./gone"}))
+    with ChatServer(reply) as server:
+        assert main(command(corpus, server.url, "out", "--encoder", bert_folder)) == 0
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["encoder"] == "./gone"
+
+
+def test_mistakes_are_told_before_anything_starts(corpus, tmp_path, capsys):
+    url = "http://127.0.0.1:9/v1"  # nobody answers there
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("dear")
+    (tmp_path / "empty").mkdir()
+    base = command(corpus, url)
+    mistakes = {
+        "cannot be reached (ConnectError": base,
+        "already holds something: give a new folder": command(corpus, url, tmp_path / "full"),
+        "has no manifest.json: make one with": command(tmp_path / "empty", url),
+        "environment variable NO_KEY is not set": [*base, "--key-variable", "NO_KEY"],
+        "--beam belongs to --method back-translation and the method is llm": [*base, "--beam", "2"],
+        "workers is 2 and the method is llm": [*base, "--workers", "2"],
+        "min_ratio is 2.0 and max_ratio 4.0": [*base, "--min-ratio", "2"],
+        "prompt 'none' cannot be read": [*base, "--prompt", "none"],
+        "--method llm has no --model": [w for w in base if w not in ("--model", "a-model")],
+    }
+    for message, words in mistakes.items():
+        assert main(words) == 2
+        told = capsys.readouterr().err
+        assert message in told
+        assert len(told.splitlines()) == 1
+    assert not list(tmp_path.glob("out*"))

@@ -1,0 +1,161 @@
+"""cotbert augment by back-translation on Ray, with models that translate an invented language."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import tiny_marian
+from tiny_corpus import rows, write_corpus
+
+from pipelines.augment_options import BackTranslation, Limits
+from pipelines.augment_parts import SCRATCH, PartPlan, augment_part
+from pipelines.back_translation import BackTranslator, plan_translation
+from pipelines.cli import main
+from pipelines.rewrite_ledger import read_ledger
+
+pytestmark = [pytest.mark.usefixtures("own_store", "own_cache")]
+
+SENTENCES = tiny_marian.sentences(90, seed=3)
+
+
+@pytest.fixture
+def corpus(tmp_path, bert_folder):
+    return write_corpus(tmp_path / "corpus", bert_folder, SENTENCES[:50], SENTENCES[50:])
+
+
+def command(corpus, models, out, *more):
+    words = ["augment", "--corpus", str(corpus), "--method", "back-translation", "--output", out]
+    words += ["--forward", models[0], "--backward", models[1], "--beam", "1"]
+    return [*map(str, words), *more]
+
+
+def expected(texts):
+    """What must stand beside each text: its synonyms, or itself where it has none."""
+    return [tiny_marian.there_and_back(text) for text in texts]
+
+
+@pytest.mark.ray_local
+@pytest.mark.usefixtures("ray_here")
+def test_every_row_has_its_translation_there_and_back(
+    corpus, tiny_models, tmp_path, own_store, capsys
+):
+    words = command(corpus, tiny_models, tmp_path / "out", "--workers", "2")
+    assert main([*words, "--batch-tokens", "60", "--precision", "float32"]) == 0
+    found, before = rows(tmp_path / "out"), rows(corpus)
+    for name in ("id", "text", "input_ids"):
+        assert found[name].equals(before[name])
+    assert found["augmented_text"].to_pylist() == expected(SENTENCES)
+
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    equal = sum(text == other for text, other in zip(SENTENCES, expected(SENTENCES), strict=True))
+    entry = manifest["augmentation"]
+    assert 0 < equal < 20
+    assert entry["counts"] == {
+        "rewritten": 90 - equal,
+        "source_kept": {"equal": equal},
+        "truncated": 0,
+        "inputs_cut": 0,
+    }
+    assert (entry["engine"], entry["forward"]) == ("ctranslate2", tiny_models[0])
+    assert entry["forward_digest"] != entry["backward_digest"]
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (result["rows"], result["source_kept_equal"]) == (90, equal)
+    told = capsys.readouterr()
+    assert "translating with ctranslate2 in float32" in told.err
+    assert "augment  row 90/90" in told.err
+    run = own_store.get_run(result["mlflow_run_id"])
+    assert run.data.params["beam"] == "1"
+
+
+@pytest.mark.ray_local
+@pytest.mark.usefixtures("ray_here")
+def test_a_killed_driver_loses_no_row_and_none_is_translated_again(
+    tiny_models, bert_folder, tmp_path
+):
+    many = tiny_marian.sentences(3000, seed=4)
+    corpus = write_corpus(tmp_path / "corpus", bert_folder, many[:2000], many[2000:])
+    small = ("--batch-tokens", "64", "--engine", "transformers")
+    words = command(corpus, tiny_models, tmp_path / "out", *small)
+    ledgers = tmp_path / "out.partial" / SCRATCH
+    binary = Path(sys.executable).with_name("cotbert")
+    driver = subprocess.Popen([binary, *words], stderr=subprocess.PIPE, text=True)
+    while sum(path.stat().st_size for path in ledgers.glob("*.jsonl")) < 10_000:
+        assert driver.poll() is None, driver.stderr.read()
+        time.sleep(0.05)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    driver.stderr.close()
+    assert not (tmp_path / "out").exists()
+    kept = sum(len(read_ledger(path)) for path in ledgers.glob("*.jsonl"))
+    assert 0 < kept < len(many)
+    assert main(words) == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    # Its workers may have gone on for a moment.
+    assert 0 < result["rows_of_this_run"] <= len(many) - kept
+    assert rows(tmp_path / "out")["augmented_text"].to_pylist() == expected(many)
+
+
+class _StoppedError(Exception):
+    pass
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("engine", ["transformers", "ctranslate2"])
+def test_a_part_stopped_anywhere_becomes_the_same_part(corpus, tiny_models, tmp_path, engine):
+    """With sampling, so that any difference in what is drawn would show."""
+    drawn = {"temperature": 2.0, "seed": 4, "batch_tokens": 40, "precision": "float32"}
+    translation = plan_translation(BackTranslation(*tiny_models, engine=engine, **drawn))
+    tokenizer = json.loads((corpus / "manifest.json").read_text())["encoder"] + "/tokenizer.json"
+    name = "part-000000.parquet"
+
+    def write(folder, batches):
+        """The part, or what is kept of it when the job is stopped after so many batches."""
+        (tmp_path / folder / SCRATCH).mkdir(parents=True, exist_ok=True)
+        plan = PartPlan(
+            *(str(corpus), str(tmp_path / folder), (name,)),
+            *(Path(tokenizer).read_text(), 32, Limits(), False),
+        )
+        told = []
+
+        def tell(rewrites):
+            told.append(len(rewrites))
+            if len(told) == batches:
+                raise _StoppedError
+
+        augment_part(plan, name, BackTranslator(translation, 1), tell)
+        return told
+
+    whole = write("whole", None)
+    for batches in (1, 3):
+        with pytest.raises(_StoppedError):
+            write("other", batches)
+    rest = write("other", None)
+    assert len(rest) == len(whole) - 4
+    one, other = (pq.read_table(tmp_path / folder / name) for folder in ("whole", "other"))
+    assert one.equals(other)
+    assert one["augmented_text"].to_pylist() != expected(SENTENCES[:50]), "drawn, not the best"
+
+
+def test_mistakes_are_told_before_anything_starts(corpus, tmp_path, capsys, monkeypatch):
+    base = ["augment", "--corpus", str(corpus), "--method", "back-translation", "--output"]
+    base += [str(tmp_path / "out")]
+    mistakes = {
+        "--model belongs to --method llm and the method is back-translation": ["--model", "x"],
+        "forward './none' is no folder": ["--forward", "./none"],
+        "top_k is 3 and there is no temperature": ["--top-k", "3"],
+        "workers is 0: give at least 1": ["--workers", "0"],
+    }
+    for message, words in mistakes.items():
+        assert main([*base, *words]) == 2
+        told = capsys.readouterr().err
+        assert message in told
+        assert len(told.splitlines()) == 1
+    assert not list(tmp_path.glob("out*"))

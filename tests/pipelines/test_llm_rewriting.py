@@ -1,0 +1,304 @@
+"""Requests to a language model against a local server that answers well, badly or not at all."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from chat_server import KEY, PROMPT, ChatServer, answer, paraphrase
+
+from cotbert_core.errors import UserError
+from pipelines.augment_options import LlmRewriting
+from pipelines.chat_endpoint import ChatEndpoint, StoppedError, check_url, read_key, retry_after
+from pipelines.llm_rewriting import GIVE_UP, LlmRewriter, Spending, read_prompt
+from pipelines.rewrite_ledger import Rewrite
+
+TEXTS = {number: f"sentence {number} of the text" for number in range(30)}
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def options(server, **changes):
+    small = {"concurrency": 4, "first_wait": 0.01, "timeout": 5.0, "retries": 3}
+    return LlmRewriting("a-model", PROMPT, server.url, **{**small, **changes})
+
+
+def run(server, texts=TEXTS, done=None, spent=0, **changes):
+    """All rewrites that come, by id, and the reason why no more did, if there is one."""
+    chosen = options(server, **changes)
+    endpoint = ChatEndpoint(chosen)
+    rewriter = LlmRewriter(chosen, endpoint, Spending(chosen.budget_tokens, spent, spent // 16))
+    found, reason = {}, None
+    try:
+        for rewrites in rewriter.rewrite(texts, done or {}):
+            for rewrite in rewrites:
+                assert rewrite.id not in found
+                found[rewrite.id] = rewrite
+    except StoppedError as error:
+        reason = str(error)
+    finally:
+        endpoint.close()
+    return found, reason
+
+
+def test_each_sentence_is_asked_for_once_and_its_answer_kept():
+    with ChatServer(delay=0.02) as server:
+        found, reason = run(server, temperature=0.7, max_answer_tokens=64)
+    assert reason is None
+    assert {n: r.text for n, r in found.items()} == {n: paraphrase(t) for n, t in TEXTS.items()}
+    assert {(r.tokens_in, r.tokens_out) for r in found.values()} == {(11, 5)}
+    assert sorted(server.asked) == sorted(TEXTS.values())
+    assert 1 < server.most <= 4
+    assert server.keys == {f"Bearer {KEY}"}
+    (body,) = {
+        tuple(sorted((k, str(v)) for k, v in b.items() if k != "messages")) for b in server.bodies
+    }
+    assert body == (("max_tokens", "64"), ("model", "a-model"), ("temperature", "0.7"))
+
+
+def test_nothing_is_sent_that_was_not_asked_for():
+    with ChatServer() as server:
+        run(server, {1: "a {sentence} of {braces}"})
+    assert server.bodies == [
+        {
+            "model": "a-model",
+            "messages": [{"role": "user", "content": "Say again: a {sentence} of {braces}"}],
+        }
+    ]
+
+
+def test_what_is_done_is_not_asked_again():
+    done = {n: Rewrite(n, "done") for n in range(0, 30, 2)}
+    with ChatServer() as server:
+        found, _ = run(server, done=done)
+    assert set(found) == set(range(1, 30, 2))
+    assert len(server.asked) == 15
+
+
+BAD = {
+    "status 500": lambda: (500, {}, "oops"),
+    "status 503": lambda: (503, {}, ""),
+    "status 429": lambda: (429, {"Retry-After": "0.05"}, "slow down"),
+    "no JSON": lambda: (200, {}, "<html>"),
+    "a list": lambda: (200, {}, "[1]"),
+    "no choices": lambda: (200, {}, '{"choices": []}'),
+    "no text": lambda: (200, {}, '{"choices": [{"message": {"content": null}}]}'),
+    "blank text": lambda: answer(" \n", None),
+    "not UTF-8": lambda: (200, {}, b'{"choices": \xff\xfe'),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_answer_is_asked_for_again(bad):
+    def reply(sentence, number):
+        return BAD[bad]() if number < 3 else answer(paraphrase(sentence))
+
+    texts = {n: TEXTS[n] for n in range(6)}
+    with ChatServer(reply) as server:
+        found, reason = run(server, texts)
+    assert reason is None
+    assert {n: r.text for n, r in found.items()} == {n: paraphrase(t) for n, t in texts.items()}
+    assert len(server.asked) == 18
+
+
+def test_a_request_without_an_answer_in_time_is_asked_again():
+    def reply(sentence, number):
+        time.sleep(1.0 if number == 1 else 0.0)
+        return answer(paraphrase(sentence))
+
+    with ChatServer(reply) as server:
+        found, reason = run(server, {1: "a b"}, timeout=0.3)
+    assert (reason, found[1].text, len(server.asked)) == (None, "In other words, a b", 2)
+
+
+def test_tokens_of_failed_tries_are_counted():
+    def reply(sentence, number):
+        return answer("", (7, 1)) if number < 3 else answer(paraphrase(sentence))
+
+    with ChatServer(reply) as server:
+        found, _ = run(server, {1: "a b"})
+    assert (found[1].tokens_in, found[1].tokens_out) == (7 + 7 + 11, 1 + 1 + 5)
+
+
+def poisoned(sentence, number):
+    """One sentence that never gets an answer."""
+    return (500, {}, "") if sentence == TEXTS[3] else answer(paraphrase(sentence))
+
+
+def test_a_sentence_that_never_gets_an_answer_fails_alone():
+    with ChatServer(poisoned) as server:
+        found, reason = run(server)
+    assert reason is None
+    assert [r for r in found.values() if r.text is None] == [Rewrite(3, None, "failed")]
+    assert server.asked.count(TEXTS[3]) == 4
+    assert len(found) == len(TEXTS)
+
+
+def test_or_stops_the_job_if_that_is_asked_for():
+    with ChatServer(poisoned) as server:
+        found, reason = run(server, on_failure="stop")
+    assert reason.startswith("row 3 got no rewrite (status 500) and --on-failure is stop")
+    assert 3 not in found
+    assert set(server.answered) == {TEXTS[n] for n in found}, "what was answered is kept"
+
+
+def test_status_400_is_that_sentences_and_not_asked_again():
+    def reply(sentence, number):
+        return (400, {}, "") if sentence == TEXTS[3] else answer(paraphrase(sentence))
+
+    with ChatServer(reply) as server:
+        found, _ = run(server)
+    assert found[3] == Rewrite(3, None, "failed")
+    assert len(server.asked) == len(TEXTS)
+
+
+def test_an_endpoint_that_has_gone_stops_the_job_and_costs_no_row():
+    """The first rows are answered, then none is: the rows without an answer stay to be asked."""
+
+    def reply(sentence, number):
+        return answer(paraphrase(sentence)) if sentence in early else (500, {}, "")
+
+    early = {TEXTS[n] for n in range(8)}
+    with ChatServer(reply) as server:
+        found, reason = run(server, retries=1)
+    assert reason.startswith(f"{GIVE_UP} sentences in a row got no rewrite (the last: status 500)")
+    assert {r.id for r in found.values() if r.text is not None} == set(range(8))
+    assert sum(r.text is None for r in found.values()) <= 3, "those beside the last answer alone"
+
+
+@pytest.mark.parametrize(("status", "what"), [(401, "the key"), (404, "the model or the address")])
+def test_what_no_retry_mends_stops_in_one_sentence(status, what):
+    with ChatServer(lambda *_: (status, {}, f"wrong key {KEY}")) as server:
+        found, reason = run(server)
+    assert reason == (
+        f"the endpoint {server.url} answers {status}: see to {what}; the same command then goes on"
+    )
+    assert (found, len(server.asked) <= 4) == ({}, True)
+
+
+def test_the_budget_stops_before_it_is_passed_and_earlier_runs_count():
+    with ChatServer(delay=0.01) as server:
+        found, reason = run(server, budget_tokens=16 * 12)
+        assert reason == (
+            "--budget-tokens 192 is spent: the same command with a larger one goes on"
+        )
+        assert len(found) == 12
+        more, reason = run(server, done=found, spent=192, budget_tokens=16 * 20)
+        assert (len(more), len(server.asked)) == (8, 20)
+        none, reason = run(server, done={**found, **more}, spent=320, budget_tokens=320)
+    assert (none, len(server.asked)) == ({}, 20)
+    assert reason is not None
+
+
+def test_a_budget_needs_an_endpoint_that_counts():
+    with ChatServer(lambda s, n: answer(paraphrase(s), None)) as server:
+        found, reason = run(server, budget_tokens=1000)
+    assert "does not say how many tokens it used" in reason
+    assert len(found) == len(server.answered) <= 4
+
+
+def test_requests_are_spread_over_the_minute():
+    with ChatServer() as server:
+        run(server, {n: TEXTS[n] for n in range(6)}, requests_per_minute=1200)
+    assert server.starts[-1] - server.starts[0] >= 5 * 0.05 * 0.9
+
+
+def test_retry_after_holds_up_all_requests():
+    def reply(sentence, number):
+        first = sentence == TEXTS[0] and number == 1
+        return (429, {"Retry-After": "0.4"}, "") if first else answer(paraphrase(sentence))
+
+    with ChatServer(reply, delay=0.02) as server:
+        found, _ = run(server, concurrency=2)
+    assert len(found) == len(TEXTS)
+    gaps = [b - a for a, b in zip(server.starts, server.starts[1:], strict=False)]
+    assert max(gaps) >= 0.3
+
+
+def test_retry_after_is_a_number_or_a_date():
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    assert retry_after("2.5", 9.0) == 2.5
+    assert 28 <= retry_after(soon, 9.0) <= 31
+    assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT", 9.0) == 0.0
+    assert retry_after("86400", 9.0) == 600.0
+    assert [retry_after(v, 9.0) for v in (None, "", "soon", "nan")] == [9.0] * 4
+
+
+def test_the_key_is_taken_out_of_what_the_endpoint_says():
+    with ChatServer(lambda s, n: answer(f"your key is {KEY}")) as server:
+        found, _ = run(server, {1: "a b"})
+    assert found[1].text == "your key is ***"
+
+
+def test_an_endpoint_is_tried_before_anything_starts():
+    with ChatServer(models=404) as server:
+        ChatEndpoint(options(server)).check()
+    with pytest.raises(UserError, match=r"endpoint http://.* cannot be reached \(ConnectError"):
+        ChatEndpoint(options(server)).check()
+    with ChatServer(models=401) as server, pytest.raises(UserError) as told:
+        ChatEndpoint(options(server)).check()
+    assert str(told.value) == f"the endpoint {server.url} answers 401: see to the key"
+    assert server.asked == []
+
+
+def test_the_key_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("OTHER", f" {KEY}2\n")
+    assert read_key(None, "http://here/v1") == KEY
+    assert read_key("OTHER", "http://here/v1") == KEY + "2"
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert read_key(None, "http://here/v1") == ""
+    for variable, url in ((None, "https://api.openai.com/v1/"), ("NONE", "http://here/v1")):
+        with pytest.raises(UserError, match="is not set: put the endpoint's key there"):
+            read_key(variable, url)
+    monkeypatch.setenv("OTHER", "two words")
+    with pytest.raises(UserError, match="OTHER holds no key") as told:
+        read_key("OTHER", "http://here/v1")
+    assert "two words" not in str(told.value)
+
+
+def test_an_address_holds_no_secret():
+    assert check_url("https://host:8000/v1/") == "https://host:8000/v1"
+    for url in ("host/v1", "ftp://host", "https://", "http://[", "http://host:99999/"):
+        with pytest.raises(UserError, match="base_url is no http address"):
+            check_url(url)
+    for url in ("https://me:pw@host/v1", "https://host/v1?key=pw", "https://host/v1#pw"):
+        with pytest.raises(UserError, match="holds more than an address") as told:
+            check_url(url)
+        assert "pw" not in str(told.value)
+
+
+def test_prompts_are_files_with_a_place_for_the_sentence(tmp_path):
+    assert read_prompt(None).count("{sentence}") == 1
+    (tmp_path / "good").write_text("\ufeffAgain: {sentence}", encoding="utf-8")
+    assert read_prompt(tmp_path / "good") == "Again: {sentence}"
+    (tmp_path / "bad").write_text("Again: {text}")
+    with pytest.raises(UserError, match=r"bad' holds no \{sentence\}: say where"):
+        read_prompt(tmp_path / "bad")
+    (tmp_path / "latin").write_bytes(b"caf\xe9 {sentence}")
+    for name in ("latin", "none"):
+        with pytest.raises(UserError, match=f"{name}' cannot be read"):
+            read_prompt(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"concurrency": 0}, "concurrency is 0: give at least 1"),
+        ({"retries": -1}, "retries is -1: give at least 0"),
+        ({"timeout": 0.0}, "timeout is 0.0: give a number above 0"),
+        ({"requests_per_minute": float("inf")}, "requests_per_minute is inf"),
+        ({"budget_tokens": 0}, "budget_tokens is 0"),
+        ({"price_in": 1.0}, "price_in and price_out go together"),
+        ({"on_failure": "skip"}, "unknown on_failure 'skip': choose one of keep, stop"),
+        ({"prompt": "again"}, r"the prompt holds no \{sentence\}"),
+        ({"model": ""}, "model is empty"),
+    ],
+)
+def test_options_out_of_range_are_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        LlmRewriting(**{"model": "m", "prompt": PROMPT, **changes})

@@ -1,0 +1,233 @@
+"""Marian models by name or folder, their language tokens, and two engines that agree."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny_marian
+
+from cotbert_core.errors import UserError
+from pipelines import marian, translation_engines
+from pipelines.augment_options import BackTranslation
+from pipelines.back_translation import BackTranslator, plan_translation
+from pipelines.marian import MarianTokens, choose_prefix, find_marian
+from pipelines.rewrite_ledger import Rewrite
+from pipelines.translation_engines import choose_engine, converted, load_engine
+
+pytestmark = pytest.mark.real
+
+TEXTS = dict(enumerate(tiny_marian.sentences(60, seed=7), start=100))
+
+
+@pytest.fixture
+def options(tiny_models, own_cache):
+    def make(**changes):
+        there, back = tiny_models
+        given = {"engine": "transformers", "precision": "float32", "beam": 1, **changes}
+        return BackTranslation(there, back, **given)
+
+    return make
+
+
+def rewritten(options, done=None, texts=TEXTS):
+    """What a rewriter gives, batch by batch."""
+    return list(BackTranslator(plan_translation(options), 1).rewrite(texts, done or {}))
+
+
+def texts_of(batches):
+    return {rewrite.id: rewrite.text for batch in batches for rewrite in batch}
+
+
+@pytest.mark.parametrize("engine", ["transformers", "ctranslate2"])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_there_and_back_is_each_words_synonym(options, engine, beam):
+    found = texts_of(rewritten(options(engine=engine, beam=beam, batch_tokens=40)))
+    expected = {number: tiny_marian.there_and_back(text) for number, text in TEXTS.items()}
+    assert found.keys() == expected.keys()
+    # Engines end a beam search by rules of their own.
+    assert sum(found[n] != expected[n] for n in TEXTS) <= (0 if beam == 1 else 3)
+    assert sum(found[n] != TEXTS[n] for n in TEXTS) > 40, "most sentences change"
+
+
+def test_both_engines_translate_alike_token_by_token(tiny_models, own_cache):
+    model = find_marian(tiny_models[0], "forward")
+    ids, _ = MarianTokens(model, "").encode(list(TEXTS.values()))
+    outputs = [
+        load_engine(model, BackTranslation(engine=engine, precision="float32", beam=1), 1)
+        for engine in ("transformers", "ctranslate2")
+    ]
+    first, second = (engine.translate(ids, 0) for engine in outputs)
+    end = 0
+    assert [[i for i in row if i != end] for row in first] == second
+    assert len({tuple(row) for row in second}) > 40
+
+
+def test_a_batch_is_the_same_wherever_an_earlier_run_stopped(options):
+    """With sampling at a high temperature, so that any change of batch or seed shows."""
+    drawn = options(temperature=3.0, seed=5, batch_tokens=30)
+    batches = rewritten(drawn)
+    whole = texts_of(batches)
+    assert len(batches) > 5
+    assert texts_of(rewritten(options(temperature=3.0, seed=6, batch_tokens=30))) != whole
+    done = {r.id: Rewrite(r.id, r.text) for r in [*batches[0], *batches[1], batches[3][0]]}
+    rest = rewritten(drawn, done)
+    assert len(rest) == len(batches) - 2
+    assert texts_of(rest) == {n: text for n, text in whole.items() if n not in done}
+    turned = dict(reversed(TEXTS.items()))
+    assert texts_of(rewritten(drawn, texts=turned)) == whole
+
+
+def test_ctranslate2_draws_by_seed_too(options):
+    def drawn(seed):
+        return texts_of(rewritten(options(engine="ctranslate2", temperature=3.0, seed=seed)))
+
+    first = drawn(1)
+    assert drawn(1) == first
+    assert drawn(2) != first
+
+
+def test_top_k_of_one_is_greedy(options):
+    assert texts_of(rewritten(options(temperature=3.0, top_k=1))) == texts_of(rewritten(options()))
+
+
+def test_long_sentences_are_cut_and_said(options):
+    word = next(iter(tiny_marian.FORWARD))
+    limit = tiny_marian.POSITIONS
+    texts = {1: " ".join([word] * (limit - 1)), 2: " ".join([word] * limit)}
+    for engine in ("transformers", "ctranslate2"):
+        ((long, short),) = rewritten(options(engine=engine), texts=texts)
+        assert (long.id, long.cut, short.id, short.cut) == (1, False, 2, True)
+        assert len(long.text.split()) <= limit
+
+
+def test_signs_of_the_tokenizer_in_a_sentence_are_text(tiny_models):
+    tokens = MarianTokens(find_marian(tiny_models[0], "forward"), "")
+    end, unknown = tokens.hf.eos_token_id, tokens.hf.unk_token_id
+    for text in ("</s>", ">>xx<< bado", "<pad>", "bado </s> cona"):
+        (ids,), _ = tokens.encode([text])
+        assert ids[-1] == end
+        assert end not in ids[:-1]
+        assert tokens.hf.pad_token_id not in ids
+        assert unknown in ids
+    assert tokens.encode([]) == ([], [])
+
+
+@pytest.fixture
+def with_codes(tiny_models, tmp_path):
+    """A copy of the first model whose vocabulary names target languages."""
+
+    def make(*codes):
+        folder = tmp_path / f"model{len(codes)}"
+        shutil.copytree(tiny_models[0], folder)
+        vocabulary = json.loads((folder / "vocab.json").read_text())
+        for code in codes:
+            vocabulary[code] = len(vocabulary)
+        (folder / "vocab.json").write_text(json.dumps(vocabulary))
+        return find_marian(str(folder), "forward")
+
+    return make
+
+
+def test_the_language_token_is_found_in_the_vocabulary(with_codes):
+    plain = with_codes()
+    assert choose_prefix(plain, None, "forward") == ""
+    assert choose_prefix(with_codes(">>fra<<"), None, "forward") == ">>fra<<"
+    several = with_codes(">>yue<<", ">>cmn_Hans<<", ">>>>", ">>a b<<")
+    assert choose_prefix(several, None, "forward") == ">>cmn_Hans<<"
+    assert choose_prefix(several, ">>yue<<", "forward") == ">>yue<<"
+    assert choose_prefix(several, "", "forward") == ""
+    with pytest.raises(UserError, match=r"forward_prefix '>>no<<' is unknown .* give one of >>yue"):
+        choose_prefix(several, ">>no<<", "forward")
+    with pytest.raises(UserError, match="it has none: give --backward-prefix ''"):
+        choose_prefix(plain, ">>x<<", "backward")
+    with pytest.raises(UserError, match=r"writes several languages \(>>aa<<, >>bb<<, >>cc<<\): ch"):
+        choose_prefix(with_codes(">>aa<<", ">>bb<<", ">>cc<<"), None, "forward")
+
+
+def test_a_language_token_goes_before_each_sentence(with_codes):
+    model = with_codes(">>fra<<")
+    code = json.loads((Path(model.folder) / "vocab.json").read_text())[">>fra<<"]
+    plain, _ = MarianTokens(model, "").encode(["bado cona"])
+    (ids,), _ = MarianTokens(model, ">>fra<<").encode(["bado cona"])
+    assert ids == [code, *plain[0]]
+
+
+def test_a_model_is_converted_once(tiny_models, own_cache, monkeypatch):
+    model = find_marian(tiny_models[0], "forward")
+    made = converted(model, "float32")
+    assert made.is_relative_to(own_cache)
+    assert [p.name for p in made.parent.iterdir()] == [made.name]
+    stamp = (made / "model.bin").stat().st_mtime_ns
+    assert converted(model, "float32") == made
+    assert (made / "model.bin").stat().st_mtime_ns == stamp
+    assert converted(model, "int8") != made
+
+
+def test_models_that_cannot_be_are_told(tiny_models, tmp_path, monkeypatch):
+    monkeypatch.setattr(marian, "hub_answers", lambda: False)
+    mistakes = {
+        "./none": "forward './none' is no folder: give an existing one or a hub name",
+        "nobody/nothing": r"forward 'nobody/nothing' cannot be fetched \(",
+        str(tmp_path): r"has no config\.json, vocab\.json, source\.spm, target\.spm: give a Marian",
+    }
+    for name, message in mistakes.items():
+        with pytest.raises(UserError, match=message):
+            find_marian(name, "forward")
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_models[0], folder)
+    (folder / "model.safetensors").rename(folder / "away")
+    with pytest.raises(UserError, match=r"has no model\.safetensors or pytorch_model\.bin"):
+        find_marian(str(folder), "backward")
+    (folder / "away").rename(folder / "model.safetensors")
+    assert find_marian(str(folder), "f").digest == find_marian(tiny_models[0], "f").digest
+    (folder / "source.spm").write_bytes(b"junk")
+    model = find_marian(str(folder), "f")
+    assert model.digest != find_marian(tiny_models[0], "f").digest
+    with pytest.raises(UserError, match=r"the tokenizer of .* cannot be read"):
+        choose_prefix(model, None, "forward")
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(UserError, match="is a model of type 'bert': give a Marian model"):
+        find_marian(str(folder), "f")
+
+
+def test_engines_that_cannot_be_are_told(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_engine("auto", "auto") == ("ctranslate2", "int8")
+    assert choose_engine("auto", "float32") == ("ctranslate2", "float32")
+    assert choose_engine("transformers", "auto") == ("transformers", "float32")
+    with pytest.raises(UserError, match="'int8': transformers on this machine takes float32"):
+        choose_engine("transformers", "int8")
+    with pytest.raises(UserError, match="'float16': ctranslate2 on this machine takes int8 or fl"):
+        choose_engine("auto", "float16")
+    monkeypatch.setattr(translation_engines, "find_spec", lambda name: None)
+    assert choose_engine("auto", "auto") == ("transformers", "float32")
+    with pytest.raises(UserError, match=r"not installed: pip install 'cotbert\[ctranslate2\]'"):
+        choose_engine("ctranslate2", "auto")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_engine("auto", "auto") == ("transformers", "float16")
+    monkeypatch.setattr(marian, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"sentencepiece is not installed, .*cotbert\[translation"):
+        find_marian("x", "forward")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"engine": "marian"}, "unknown engine 'marian': choose one of auto, ctranslate2, transf"),
+        ({"precision": "int4"}, "unknown precision 'int4'"),
+        ({"beam": 0}, "beam is 0: give at least 1"),
+        ({"batch_tokens": 0}, "batch_tokens is 0"),
+        ({"top_k": -1}, "top_k is -1: give at least 0"),
+        ({"top_k": 5}, "top_k is 5 and there is no temperature"),
+        ({"temperature": 0.0}, "temperature is 0.0: give a number above 0"),
+        ({"max_length_factor": float("nan")}, "max_length_factor is nan"),
+    ],
+)
+def test_options_out_of_range_are_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        BackTranslation(**changes)

@@ -1,0 +1,40 @@
+"""A prepared corpus written by hand: no Ray, and parts as small as a test wants them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cotbert_core.backbone import load_tokenizer
+from cotbert_core.files import write_json
+from pipelines.corpus import corpus_table
+from pipelines.prepare_passes import row_id
+
+
+def write_corpus(folder, encoder, *parts, max_length=32, **changes):
+    """The texts of each part; the folder."""
+    tokenizer = load_tokenizer(encoder)
+    folder.mkdir(parents=True)
+    for number, texts in enumerate(parts):
+        ids = pa.array([row_id(text) for text in texts], pa.int64())
+        table = corpus_table(ids, [pa.array(texts, pa.string())], [tokenizer(texts, max_length)])
+        pq.write_table(table, folder / f"part-{number:06}.parquet")
+    manifest = {
+        "format": 1,
+        "columns": [],
+        "rows": sum(map(len, parts)),
+        "dropped": {"empty": 3},
+        "encoder": str(encoder),
+        "tokenizer_hash": tokenizer.hash,
+        "max_length": max_length,
+        "source": {"inputs": ["a.txt"]},
+        "versions": {"cotbert": "1"},
+        **changes,
+    }
+    write_json(folder / "manifest.json", manifest)
+    return folder
+
+
+def rows(folder):
+    """All rows of a corpus in the order of its parts."""
+    return pa.concat_tables(pq.read_table(p) for p in sorted(folder.glob("part-*.parquet")))
