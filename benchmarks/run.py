@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import cleaning, denosent, embedding, encoding, training
+from benchmarks import back_translation, cleaning, denosent, embedding, encoding, training
 from benchmarks.harness import DisagreementError, Row, machine, machine_line, read_texts, table
 from cotbert_core.errors import UserError
 
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "encoding": encoding.run,
     "embedding": embedding.run,
     "cleaning": cleaning.run,
+    "back-translation": back_translation.run,
 }
 
 

@@ -1,0 +1,135 @@
+"""Back-translation's two engines on the CPU: CTranslate2 against transformers' generate().
+
+The model has opus-mt's size (512 wide, 6 + 6 layers, 58,101 tokens) and random weights: nothing is
+downloaded, and the work for a token is the same. What it writes means nothing and would never end,
+so both engines write as many tokens as were read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness import DisagreementError, Row, interleave
+from pipelines.augment_options import BackTranslation
+from pipelines.marian import MarianModel
+from pipelines.translation_engines import Engine, Ids, load_engine, most_tokens
+
+SENTENCES, SHORTEST, LONGEST = 32, 8, 24
+VOCABULARY, WIDTH, LAYERS = 58_101, 512, 6
+# Rows of which both engines must write the same tokens; a random model's likeliest two are close
+# together, and the last digit of a sum may decide.
+AGREEMENT = 0.9
+
+
+def run(texts: Sequence[str], rounds: int) -> list[Row]:
+    """Seconds to translate 32 sentences of 8 to 24 tokens greedily, in one batch; `texts` are of
+    no use to a model without a language."""
+    del texts
+    import torch
+
+    threads = torch.get_num_threads()
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["COTBERT_CACHE"] = str(Path(name) / "cache")
+        model = _random_model(Path(name) / "model")
+        engines = {
+            kind: load_engine(model, _options(*kind.split()), threads)
+            for kind in ("transformers float32", "ctranslate2 float32", "ctranslate2 int8")
+        }
+        ids = _sentences()
+        _check(engines["transformers float32"], engines["ctranslate2 float32"], ids)
+        seconds = interleave(
+            {kind: lambda _, e=engine: e.translate(ids, 0) for kind, engine in engines.items()},  # type: ignore[misc]
+            rounds,
+        )
+    peer = seconds.pop("transformers float32")
+    checks = {"ctranslate2 float32": "same tokens", "ctranslate2 int8": ""}
+    return [
+        Row(f"translate {SENTENCES} sentences", kind, "transformers float32", own, peer, None, note)
+        for (kind, own), note in zip(seconds.items(), checks.values(), strict=True)
+    ]
+
+
+def _options(engine: str, precision: str) -> BackTranslation:
+    # Both stop at this length: a random model never writes its end token by itself.
+    return BackTranslation(engine=engine, precision=precision, beam=1, max_length_factor=1.0)
+
+
+def _sentences() -> Ids:
+    """Random token ids that end with the end token."""
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(SHORTEST, LONGEST + 1, SENTENCES)
+    return [[*draw.integers(2, VOCABULARY - 1, int(n)).tolist(), 0] for n in sorted(lengths)]
+
+
+def _random_model(folder: Path) -> MarianModel:
+    import torch
+    from transformers import MarianConfig, MarianMTModel, MarianTokenizer
+
+    folder.mkdir()
+    known = ["</s>", "<unk>", *(f"t{n}" for n in range(VOCABULARY - 3)), "<pad>"]
+    (folder / "vocab.json").write_text(json.dumps({token: n for n, token in enumerate(known)}))
+    for side in ("source", "target"):
+        (folder / f"{side}.spm").write_bytes(_pieces())
+    files = (str(folder / name) for name in ("source.spm", "target.spm", "vocab.json"))
+    MarianTokenizer(*files, model_max_length=512).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = MarianConfig(
+        vocab_size=VOCABULARY,
+        d_model=WIDTH,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
+        encoder_attention_heads=8,
+        decoder_attention_heads=8,
+        encoder_ffn_dim=4 * WIDTH,
+        decoder_ffn_dim=4 * WIDTH,
+        max_position_embeddings=512,
+        activation_function="swish",
+        scale_embedding=True,
+        pad_token_id=VOCABULARY - 1,
+        eos_token_id=0,
+        decoder_start_token_id=VOCABULARY - 1,
+        forced_eos_token_id=None,
+    )
+    model = MarianMTModel(config)
+    # As trained models have it: decoding begins with zeros, and padding is never written.
+    model.get_input_embeddings().weight.data[VOCABULARY - 1] = 0
+    model.generation_config.bad_words_ids = [[VOCABULARY - 1]]
+    # No end token either, so that both engines write equally many.
+    model.final_logits_bias[0, 0] = -1e4
+    model.save_pretrained(folder)
+    return MarianModel("random", str(folder), "random")
+
+
+def _pieces() -> bytes:
+    """A SentencePiece model that is never used: the ids are drawn."""
+    import io
+
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b c"] * 5),
+        model_writer=model,
+        model_type="word",
+        vocab_size=6,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def _check(first: Engine, second: Engine, ids: Ids) -> None:
+    """Both engines, warmed up by it: as many tokens as asked for, and the same ones."""
+    one, other = first.translate(ids, 0), second.translate(ids, 0)
+    wanted = most_tokens(ids, _options("transformers", "float32"))
+    if {len(row) for row in (*one, *other)} != {wanted}:
+        lengths = sorted({len(row) for row in (*one, *other)})
+        raise DisagreementError(f"rows of {lengths} tokens, {wanted} were asked for")
+    same = np.mean([a == b for a, b in zip(one, other, strict=True)])
+    if same < AGREEMENT:
+        raise DisagreementError(f"{same:.0%} of the rows are equal, {AGREEMENT:.0%} are wanted")
