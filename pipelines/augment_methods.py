@@ -39,7 +39,8 @@ class TranslationJob:
         self._plan = plan_translation(options.method)
         models = {"forward_digest": self._plan.forward.digest}
         models["backward_digest"] = self._plan.backward.digest
-        self.record = {"method": options.method.name, **vars(self._plan.options), **models}
+        chosen = vars(self._plan.options)
+        self.record: dict[str, Any] = {"method": options.method.name, **chosen, **models}
 
     def run(self, plan: PartPlan, names: Sequence[str], tell: Callable[[int], None]) -> None:
         if not names:
@@ -97,7 +98,7 @@ class LlmJob:
         if not self._endpoint.has_key:
             say("no key is set: the requests carry none")
         deciding = {name: getattr(options.method, name) for name in options.method.deciding}
-        self.record = {"method": options.method.name, **deciding}
+        self.record: dict[str, Any] = {"method": options.method.name, **deciding}
 
     def run(self, plan: PartPlan, names: Sequence[str], tell: Callable[[int], None]) -> None:
         paid = [row for name in plan.names for row in read_ledger(plan.ledger(name)).values()]

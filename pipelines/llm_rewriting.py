@@ -78,7 +78,7 @@ class LlmRewriter:
     def rewrite(
         self, texts: Mapping[int, str], done: Mapping[int, Rewrite]
     ) -> Iterator[list[Rewrite]]:
-        """One at a time; StoppedError or KeyboardInterrupt once those under way are given."""
+        """One at a time; whatever stops it is raised once those under way are given."""
         left = iter([(number, text) for number, text in texts.items() if number not in done])
         pending: dict[Future[Answer], int] = {}
         stopped: BaseException | None = None
@@ -91,7 +91,7 @@ class LlmRewriter:
                         break
                     for future in wait(pending, return_when=FIRST_COMPLETED).done:
                         yield from self._settled(pending.pop(future), future.result())
-                except (StoppedError, KeyboardInterrupt) as reason:
+                except (Exception, KeyboardInterrupt) as reason:
                     stopped = stopped or reason
                     self.endpoint.stop.set()
         if stopped is not None:
@@ -124,6 +124,8 @@ class LlmRewriter:
             yield [*self._take_unpaid(), Rewrite(number, answer.text, **tokens)]
             self._check_usage(answer)
             return
+        if self.endpoint.stop.is_set():
+            return  # cut short, so it may yet succeed when the job goes on
         if self.options.on_failure == "stop":
             raise StoppedError(
                 f"row {number} got no rewrite ({answer.reason}) and --on-failure is stop: the same "

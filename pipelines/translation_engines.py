@@ -61,8 +61,9 @@ def choose_engine(engine: str, precision: str) -> tuple[str, str]:
 
 def load_engine(model: MarianModel, options: BackTranslation, threads: int) -> Engine:
     """The engine that `options` name (`auto` decided already)."""
-    kind = CTranslate2Engine if options.engine == "ctranslate2" else TransformersEngine
-    return kind(model, options, threads)
+    if options.engine == "ctranslate2":
+        return CTranslate2Engine(model, options, threads)
+    return TransformersEngine(model, options, threads)
 
 
 def most_tokens(ids: Ids, options: BackTranslation) -> int:

@@ -21,7 +21,10 @@ from pipelines.augment_options import (
 from pipelines.commands.options import Arguments, job_options
 from pipelines.commands.printing import print_result
 
-METHODS: dict[str, type[Method]] = {m.name: m for m in (BackTranslation, LlmRewriting)}
+METHODS: dict[str, type[BackTranslation] | type[LlmRewriting]] = {
+    BackTranslation.name: BackTranslation,
+    LlmRewriting.name: LlmRewriting,
+}
 # For each field of a method's options, what argparse is told; the default is the field's own.
 OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     BackTranslation.name: {

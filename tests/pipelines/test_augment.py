@@ -21,7 +21,7 @@ from pipelines.corpus import Corpus
 
 TEXTS = (
     ["A man is playing the guitar .", "Two dogs run", "oil", "the stage", "What do you want ?"],
-    ["She sells sea shells by the sea shore", "the room", "a green field"],
+    ["She sells sea shells by the sea shore", "the room", "a field"],
 )
 FLAT = [text for part in TEXTS for text in part]
 ANSWERS = {
@@ -29,7 +29,7 @@ ANSWERS = {
     "oil": "As an AI, I have no oil.",
     "the stage": "1. a stage\n2. the scene",
     "the room": '"a  room,\tor a hall"',
-    "a green field": "\u200b",
+    "a field": "\u200b",
 }
 
 
