@@ -117,11 +117,11 @@ class LlmRewriter:
 
     def _settled(self, number: int, answer: Answer) -> Iterator[list[Rewrite]]:
         """The rewrite of a row, kept back while it may be that the endpoint is gone."""
-        tokens = {"tokens_in": answer.tokens_in, "tokens_out": answer.tokens_out}
+        paid = (answer.tokens_in, answer.tokens_out)
         self.spending.add(answer.tokens_in + answer.tokens_out)
         if answer.text is not None:
             self._failures = 0
-            yield [*self._take_unpaid(), Rewrite(number, answer.text, **tokens)]
+            yield [*self._take_unpaid(), Rewrite(number, answer.text, "", False, *paid)]
             self._check_usage(answer)
             return
         if self.endpoint.stop.is_set():
@@ -131,7 +131,7 @@ class LlmRewriter:
                 f"row {number} got no rewrite ({answer.reason}) and --on-failure is stop: the same "
                 "command goes on"
             )
-        failed = Rewrite(number, None, FAILED, **tokens)
+        failed = Rewrite(number, None, FAILED, False, *paid)
         if answer.paid:
             yield [failed]
         else:

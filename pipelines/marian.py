@@ -67,7 +67,7 @@ def _local(name: str, option: str) -> Path | None:
 
 def _fetched(name: str, option: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
     disable_progress_bars()
     try:

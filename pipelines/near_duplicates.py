@@ -92,7 +92,8 @@ def _grams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 def _mixed(values: np.ndarray) -> np.ndarray:
     """Bits of each value spread over all its bits (the last steps of MurmurHash3)."""
     values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
-    return values ^ (values >> np.uint64(33))
+    mixed: np.ndarray = values ^ (values >> np.uint64(33))
+    return mixed
 
 
 def estimate(one: np.ndarray, other: np.ndarray) -> np.ndarray:

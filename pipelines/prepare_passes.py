@@ -212,7 +212,8 @@ class WritePart:
             empty = filled & (lists.lengths == 0)
             counts[f"{DROPPED}{prefix}no_tokens"] += int(empty.sum())
             filled &= ~empty
-        rows = np.flatnonzero(filled)
+        rows: np.ndarray = np.flatnonzero(filled)
         inside, dropped = within_length([lists.lengths[rows] for lists in tokens], self.bounds)
         counts.update({f"{DROPPED}{reason}": n for reason, n in dropped.items()})
-        return rows[inside]
+        rows = rows[inside]
+        return rows

@@ -83,7 +83,8 @@ class TransformersEngine:
         torch.set_num_threads(threads)
         self._options = options
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._model: Any = MarianMTModel.from_pretrained(
+        model_class: Any = MarianMTModel
+        self._model = model_class.from_pretrained(
             model.folder, dtype=getattr(torch, options.precision), local_files_only=True
         )
         self._model = self._model.to(self._device).eval()
