@@ -226,7 +226,7 @@ def test_corpora_that_cannot_be_augmented_are_told(corpus, tmp_path, capsys, cha
         assert server.keys == set()
     line = capsys.readouterr().err
     assert message in line
-    assert ("with --encoder" in line) == ("encoder" in changes)
+    assert ("say where it is now with --encoder" in line) == ("encoder" in changes)
     assert not list(tmp_path.glob("out*"))
 
 
