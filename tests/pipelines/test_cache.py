@@ -22,7 +22,8 @@ def prepared(tmp_path, monkeypatch):
     def prepare(options, folder, verbose):
         assert not folder.exists()
         folder.mkdir(parents=True)
-        write_json(folder / "manifest.json", {"rows": 1, "options": vars(options)})
+        made = {**vars(options), "clean": vars(options.clean)}
+        write_json(folder / "manifest.json", {"rows": 1, "options": made})
         folders.append(folder)
 
     monkeypatch.setattr(cache, "prepare", prepare)
