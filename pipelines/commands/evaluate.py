@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipelines.commands.options import Arguments
+from pipelines.commands.options import Arguments, names_of
 from pipelines.commands.printing import print_scores
 
 READOUTS = ("mask", "cls", "mean", "last", "first-last", "static", "top-tokens")
@@ -80,7 +80,7 @@ def run(arguments: Arguments) -> None:
         arguments.template,
         arguments.readout,
         arguments.precision,
-        tuple(name.strip() for name in (arguments.remove or "").split(",") if name.strip()),
+        names_of(arguments.remove),
         arguments.frequent_count,
         arguments.top_k,
         arguments.denoise,

@@ -9,6 +9,11 @@ from typing import Any
 Arguments = argparse.Namespace
 
 
+def names_of(text: str | None) -> tuple[str, ...]:
+    """The names of an option that takes several with commas."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
 def job_options(command: argparse.ArgumentParser, output: str) -> None:
     command.add_argument("--output", required=True, type=Path, metavar="DIR", help=output)
     command.add_argument("--verbose", action="store_true", help="show Ray's own output too")

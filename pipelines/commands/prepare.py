@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from cotbert_core.errors import UserError
-from pipelines.commands.options import Arguments, job_options
+from pipelines.commands.options import Arguments, job_options, names_of
 from pipelines.commands.printing import print_result
 
 if TYPE_CHECKING:
@@ -124,19 +124,15 @@ def _clean_options(arguments: Arguments) -> CleanOptions:
     from pipelines.clean_options import CleanOptions
 
     return CleanOptions(
-        steps=_names(arguments.clean),
+        steps=names_of(arguments.clean),
         split=arguments.split,
         min_tokens=arguments.min_tokens,
         max_tokens=arguments.max_tokens,
         max_non_letters=arguments.max_non_letters,
         repeated=arguments.repeated,
-        language=_names(arguments.language),
+        language=names_of(arguments.language),
         language_probability=arguments.language_probability,
     )
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def rows_table(result: dict[str, Any]) -> str:
