@@ -53,7 +53,7 @@ def done(output, pattern):
 
 
 class TooLateError(Exception):
-    """The job was at its end before this process, on a busy machine, came to kill it."""
+    """The job was at its end before it was killed. In some runs it always is; why is not known."""
 
 
 def wait_for(count, pattern, output, process):
@@ -105,7 +105,7 @@ def workers_of(process):
 @pytest.mark.ray_local
 @pytest.mark.skipif(
     "COTBERT_KILL_TESTS" not in os.environ,
-    reason="hits its moments on a quiet machine only: set COTBERT_KILL_TESTS=1",
+    reason="passes in some runs only, the cause not known: set COTBERT_KILL_TESTS=1",
 )
 @pytest.mark.usefixtures("ray_here")
 def test_a_corpus_is_the_same_after_any_kill(texts, tmp_path, bert_folder, capsys, own_store):
