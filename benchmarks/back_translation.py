@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import DisagreementError, Row, interleave
-from pipelines.augment_options import BackTranslation
-from pipelines.marian import MarianModel
-from pipelines.translation_engines import Engine, Ids, load_engine, most_tokens
+from pipelines.augmenting.marian import MarianModel
+from pipelines.augmenting.options import BackTranslation
+from pipelines.augmenting.translation_engines import Engine, Ids, load_engine, most_tokens
 
 SENTENCES, SHORTEST, LONGEST = 32, 8, 24
 VOCABULARY, WIDTH, LAYERS = 58_101, 512, 6

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from benchmarks.harness import DisagreementError, Row, interleave
 from cotbert_core.backbone import MINILM, load_tokenizer
 from cotbert_core.settings import TrainSettings
-from pipelines.clean_options import CleanOptions
-from pipelines.cleaner import Cleaner
-from pipelines.cleaning import STEPS
+from pipelines.cleaning.cleaner import Cleaner
+from pipelines.cleaning.options import CleanOptions
+from pipelines.cleaning.steps import STEPS
 
 SENTENCES = 10_000
 SENTENCES_A_PARAGRAPH = 5

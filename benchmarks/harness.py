@@ -25,7 +25,7 @@ from cotbert_core.batch import Batch
 from cotbert_core.errors import UserError
 from cotbert_core.precision import has_fast_bf16
 from cotbert_core.settings import Precision, TrainSettings
-from pipelines.docstrings import package_files, sentences
+from pipelines.reading.docstrings import package_files, sentences
 
 TEXT_PACKAGES = ("numpy", "scipy")
 HEADER = ("benchmark", "ours", "peer", "ours s", "peer s", "times as fast", "target", "check")

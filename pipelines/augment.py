@@ -1,6 +1,6 @@
 """cotbert augment: a corpus to one whose rows also carry a rewrite, for DenoSent.
 
-Both methods are a rewriter (pipelines.augment_parts) over the corpus's parts. Back-translation
+Both methods are a rewriter (pipelines.augmenting.parts) over the corpus's parts. Back-translation
 runs in Ray Data actors. Requests to a language model come from this process alone: its limits are
 those of all requests together, and the key never leaves it. Rows, ids and texts stay as they are.
 """
@@ -19,15 +19,15 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import write_json, write_text
 from cotbert_core.tokenizing import PlainTokenizer
 from pipelines import tracking
-from pipelines.augment_methods import METHODS, Job
-from pipelines.augment_options import AugmentOptions, BackTranslation
-from pipelines.augment_parts import SCRATCH, PartPlan, read_counts
-from pipelines.augment_report import REPORT_FILE, write_report
+from pipelines.augmenting.ledger import read_ledger
+from pipelines.augmenting.methods import METHODS, Job
+from pipelines.augmenting.options import AugmentOptions, BackTranslation
+from pipelines.augmenting.parts import SCRATCH, PartPlan, read_counts
+from pipelines.augmenting.report import REPORT_FILE, write_report
 from pipelines.corpus import MANIFEST_FILE, Corpus
 from pipelines.outputs import RESULT_FILE, RUN_FILE, check_free, earlier_run
 from pipelines.progress import Progress
 from pipelines.resumable import resumable_folder
-from pipelines.rewrite_ledger import read_ledger
 
 AUGMENTED = "augmented"
 SUMS = ("rows", "rewritten", "truncated", "inputs_cut", "tokens_in", "tokens_out")

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 from cotbert_core.backbone import load_tokenizer
-from pipelines import sources
 from pipelines.corpus import MANIFEST_FILE, Corpus
 from pipelines.prepare import PrepareOptions, prepare, recognise_triples
 from pipelines.progress import say
+from pipelines.reading import sources
 
 
 def cache_folder() -> Path:

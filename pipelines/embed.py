@@ -24,12 +24,13 @@ from cotbert_core.backbone import from_anywhere
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.files import whole_folder, write_json
-from pipelines import sources, tracking
+from pipelines import tracking
 from pipelines.corpus import MANIFEST_FILE
 from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.progress import Progress
 from pipelines.ray_session import ray_session, worker_pool
-from pipelines.readers import Piece, read
+from pipelines.reading import sources
+from pipelines.reading.readers import Piece, read
 from pipelines.shards import map_shards_with_actors
 
 # About 8,000 sentences: enough to sort by length, little to lose when a worker dies.

@@ -22,8 +22,8 @@ from pipelines.dev import BUILT_IN_PAIRS
 from pipelines.evaluate import CountedEncode, read_splits
 from pipelines.model_specs import ModelSpec, OpenModel, label_of, numbered
 from pipelines.outputs import RESULT_FILE, check_free
-from pipelines.plain_texts import PlainTexts, read_texts, sample
 from pipelines.progress import say
+from pipelines.reading.plain_texts import PlainTexts, read_texts, sample
 
 
 @dataclass(frozen=True)

@@ -25,18 +25,20 @@ from cotbert_core.backbone import load_tokenizer
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json, write_text
 from cotbert_core.tokenizing import PlainTokenizer
-from pipelines import prepare_stages, sources, tracking
-from pipelines.clean_options import CleanOptions
-from pipelines.cleaner import Cleaner
+from pipelines import tracking
+from pipelines.cleaning.cleaner import Cleaner
+from pipelines.cleaning.options import CleanOptions
 from pipelines.corpus import MANIFEST_FILE
-from pipelines.corpus_report import REPORT_FILE, write_corpus_report
-from pipelines.exclusion import HIT, Exclusion, read_exclusion
 from pipelines.outputs import RESULT_FILE, RUN_FILE, check_free, earlier_run
-from pipelines.prepare_passes import CHANGED, DROPPED, LENGTH, Rules
-from pipelines.prepare_stages import Reading
+from pipelines.preparing import stages
+from pipelines.preparing.exclusion import HIT, Exclusion, read_exclusion
+from pipelines.preparing.passes import CHANGED, DROPPED, LENGTH, Rules
+from pipelines.preparing.report import REPORT_FILE, write_corpus_report
+from pipelines.preparing.stages import Reading
 from pipelines.progress import say
 from pipelines.ray_session import ray_session
-from pipelines.readers import PIECE_ROWS
+from pipelines.reading import sources
+from pipelines.reading.readers import PIECE_ROWS
 from pipelines.unfinished import Unfinished, unfinished
 
 
@@ -146,14 +148,14 @@ def _record(
         "excluded": exclusion.digest,
         "files": sources.stamps(plan),
         "shards": hashlib.sha256(repr(plan.shards).encode()).hexdigest()[:16],
-        "part_rows": [prepare_stages.PART_ROWS, prepare_stages.UNIT_ROWS, PIECE_ROWS],
+        "part_rows": [stages.PART_ROWS, stages.UNIT_ROWS, PIECE_ROWS],
         "versions": _versions(),
     }
 
 
 def _tell_what_is_there(plan: sources.Plan, work: Unfinished) -> None:
-    shards = len(prepare_stages.finished(work.scratch, "[0-9]*.json"))
-    parts = len(prepare_stages.finished(work.scratch, "part-*.json"))
+    shards = len(stages.finished(work.scratch, "[0-9]*.json"))
+    parts = len(stages.finished(work.scratch, "part-*.json"))
     and_parts = f" and {parts} parts" if parts else ""
     say(
         f"going on with {work.output.parent.parent}: {shards} of {len(plan.shards)} shards"
@@ -183,12 +185,10 @@ def _run(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> dict[
 def _write_corpus(job: Job, work: Unfinished) -> dict[str, Any]:
     """Both passes; the manifest, which is written with the report."""
     options, plan = job.options, job.plan
-    reading = prepare_stages.read_shards(plan, job.rules, work)
+    reading = stages.read_shards(plan, job.rules, work)
     counts = reading.counts
-    counts += prepare_stages.choose_rows(
-        len(plan.shards), options.near_duplicates, options.sample, work
-    )
-    counts += prepare_stages.write_parts(
+    counts += stages.choose_rows(len(plan.shards), options.near_duplicates, options.sample, work)
+    counts += stages.write_parts(
         job.tokenizer.json, options.max_length, options.clean, reading.kept.tolist(), work
     )
     if not counts["rows"]:

@@ -25,8 +25,8 @@ from cotbert_core.features.top_tokens import TopTokenFeatures
 from cotbert_core.features.whitening import check_sample
 from cotbert_core.readout import READOUTS
 from pipelines.evaluate_options import EvaluateOptions
-from pipelines.plain_texts import read_texts
 from pipelines.progress import say
+from pipelines.reading.plain_texts import read_texts
 
 # The word that stands for the sentences that are scored, as what vectors are whitened by.
 TASKS = "tasks"

@@ -38,8 +38,8 @@ from cotbert_core.wrapping import BoundTemplate
 from pipelines import report, token_plots, tracking
 from pipelines.dev import BUILT_IN_PAIRS
 from pipelines.outputs import RESULT_FILE, check_free
-from pipelines.plain_texts import read_texts
 from pipelines.progress import say
+from pipelines.reading.plain_texts import read_texts
 
 # A feeling and its negation; one man with two instruments.
 EXAMPLES = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from pipelines.augment_options import (
+from pipelines.augmenting.options import (
     ENGINES,
     ON_FAILURE,
     PRECISIONS,
@@ -173,7 +173,7 @@ def _method(arguments: Arguments) -> Method:
             )
     if arguments.method == BackTranslation.name:
         return BackTranslation(**given)
-    from pipelines.llm_rewriting import read_prompt
+    from pipelines.augmenting.llm_rewriting import read_prompt
 
     if "model" not in given:
         raise UserError("--method llm has no --model: name the endpoint's model")

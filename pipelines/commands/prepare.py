@@ -10,7 +10,7 @@ from pipelines.commands.options import Arguments, job_options, names_of
 from pipelines.commands.printing import print_result
 
 if TYPE_CHECKING:
-    from pipelines.clean_options import CleanOptions
+    from pipelines.cleaning.options import CleanOptions
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -121,7 +121,7 @@ def run(arguments: Arguments) -> None:
 
 
 def _clean_options(arguments: Arguments) -> CleanOptions:
-    from pipelines.clean_options import CleanOptions
+    from pipelines.cleaning.options import CleanOptions
 
     return CleanOptions(
         steps=names_of(arguments.clean),
@@ -137,7 +137,7 @@ def _clean_options(arguments: Arguments) -> CleanOptions:
 
 def rows_table(result: dict[str, Any]) -> str:
     """Where the rows that were read went, as a table for a terminal."""
-    from pipelines.corpus_report import row_counts
+    from pipelines.preparing.report import row_counts
     from pipelines.progress import table
 
     return table(row_counts(result), ("rows", "number", "share"))
@@ -146,7 +146,7 @@ def rows_table(result: dict[str, Any]) -> str:
 def _columns(arguments: Arguments) -> dict[str, str]:
     """The columns that are named, by one option each or by --triples."""
     from cotbert_core.batch import COLUMNS
-    from pipelines.sources import COLUMN_OPTIONS, TRIPLES
+    from pipelines.reading.sources import COLUMN_OPTIONS, TRIPLES
 
     names = [f"{name}_column" for name in ("text", *COLUMNS)]
     given = {n: getattr(arguments, n) for n in names if getattr(arguments, n) is not None}

@@ -47,7 +47,8 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """cotbert prepare in this process: its tasks one after the other, no Ray and no MLflow."""
     from contextlib import nullcontext
 
-    from pipelines import prepare, prepare_stages, tracking
+    from pipelines import prepare, tracking
+    from pipelines.preparing import stages
 
     def in_turn(task: Any, count: int) -> Iterator[Any]:
         return (task({"id": number}) for number in range(count))
@@ -55,7 +56,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     def untracked(*_: Any, **__: Any) -> Any:
         return nullcontext(tracking.Run(None, None))
 
-    monkeypatch.setattr(prepare_stages, "map_shards", in_turn)
+    monkeypatch.setattr(stages, "map_shards", in_turn)
     monkeypatch.setattr(prepare, "ray_session", nullcontext)
     monkeypatch.setattr(tracking, "tracked_run", untracked)
 

@@ -14,8 +14,8 @@ from chat_server import KEY, PROMPT, ChatServer, answer, paraphrase
 from tiny_corpus import rows, write_corpus
 
 from cotbert_core.backbone import load_tokenizer
-from pipelines import augment_methods
-from pipelines.augment_parts import augment_part
+from pipelines.augmenting import methods
+from pipelines.augmenting.parts import augment_part
 from pipelines.cli import main
 from pipelines.corpus import Corpus
 
@@ -201,7 +201,7 @@ def test_a_part_that_is_finished_is_not_written_again(own_store, corpus, tmp_pat
             raise RuntimeError("out of memory")
         return augment_part(plan, name, rewriter, tell)
 
-    monkeypatch.setattr(augment_methods, "augment_part", part)
+    monkeypatch.setattr(methods, "augment_part", part)
     with ChatServer(reply) as server:
         assert main(command(corpus, server.url)) == 1
         assert main(command(corpus, server.url)) == 0

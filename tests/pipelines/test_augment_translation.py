@@ -15,11 +15,11 @@ import pytest
 import tiny_marian
 from tiny_corpus import rows, write_corpus
 
-from pipelines.augment_options import BackTranslation, Limits
-from pipelines.augment_parts import SCRATCH, PartPlan, augment_part
-from pipelines.back_translation import BackTranslator, plan_translation
+from pipelines.augmenting.back_translation import BackTranslator, plan_translation
+from pipelines.augmenting.ledger import read_ledger
+from pipelines.augmenting.options import BackTranslation, Limits
+from pipelines.augmenting.parts import SCRATCH, PartPlan, augment_part
 from pipelines.cli import main
-from pipelines.rewrite_ledger import read_ledger
 
 pytestmark = [pytest.mark.usefixtures("own_store", "own_cache")]
 

@@ -13,8 +13,8 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.cli import main
-from pipelines.readers import read
-from pipelines.sources import plan
+from pipelines.reading.readers import read
+from pipelines.reading.sources import plan
 
 GOOD = "Two dogs run\n"
 PLENTY = "".join(f"{n * n} dogs saw a man in {n * 7919 % 10007}\n" for n in range(20_000)).encode()

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.clean_options import CleanOptions
-from pipelines.cleaner import Cleaned, Cleaner
-from pipelines.cleaning import STEPS
-from pipelines.filters import FILTERS
-from pipelines.readers import PREFIXES
-from pipelines.splitting import split
+from pipelines.cleaning.cleaner import Cleaned, Cleaner
+from pipelines.cleaning.filters import FILTERS
+from pipelines.cleaning.options import CleanOptions
+from pipelines.cleaning.splitting import split
+from pipelines.cleaning.steps import STEPS
+from pipelines.reading.readers import PREFIXES
 
 PIECES = (
     "The ferry left at nine.",

@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from pipelines.cleaning import STEPS, fold
+from pipelines.cleaning.steps import STEPS, fold
 
 CLEAN = (
     "The ferry left at 9.15 with forty people, two dogs and a piano.",

@@ -18,13 +18,14 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.ragged import Ragged
 from pipelines import prepare as prepare_job
-from pipelines import prepare_stages, sources
 from pipelines.cli import main
 from pipelines.corpus import Corpus, corpus_table
 from pipelines.prepare import PrepareOptions, prepare
-from pipelines.prepare_passes import row_id
-from pipelines.readers import read
-from pipelines.sources import TRIPLES, plan
+from pipelines.preparing import stages
+from pipelines.preparing.passes import row_id
+from pipelines.reading import sources
+from pipelines.reading.readers import read
+from pipelines.reading.sources import TRIPLES, plan
 
 TRIPLE_OPTIONS = {
     "text_column": "sent0",
@@ -254,7 +255,7 @@ def test_rows_do_not_depend_on_shards_or_the_order_of_input(tmp_path, bert_folde
     one, two = (write(tmp_path / "a.jsonl", ROWS), write(tmp_path / "b.parquet", ROWS[::-1]))
     prepare(PrepareOptions((one, two), bert_folder, **TRIPLE_OPTIONS), tmp_path / "one")
     monkeypatch.setattr(sources, "plan", partial(sources.plan, shard_bytes=30))
-    monkeypatch.setattr(prepare_stages, "PART_ROWS", 1)
+    monkeypatch.setattr(stages, "PART_ROWS", 1)
     prepare(PrepareOptions((two, one), bert_folder, **TRIPLE_OPTIONS), tmp_path / "two")
     first, other = Corpus.open(tmp_path / "one"), Corpus.open(tmp_path / "two")
     assert len(list(other.path.glob("part-*"))) > 1

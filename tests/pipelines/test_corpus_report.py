@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pipelines.commands.prepare import rows_table
-from pipelines.corpus_report import length_histogram, row_counts, write_corpus_report
+from pipelines.preparing.report import length_histogram, row_counts, write_corpus_report
 
 RESULT = {"rows_read": 1000, "rows": 900, "dropped_empty": 5, "dropped_duplicate": 45,
           "dropped_excluded": 5, "sampled_out": 45, "truncated": 7, "seconds": 1.0}  # fmt: skip

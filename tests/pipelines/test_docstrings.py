@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.docstrings import MOST_BYTES, package_files, sentences
+from pipelines.reading.docstrings import MOST_BYTES, package_files, sentences
 
 PLAIN = "The first axis holds the samples of the batch."
 OTHER = "A second sentence follows the first one here."

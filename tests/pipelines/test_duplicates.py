@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines import duplicates
-from pipelines.duplicates import keep_smallest, kept, mark_first
+from pipelines.preparing import duplicates
+from pipelines.preparing.duplicates import keep_smallest, kept, mark_first
 
 
 def shards(folder, sizes, distinct, seed=0):

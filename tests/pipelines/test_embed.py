@@ -16,7 +16,7 @@ from pipelines import embed as embed_job
 from pipelines.cli import main
 from pipelines.embed import EmbedOptions, embed, read_embeddings
 from pipelines.prepare import PrepareOptions, prepare
-from pipelines.sources import FILE_BITS
+from pipelines.reading.sources import FILE_BITS
 
 pytestmark = [pytest.mark.ray_local, pytest.mark.usefixtures("ray_here", "own_store")]
 

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.exclusion import key, read_exclusion, without_excluded
+from pipelines.preparing.exclusion import key, read_exclusion, without_excluded
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines import filters
-from pipelines.clean_options import CleanOptions
-from pipelines.filters import (
+from pipelines.cleaning import filters
+from pipelines.cleaning.filters import (
     FILTERS,
     drop_language,
     drop_non_letters,
@@ -21,7 +20,8 @@ from pipelines.filters import (
     non_letters,
     within_length,
 )
-from pipelines.readers import PREFIXES
+from pipelines.cleaning.options import CleanOptions
+from pipelines.reading.readers import PREFIXES
 
 # Written for this test; the last two of each are short.
 LANGUAGES = {

@@ -17,7 +17,7 @@ from pipelines.cli import main
 from pipelines.dev import BUILT_IN_PAIRS
 from pipelines.geometry import GeometryOptions, geometry
 from pipelines.model_specs import ModelSpec, numbered
-from pipelines.plain_texts import read_texts, sample
+from pipelines.reading.plain_texts import read_texts, sample
 
 WORDS = ("man", "dog", "penguin", "woman", "stage", "field", "price", "oil", "song", "line")
 

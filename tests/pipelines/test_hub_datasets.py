@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines import hub_datasets
-from pipelines.hub_datasets import parse
-from pipelines.readers import read
-from pipelines.sources import plan, stamps
+from pipelines.reading import hub_datasets
+from pipelines.reading.hub_datasets import parse
+from pipelines.reading.readers import read
+from pipelines.reading.sources import plan, stamps
 
 datasets = pytest.importorskip("datasets")
 

@@ -10,10 +10,16 @@ import pytest
 from chat_server import KEY, PROMPT, ChatServer, answer, paraphrase
 
 from cotbert_core.errors import UserError
-from pipelines.augment_options import LlmRewriting
-from pipelines.chat_endpoint import ChatEndpoint, StoppedError, check_url, read_key, retry_after
-from pipelines.llm_rewriting import GIVE_UP, LlmRewriter, Spending, read_prompt
-from pipelines.rewrite_ledger import Rewrite
+from pipelines.augmenting.chat_endpoint import (
+    ChatEndpoint,
+    StoppedError,
+    check_url,
+    read_key,
+    retry_after,
+)
+from pipelines.augmenting.ledger import Rewrite
+from pipelines.augmenting.llm_rewriting import GIVE_UP, LlmRewriter, Spending, read_prompt
+from pipelines.augmenting.options import LlmRewriting
 
 TEXTS = {number: f"sentence {number} of the text" for number in range(30)}
 

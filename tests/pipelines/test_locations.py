@@ -12,11 +12,11 @@ import pytest
 from pyarrow import fs
 
 from cotbert_core.errors import UserError
-from pipelines import lines, locations
-from pipelines.lines import file_lines
-from pipelines.locations import suffixes
-from pipelines.readers import read
-from pipelines.sources import are_triples, plan, stamps
+from pipelines.reading import lines, locations
+from pipelines.reading.lines import file_lines
+from pipelines.reading.locations import suffixes
+from pipelines.reading.readers import read
+from pipelines.reading.sources import are_triples, plan, stamps
 
 CONTENT = {
     "txt": b"one\n\ntwo dogs\n caf\xe9\nthree",

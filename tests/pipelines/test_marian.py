@@ -10,12 +10,12 @@ import pytest
 import tiny_marian
 
 from cotbert_core.errors import UserError
-from pipelines import marian, translation_engines
-from pipelines.augment_options import BackTranslation
-from pipelines.back_translation import BackTranslator, plan_translation
-from pipelines.marian import MarianTokens, choose_prefix, find_marian
-from pipelines.rewrite_ledger import Rewrite
-from pipelines.translation_engines import choose_engine, converted, load_engine
+from pipelines.augmenting import marian, translation_engines
+from pipelines.augmenting.back_translation import BackTranslator, plan_translation
+from pipelines.augmenting.ledger import Rewrite
+from pipelines.augmenting.marian import MarianTokens, choose_prefix, find_marian
+from pipelines.augmenting.options import BackTranslation
+from pipelines.augmenting.translation_engines import choose_engine, converted, load_engine
 
 pytestmark = pytest.mark.real
 

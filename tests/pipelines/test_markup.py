@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.cleaning import STEPS
+from pipelines.cleaning.steps import STEPS
 
 markup = STEPS["markup"]
 

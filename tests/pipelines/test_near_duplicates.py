@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines import near_duplicates
-from pipelines.duplicates import kept, mark_first
-from pipelines.near_duplicates import NearDuplicates, band_rows, estimate, row_type, signatures
 from pipelines.prepare import PrepareOptions
-from pipelines.prepare_passes import row_id
+from pipelines.preparing import near_duplicates
+from pipelines.preparing.duplicates import kept, mark_first
+from pipelines.preparing.near_duplicates import (
+    NearDuplicates,
+    band_rows,
+    estimate,
+    row_type,
+    signatures,
+)
+from pipelines.preparing.passes import row_id
 
 WORDS = [f"{a}{b}" for a in ("gar", "vol", "mit", "pesk", "tron", "ulf") for b in
          ("ana", "exo", "ix", "oberts", "umming", "y", "aq", "ed")]  # fmt: skip

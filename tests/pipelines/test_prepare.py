@@ -14,10 +14,11 @@ import pytest
 
 from cotbert_core.backbone import load_tokenizer
 from cotbert_core.errors import UserError
-from pipelines import prepare_stages, sources
 from pipelines.cli import main
 from pipelines.corpus import Corpus
 from pipelines.prepare import PrepareOptions, prepare
+from pipelines.preparing import stages
+from pipelines.reading import sources
 
 pytestmark = [pytest.mark.ray_local, pytest.mark.usefixtures("ray_here", "own_store")]
 
@@ -87,7 +88,7 @@ def rows(corpus):
 
 def cut_small(monkeypatch, shard_bytes, part_rows):
     monkeypatch.setattr(sources, "plan", partial(sources.plan, shard_bytes=shard_bytes))
-    monkeypatch.setattr(prepare_stages, "PART_ROWS", part_rows)
+    monkeypatch.setattr(stages, "PART_ROWS", part_rows)
 
 
 def test_every_row_of_every_format_is_accounted_for(

@@ -11,7 +11,7 @@ from cotbert_core.errors import UserError
 from pipelines.cli import main
 from pipelines.corpus import Corpus
 from pipelines.prepare import PrepareOptions, prepare
-from pipelines.prepare_passes import row_id
+from pipelines.preparing.passes import row_id
 
 pytestmark = pytest.mark.usefixtures("without_ray")
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.readers import PIECE_ROWS, read
-from pipelines.sources import FILE_BITS, TRIPLES, plan
+from pipelines.reading.readers import PIECE_ROWS, read
+from pipelines.reading.sources import FILE_BITS, TRIPLES, plan
 
 SENTENCES = [
     "A plain sentence.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.augment_options import Limits
-from pipelines.rewrite_filter import fault, words
+from pipelines.augmenting.options import Limits
+from pipelines.augmenting.rewrite_filter import fault, words
 
 SOURCE = "A man is playing the guitar."
 

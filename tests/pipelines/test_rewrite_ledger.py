@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.rewrite_ledger import Rewrite, open_ledger, read_ledger
+from pipelines.augmenting.ledger import Rewrite, open_ledger, read_ledger
 
 ROWS = [
     Rewrite(5, "a \u00e9 line\nbreak", tokens_in=7, tokens_out=2),

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines import sick
-from pipelines.readers import read
-from pipelines.sources import plan
+from pipelines.reading import sick
+from pipelines.reading.readers import read
+from pipelines.reading.sources import plan
 
 HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
 E, C, N = "ENTAILMENT", "CONTRADICTION", "NEUTRAL"

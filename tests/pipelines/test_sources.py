@@ -10,8 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.readers import read
-from pipelines.sources import FILE_BITS, KINDS, TRIPLES, all_have_integers, are_triples, plan
+from pipelines.reading.readers import read
+from pipelines.reading.sources import (
+    FILE_BITS,
+    KINDS,
+    TRIPLES,
+    all_have_integers,
+    are_triples,
+    plan,
+)
 
 
 def parquet(path: Path, **columns) -> str:
@@ -267,6 +274,6 @@ def test_ids_are_taken_from_parquet_alone(tmp_path, files, expected):
 
 
 def test_every_kind_has_a_reader():
-    from pipelines.readers import _READERS
+    from pipelines.reading.readers import _READERS
 
     assert set(KINDS.values()) | {"docstrings", "sick", "hub"} == set(_READERS)

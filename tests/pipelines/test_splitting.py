@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.splitting import LANGUAGES, check_splitter, split
+from pipelines.cleaning.splitting import LANGUAGES, check_splitter, split
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from cotbert_core.backbone import load_tokenizer
 from cotbert_core.files import write_json
 from pipelines.corpus import corpus_table
-from pipelines.prepare_passes import row_id
+from pipelines.preparing.passes import row_id
 
 
 def write_corpus(folder, encoder, *parts, max_length=32, **changes):

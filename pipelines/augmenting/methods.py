@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pipelines.augment_options import AugmentOptions, BackTranslation, LlmRewriting
-from pipelines.augment_parts import PartPlan, augment_part
-from pipelines.back_translation import BackTranslator, Translation, plan_translation
+from pipelines.augmenting.back_translation import BackTranslator, Translation, plan_translation
+from pipelines.augmenting.chat_endpoint import ChatEndpoint
+from pipelines.augmenting.ledger import Rewrite, read_ledger
+from pipelines.augmenting.llm_rewriting import LlmRewriter, Spending
+from pipelines.augmenting.options import AugmentOptions, BackTranslation, LlmRewriting
+from pipelines.augmenting.parts import PartPlan, augment_part
 from pipelines.channel import Channel
-from pipelines.chat_endpoint import ChatEndpoint
-from pipelines.llm_rewriting import LlmRewriter, Spending
 from pipelines.progress import say
 from pipelines.ray_session import ray_session, worker_pool
-from pipelines.rewrite_ledger import Rewrite, read_ledger
 from pipelines.shards import map_shards_with_actors
 
 

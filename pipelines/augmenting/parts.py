@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 from cotbert_core.files import read_json, write_json
 from cotbert_core.tokenizing import PlainTokenizer
-from pipelines.augment_options import Limits
+from pipelines.augmenting.ledger import Ledger, Rewrite, open_ledger
+from pipelines.augmenting.options import Limits
+from pipelines.augmenting.rewrite_filter import fault
 from pipelines.corpus import corpus_table, ragged_column
-from pipelines.readers import PIECE_ROWS
-from pipelines.rewrite_filter import fault
-from pipelines.rewrite_ledger import Ledger, Rewrite, open_ledger
+from pipelines.reading.readers import PIECE_ROWS
 
 SCRATCH = "ledger"
 # Of each fate of a row, for the report.

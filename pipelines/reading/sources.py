@@ -3,7 +3,7 @@
 A row has one text, or companions beside it: one (augmented) or two (augmented, negative), each in
 a column of its own, as cotbert_core.batch names them. Everything a user can get wrong (a missing
 path or column, a Parquet file cut short) is found by `plan` on the driver; what is wrong with
-single rows is found by `pipelines.readers`.
+single rows is found by `pipelines.reading.readers`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from cotbert_core.batch import COLUMNS
 from cotbert_core.errors import UserError
-from pipelines import docstrings, hub_datasets, locations, sick
-from pipelines.delimited import delimited_rows
-from pipelines.encodings import HEAD_BYTES, check_encoding
-from pipelines.unusable import Unusable
+from pipelines.reading import docstrings, hub_datasets, locations, sick
+from pipelines.reading.delimited import delimited_rows
+from pipelines.reading.encodings import HEAD_BYTES, check_encoding
+from pipelines.reading.unusable import Unusable
 
 KINDS = {
     ".txt": "txt",

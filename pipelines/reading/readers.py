@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 
 from cotbert_core.batch import COLUMNS
 from cotbert_core.errors import UserError
-from pipelines import docstrings, hub_datasets, locations, sick
-from pipelines.delimited import delimited_rows
-from pipelines.lines import file_lines
-from pipelines.sources import DELIMITERS, Plan, Shard
-from pipelines.unusable import Unusable
+from pipelines.reading import docstrings, hub_datasets, locations, sick
+from pipelines.reading.delimited import delimited_rows
+from pipelines.reading.lines import file_lines
+from pipelines.reading.sources import DELIMITERS, Plan, Shard
+from pipelines.reading.unusable import Unusable
 
 # Rows in one piece of a shard: enough to sort by length, little to hold.
 PIECE_ROWS = 8192

@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 
 from cotbert_core.errors import UserError
-from pipelines.augment_options import LlmRewriting
-from pipelines.chat_endpoint import Answer, ChatEndpoint, StoppedError
-from pipelines.rewrite_ledger import Rewrite
+from pipelines.augmenting.chat_endpoint import Answer, ChatEndpoint, StoppedError
+from pipelines.augmenting.ledger import Rewrite
+from pipelines.augmenting.options import LlmRewriting
 
 PROMPT = """\
 Paraphrase the sentence below: keep its meaning and its language, and change its words and its \
@@ -65,7 +65,7 @@ class Spending:
 
 @dataclass
 class LlmRewriter:
-    """A rewriter (pipelines.augment_parts) for all parts of a corpus, one after the other."""
+    """A rewriter (pipelines.augmenting.parts) for all parts of a corpus, one after the other."""
 
     options: LlmRewriting
     endpoint: ChatEndpoint

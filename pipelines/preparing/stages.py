@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import duplicates
-from pipelines.clean_options import CleanOptions
-from pipelines.near_duplicates import NearDuplicates
-from pipelines.prepare_passes import (
+from pipelines.cleaning.options import CleanOptions
+from pipelines.preparing import duplicates
+from pipelines.preparing.near_duplicates import NearDuplicates
+from pipelines.preparing.passes import (
     DROPPED,
     KEEP_FILE,
     ReadShard,
@@ -27,11 +27,11 @@ from pipelines.prepare_passes import (
     WritePart,
     write_counts,
 )
+from pipelines.preparing.scratch_files import ids_file, near_file
 from pipelines.progress import Progress
-from pipelines.readers import PIECE_ROWS
-from pipelines.scratch_files import ids_file, near_file
+from pipelines.reading.readers import PIECE_ROWS
+from pipelines.reading.sources import Plan
 from pipelines.shards import map_shards
-from pipelines.sources import Plan
 from pipelines.unfinished import Unfinished, whole_file
 
 # Rows that a part has at least, the last part aside: input of many small files makes few parts.

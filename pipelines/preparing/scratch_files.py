@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.near_duplicates import band_rows, signatures
-from pipelines.readers import PIECE_ROWS
+from pipelines.preparing.near_duplicates import band_rows, signatures
+from pipelines.reading.readers import PIECE_ROWS
 from pipelines.unfinished import whole_file
 
 

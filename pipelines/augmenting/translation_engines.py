@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cotbert_core.errors import UserError
-from pipelines.augment_options import BackTranslation
+from pipelines.augmenting.marian import MarianModel, load_tokenizer
+from pipelines.augmenting.options import BackTranslation
 from pipelines.cache import cache_folder
-from pipelines.marian import MarianModel, load_tokenizer
 
 Ids = list[list[int]]
 # A translation of one or two tokens may be much longer than its source.

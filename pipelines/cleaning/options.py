@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotbert_core.errors import UserError, unknown
-from pipelines.cleaning import STEPS
-from pipelines.filters import check_languages
-from pipelines.splitting import check_splitter
+from pipelines.cleaning.filters import check_languages
+from pipelines.cleaning.splitting import check_splitter
+from pipelines.cleaning.steps import STEPS
 
 
 @dataclass(frozen=True, kw_only=True)
 class CleanOptions:
     """What is done to texts, nothing by default. UserError for a value that cannot be.
 
-    steps: names in pipelines.cleaning.STEPS; kept in that order, each once. split: the language of
+    steps: names in pipelines.cleaning.steps.STEPS; kept in that order, each once. split: the language of
     running text to be split into sentences. min_tokens, max_tokens: bounds on a text's tokens,
     both included. max_non_letters: the largest share of characters, 0 to 1, that are neither
     letters nor blanks. repeated: the largest share, 0 to 1, of one word among the words. language:

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cotbert_core.errors import UserError
-from pipelines.augment_options import OPENAI, OPENAI_KEY, LlmRewriting
+from pipelines.augmenting.options import OPENAI, OPENAI_KEY, LlmRewriting
 
 LONGEST_WAIT = 60.0
 CHECK_SECONDS = 20.0

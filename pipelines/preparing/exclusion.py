@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.errors import UserError
-from pipelines.encodings import check_encoding
+from pipelines.reading.encodings import check_encoding
 
 HIT = "hit."
 SUFFIXES = (".txt", ".csv", ".tsv")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 
-from pipelines.lines import file_lines
-from pipelines.unusable import Unusable
+from pipelines.reading.lines import file_lines
+from pipelines.reading.unusable import Unusable
 
 # More characters in one cell come of a quote that is not closed: the rest of the file is no cell.
 MOST_CELL = 4 << 20

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pipelines.duplicates import BUCKET_ROWS, CHUNK_ROWS, ID_BITS, MOST_BUCKETS, flush
+from pipelines.preparing.duplicates import BUCKET_ROWS, CHUNK_ROWS, ID_BITS, MOST_BUCKETS, flush
 
 GRAM, HASHES = 5, 128
 # Of a longer text the beginning is compared; rows that are hashed together.

@@ -1,6 +1,6 @@
 """The steps of cleaning that change a text: one function each, from a text to a text.
 
-A text is one line with single blanks, as `pipelines.readers` gives it, and so is what a step
+A text is one line with single blanks, as `pipelines.reading.readers` gives it, and so is what a step
 returns. A step returns the very same object where it finds nothing to do, and looks for that with
 one cheap test: most texts of a corpus are clean, and cleaning shares a core with a tokenizer.
 """
@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-from pipelines.markup import remove_markup
+from pipelines.cleaning.markup import remove_markup
 
 UNK = "<unk>"
 
@@ -31,7 +31,7 @@ def wikitext(text: str) -> str:
     """What the tokenizer of the WikiText corpora did, undone; empty for a heading.
 
     `<unk>` stays, where a word is missing: such a text, or sentence of it, is dropped afterwards
-    (`pipelines.filters`).
+    (`pipelines.cleaning.filters`).
     """
     if text.startswith("= ") and text.endswith(" ="):
         return ""

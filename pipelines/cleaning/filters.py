@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cotbert_core.errors import UserError, unknown
-from pipelines.cleaning import UNK
-from pipelines.readers import PREFIXES
+from pipelines.cleaning.steps import UNK
+from pipelines.reading.readers import PREFIXES
 
 if TYPE_CHECKING:
-    from pipelines.clean_options import CleanOptions
+    from pipelines.cleaning.options import CleanOptions
 
 Rule = Callable[[str], str | None]
 

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from functools import cache
 
-from pipelines.augment_options import Limits
+from pipelines.augmenting.options import Limits
 
 # A character of a script without blanks is a word of its own here.
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pipelines.encodings import check_encoding
-from pipelines.locations import open_stream
+from pipelines.reading.encodings import check_encoding
+from pipelines.reading.locations import open_stream
 
 BLOCK_BYTES = 4 << 20
 # A longer line is no sentence and not JSON of one; it is skipped without being held.

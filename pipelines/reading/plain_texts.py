@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotbert_core.errors import UserError
-from pipelines import readers, sources
+from pipelines.reading import readers, sources
 
 
 @dataclass(frozen=True)

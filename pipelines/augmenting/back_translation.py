@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cotbert_core.backbone import budget_slices
-from pipelines.augment_options import BackTranslation
-from pipelines.marian import MarianModel, MarianTokens, choose_prefix, find_marian
+from pipelines.augmenting.ledger import Rewrite
+from pipelines.augmenting.marian import MarianModel, MarianTokens, choose_prefix, find_marian
+from pipelines.augmenting.options import BackTranslation
+from pipelines.augmenting.translation_engines import choose_engine, converted, load_engine
 from pipelines.progress import say
-from pipelines.rewrite_ledger import Rewrite
-from pipelines.translation_engines import choose_engine, converted, load_engine
 
 # About 150 sentences: enough to keep 2 cores busy and seconds of work to lose in a kill; a GPU
 # wants as many as fit.
@@ -59,7 +59,7 @@ def plan_translation(options: BackTranslation) -> Translation:
 
 
 class BackTranslator:
-    """A rewriter (pipelines.augment_parts) that holds both models."""
+    """A rewriter (pipelines.augmenting.parts) that holds both models."""
 
     def __init__(self, plan: Translation, threads: int) -> None:
         options = plan.options

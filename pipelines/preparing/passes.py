@@ -25,15 +25,15 @@ import pyarrow.parquet as pq
 from cotbert_core.errors import UserError
 from cotbert_core.ragged import Ragged
 from cotbert_core.tokenizing import PlainTokenizer
-from pipelines.clean_options import CleanOptions
-from pipelines.cleaner import Cleaner
+from pipelines.cleaning.cleaner import Cleaner
+from pipelines.cleaning.filters import within_length
+from pipelines.cleaning.options import CleanOptions
 from pipelines.corpus import corpus_table, text_columns
-from pipelines.duplicates import kept
-from pipelines.exclusion import Exclusion, without_excluded
-from pipelines.filters import within_length
-from pipelines.readers import PIECE_ROWS, PREFIXES, Piece, read
-from pipelines.scratch_files import ScratchWriter, ids_file, texts_file
-from pipelines.sources import Plan
+from pipelines.preparing.duplicates import kept
+from pipelines.preparing.exclusion import Exclusion, without_excluded
+from pipelines.preparing.scratch_files import ScratchWriter, ids_file, texts_file
+from pipelines.reading.readers import PIECE_ROWS, PREFIXES, Piece, read
+from pipelines.reading.sources import Plan
 from pipelines.unfinished import whole_file
 
 # What is part of any text file, and sentences of SICK without partners; the other reasons mean that

@@ -16,11 +16,11 @@ from operator import is_not
 import numpy as np
 
 from cotbert_core.errors import UserError
-from pipelines.clean_options import CleanOptions
-from pipelines.cleaning import STEPS
-from pipelines.filters import FILTERS, Rule
-from pipelines.readers import PREFIXES
-from pipelines.splitting import split
+from pipelines.cleaning.filters import FILTERS, Rule
+from pipelines.cleaning.options import CleanOptions
+from pipelines.cleaning.splitting import split
+from pipelines.cleaning.steps import STEPS
+from pipelines.reading.readers import PREFIXES
 
 
 @dataclass(frozen=True)

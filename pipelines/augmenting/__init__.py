@@ -1,0 +1,1 @@
+"""How `cotbert augment` rewrites: translation and language models, with a ledger of both."""

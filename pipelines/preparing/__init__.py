@@ -1,0 +1,1 @@
+"""The passes of `cotbert prepare`, and how they find duplicates and what to keep out."""

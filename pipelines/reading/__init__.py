@@ -1,0 +1,1 @@
+"""Where texts come from: files of many formats at any place, docstrings, SICK, data sets."""
