@@ -22,12 +22,12 @@ from pipelines import tracking
 from pipelines.augmenting.ledger import read_ledger
 from pipelines.augmenting.methods import METHODS, Job
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
-from pipelines.augmenting.parts import SCRATCH, PartPlan, read_counts
+from pipelines.augmenting.parts import PartPlan, read_counts
 from pipelines.augmenting.report import REPORT_FILE, write_report
 from pipelines.corpus import MANIFEST_FILE, Corpus
 from pipelines.outputs import RESULT_FILE, RUN_FILE, check_free, earlier_run
-from pipelines.progress import Progress
-from pipelines.resumable import resumable_folder
+from pipelines.progress import Progress, say
+from pipelines.unfinished import Unfinished, unfinished
 
 AUGMENTED = "augmented"
 SUMS = ("rows", "rewritten", "truncated", "inputs_cut", "tokens_in", "tokens_out")
@@ -42,23 +42,23 @@ def augment(
     tokenizer = _own_tokenizer(corpus, options.encoder)
     job = METHODS[options.method.name](options, verbose)
     record = {"corpus_digest": corpus.digest, **job.record, **vars(options.limits)}
-    with resumable_folder(output, "augment", record, SCRATCH) as folder:
-        params = {"corpus": str(corpus.path), **record}
-        with tracking.tracked_run(
-            "augment", params, parent=parent, run_id=earlier_run(folder)
-        ) as run:
-            write_text(folder / RUN_FILE, run.id or "")
+    with unfinished(output, {"job": "augment", **record}, paid=True) as work:
+        if work.before:
+            say(f"going on with what is in {work.output.parent.parent}")
+        params, run_id = {"corpus": str(corpus.path), **record}, earlier_run(work.scratch)
+        with tracking.tracked_run("augment", params, parent=parent, run_id=run_id) as run:
+            write_text(work.scratch / RUN_FILE, run.id or "")
             started = time.monotonic()
-            plan = _plan(options, corpus, tokenizer, folder)
+            plan = _plan(options, corpus, tokenizer, work)
             summary, fresh = _run(plan, job)
             manifest = _manifest(corpus, record, job, summary)
-            write_report(folder / REPORT_FILE, manifest["augmentation"], summary)
-            write_json(folder / MANIFEST_FILE, manifest)
+            write_report(work.output / REPORT_FILE, manifest["augmentation"], summary)
+            write_json(work.output / MANIFEST_FILE, manifest)
             result = _result(manifest, fresh, time.monotonic() - started, run.id)
             run.result(result)
-            run.artifact(folder / MANIFEST_FILE)
-            run.artifact(folder / REPORT_FILE)
-            write_json(folder / RESULT_FILE, result)
+            run.artifact(work.output / MANIFEST_FILE)
+            run.artifact(work.output / REPORT_FILE)
+            write_json(work.output / RESULT_FILE, result)
     return result
 
 
@@ -95,11 +95,12 @@ def _own_tokenizer(corpus: Corpus, encoder: str | None) -> PlainTokenizer:
 
 
 def _plan(
-    options: AugmentOptions, corpus: Corpus, tokenizer: PlainTokenizer, folder: Path
+    options: AugmentOptions, corpus: Corpus, tokenizer: PlainTokenizer, work: Unfinished
 ) -> PartPlan:
     return PartPlan(
         str(corpus.path),
-        str(folder),
+        str(work.output),
+        str(work.scratch),
         tuple(sorted(path.name for path in corpus.path.glob("part-*.parquet"))),
         tokenizer.json,
         corpus.manifest["max_length"],
@@ -115,10 +116,7 @@ def _run(plan: PartPlan, job: Job) -> tuple[dict[str, Any], int]:
     before = sum(part["rows"] for part in finished)
     before += sum(len(read_ledger(plan.ledger(name))) for name in left)
     meter = Meter(_rows(plan), before)
-    try:
-        job.run(plan, left, meter.add)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("the same command goes on") from None
+    job.run(plan, left, meter.add)
     return _together([read_counts(plan, name) for name in plan.names]), meter.fresh
 
 

@@ -30,6 +30,7 @@ from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.progress import Progress
 from pipelines.ray_session import ray_session, worker_pool
 from pipelines.reading import sources
+from pipelines.reading.plans import Plan
 from pipelines.reading.readers import Piece, read
 from pipelines.shards import map_shards_with_actors
 
@@ -133,7 +134,7 @@ class Tally:
 
 
 def _manifest(
-    options: EmbedOptions, plan: sources.Plan, encoder: SentenceEncoder, tally: Tally
+    options: EmbedOptions, plan: Plan, encoder: SentenceEncoder, tally: Tally
 ) -> dict[str, Any]:
     template = encoder.reading.template
     return {
@@ -155,7 +156,7 @@ def _manifest(
     }
 
 
-def _run(options: EmbedOptions, plan: sources.Plan, folder: Path) -> Tally:
+def _run(options: EmbedOptions, plan: Plan, folder: Path) -> Tally:
     """All shards through the actors."""
     workers, resources, threads = worker_pool(options.workers)
     arguments = {"options": options, "plan": plan, "folder": str(folder), "threads": threads}
@@ -171,9 +172,7 @@ def _run(options: EmbedOptions, plan: sources.Plan, folder: Path) -> Tally:
 class EmbedShard:
     """An actor that turns shards into parts."""
 
-    def __init__(
-        self, options: EmbedOptions, plan: sources.Plan, folder: str, threads: int
-    ) -> None:
+    def __init__(self, options: EmbedOptions, plan: Plan, folder: str, threads: int) -> None:
         torch.set_num_threads(threads)
         self._options, self._plan, self._folder = options, plan, Path(folder)
         self._encoder = SentenceEncoder.from_pretrained(

@@ -46,7 +46,7 @@ def open_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) 
         raise UserError(f"output {str(path)!r} holds no {what} to resume: leave --resume out")
     if (path / RESULT_FILE).is_file():
         raise UserError(f"the {what} in {str(path)!r} is finished: give a new folder")
-    changed = changed_settings(path, record)
+    changed = changed_settings(path / SETTINGS_FILE, record)
     if changed:
         names = ", ".join(name.removeprefix("settings.") for name in changed)
         raise UserError(
@@ -57,9 +57,9 @@ def open_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) 
     return path
 
 
-def changed_settings(path: Path, record: Mapping[str, Any]) -> list[str]:
-    """Names of what differs from the record that the folder's job began with."""
-    before, now = (flatten_values(r) for r in (read_json(path / SETTINGS_FILE), record))
+def changed_settings(file: Path, record: Mapping[str, Any]) -> list[str]:
+    """Names of what differs from the record in the file, which a job began with."""
+    before, now = (flatten_values(r) for r in (read_json(file), record))
     return [key for key in {**before, **now} if before.get(key) != now.get(key)]
 
 

@@ -38,6 +38,8 @@ from pipelines.preparing.stages import Reading
 from pipelines.progress import say
 from pipelines.ray_session import ray_session
 from pipelines.reading import sources
+from pipelines.reading.columns import TRIPLES
+from pipelines.reading.plans import Plan
 from pipelines.reading.readers import PIECE_ROWS
 from pipelines.unfinished import Unfinished, unfinished
 
@@ -95,7 +97,7 @@ def recognise_triples(options: PrepareOptions) -> PrepareOptions:
         return options
     if not sources.are_triples(options.inputs):
         return options
-    text, augmented, negative = sources.TRIPLES
+    text, augmented, negative = TRIPLES
     say(f"{' '.join(options.inputs)}: columns {text}, {augmented}, {negative} taken as triples")
     return replace(options, text_column=text, augmented_column=augmented, negative_column=negative)
 
@@ -127,13 +129,13 @@ class Job:
     """What a corpus is made of."""
 
     options: PrepareOptions
-    plan: sources.Plan
+    plan: Plan
     rules: Rules
     tokenizer: PlainTokenizer
 
 
 def _record(
-    options: PrepareOptions, plan: sources.Plan, exclusion: Exclusion, tokenizer_hash: str
+    options: PrepareOptions, plan: Plan, exclusion: Exclusion, tokenizer_hash: str
 ) -> dict[str, Any]:
     """All that decides what is written, in whatever order the files were named."""
     return {
@@ -153,7 +155,7 @@ def _record(
     }
 
 
-def _tell_what_is_there(plan: sources.Plan, work: Unfinished) -> None:
+def _tell_what_is_there(plan: Plan, work: Unfinished) -> None:
     shards = len(stages.finished(work.scratch, "[0-9]*.json"))
     parts = len(stages.finished(work.scratch, "part-*.json"))
     and_parts = f" and {parts} parts" if parts else ""

@@ -21,10 +21,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import check_free, read_json, write_json
+from cotbert_core.files import check_free, write_json
+from pipelines.outputs import RUN_FILE, changed_settings
 from pipelines.progress import say
 
 RECORD_FILE = "record.json"
@@ -34,7 +35,7 @@ TOUCH_SECONDS, STALE_SECONDS = 10.0, 60.0
 
 @dataclass(frozen=True)
 class Unfinished:
-    """Where a job works. before: whether an earlier run of the same job left something here."""
+    """Where a job works. before: whether an earlier run of the same job left work here."""
 
     output: Path
     scratch: Path
@@ -42,25 +43,28 @@ class Unfinished:
 
 
 @contextmanager
-def unfinished(output: Path, record: Mapping[str, Any]) -> Iterator[Unfinished]:
+def unfinished(output: Path, record: Mapping[str, Any], paid: bool = False) -> Iterator[Unfinished]:
     """The place to work in; it becomes `output` when the block ends well.
 
-    record: all that two runs of the same job have in common, as JSON takes it. What a job of
-    another record left is discarded. After a UserError nothing is left; after anything else the
-    same job goes on. UserError when another process is writing the same output.
+    record: all that two runs of the same job have in common, as JSON takes it. An end without work
+    (a file that is not empty) leaves nothing. After a UserError nothing is left either, after
+    anything else the same job goes on, and another discards it. paid: work that costs more than
+    time is kept after a UserError too, and never discarded. UserError when such work of another
+    job, or a folder that is no job's, is in the way, or another process writes the same output.
     """
     check_free(output)
     partial = output.with_name(output.name + ".partial")
     with locked(output.with_name(output.name + ".lock"), f"output {str(output)!r}"):
         check_free(output)  # another run may have finished while this one came to the lock
-        work = _enter(partial, record)
+        work = _enter(partial, record, paid)
         try:
             yield work
-        except UserError:
-            shutil.rmtree(partial, ignore_errors=True)
+        except BaseException as error:
+            if not _holds_work(partial) or (isinstance(error, UserError) and not paid):
+                shutil.rmtree(partial, ignore_errors=True)
+            elif isinstance(error, KeyboardInterrupt):
+                raise KeyboardInterrupt("the same command goes on with what is done") from None
             raise
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt("the same command goes on with what is done") from None
         shutil.rmtree(work.scratch, ignore_errors=True)
         if output.exists():
             output.rmdir()
@@ -68,30 +72,46 @@ def unfinished(output: Path, record: Mapping[str, Any]) -> Iterator[Unfinished]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _enter(partial: Path, record: Mapping[str, Any]) -> Unfinished:
+def _enter(partial: Path, record: Mapping[str, Any], paid: bool) -> Unfinished:
     """The partial folder of this record: the one that is there, else a new one."""
     text = json.dumps(record, sort_keys=True)
     home = partial / hashlib.sha256(text.encode()).hexdigest()[:16]
-    before = home.is_dir()
-    if not before and partial.exists():
-        say(f"discarding {partial}, which {_difference(partial, json.loads(text))}")
-        shutil.rmtree(partial)
-    work = Unfinished(home / "output", home / "scratch", before)
+    if partial.exists() and not home.is_dir():
+        _clear(partial, json.loads(text), paid)
+    work = Unfinished(home / "output", home / "scratch", _holds_work(home))
+    # First of all: a folder without it is taken for somebody else's.
+    write_json(partial / RECORD_FILE, record)
     work.scratch.mkdir(parents=True, exist_ok=True)
     work.output.mkdir(exist_ok=True)
-    write_json(partial / RECORD_FILE, record)
     for left in work.scratch.glob("*.tmp"):
         left.unlink()
     return work
 
 
-def _difference(partial: Path, record: dict[str, Any]) -> str:
-    try:
-        before = read_json(partial / RECORD_FILE)
-    except UserError:
-        return "does not say what job it is of"
-    changed = [key for key in {**before, **record} if before.get(key) != record.get(key)]
-    return f"a job with other {', '.join(changed)} left"
+def _clear(partial: Path, record: Mapping[str, Any], paid: bool) -> None:
+    """Away with what another job left, unless that was paid for."""
+    files = [path.name for path in partial.iterdir()]
+    if not any(name.startswith(RECORD_FILE) for name in files) and files:
+        raise UserError(
+            f"{str(partial)!r} is in the way and was not written by {record['job']}: move it, or "
+            "give another output"
+        )
+    if _holds_work(partial):
+        changed = ", ".join(changed_settings(partial / RECORD_FILE, record))
+        if paid:
+            raise UserError(
+                f"{str(partial)!r} holds what an unfinished job with other settings made "
+                f"({changed} differ): give the same settings or another output, or remove it if "
+                "that may be lost"
+            )
+        say(f"discarding {partial}, which a job with other {changed} left")
+    shutil.rmtree(partial)
+
+
+def _holds_work(folder: Path) -> bool:
+    """Whether any file is there beside those that only say which job it is."""
+    names = (path for path in folder.rglob("*") if path.is_file() and path.name != RUN_FILE)
+    return any(path.stat().st_size for path in names if not path.name.startswith(RECORD_FILE))
 
 
 @contextmanager
@@ -124,11 +144,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
 def _take(path: Path, what: str) -> TextIO:
     while True:
         file = path.open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = False
-        except BlockingIOError:
-            held = True
+        held = not try_lock(file)
         if not held and not (
             path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
         ):
@@ -148,6 +164,15 @@ def _take(path: Path, what: str) -> TextIO:
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
         return file
+
+
+def try_lock(file: IO[Any]) -> bool:
+    """Whether this process now holds the file alone; it does until it ends or closes the file."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _touch(path: Path, done: threading.Event) -> None:

@@ -23,8 +23,8 @@ from pipelines.augmenting.options import Limits
 from pipelines.augmenting.rewrite_filter import fault
 from pipelines.corpus import corpus_table, ragged_column
 from pipelines.reading.readers import PIECE_ROWS
+from pipelines.unfinished import whole_file
 
-SCRATCH = "ledger"
 # Of each fate of a row, for the report.
 EXAMPLES = 3
 QUOTES = ('""', "\u201c\u201d", "\u00ab\u00bb", "\u300c\u300d")
@@ -42,11 +42,13 @@ class Rewriter(Protocol):
 
 @dataclass(frozen=True)
 class PartPlan:
-    """What is the same for all parts. names: the parts' file names; tokenizer_json, max_length:
-    the corpus's own; by_model: whether a language model writes."""
+    """What is the same for all parts. output, scratch: folders of the parts, and of their ledgers
+    and counts; names: the parts' file names; tokenizer_json, max_length: the corpus's own;
+    by_model: whether a language model writes."""
 
     corpus: str
-    folder: str
+    output: str
+    scratch: str
     names: tuple[str, ...]
     tokenizer_json: str
     max_length: int
@@ -54,13 +56,13 @@ class PartPlan:
     by_model: bool
 
     def ledger(self, name: str) -> Path:
-        return Path(self.folder) / SCRATCH / f"{Path(name).stem}.jsonl"
+        return Path(self.scratch) / f"{Path(name).stem}.jsonl"
 
     def counts(self, name: str) -> Path:
-        return Path(self.folder) / SCRATCH / f"{Path(name).stem}.counts.json"
+        return Path(self.scratch) / f"{Path(name).stem}.counts.json"
 
     def is_finished(self, name: str) -> bool:
-        return (Path(self.folder) / name).is_file()
+        return (Path(self.output) / name).is_file()
 
 
 def augment_part(plan: PartPlan, name: str, rewriter: Rewriter, tell: Tell) -> dict[str, Any]:
@@ -70,10 +72,9 @@ def augment_part(plan: PartPlan, name: str, rewriter: Rewriter, tell: Tell) -> d
     with open_ledger(plan.ledger(name)) as ledger:
         _fill(ledger, texts, rewriter, tell)
         part, summary = judged(plan, table, ledger.rows)
-        partial = Path(plan.folder) / f"{name}.partial"
-        pq.write_table(part, partial, compression="zstd", row_group_size=PIECE_ROWS)
-        write_json(plan.counts(name), summary)
-        partial.rename(partial.with_suffix(""))
+        with whole_file(Path(plan.output) / name, Path(plan.scratch)) as partial:
+            pq.write_table(part, partial, compression="zstd", row_group_size=PIECE_ROWS)
+            write_json(plan.counts(name), summary)
     return summary
 
 

@@ -14,12 +14,12 @@ from pipelines.cleaning.steps import STEPS
 class CleanOptions:
     """What is done to texts, nothing by default. UserError for a value that cannot be.
 
-    steps: names in pipelines.cleaning.steps.STEPS; kept in that order, each once. split: the language of
-    running text to be split into sentences. min_tokens, max_tokens: bounds on a text's tokens,
-    both included. max_non_letters: the largest share of characters, 0 to 1, that are neither
-    letters nor blanks. repeated: the largest share, 0 to 1, of one word among the words. language:
-    codes such as "en" of the languages to keep; language_probability: how probable, 0 to 1, one
-    must be.
+    steps: names in pipelines.cleaning.steps.STEPS; kept in that order, each once. split: the
+    language of running text to be split into sentences. min_tokens, max_tokens: bounds on its
+    tokens, both included. max_non_letters: the largest share of characters, 0 to 1, that are
+    neither letters nor blanks. repeated: the largest share, 0 to 1, of one word among the words.
+    language: codes such as "en" of the languages to keep; language_probability: how probable, 0 to
+    1, one must be.
     """
 
     steps: tuple[str, ...] = ()

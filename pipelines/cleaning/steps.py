@@ -1,8 +1,8 @@
 """The steps of cleaning that change a text: one function each, from a text to a text.
 
-A text is one line with single blanks, as `pipelines.reading.readers` gives it, and so is what a step
-returns. A step returns the very same object where it finds nothing to do, and looks for that with
-one cheap test: most texts of a corpus are clean, and cleaning shares a core with a tokenizer.
+A text is one line with single blanks, as `pipelines.reading.readers` gives it, and so is what a
+step returns. A step returns the very same object where it finds nothing to do, and looks for that
+with one cheap test: most texts of a corpus are clean, and cleaning shares a core with a tokenizer.
 """
 
 from __future__ import annotations

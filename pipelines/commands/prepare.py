@@ -146,7 +146,7 @@ def rows_table(result: dict[str, Any]) -> str:
 def _columns(arguments: Arguments) -> dict[str, str]:
     """The columns that are named, by one option each or by --triples."""
     from cotbert_core.batch import COLUMNS
-    from pipelines.reading.sources import COLUMN_OPTIONS, TRIPLES
+    from pipelines.reading.columns import COLUMN_OPTIONS, TRIPLES
 
     names = [f"{name}_column" for name in ("text", *COLUMNS)]
     given = {n: getattr(arguments, n) for n in names if getattr(arguments, n) is not None}

@@ -32,8 +32,8 @@ from pipelines.corpus import corpus_table, text_columns
 from pipelines.preparing.duplicates import kept
 from pipelines.preparing.exclusion import Exclusion, without_excluded
 from pipelines.preparing.scratch_files import ScratchWriter, ids_file, texts_file
+from pipelines.reading.plans import Plan
 from pipelines.reading.readers import PIECE_ROWS, PREFIXES, Piece, read
-from pipelines.reading.sources import Plan
 from pipelines.unfinished import whole_file
 
 # What is part of any text file, and sentences of SICK without partners; the other reasons mean that

@@ -29,8 +29,8 @@ from pipelines.preparing.passes import (
 )
 from pipelines.preparing.scratch_files import ids_file, near_file
 from pipelines.progress import Progress
+from pipelines.reading.plans import Plan
 from pipelines.reading.readers import PIECE_ROWS
-from pipelines.reading.sources import Plan
 from pipelines.shards import map_shards
 from pipelines.unfinished import Unfinished, whole_file
 

@@ -21,8 +21,9 @@ from cotbert_core.batch import COLUMNS
 from cotbert_core.errors import UserError
 from pipelines.reading import docstrings, hub_datasets, locations, sick
 from pipelines.reading.delimited import delimited_rows
+from pipelines.reading.kinds import DELIMITERS
 from pipelines.reading.lines import file_lines
-from pipelines.reading.sources import DELIMITERS, Plan, Shard
+from pipelines.reading.plans import Plan, Shard
 from pipelines.reading.unusable import Unusable
 
 # Rows in one piece of a shard: enough to sort by length, little to hold.

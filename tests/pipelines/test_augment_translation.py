@@ -18,7 +18,7 @@ from tiny_corpus import rows, write_corpus
 from pipelines.augmenting.back_translation import BackTranslator, plan_translation
 from pipelines.augmenting.ledger import read_ledger
 from pipelines.augmenting.options import BackTranslation, Limits
-from pipelines.augmenting.parts import SCRATCH, PartPlan, augment_part
+from pipelines.augmenting.parts import PartPlan, augment_part
 from pipelines.cli import main
 
 pytestmark = [pytest.mark.usefixtures("own_store", "own_cache")]
@@ -84,17 +84,17 @@ def test_a_killed_driver_loses_no_row_and_none_is_translated_again(
     corpus = write_corpus(tmp_path / "corpus", bert_folder, many[:1000], many[1000:])
     small = ("--batch-tokens", "64", "--engine", "transformers")
     words = command(corpus, tiny_models, tmp_path / "out", *small)
-    ledgers = tmp_path / "out.partial" / SCRATCH
+    ledgers, pattern = tmp_path / "out.partial", "*/scratch/*.jsonl"
     binary = Path(sys.executable).with_name("cotbert")
     driver = subprocess.Popen([binary, *words], stderr=subprocess.PIPE, text=True)
-    while sum(path.stat().st_size for path in ledgers.glob("*.jsonl")) < 10_000:
+    while sum(path.stat().st_size for path in ledgers.glob(pattern)) < 10_000:
         assert driver.poll() is None, driver.stderr.read()
         time.sleep(0.05)
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
     driver.stderr.close()
     assert not (tmp_path / "out").exists()
-    kept = sum(len(read_ledger(path)) for path in ledgers.glob("*.jsonl"))
+    kept = sum(len(read_ledger(path)) for path in ledgers.glob(pattern))
     assert 0 < kept < len(many)
     assert main(words) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
@@ -133,9 +133,9 @@ def test_a_part_stopped_anywhere_becomes_the_same_part(corpus, tiny_models, tmp_
 
     def write(folder, batches):
         """The part, or what is kept of it when the job is stopped after so many batches."""
-        (tmp_path / folder / SCRATCH).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "scratch").mkdir(parents=True, exist_ok=True)
         plan = PartPlan(
-            *(str(corpus), str(tmp_path / folder), (name,)),
+            *(str(corpus), str(tmp_path / folder), str(tmp_path / folder / "scratch"), (name,)),
             *(Path(tokenizer).read_text(), 32, Limits(), False),
         )
         told = []

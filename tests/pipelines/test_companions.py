@@ -24,8 +24,9 @@ from pipelines.prepare import PrepareOptions, prepare
 from pipelines.preparing import stages
 from pipelines.preparing.passes import row_id
 from pipelines.reading import sources
+from pipelines.reading.columns import TRIPLES
 from pipelines.reading.readers import read
-from pipelines.reading.sources import TRIPLES, plan
+from pipelines.reading.sources import plan
 
 TRIPLE_OPTIONS = {
     "text_column": "sent0",

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.reading.columns import TRIPLES
 from pipelines.reading.readers import PIECE_ROWS, read
-from pipelines.reading.sources import FILE_BITS, TRIPLES, plan
+from pipelines.reading.sources import FILE_BITS, plan
 
 SENTENCES = [
     "A plain sentence.",

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from cotbert_core.errors import UserError
+from pipelines.reading.columns import TRIPLES
+from pipelines.reading.kinds import KINDS
 from pipelines.reading.readers import read
 from pipelines.reading.sources import (
     FILE_BITS,
-    KINDS,
-    TRIPLES,
     all_have_integers,
     are_triples,
     plan,

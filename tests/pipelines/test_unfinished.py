@@ -15,13 +15,13 @@ from pipelines.unfinished import locked, unfinished, whole_file
 RECORD = {"job": "test", "options": {"inputs": ("a", "b")}}
 
 
-def interrupted(output, record, error=RuntimeError, name="a"):
+def interrupted(output, record, error=RuntimeError, name="a", text="1"):
     """A job that writes a file to each folder and then ends by `error`."""
 
     def job():
         with unfinished(output, record) as work:
             for folder in (work.output, work.scratch):
-                (folder / name).write_text("1")
+                (folder / name).write_text(text)
             raise error("told")
 
     with pytest.raises(error):
@@ -55,6 +55,7 @@ def test_the_same_job_goes_on(tmp_path, error, capsys):
 
 def test_an_interrupted_job_says_how_to_go_on(tmp_path):
     told = "the same command goes on with what is done"
+    interrupted(tmp_path / "out", RECORD)
     with pytest.raises(KeyboardInterrupt, match=told), unfinished(tmp_path / "out", RECORD):
         raise KeyboardInterrupt
 
@@ -62,9 +63,9 @@ def test_an_interrupted_job_says_how_to_go_on(tmp_path):
 @pytest.mark.parametrize(
     ("record", "told"),
     [
-        ({**RECORD, "options": {"inputs": ["a"]}}, "a job with other options left"),
+        ({**RECORD, "options": {"inputs": ["a"]}}, "a job with other options.inputs left"),
         ({**RECORD, "job": "other", "new": 1}, "a job with other job, new left"),
-        ({"job": "test"}, "a job with other options left"),
+        ({"job": "test"}, "a job with other options.inputs left"),
     ],
 )
 def test_what_another_job_left_is_discarded(tmp_path, capsys, record, told):
@@ -76,11 +77,20 @@ def test_what_another_job_left_is_discarded(tmp_path, capsys, record, told):
     assert capsys.readouterr().err == f"discarding {out}.partial, which {told}\n"
 
 
-def test_a_partial_folder_without_a_record_is_discarded(tmp_path, capsys):
-    (tmp_path / "out.partial" / "scratch").mkdir(parents=True)
-    with unfinished(tmp_path / "out", RECORD) as work:
-        assert not work.before
-    assert "which does not say what job it is of" in capsys.readouterr().err
+def test_a_strangers_folder_is_in_the_way(tmp_path):
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "mine").write_text("dear")
+    with (
+        pytest.raises(UserError, match="is in the way and was not written by test: move it"),
+        unfinished(tmp_path / "out", RECORD),
+    ):
+        pytest.fail("the block ran")
+    assert names(tmp_path) == ["out.partial", "out.partial/mine"]
+
+
+def test_an_end_without_work_leaves_nothing(tmp_path):
+    interrupted(tmp_path / "out", RECORD, text="")
+    assert names(tmp_path) == []
 
 
 def test_a_users_mistake_leaves_nothing(tmp_path):

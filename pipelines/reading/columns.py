@@ -1,0 +1,59 @@
+"""Whether a file has the columns that a plan asks for, and of the right type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from cotbert_core.batch import COLUMNS
+from cotbert_core.errors import UserError
+from pipelines.reading.delimited import delimited_rows
+from pipelines.reading.kinds import DELIMITERS
+from pipelines.reading.plans import Plan
+from pipelines.reading.unusable import Unusable
+
+# Sentence, entailment and contradiction in SimCSE's nli_for_simcse.csv.
+TRIPLES = ("sent0", "sent1", "hard_neg")
+# Which options name the columns of a row's texts.
+COLUMN_OPTIONS = ("--text-column", *(f"--{name}-column" for name in COLUMNS))
+
+
+def check_types(name: str, plan: Plan, schema: pa.Schema) -> None:
+    """Texts must be text, also where a dictionary holds it, or all null; ids whole numbers."""
+    for column in plan.texts:
+        kind = schema.field(column).type
+        inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not any(is_kind(inner) for is_kind in _TEXTS):
+            raise UserError(f"{name!r}, column {column!r} is of type {kind}: it must be text")
+    if plan.id_column and not pa.types.is_integer(schema.field(plan.id_column).type):
+        raise UserError(f"{name!r}, column {plan.id_column!r} must hold whole numbers")
+
+
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
+
+
+def header(name: str, kind: str) -> list[str]:
+    """The column names of a csv or tsv file."""
+    cells = next(delimited_rows(name, DELIMITERS[kind]), [])
+    if isinstance(cells, Unusable):
+        raise UserError(f"the first line of {name!r} names no columns ({cells}): mend it")
+    return cells
+
+
+def check_columns(name: str, plan: Plan, found: Sequence[str]) -> None:
+    """UserError where one is missing or there twice."""
+    options = dict(zip(plan.texts, COLUMN_OPTIONS, strict=False))
+    if plan.id_column:
+        options[plan.id_column] = "--id-column"
+    for column in options:
+        if found.count(column) > 1:
+            raise UserError(f"{name!r} has {found.count(column)} columns {column!r}: rename them")
+    missing = [column for column in options if column not in found]
+    if not missing:
+        return
+    there = f"it has {', '.join(found) or 'none'}"
+    use = f"name one with {options[missing[0]]}"
+    if plan.texts == TRIPLES:
+        use = f"name them with {', '.join(COLUMN_OPTIONS)} in place of --triples"
+    raise UserError(f"{name!r} has no column {missing[0]!r}: {there}; {use}")

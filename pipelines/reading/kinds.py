@@ -1,0 +1,29 @@
+"""The formats of an input, told by its prefix or its ending."""
+
+from __future__ import annotations
+
+from pipelines.reading import hub_datasets, locations, sick
+
+KINDS = {
+    ".txt": "txt",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
+COMPRESSIBLE = ("txt", "csv", "tsv", "jsonl")
+ENDINGS = f"{', '.join(KINDS)}, text formats also with {' or '.join(locations.COMPRESSED)}"
+DOCSTRINGS = "docstrings:"
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+_PREFIXES = {DOCSTRINGS: "docstrings", sick.PREFIX: "sick", hub_datasets.PREFIX: "hub"}
+
+
+def kind_of(name: str) -> str | None:
+    """The format of an input, by its prefix or its ending; None for an unknown one."""
+    for prefix, source in _PREFIXES.items():
+        if name.startswith(prefix):
+            return source
+    ending, compression = locations.suffixes(name)
+    kind = KINDS.get(ending)
+    return kind if kind in COMPRESSIBLE or not compression else None
