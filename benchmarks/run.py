@@ -11,7 +11,15 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import back_translation, cleaning, denosent, embedding, encoding, training
+from benchmarks import (
+    back_translation,
+    cleaning,
+    denosent,
+    embedding,
+    encoding,
+    preparing,
+    training,
+)
 from benchmarks.harness import DisagreementError, Row, machine, machine_line, read_texts, table
 from cotbert_core.errors import UserError
 
@@ -20,6 +28,7 @@ BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "denosent": denosent.run,
     "encoding": encoding.run,
     "embedding": embedding.run,
+    "preparing": preparing.run,
     "cleaning": cleaning.run,
     "back-translation": back_translation.run,
 }
