@@ -174,9 +174,10 @@ def _run(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> dict[
         ray_session(verbose),
     ):
         write_text(work.scratch / RUN_FILE, run.id or "")
-        started = time.monotonic()
+        started, before = time.monotonic(), stages.rows_written(work)
         manifest = _write_corpus(job, work)
-        result = _result(manifest, time.monotonic() - started, run.id)
+        fresh = manifest["rows"] - before
+        result = _result(manifest, fresh, time.monotonic() - started, run.id)
         run.result(result)
         for name in (MANIFEST_FILE, REPORT_FILE):
             run.artifact(work.output / name)
@@ -260,7 +261,10 @@ def _versions() -> dict[str, str]:
     return {"cotbert": __version__, "pyarrow": pa.__version__}
 
 
-def _result(manifest: dict[str, Any], seconds: float, run_id: str | None) -> dict[str, Any]:
+def _result(
+    manifest: dict[str, Any], fresh: int, seconds: float, run_id: str | None
+) -> dict[str, Any]:
+    """fresh: rows that this run wrote, in `seconds`; after a kill an earlier one wrote others."""
     return {
         "rows_read": manifest["rows_read"],
         "rows": manifest["rows"],
@@ -272,8 +276,9 @@ def _result(manifest: dict[str, Any], seconds: float, run_id: str | None) -> dic
         "truncated": manifest["truncated"],
         "files_ignored": manifest["source"]["files_ignored"],
         "files_without_rows": manifest["source"]["files_without_rows"],
+        "rows_of_this_run": fresh,
         "seconds": round(seconds, 3),
-        "sentences_per_second": round(manifest["rows"] / seconds, 1),
+        "sentences_per_second": round(fresh / seconds, 1),
         "mlflow_run_id": run_id,
     }
 

@@ -126,6 +126,12 @@ def write_parts(
     return counts
 
 
+def rows_written(work: Unfinished) -> int:
+    """Rows in the parts that are done."""
+    parts = finished(work.scratch, "part-*.json").values()
+    return sum(_read_counts(path)["rows"] for path in parts)
+
+
 def _gone_through(counts: Counter[str]) -> int:
     return counts["rows"] + sum(n for key, n in counts.items() if key.startswith(DROPPED))
 

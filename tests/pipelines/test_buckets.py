@@ -1,0 +1,92 @@
+"""`cotbert prepare` from a bucket: a server that speaks S3, on this machine."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+
+from cotbert_core.files import read_json
+from pipelines.corpus import Corpus
+from pipelines.prepare import PrepareOptions, prepare
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """An empty bucket's address; the environment says where it is and lends a key."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    yield "corpora"
+    server.stop()
+
+
+def exports(home):
+    """A folder as users have them: four formats, one file that is of no use."""
+    (home / "deep").mkdir(parents=True)
+    (home / "a.txt").write_text("one dog\n\ntwo dogs\n")
+    (home / "b.csv.gz").write_bytes(gzip.compress(b"n,text\n1,three dogs\n2,one dog\n"))
+    jsonl = b'{"text": "four dogs"}\nno json\n'
+    (home / "deep" / "c.jsonl.zst").write_bytes(pa.compress(jsonl, codec="zstd", asbytes=True))
+    texts = [f"{n} dogs saw a man" for n in range(3000)]
+    pq.write_table(pa.table({"text": texts}), home / "deep" / "d.parquet", row_group_size=1000)
+    (home / "notes.pdf").write_bytes(b"%PDF")
+    return home
+
+
+def run(*words):
+    command = Path(sys.executable).with_name("cotbert")
+    return subprocess.run([command, "prepare", *words], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.ray_local
+@pytest.mark.usefixtures("without_ray")
+def test_a_folder_in_a_bucket_is_read_as_one_on_this_machine(tmp_path, bert_folder, bucket):
+    home = exports(tmp_path / "exports")
+    system = fs.S3FileSystem(allow_bucket_creation=True, endpoint_override=endpoint())
+    system.create_dir(bucket)
+    fs.copy_files(str(home), f"{bucket}/exports", destination_filesystem=system)
+    ours = prepare(PrepareOptions((str(home),), bert_folder), tmp_path / "here")
+
+    to = ("--output", str(tmp_path / "there"), "--encoder", bert_folder)
+    done = run("--input", f"s3://{bucket}/exports", *to)
+    assert done.returncode == 0, done.stderr
+    found = read_json(tmp_path / "there" / "result.json")
+    same = ("rows_read", "rows", "dropped_duplicate", "dropped_empty", "dropped_invalid_json")
+    assert {k: found.get(k) for k in same} == {k: ours.get(k) for k in same}
+    assert found["rows"] == 3004
+    assert found["files_ignored"] == 1
+    texts = [Corpus.open(tmp_path / name).texts() for name in ("here", "there")]
+    assert dict(sorted(texts[0].items())) == dict(sorted(texts[1].items()))
+    # A glob, and one file by its name.
+    inputs = f"s3://{bucket}/exports/**/*.zst", f"s3://{bucket}/exports/a.txt"
+    prepare(PrepareOptions(inputs, bert_folder), tmp_path / "some")
+    texts = Corpus.open(tmp_path / "some").texts()
+    assert set(texts.values()) == {"one dog", "two dogs", "four dogs"}
+
+
+@pytest.mark.real
+def test_a_bucket_that_is_not_there_is_told_in_one_sentence(tmp_path, bert_folder, bucket):
+    to = ("--output", str(tmp_path / "out"), "--encoder", bert_folder)
+    done = run("--input", "s3://nobodys/exports", *to)
+    assert done.returncode == 2
+    assert done.stderr.startswith("cotbert: input 's3://nobodys/exports' ")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("out*"))
+
+
+def endpoint():
+    return os.environ["AWS_ENDPOINT_URL"]
