@@ -241,6 +241,7 @@ def test_what_a_killed_job_left_is_replaced(folder, made, tmp_path):
     left.mkdir(parents=True)
     (left / "000000.parquet").write_text("half")
     (left.parent / "part-000009.parquet").write_text("half")
+    (left.parent / "record.json").write_text('{"job": "prepare"}')
     corpus = made(folder / "c.tsv")
     assert len(rows(corpus)) == len(corpus) == 2
     assert not left.parent.exists()
