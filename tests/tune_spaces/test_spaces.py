@@ -1,0 +1,230 @@
+"""The spaces: every corner and a hundred draws make settings, and the figures are the papers'."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ray import tune
+from ray.tune.search.variant_generator import generate_variants
+
+import tune_spaces
+from cotbert_core.errors import UserError
+from cotbert_core.settings import flatten, override
+from cotbert_core.templates import resolve_template
+from pipelines.recipes import RECIPES
+from tune_spaces import (
+    SPACES,
+    Space,
+    changes,
+    corners,
+    describe,
+    label,
+    open_space,
+    param_space,
+    published_figure,
+    size,
+)
+
+FOLDER = Path(tune_spaces.__file__).parent
+FILES = sorted(FOLDER.rglob("*.py"))
+SIZES = {
+    "temperature": None,
+    "temperature-grid": 7,
+    "templates": 14,
+    "denosent-dropout": 15,
+    "denosent-dropout-range": None,
+    "cot-bert-ablations": 10,
+    "optimizer": None,
+    "seeds": 10,
+}
+# Copied from the papers' tables, not from the code.
+TABLE_3 = {
+    "only-prefix": 78.91,
+    "only-suffix": 78.83,
+    "irrelevant-prefix": 78.44,
+    "static-prefix": 78.91,
+    "reversed": 78.46,
+    "cot-bert": 79.40,
+}
+PUBLISHED = {
+    "temperature-grid": {"0.05": 79.40},
+    "templates": TABLE_3,
+    "denosent-dropout": {"0.825, 16": 79.33},
+    "cot-bert-ablations": {
+        **TABLE_3,
+        "without-positive-negative": 79.11,
+        "no-denoising": 78.69,
+        "position-denoising": 78.89,
+    },
+}
+
+
+def settings(space, sample):
+    """What a trial of this sample would run."""
+    return override(RECIPES[space.recipe](), changes(space, sample))
+
+
+def draws(space, count, seed=0):
+    """Samples as Ray Tune makes them."""
+    generator = np.random.RandomState(seed)
+    rounds = (generate_variants(param_space(space), random_state=generator) for _ in range(count))
+    return [sample for _, sample in itertools.islice(itertools.chain.from_iterable(rounds), count)]
+
+
+@pytest.fixture(params=SPACES)
+def space(request):
+    return SPACES[request.param]()
+
+
+def test_every_space_says_what_it_is(space):
+    assert open_space(space.name).name == space.name
+    assert space.purpose.endswith(".")
+    assert len(space.purpose) > 40
+    assert space.recipe in RECIPES
+    assert size(space) == SIZES[space.name]
+
+
+def test_a_hundred_draws_make_settings(space):
+    samples = draws(space, 100)
+    assert len(samples) == 100
+    for sample in samples:
+        made = flatten(settings(space, sample))
+        wanted = changes(space, sample)
+        assert {path: made[path] for path in wanted} == wanted
+
+
+def test_every_corner_makes_settings_of_its_own(space):
+    points = list(corners(space))
+    made = {repr(sorted(flatten(settings(space, point)).items())) for point in points}
+    assert len(made) == len(points) > 1
+
+
+def test_a_finite_space_has_as_many_trials_as_it_says(space):
+    drawn = {label(space, sample) for sample in draws(space, 100)}
+    at_corners = {label(space, point) for point in corners(space)}
+    if size(space) is None:
+        assert len(drawn) == 100
+    else:
+        assert drawn == at_corners
+        assert len(drawn) == size(space)
+
+
+def test_published_figures_are_the_papers_and_belong_to_trials(space):
+    assert dict(space.published) == PUBLISHED.get(space.name, {})
+    assert bool(space.source) == bool(space.published)
+    points = list(corners(space))
+    told = {label(space, point): published_figure(space, point) for point in points}
+    assert {key: figure for key, figure in told.items() if figure is not None} == space.published
+
+
+def test_the_trial_with_the_papers_best_figure_is_the_recipe_itself():
+    for name, best in (
+        ("templates", "cot-bert"),
+        ("cot-bert-ablations", "cot-bert"),
+        ("denosent-dropout", "0.825, 16"),
+        ("temperature-grid", "0.05"),
+    ):
+        space = SPACES[name]()
+        (point,) = [point for point in corners(space) if label(space, point) == best]
+        assert settings(space, point) == RECIPES[space.recipe]()
+
+
+def test_denosents_sweep_is_the_papers():
+    axes = param_space(SPACES["denosent-dropout"]())
+    assert axes["method.dropout"]["grid_search"] == [0.8, 0.825, 0.85, 0.875, 0.9]
+    assert axes["method.layers"]["grid_search"] == [12, 14, 16]
+
+
+def test_templates_differ_in_stages_and_quotes():
+    space = SPACES["templates"]()
+    anchors = {
+        name: resolve_template(variant["templates.anchor"])
+        for name, variant in space.variants.items()
+    }
+    stages = {name: template.stages for name, template in anchors.items()}
+    assert (stages["only-prefix"], stages["cot-bert"]) == (1, 2)
+    assert (stages["three-stages"], stages["four-stages"]) == (3, 4)
+    double = anchors["cot-bert"].text
+    assert anchors["no-quotes"].text == double.replace('"', "")
+    assert anchors["single-quotes"].text == double.replace('"[X]"', "' [X] '")
+
+
+def test_a_sample_may_hold_more_than_the_space_draws():
+    space = Space(
+        "both",
+        "A grid beside variants.",
+        "cot-bert-base",
+        settings={"method.temperature": tune.choice([0.1, 0.2])},
+        variants={"a": {"method.denoise": "none"}, "b": {}},
+    )
+    sample = {"variant": "a", "method.temperature": 0.1, "seed": 3}
+    wanted = {"method.denoise": "none", "method.temperature": 0.1, "seed": 3}
+    assert changes(space, sample) == wanted
+    assert label(space, sample) == "a, 0.1"
+    assert size(space) == len(list(corners(space))) == 4
+    assert changes(space, {**sample, "variant": "b"}).get("method.denoise") is None
+
+
+@pytest.mark.parametrize(
+    ("axis", "text", "ends"),
+    [
+        (tune.grid_search(["a", 2]), "a, 2", ["a", 2]),
+        (tune.choice([16, 12]), "16, 12", [16, 12]),
+        (tune.uniform(0.1, 0.5), "0.1 to 0.5, uniform", [0.1, 0.5]),
+        (tune.loguniform(1e-6, 1e-4), "1e-06 to 0.0001, log-uniform", [1e-6, 1e-4]),
+        (tune.quniform(0.5, 1.0, 0.25), "0.5 to 1.0, uniform, in steps of 0.25", [0.5, 1.0]),
+        (tune.randint(1, 5), "1 to 4, uniform", [1, 4]),
+        (tune.lograndint(1, 65), "1 to 64, log-uniform", [1, 64]),
+    ],
+)
+def test_an_axis_in_words_and_its_ends(axis, text, ends):
+    assert describe(axis) == text
+    assert [p["x"] for p in corners(Space("s", "", "quickstart", {"x": axis}))] == ends
+
+
+def imports(path):
+    """(module, whether it stands at the top of the file) of all imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        at_top = node in tree.body
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, at_top) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level
+            yield from ((f"{node.module}.{alias.name}", at_top) for alias in node.names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_spaces_import_sampling_functions_and_errors_alone(path):
+    for name, at_top in imports(path):
+        first = name.split(".")[0]
+        if first == "ray":
+            assert name.startswith("ray.tune")
+            assert not at_top
+        elif first == "cotbert_core":
+            assert name.startswith("cotbert_core.errors.")
+        else:
+            assert first in {"yaml", "tune_spaces"} or first in sys.stdlib_module_names
+
+
+def test_the_walk_finds_the_imports_that_there_are():
+    found = {name for path in FILES for name, _ in imports(path)}
+    assert {"ray.tune", "cotbert_core.errors.UserError", "yaml"} <= found
+    assert len(FILES) >= 4
+
+
+def test_importing_the_spaces_costs_nothing():
+    code = "import sys, tune_spaces; print([m for m in ('ray', 'torch') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_unknown_space_is_told_with_those_there_are():
+    with pytest.raises(UserError, match="unknown space 'heat': choose one of cot-bert-ablations, "):
+        open_space("heat")

@@ -1,0 +1,33 @@
+"""Search spaces: what `cotbert tune` varies, each under a name or in a file of the user's.
+
+A space knows nothing of training: it says which settings of a recipe take which values, by Ray
+Tune's sampling functions. Whoever runs it makes settings of a sample by `changes`.
+"""
+
+from tune_spaces.own import open_space
+from tune_spaces.space import (
+    VARIANT,
+    Space,
+    changes,
+    corners,
+    describe,
+    label,
+    param_space,
+    published_figure,
+    size,
+)
+from tune_spaces.spaces import SPACES
+
+__all__ = [
+    "SPACES",
+    "VARIANT",
+    "Space",
+    "changes",
+    "corners",
+    "describe",
+    "label",
+    "open_space",
+    "param_space",
+    "published_figure",
+    "size",
+]

@@ -1,0 +1,128 @@
+"""The spaces of variants: several settings, the three templates above all, change together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tune_spaces.space import Space
+
+Variant = dict[str, Any]
+
+# CoT-BERT's Table 3: the ends of the templates' names, and the figures.
+TABLE_3 = {
+    "only-prefix": 78.91,
+    "only-suffix": 78.83,
+    "irrelevant-prefix": 78.44,
+    "static-prefix": 78.91,
+    "reversed": 78.46,
+}
+WHOLE = {"cot-bert": 79.40}
+TABLE_4 = {"without-positive-negative": 79.11}
+TABLE_6 = {"no-denoising": 78.69, "position-denoising": 78.89}
+
+
+def templates() -> Space:
+    """CoT-BERT's loss under every template of the papers, and with more stages (section 5.2)."""
+    return Space(
+        name="templates",
+        purpose="One loss under different templates: their wording, stages and quotes.",
+        recipe="cot-bert-base",
+        variants={
+            **_table_3(),
+            **_more_stages(),
+            "single-quotes": _named("cot-roberta"),
+            "no-quotes": _worded(
+                "means [MASK] , so it can be summarized as [MASK] .",
+                "does not mean [MASK] , so it cannot be summarized as [MASK] .",
+                quoted="[X]",
+            ),
+            **_promptbert(),
+        },
+        published={**WHOLE, **TABLE_3},
+        source="CoT-BERT, Table 3, bert-base-uncased, average of 7 STS",
+    )
+
+
+def cot_bert_ablations() -> Space:
+    """What the paper takes away from CoT-BERT, one thing at a time."""
+    return Space(
+        name="cot-bert-ablations",
+        purpose="CoT-BERT without one of its parts: stages, terms of the loss, denoising.",
+        recipe="cot-bert-base",
+        variants={
+            **_table_3(),
+            "without-positive-negative": {"method.extended": False},
+            "without-hard-negatives": _without_negative(_named("cot-bert")),
+            "no-denoising": {"method.denoise": "none"},
+            "position-denoising": {"method.denoise": "position"},
+        },
+        published={**WHOLE, **TABLE_3, **TABLE_4, **TABLE_6},
+        source="CoT-BERT, Tables 3, 4 and 6, bert-base-uncased, average of 7 STS",
+    )
+
+
+def _table_3() -> dict[str, Variant]:
+    return {
+        "cot-bert": _named("cot-bert"),
+        **{way: _named(f"cot-bert/{way}") for way in TABLE_3},
+    }
+
+
+def _more_stages() -> dict[str, Variant]:
+    """Three and four masks, the last of which is read: the paper has no figure for them."""
+    return {
+        "three-stages": _worded(
+            "means [MASK] , it is about [MASK] , so it can be summarized as [MASK] .",
+            "does not mean [MASK] , it is not about [MASK] , "
+            "so it cannot be summarized as [MASK] .",
+        ),
+        "four-stages": _worded(
+            "means [MASK] , it is about [MASK] , it implies [MASK] , "
+            "so it can be summarized as [MASK] .",
+            "does not mean [MASK] , it is not about [MASK] , it does not imply [MASK] , "
+            "so it cannot be summarized as [MASK] .",
+        ),
+    }
+
+
+def _promptbert() -> dict[str, Variant]:
+    """PromptBERT's templates have no hard negative; a denied one is made as CoT-BERT makes its."""
+    two = _roles("promptbert/anchor", "promptbert/positive")
+    denied = 'This sentence : "[X]" does not mean [MASK] .'
+    return {
+        "promptbert": _without_negative(two),
+        "promptbert-denied": {**two, "templates.negative": denied},
+        "promptbert-one-template": _without_negative(
+            _roles("promptbert/manual", "promptbert/manual")
+        ),
+        "promptroberta": _without_negative(
+            _roles("promptroberta/anchor", "promptroberta/positive")
+        ),
+    }
+
+
+def _named(group: str) -> Variant:
+    """A group of three templates that `cotbert templates` lists."""
+    return _roles(f"{group}/anchor", f"{group}/positive", f"{group}/negative")
+
+
+def _worded(affirmed: str, denied: str, quoted: str = '"[X]"') -> Variant:
+    """CoT-BERT's three templates with other words after the sentence, or other quotes."""
+    return _roles(
+        f"The sentence of {quoted} {affirmed}",
+        f"The sentence : {quoted} {affirmed}",
+        f"The sentence : {quoted} {denied}",
+    )
+
+
+def _roles(anchor: str, positive: str, negative: str | None = None) -> Variant:
+    return {
+        "templates.anchor": anchor,
+        "templates.positive": positive,
+        "templates.negative": negative,
+    }
+
+
+def _without_negative(variant: Variant) -> Variant:
+    """Without a hard negative there is no term with one."""
+    return {**variant, "templates.negative": None, "method.extended": False}
