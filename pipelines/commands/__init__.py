@@ -83,6 +83,11 @@ COMMANDS: dict[str, Command] = {
         listings.recipes,
         "list the training recipes, or print one",
     ),
+    "spaces": (
+        listings.spaces_options,
+        listings.spaces,
+        "list the search spaces, or print one",
+    ),
     "templates": (listings.no_options, listings.templates, "list the templates"),
 }
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def print_texts(rows: Sequence[tuple[str, str]]) -> None:
-    width = max(len(name) for name, _ in rows)
-    for name, text in rows:
-        print(f"{name.ljust(width)}  {text}")
+def print_texts(rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns to the left; the last is a text of any length."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        print("  ".join([*cells, row[-1]]))
 
 
 def print_result(result: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from cotbert_core.templates import TEMPLATES
 from pipelines import cli
 from pipelines.cli import COMMANDS, main
 from pipelines.corpus import corpus_table
+from tune_spaces import SPACES
 
 COTBERT = str(Path(sys.executable).with_name("cotbert"))
 HEAVY = ("torch", "ray", "mlflow", "transformers", "pyarrow", "numpy")
@@ -66,6 +67,8 @@ EMBED = "embed {bert} --output out --input"
 MISTAKES = {
     "recipe": ("train nothing --corpus text.txt --output out", "unknown recipe 'nothing'"),
     "recipe printed": ("recipes nothing", "unknown recipe 'nothing': choose one of conpvp-base"),
+    "space printed": ("spaces nothing", "unknown space 'nothing': choose one of cot-bert-ablat"),
+    "space file": ("spaces bad.yaml", r"space file 'bad\.yaml': it cannot be read"),
     "setting": (f"{TRAIN} --set method.heat=1", "setting 'method.heat' is unknown"),
     "assignment": (f"{TRAIN} --set seed", "'seed' is no assignment"),
     "temperature 0": (f"{TRAIN} --set method.temperature=0", "method.temperature is 0: .*than 0"),
@@ -230,6 +233,48 @@ def test_templates_are_listed_with_their_text(capsys):
     lines = capsys.readouterr().out.splitlines()
     shown = [tuple(part.strip() for part in line.split(" ", 1)) for line in lines]
     assert shown == [(name, template.text) for name, template in TEMPLATES.items()]
+
+
+def test_spaces_are_listed_with_their_size_and_recipe(capsys):
+    assert main(["spaces"]) == 0
+    header, *lines = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert header == ["space", "size", "recipe", "purpose"]
+    assert [words[0] for words in lines] == list(SPACES)
+    shown = {words[0]: words[1:3] for words in lines}
+    assert shown["denosent-dropout"] == ["15", "denosent-base"]
+    assert shown["temperature"] == ["continuous", "cot-bert-base"]
+    assert all(len(words) > 5 for words in lines)
+
+
+def printed(capsys, *words):
+    """What a listing of one thing prints, by the first column."""
+    assert main(list(words)) == 0
+    rows = (re.split(" {2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    return dict(rows)
+
+
+def test_a_space_is_printed_with_its_settings(capsys):
+    shown = printed(capsys, "spaces", "denosent-dropout")
+    assert shown["method.dropout"] == "0.8, 0.825, 0.85, 0.875, 0.9"
+    assert shown["method.layers"] == "12, 14, 16"
+    assert (shown["size"], shown["recipe"]) == ("15", "denosent-base")
+    assert shown["published"].startswith("0.825, 16: 79.33 (DenoSent, Table 1")
+    assert "published" not in printed(capsys, "spaces", "temperature")
+
+
+def test_a_space_is_printed_with_its_variants(capsys):
+    shown = printed(capsys, "spaces", "cot-bert-ablations")
+    assert len([key for key in shown if key.startswith("variant ")]) == 10
+    assert shown["variant position-denoising"] == 'method.denoise="position"'
+    assert "static-prefix: 78.91; " in shown["published"]
+
+
+def test_a_users_space_is_printed(capsys, tmp_path):
+    file = tmp_path / "heat.yaml"
+    file.write_text("recipe: quickstart\nsettings: {method.temperature: {uniform: [0.02, 0.1]}}\n")
+    shown = printed(capsys, "spaces", str(file))
+    assert (shown["space"], shown["size"]) == ("heat", "continuous")
+    assert shown["method.temperature"] == "0.02 to 0.1, uniform"
 
 
 def failing(monkeypatch, error):
