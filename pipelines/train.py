@@ -7,7 +7,9 @@ run goes on, then model/ (best by dev score), report.html and, last of all, resu
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cotbert_core.backbone import from_anywhere, load_backbone
@@ -43,8 +45,13 @@ def train(
     resume: bool = False,
     verbose: bool = False,
     parent: str | None = None,
+    tags: Mapping[str, str] = MappingProxyType({}),
+    callbacks: Sequence[Any] = (),
 ) -> dict[str, Any]:
-    """Train and return the result; UserError before anything starts, TrainingError after."""
+    """Train and return the result; UserError before anything starts, TrainingError after.
+
+    tags: of its MLflow run. callbacks: of Ray Train, for a sweep that listens.
+    """
     settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
     notes = check_inputs(settings, corpus)
     record = {"settings": flatten(settings), "corpus_digest": corpus.digest}
@@ -55,9 +62,9 @@ def train(
         write_text(output / RUN_FILE, run.id or "")
         for note in notes:
             say(f"note: {note}")
-        run.tags({"notes": "; ".join(notes)} if notes else {})
+        run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
         history = History(run, output / METRICS_FILE, settings.batch_size)
-        state = _fit(settings, corpus, dev, output, history, verbose)
+        state = _fit(settings, corpus, dev, output, history, verbose, callbacks)
         _save_model(settings, state, output / "model")
         result = _result(settings, history, state["step"], run.id)
         report.write_training_report(output / "report.html", result, history.rows, settings)
@@ -112,6 +119,7 @@ def _fit(
     output: Path,
     history: History,
     verbose: bool,
+    callbacks: Sequence[Any],
 ) -> dict[str, Any]:
     """Run the workers; the state of the step with the best dev score."""
     with ray_session(verbose), Channel(history.hear) as mailbox:
@@ -127,7 +135,7 @@ def _fit(
             "mailbox": mailbox,
         }
         try:
-            result = _trainer(job, settings.workers, output).fit()
+            result = _trainer(job, settings.workers, output, callbacks).fit()
         except ray.train.TrainingFailedError as error:
             raise TrainingError(_cause(error)) from error
         except SystemExit:  # Ray Train's answer to Ctrl-C, after it has stopped the workers
@@ -137,7 +145,7 @@ def _fit(
             return load_state(Path(folder))
 
 
-def _trainer(job: dict[str, Any], workers: int, output: Path) -> Any:
+def _trainer(job: dict[str, Any], workers: int, output: Path, callbacks: Sequence[Any]) -> Any:
     """Ray Train's part: where workers run, and which checkpoints stay (the latest and the best)."""
     import ray.train
     from ray.train.torch import TorchTrainer
@@ -158,6 +166,7 @@ def _trainer(job: dict[str, Any], workers: int, output: Path) -> Any:
         run_config=ray.train.RunConfig(
             storage_path=str(output),
             name="checkpoints",
+            callbacks=list(callbacks),
             checkpoint_config=ray.train.CheckpointConfig(
                 num_to_keep=1,
                 checkpoint_score_attribute=tracking.DEV_SPEARMAN,

@@ -21,6 +21,7 @@ from pipelines.commands import (
     search_template,
     tokens,
     train,
+    tune,
 )
 from pipelines.commands.options import Arguments
 
@@ -42,6 +43,11 @@ COMMANDS: dict[str, Command] = {
         "give each sentence of a corpus a rewrite: a back-translation or a language model's",
     ),
     "train": (train.add_options, train.run, "train an encoder by a recipe on a corpus"),
+    "tune": (
+        tune.add_options,
+        tune.run,
+        "search a space of settings: many trainings, compared in one MLflow run",
+    ),
     "compare": (
         compare.add_options,
         compare.run,

@@ -27,8 +27,11 @@ def reading_options(command: argparse.ArgumentParser) -> None:
     )
 
 
-def training_options(command: argparse.ArgumentParser) -> None:
-    """Of commands that train: the corpus, the dev pairs and changes of the recipe's settings."""
+def training_options(command: argparse.ArgumentParser, resumable: bool = True) -> None:
+    """Of commands that train: the corpus, the dev pairs and changes of the recipe's settings.
+
+    resumable: whether the command goes on with an earlier run when it is told to, not by itself.
+    """
     command.add_argument(
         "--corpus",
         required=True,
@@ -59,7 +62,8 @@ def training_options(command: argparse.ArgumentParser) -> None:
         metavar="A.B=VALUE",
         help="one setting, e.g. optimizer.learning_rate=3e-5; may be repeated",
     )
-    command.add_argument("--resume", action="store_true", help="go on with an interrupted run")
+    if resumable:
+        command.add_argument("--resume", action="store_true", help="go on with an interrupted run")
 
 
 def recipe_settings(arguments: Arguments, recipe: str) -> Any:
@@ -75,7 +79,7 @@ def training_corpus(arguments: Arguments, settings: Any) -> Any:
     from pipelines.cache import open_or_prepare
     from pipelines.outputs import check_free
 
-    if not arguments.resume:
+    if not getattr(arguments, "resume", True):
         check_free(arguments.output)  # before a raw corpus is prepared, which takes long
     return open_or_prepare(
         arguments.corpus,

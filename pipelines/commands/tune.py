@@ -1,0 +1,84 @@
+"""cotbert tune: its options, and the call they become."""
+
+from __future__ import annotations
+
+import argparse
+
+from pipelines.commands.options import (
+    Arguments,
+    job_options,
+    recipe_settings,
+    training_corpus,
+    training_options,
+)
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "space", metavar="SPACE", help="see `cotbert spaces`; or a YAML or Python file of your own"
+    )
+    command.add_argument("--recipe", metavar="RECIPE", help="instead of the space's own")
+    command.add_argument(
+        "--trials",
+        type=int,
+        metavar="N",
+        help="how many: without it all of a grid, and 12 of a space with a continuous axis",
+    )
+    command.add_argument(
+        "--seeds", default="1", metavar="N", help="every trial under N seeds, or these: 3,5,8"
+    )
+    command.add_argument(
+        "--draw-seed", type=int, default=0, metavar="N", help="of what the trials draw"
+    )
+    command.add_argument(
+        "--max-concurrent",
+        type=int,
+        metavar="N",
+        help="trials at a time, sharing the cores (default: one, or as many as have GPUs)",
+    )
+    command.add_argument(
+        "--asha",
+        type=int,
+        metavar="STEPS",
+        help="stop bad trials: after so many steps, three times as many, nine times and so on, "
+        "only the best third goes on (default: every trial runs to its end)",
+    )
+    training_options(command, resumable=False)
+    command.add_argument(
+        "--discard", action="store_true", help="throw away another sweep in the output folder"
+    )
+    job_options(command, "folder of the sweep; the same command goes on with what is in it")
+
+
+def run(arguments: Arguments) -> None:
+    from tune_spaces import open_space
+
+    from pipelines.dev import dev_sets
+    from pipelines.seeds import parse_seeds
+    from pipelines.tune import TuneOptions, tune
+    from pipelines.tuning.search import Stopping
+
+    space = open_space(arguments.space)
+    recipe = arguments.recipe or space.recipe
+    settings = recipe_settings(arguments, recipe)
+    options = TuneOptions(
+        space,
+        recipe,
+        arguments.trials,
+        parse_seeds(arguments.seeds),
+        arguments.draw_seed,
+        arguments.max_concurrent,
+        Stopping(arguments.asha) if arguments.asha is not None else None,
+    )
+    dev = dev_sets(settings, arguments.senteval, arguments.dev_pairs)
+    corpus = training_corpus(arguments, settings)
+    result = tune(
+        options,
+        settings,
+        corpus,
+        dev,
+        arguments.output,
+        verbose=arguments.verbose,
+        discard=arguments.discard,
+    )
+    print(result)

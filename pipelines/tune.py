@@ -1,0 +1,227 @@
+"""cotbert tune: many training runs over a space of settings, on Ray Tune, in one MLflow run.
+
+The output folder holds settings.json (written first), trials/NAME/ (each a whole output of
+`cotbert train`), then trials.csv, report.html and, last of all, result.json. The same command goes
+on with a sweep that was killed: what is finished stays, and the rest goes on from its checkpoints.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tune_spaces import Space
+
+from cotbert_core.backbone import from_anywhere
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import Pairs
+from cotbert_core.files import write_json, write_text
+from cotbert_core.settings import TrainSettings, flatten, override
+from cotbert_core.training import total_steps
+from pipelines import tracking
+from pipelines.corpus import Corpus
+from pipelines.outputs import (
+    RESULT_FILE,
+    RUN_FILE,
+    SETTINGS_FILE,
+    changed_settings,
+    earlier_run,
+    open_output,
+)
+from pipelines.progress import say
+from pipelines.ray_session import ray_session
+from pipelines.train import check_inputs
+from pipelines.tuning import state
+from pipelines.tuning.plan import SEED, Trial, plan_trials
+from pipelines.tuning.search import Stopping, run_trials, share_out
+from pipelines.tuning.trial import Sweep
+
+TRIALS_FOLDER, TUNE_FOLDER = "trials", "tune"
+CSV_FILE, REPORT_FILE = "trials.csv", "report.html"
+
+
+class SweepError(RuntimeError):
+    """A sweep of which no trial finished: exit status 1."""
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """trials: how many of the space (None: all of a grid, 12 of others). seeds: each trial runs
+    under all. draw_seed: of what is drawn. max_concurrent: None for as many as have room.
+    stopping: None lets every trial run to its end."""
+
+    space: Space
+    recipe: str
+    trials: int | None = None
+    seeds: tuple[int, ...] = (0,)
+    draw_seed: int = 0
+    max_concurrent: int | None = None
+    stopping: Stopping | None = None
+
+    def __post_init__(self) -> None:
+        if self.trials is not None and self.trials < 1:
+            raise UserError(f"trials is {self.trials}: give at least 1")
+
+
+def tune(
+    options: TuneOptions,
+    base: TrainSettings,
+    corpus: Corpus,
+    dev: dict[str, Pairs],
+    output: Path,
+    *,
+    verbose: bool = False,
+    discard: bool = False,
+) -> dict[str, Any]:
+    """Run the sweep and return its result; UserError for all that can be wrong before a trial
+    starts. discard: throw away what another sweep left in the output."""
+    base = override(base, {"encoder": from_anywhere(base.encoder)})
+    planned = plan_trials(options.space, base, options.trials, options.seeds, options.draw_seed)
+    check_trials(planned, corpus)
+    output = _open(output, _record(options, planned, corpus), discard)
+    params = {**_params(options), "corpus": str(corpus.path), "corpus_digest": corpus.digest}
+    with (
+        tracking.tracked_run("tune", params, run_id=earlier_run(output)) as run,
+        ray_session(verbose),
+    ):
+        write_text(output / RUN_FILE, run.id or "")
+        _run(options, planned, corpus, dev, output, run.id, verbose)
+        result = _result(options, planned, output, run.id)
+        _tell(run, options.space, result, output)
+    if result["best"] is None:
+        raise SweepError(_without_result(result["trials"]))
+    return result
+
+
+def check_trials(trials: Sequence[Trial], corpus: Corpus) -> None:
+    """UserError for what a trial would stumble over after its start; seeds make no difference."""
+    distinct = {repr(flatten(override(t.settings, {SEED: 0}))): t.settings for t in trials}
+    for settings in distinct.values():
+        check_inputs(settings, corpus)
+
+
+def _record(options: TuneOptions, planned: Sequence[Trial], corpus: Corpus) -> dict[str, Any]:
+    """What two runs of one sweep have in common."""
+    return {
+        "space": options.space.name,
+        "recipe": options.recipe,
+        "stopping": vars(options.stopping) if options.stopping else None,
+        "corpus_digest": corpus.digest,
+        "trials": {trial.name: flatten(trial.settings) for trial in planned},
+    }
+
+
+def _params(options: TuneOptions) -> dict[str, Any]:
+    stopping = options.stopping
+    return {
+        "space": options.space.name,
+        "recipe": options.recipe,
+        "trials": options.trials,
+        "seeds": ",".join(map(str, options.seeds)),
+        "draw_seed": options.draw_seed,
+        **({f"stopping.{k}": v for k, v in vars(stopping).items()} if stopping else {}),
+    }
+
+
+def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
+    """A new folder, or that of the same sweep; what another left is refused unless told."""
+    output = Path(output).expanduser().absolute()
+    settings = output / SETTINGS_FILE
+    if not settings.is_file():
+        return open_output(output, "sweep", record, resume=False)
+    changed = {name.split(".")[0] for name in changed_settings(settings, record)}
+    finished = (output / RESULT_FILE).is_file()
+    if not changed and not finished:
+        say(f"going on with the sweep in {output}")
+        return output
+    if not discard:
+        what = f"another sweep ({', '.join(sorted(changed))} differ)" if changed else "this sweep"
+        raise UserError(
+            f"output {str(output)!r} holds {what}{', finished' if finished else ''}: give a new "
+            "folder, or --discard to throw it away"
+        )
+    say(f"discarding the sweep in {output}")
+    shutil.rmtree(output)
+    return open_output(output, "sweep", record, resume=False)
+
+
+def _run(
+    options: TuneOptions,
+    planned: Sequence[Trial],
+    corpus: Corpus,
+    dev: dict[str, Pairs],
+    output: Path,
+    parent: str | None,
+    verbose: bool,
+) -> None:
+    one = planned[0].settings
+    at_once, cpus = share_out(one.workers, one.cpus_per_worker, options.max_concurrent)
+    shared = [
+        replace(trial, settings=override(trial.settings, {"cpus_per_worker": cpus}))
+        for trial in planned
+    ]
+    folder = output / TRIALS_FOLDER
+    folder.mkdir(exist_ok=True)
+    sweep = Sweep(
+        str(folder),
+        str(corpus.path),
+        {trial.name: trial.settings.model_dump() for trial in shared},
+        parent,
+        tracking.tracking_uri(),
+        verbose,
+    )
+    steps = {trial.name: total_steps(len(corpus), trial.settings) for trial in shared}
+    _forget_failures(folder)
+    run_trials(sweep, shared, dev, steps, options.stopping, at_once)
+    shutil.rmtree(output / TUNE_FOLDER, ignore_errors=True)
+
+
+def _forget_failures(folder: Path) -> None:
+    """What failed is tried again, from its last checkpoint."""
+    for mark in folder.glob(f"*/{state.FAILED_FILE}"):
+        say(f"trial {mark.parent.name} failed before and is tried again")
+        mark.unlink()
+
+
+def _result(
+    options: TuneOptions, planned: Sequence[Trial], output: Path, run_id: str | None
+) -> dict[str, Any]:
+    rows = [state.trial_row(trial, output / TRIALS_FOLDER / trial.name) for trial in planned]
+    best = state.best_of(rows)
+    return {
+        "space": options.space.name,
+        "recipe": options.recipe,
+        "dev_spearman": best["dev_spearman"] if best else None,
+        "best": best,
+        "trials": rows,
+        **{
+            status: sum(row["status"] == status for row in rows)
+            for status in (state.FINISHED, state.STOPPED, state.FAILED, state.UNFINISHED)
+        },
+        "training_seconds": round(sum(row["training_seconds"] for row in rows), 1),
+        "start_seconds_per_trial": state.start_seconds(rows),
+        "mlflow_parent_run_id": run_id,
+    }
+
+
+def _tell(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:
+    """The sweep's own run, and its children that Ray Tune stopped, which could not say so."""
+    for row in result["trials"]:
+        if row["status"] in (state.STOPPED, state.FAILED) and row["mlflow_run_id"]:
+            status = "FINISHED" if row["status"] == state.STOPPED else "FAILED"
+            tracking.close(row["mlflow_run_id"], status, {"trial_status": row["status"]})
+    if result["best"]:
+        run.metrics({tracking.DEV_SPEARMAN: result["dev_spearman"]})
+        run.params({f"best.{k}": v for k, v in result["best"]["settings"].items()})
+        run.tags({"best_trial": result["best"]["name"]})
+    run.metrics({k: result[k] for k in (state.FINISHED, state.STOPPED, state.FAILED)})
+    write_json(output / RESULT_FILE, result)
+    run.artifact(output / RESULT_FILE)
+
+
+def _without_result(rows: Sequence[dict[str, Any]]) -> str:
+    errors = [f"{row['name']}: {row['error']}" for row in rows if row["error"]]
+    return f"no trial finished ({'; '.join(errors[:2]) or 'see --verbose'})"

@@ -1,0 +1,1 @@
+"""The parts of `cotbert tune`: which trials there are, what one runs, what is told of them."""

@@ -1,0 +1,88 @@
+"""Which trials a sweep has, drawn on the driver before anything starts.
+
+A trial is known by its place in the plan, so a sweep that was killed is the same sweep when the
+same command goes on with it: what a trial draws depends on the space, the seed and the place alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tune_spaces import Space, changes, param_space, size
+from tune_spaces.space import values_of
+
+from cotbert_core.errors import UserError
+from cotbert_core.settings import TrainSettings, override
+
+# Of a space with a continuous axis, when --trials does not say how many.
+DEFAULT_TRIALS = 12
+SEED = "seed"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """name: its folder; sample: what was drawn for it, with the seed; settings: what it runs."""
+
+    name: str
+    sample: Mapping[str, Any]
+    settings: TrainSettings
+
+
+def plan_trials(
+    space: Space, base: TrainSettings, trials: int | None, seeds: Sequence[int], draw_seed: int
+) -> list[Trial]:
+    """All trials of a sweep: the whole grid, or `trials` of it, or as many draws; each under every
+    seed. UserError lists the first sample that makes no settings."""
+    if len(seeds) > 1 and SEED in space.settings:
+        raise UserError(f"space {space.name} draws the seed itself: leave --seeds out")
+    samples = draw(space, trials, draw_seed)
+    digits = max(4, len(str(len(samples) * len(seeds))))
+    planned: list[Trial] = []
+    for sample, seed in itertools.product(samples, seeds):
+        whole = dict(sample) if SEED in sample else {**sample, SEED: seed}
+        name = f"{len(planned):0{digits}}"
+        planned.append(Trial(name, whole, settings_of(space, base, whole)))
+    return planned
+
+
+def settings_of(space: Space, base: TrainSettings, sample: Mapping[str, Any]) -> TrainSettings:
+    """The settings of a sample; UserError names it when it makes none."""
+    try:
+        return override(base, changes(space, sample))
+    except UserError as error:
+        shown = ", ".join(f"{key}={value}" for key, value in sample.items())
+        raise UserError(f"space {space.name} with {shown}: {error}") from None
+
+
+def draw(space: Space, trials: int | None, seed: int) -> list[dict[str, Any]]:
+    """The samples. Of a grid all points in order, or `trials` of them by chance, each once; with a
+    continuous axis the grid's points in turn, each with a draw of its own."""
+    axes = param_space(space)
+    generator = np.random.RandomState(seed)
+    if size(space) is not None:
+        points = _product({key: values_of(axis) or [] for key, axis in axes.items()})
+        if trials is None or trials >= len(points):
+            return points
+        return [points[index] for index in np.sort(generator.permutation(len(points))[:trials])]
+    grids = {key: axis["grid_search"] for key, axis in axes.items() if isinstance(axis, Mapping)}
+    domains = {key: axis for key, axis in axes.items() if key not in grids}
+    points = _product(grids)
+    # One trial after the other, so that a longer sweep begins with the trials of a shorter one.
+    return [
+        {**points[n % len(points)], **{k: _draw(d, generator) for k, d in domains.items()}}
+        for n in range(trials or max(DEFAULT_TRIALS, len(points)))
+    ]
+
+
+def _product(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
+
+
+def _draw(domain: Any, generator: np.random.RandomState) -> Any:
+    """A number of Python's own: numpy's would not be the same after a trip through JSON."""
+    value = domain.sample(random_state=generator)
+    return value.item() if isinstance(value, np.generic) else value

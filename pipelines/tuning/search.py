@@ -1,0 +1,125 @@
+"""Ray Tune's part of a sweep: trials side by side, and bad ones stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import Pairs
+from pipelines.tracking import DEV_SPEARMAN
+from pipelines.tuning.plan import Trial
+from pipelines.tuning.state import FINISHED, STOPPED, dev_scores, status_of
+from pipelines.tuning.trial import TRIAL, Sweep, run_trial
+from pipelines.tuning.watch import STEP, Watch
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """Asynchronous successive halving (Li et al., MLSys 2020): at steps grace, grace x factor,
+    grace x factor^2, ... a trial goes on only among the best 1/factor of those that were there."""
+
+    grace: int
+    factor: int = 3
+
+    def __post_init__(self) -> None:
+        if self.grace < 1:
+            raise UserError(f"grace is {self.grace}: give at least 1 step")
+        if self.factor < 2:
+            raise UserError(f"reduction is {self.factor}: give at least 2")
+
+
+def run_trials(
+    sweep: Sweep,
+    trials: Sequence[Trial],
+    dev: dict[str, Pairs],
+    steps: Mapping[str, int],
+    stopping: Stopping | None,
+    at_once: int,
+) -> None:
+    """Run the trials that are not done; what becomes of them is in their folders."""
+    import ray.tune
+
+    folder = Path(sweep.folder)
+    done = (FINISHED, STOPPED)
+    left = [trial.name for trial in trials if status_of(folder / trial.name) not in done]
+    if not left:
+        return
+    # The trial itself only waits: its workers ask for the cores, and it for as good as nothing.
+    task = ray.tune.with_resources(
+        ray.tune.with_parameters(run_trial, sweep=sweep, dev=dev), {"memory": 1}
+    )
+    ray.tune.Tuner(
+        task,
+        param_space={TRIAL: ray.tune.grid_search(left)},
+        tune_config=ray.tune.TuneConfig(
+            metric=DEV_SPEARMAN,
+            mode="max",
+            scheduler=_scheduler(stopping, trials, folder, steps),
+            # Ray Tune does not count what a trial's own workers take.
+            max_concurrent_trials=at_once,
+        ),
+        run_config=ray.tune.RunConfig(
+            name="tune",
+            storage_path=str(folder.parent),
+            callbacks=[Watch(trials, folder, steps)],
+            verbose=1 if sweep.verbose else 0,
+        ),
+    ).fit()
+
+
+def _scheduler(
+    stopping: Stopping | None, trials: Sequence[Trial], folder: Path, steps: Mapping[str, int]
+) -> Any:
+    from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
+
+    if stopping is None:
+        return FIFOScheduler()
+    scheduler = AsyncHyperBandScheduler(
+        time_attr=STEP,
+        metric=DEV_SPEARMAN,
+        mode="max",
+        grace_period=stopping.grace,
+        reduction_factor=stopping.factor,
+        max_t=max(max(steps.values()), stopping.grace),
+        # A trial at its last step still has its model to save.
+        stop_last_trials=False,
+    )
+    for trial in trials:
+        if status_of(folder / trial.name) in (FINISHED, STOPPED):
+            _replay(scheduler, trial.name, dev_scores(folder / trial.name))
+    return scheduler
+
+
+def _replay(scheduler: Any, name: str, scores: Mapping[int, float]) -> None:
+    """A trial of an earlier run, so that those to come are measured against it too."""
+    stand_in = SimpleNamespace(trial_id=f"earlier-{name}")
+    scheduler.on_trial_add(None, stand_in)
+    for step, score in sorted(scores.items()):
+        if step:
+            scheduler.on_trial_result(None, stand_in, {STEP: step, DEV_SPEARMAN: score})
+
+
+def share_out(workers: int, cpus: int | None, asked: int | None) -> tuple[int, int | None]:
+    """(trials at a time, cores of each worker or None for its even share) for this cluster.
+
+    UserError when more trials are asked for than have room: their workers would wait for ever for
+    cores that other waiting trials hold.
+    """
+    import ray
+
+    resources = ray.cluster_resources()
+    gpus, cores = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
+    room = gpus // workers if gpus >= workers else cores // (workers * (cpus or 1))
+    if asked is not None and not 1 <= asked <= max(room, 1):
+        raise UserError(
+            f"max_concurrent is {asked} and there is room for {max(room, 1)} trials of {workers} "
+            f"worker(s) with {cpus or 1} core(s): give at most so many"
+        )
+    if gpus >= workers or cpus is not None:
+        return asked or max(room, 1), cpus
+    # Without a share of its own a trial takes all cores; several share them evenly.
+    return (asked, max(1, cores // (asked * workers))) if asked and asked > 1 else (1, None)

@@ -1,0 +1,89 @@
+"""What has become of a trial, read from its folder: that is all a sweep remembers of it.
+
+A trial's folder is a whole output of `cotbert train`. Beside it lie `trial.json` (how long it took,
+in all) and, where it did not end by itself, `stopped.json` or `failed.json`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.files import read_json
+from pipelines.history import read_rows
+from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, earlier_run
+from pipelines.tracking import DEV_SPEARMAN
+from pipelines.tuning.plan import SEED, Trial
+
+METRICS_FILE = "metrics.jsonl"
+TRIAL_FILE, STOPPED_FILE, FAILED_FILE = "trial.json", "stopped.json", "failed.json"
+FINISHED, STOPPED, FAILED, UNFINISHED = "finished", "stopped", "failed", "unfinished"
+# Their sum is a trial's own work; the rest of its time went into starting and ending.
+WORK = ("step_seconds", "check_seconds")
+
+
+def status_of(folder: Path) -> str:
+    if (folder / RESULT_FILE).is_file():
+        return FINISHED
+    if (folder / STOPPED_FILE).is_file():
+        return STOPPED
+    return FAILED if (folder / FAILED_FILE).is_file() else UNFINISHED
+
+
+def has_begun(folder: Path) -> bool:
+    return (folder / SETTINGS_FILE).is_file()
+
+
+def dev_scores(folder: Path) -> dict[int, float]:
+    """The dev Spearman at each step that was checked."""
+    path = folder / METRICS_FILE
+    rows = read_rows(path) if path.is_file() else {}
+    return {step: row[DEV_SPEARMAN] for step, row in rows.items() if DEV_SPEARMAN in row}
+
+
+def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
+    """A trial as result.json tells it."""
+    path = folder / METRICS_FILE
+    rows = read_rows(path) if path.is_file() else {}
+    scores = dev_scores(folder)
+    trained = {step: score for step, score in scores.items() if step}
+    best = max(trained, key=lambda step: trained[step]) if trained else None
+    status = status_of(folder)
+    work = sum(row.get(key, 0.0) for row in rows.values() for key in WORK)
+    return {
+        "name": trial.name,
+        "settings": {k: v for k, v in trial.sample.items() if k != SEED},
+        "seed": trial.settings.seed,
+        "status": status,
+        "dev_spearman": None if best is None else trained[best],
+        "dev_spearman_before": scores.get(0),
+        "best_step": best,
+        "steps": max(rows, default=None),
+        "seconds": _seconds(folder),
+        "training_seconds": round(work, 3),
+        "error": read_json(folder / FAILED_FILE)["error"] if status == FAILED else None,
+        "mlflow_run_id": earlier_run(folder),
+    }
+
+
+def _seconds(folder: Path) -> float | None:
+    path = folder / TRIAL_FILE
+    return float(read_json(path)["seconds"]) if path.is_file() else None
+
+
+def best_of(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The finished trial with the best dev score: only a finished one has left a model."""
+    finished = [row for row in rows if row["status"] == FINISHED]
+    return max(finished, key=lambda row: float(row["dev_spearman"]), default=None)
+
+
+def start_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Median over the trials of the time that went into no step and no dev check."""
+    spent = [
+        float(row["seconds"]) - float(row["training_seconds"])
+        for row in rows
+        if row["status"] == FINISHED and row["seconds"] is not None
+    ]
+    return round(statistics.median(spent), 2) if spent else None

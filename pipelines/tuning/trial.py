@@ -1,0 +1,58 @@
+"""What Ray Tune runs as a trial: a training run of its own, whose dev scores it hears.
+
+It is `cotbert train` in the trial's folder, so a trial that was killed goes on from its checkpoint,
+in the same MLflow run, and one that is finished is not trained again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.evaluation import Pairs
+from cotbert_core.files import write_json
+from cotbert_core.settings import TrainSettings, build
+from pipelines.tuning.state import TRIAL_FILE, has_begun
+
+TRIAL = "trial"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What all trials share. settings: of each trial by its name, as plain values."""
+
+    folder: str
+    corpus: str
+    settings: dict[str, dict[str, Any]]
+    parent: str | None
+    tracking_uri: str
+    verbose: bool
+
+
+def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> None:
+    """One trial, in a process of Ray Tune's. config: {TRIAL: its name}."""
+    started = time.monotonic()
+    # Ray Tune's processes have a folder of their own, where no store is.
+    os.environ["MLFLOW_TRACKING_URI"] = sweep.tracking_uri
+    from ray.tune.integration.ray_train import TuneReportCallback
+
+    from pipelines.corpus import Corpus
+    from pipelines.train import train
+
+    name = config[TRIAL]
+    folder = Path(sweep.folder) / name
+    train(
+        build(TrainSettings, sweep.settings[name]),
+        Corpus.open(sweep.corpus),
+        dev,
+        folder,
+        resume=has_begun(folder),
+        verbose=sweep.verbose,
+        parent=sweep.parent,
+        tags={TRIAL: name},
+        callbacks=[TuneReportCallback()],
+    )
+    write_json(folder / TRIAL_FILE, {"seconds": round(time.monotonic() - started, 3)})

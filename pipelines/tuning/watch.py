@@ -1,0 +1,120 @@
+"""Ray Tune's news of the trials, on the driver: shown as they come, and marked in their folders."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ray.tune import Callback
+
+from cotbert_core.files import write_json
+from pipelines.progress import clock, say
+from pipelines.tracking import DEV_SPEARMAN
+from pipelines.tuning.plan import Trial
+from pipelines.tuning.state import (
+    FAILED,
+    FAILED_FILE,
+    FINISHED,
+    STOPPED,
+    STOPPED_FILE,
+    UNFINISHED,
+    dev_scores,
+    status_of,
+)
+from pipelines.tuning.trial import TRIAL
+
+STEP = "step"
+# The table of trials is shown again after this long, and whenever a trial has ended.
+TABLE_SECONDS = 60.0
+
+
+class Watch(Callback):  # type: ignore[misc]
+    """trials: all of the sweep, those of an earlier run too. steps: of each trial."""
+
+    def __init__(self, trials: Sequence[Trial], folder: Path, steps: Mapping[str, int]) -> None:
+        self._trials = {trial.name: trial for trial in trials}
+        self._folder, self._steps = folder, steps
+        self._at: dict[str, int] = {}
+        self._best: dict[str, float] = {}
+        self._status = {name: status_of(folder / name) for name in self._trials}
+        for name, status in self._status.items():
+            if status in (FINISHED, STOPPED):
+                self._at[name] = steps[name]
+                self._best[name] = max(dev_scores(folder / name).values())
+        self._before, self._began = self._done(), time.monotonic()
+        self._shown = self._began
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        del iteration, trials, info
+        name = trial.config[TRIAL]
+        if DEV_SPEARMAN not in result or STEP not in result:
+            return
+        self._at[name] = int(result[STEP])
+        score = float(result[DEV_SPEARMAN])
+        self._best[name] = max(score, self._best.get(name, score))
+        say(f"{self._head()}  {name} step {result[STEP]}/{self._steps[name]} dev {score:.2f}")
+        if time.monotonic() - self._shown > TABLE_SECONDS:
+            self._table()
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """By itself, or stopped by the scheduler: then nothing was left but checkpoints."""
+        del iteration, trials, info
+        name = trial.config[TRIAL]
+        folder = self._folder / name
+        if status_of(folder) != FINISHED:
+            write_json(folder / STOPPED_FILE, {"step": self._at.get(name)})
+        self._ended(name)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        del iteration, trials, info
+        name = trial.config[TRIAL]
+        write_json(self._folder / name / FAILED_FILE, {"error": error_of(trial)})
+        say(f"trial {name} failed: {error_of(trial)}")
+        self._ended(name)
+
+    def _ended(self, name: str) -> None:
+        self._status[name] = status_of(self._folder / name)
+        self._at[name] = self._steps[name]
+        self._table()
+
+    def _done(self) -> float:
+        """Trials' worth of steps that are done."""
+        return sum(self._at.get(name, 0) / self._steps[name] for name in self._trials)
+
+    def _head(self) -> str:
+        ended = sum(status != UNFINISHED for status in self._status.values())
+        done, seconds = self._done() - self._before, time.monotonic() - self._began
+        left = (len(self._trials) - self._before - done) * seconds / done if done else None
+        time_left = f"  {clock(left)} left" if left else ""
+        return f"tune     trial {ended}/{len(self._trials)}{time_left}"
+
+    def _table(self) -> None:
+        """Trials that have begun, the best first."""
+        self._shown = time.monotonic()
+        rows = sorted(self._at, key=lambda name: -self._best.get(name, float("-inf")))
+        say(self._head())
+        for name in rows[:10]:
+            best = f"{self._best[name]:6.2f}" if name in self._best else "      "
+            status = self._status[name]
+            shown = f"step {self._at[name]}" if status == UNFINISHED else status
+            say(f"  {name}  {best}  {shown:<9} {_told(self._trials[name].sample)}")
+        if len(rows) > 10:
+            say(f"  and {len(rows) - 10} more")
+
+
+def _told(sample: Mapping[str, Any]) -> str:
+    cells = (
+        f"{key.rpartition('.')[2]}={f'{value:.4g}' if isinstance(value, float) else value}"
+        for key, value in sample.items()
+    )
+    return " ".join(cells)
+
+
+def error_of(trial: Any) -> str:
+    """The last line of what a trial died of."""
+    lines = str(trial.get_error() or "").strip().splitlines()
+    return (lines[-1] if lines else f"it ended as {FAILED}, without a word")[:500]

@@ -1,0 +1,76 @@
+"""Which trials a sweep has: the same ones whenever it is asked, each once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ray import tune
+from tune_spaces import Space
+
+from cotbert_core.errors import UserError
+from pipelines.recipes import RECIPES
+from pipelines.tuning.plan import DEFAULT_TRIALS, draw, plan_trials
+
+BASE = RECIPES["cot-bert-base"]()
+GRID = Space(
+    "grid",
+    "A grid.",
+    "cot-bert-base",
+    {"method.temperature": tune.grid_search([0.03, 0.05]), "batch_size": tune.choice([64, 128])},
+)
+RANGE = Space(
+    "range",
+    "A range under two variants.",
+    "cot-bert-base",
+    {"method.temperature": tune.loguniform(0.01, 0.2), "batch_size": tune.choice([64, 128])},
+    {"pad": {"method.denoise": "pad"}, "none": {"method.denoise": "none"}},
+)
+
+
+def test_a_grid_is_run_whole_and_in_order():
+    values = [(s["method.temperature"], s["batch_size"]) for s in draw(GRID, None, 0)]
+    assert values == [(0.03, 64), (0.03, 128), (0.05, 64), (0.05, 128)]
+    assert draw(GRID, 9, 0) == draw(GRID, None, 0)
+
+
+def test_some_of_a_grid_are_distinct_points_of_it_drawn_by_seed():
+    some = [draw(GRID, 2, seed) for seed in range(12)]
+    assert all(len(s) == 2 and s[0] != s[1] and set(map(id, s)) for s in some)
+    assert all(point in draw(GRID, None, 0) for s in some for point in s)
+    assert some[0] == draw(GRID, 2, 0)
+    assert any(s != some[0] for s in some)
+
+
+def test_ranges_are_drawn_by_seed_and_variants_come_in_turn():
+    samples = draw(RANGE, 6, 3)
+    assert samples == draw(RANGE, 6, 3) == draw(RANGE, 9, 3)[:6] != draw(RANGE, 6, 4)
+    assert [s["variant"] for s in samples] == ["pad", "none"] * 3
+    assert len({s["method.temperature"] for s in samples}) == 6
+    assert all(0.01 <= s["method.temperature"] <= 0.2 for s in samples)
+    assert len(draw(RANGE, None, 0)) == DEFAULT_TRIALS
+    assert json.loads(json.dumps(samples)) == samples
+
+
+def test_every_trial_runs_under_every_seed():
+    trials = plan_trials(RANGE, BASE, 2, (5, 6), 0)
+    assert [t.name for t in trials] == ["0000", "0001", "0002", "0003"]
+    assert [t.settings.seed for t in trials] == [5, 6, 5, 6]
+    assert [t.settings.method.denoise for t in trials] == ["pad", "pad", "none", "none"]
+    assert trials[0].settings.method.temperature == trials[1].settings.method.temperature
+    assert trials[0].sample["seed"] == 5
+
+
+def test_a_space_that_draws_the_seed_has_no_others():
+    space = Space("seeds", "Seeds.", "cot-bert-base", {"seed": tune.grid_search([3, 4])})
+    assert [t.settings.seed for t in plan_trials(space, BASE, None, (0,), 0)] == [3, 4]
+    with pytest.raises(UserError, match="draws the seed itself: leave --seeds out"):
+        plan_trials(space, BASE, None, (0, 1), 0)
+
+
+def test_a_sample_that_makes_no_settings_is_named():
+    space = Space("bad", "Bad.", "cot-bert-base", {"method.temperature": tune.grid_search([0.0])})
+    with pytest.raises(
+        UserError, match=r"bad with method.temperature=0.0, seed=0: .*greater"
+    ):
+        plan_trials(space, BASE, None, (0,), 0)

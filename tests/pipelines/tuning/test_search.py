@@ -1,0 +1,109 @@
+"""Which trials are stopped, and how many run side by side."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import ray
+
+from cotbert_core.errors import UserError
+from cotbert_core.files import write_json
+from pipelines.recipes import RECIPES
+from pipelines.tuning.plan import Trial
+from pipelines.tuning.search import Stopping, _scheduler, share_out
+
+BASE = RECIPES["cot-bert-base"]()
+STEPS = 9
+# Dev scores at steps 1, 3 and 9: the first three are what a full grid would find best.
+CURVES = {
+    "0000": (40, 60, 80),
+    "0001": (41, 62, 82),
+    "0002": (42, 61, 81),
+    "0003": (10, 11, 12),
+    "0004": (43, 30, 99),
+    "0005": (5, 90, 95),
+}
+
+
+def trials():
+    return [Trial(name, {"seed": 0}, BASE) for name in CURVES]
+
+
+def report(scheduler, name):
+    """Steps that a trial is let to make."""
+    trial = SimpleNamespace(trial_id=name)
+    scheduler.on_trial_add(None, trial)
+    for step, score in zip((1, 3, 9), CURVES[name], strict=True):
+        decision = scheduler.on_trial_result(None, trial, {"step": step, "dev_spearman": score})
+        if decision == "STOP":
+            return step
+    return STEPS
+
+
+def folder_of(tmp_path, name, status, steps):
+    home = tmp_path / name
+    home.mkdir()
+    rows = [{"step": 0, "dev_spearman": 1.0}]
+    rows += [
+        {"step": step, "dev_spearman": score}
+        for step, score in zip((1, 3, 9), CURVES[name], strict=True)
+        if step <= steps
+    ]
+    (home / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json(home / f"{status}.json", {})
+
+
+def test_bad_trials_are_stopped_and_the_best_is_what_the_grid_finds(tmp_path):
+    scheduler = _scheduler(Stopping(1), trials(), tmp_path, dict.fromkeys(CURVES, STEPS))
+    made = {name: report(scheduler, name) for name in CURVES}
+    assert made == {"0000": 9, "0001": 9, "0002": 3, "0003": 1, "0004": 3, "0005": 1}
+    # What is lost with it: a trial that starts badly and ends well.
+    best = max((n for n in CURVES if made[n] == STEPS), key=lambda n: CURVES[n][2])
+    assert best == "0001"
+
+
+def test_trials_of_an_earlier_run_are_measured_against(tmp_path):
+    """The same decisions as without the break after three trials."""
+    whole = _scheduler(Stopping(1), trials(), tmp_path, dict.fromkeys(CURVES, STEPS))
+    made = {name: report(whole, name) for name in CURVES}
+    for name in ("0000", "0001", "0002", "0003"):
+        folder_of(tmp_path, name, "result" if made[name] == STEPS else "stopped", made[name])
+    again = _scheduler(Stopping(1), trials(), tmp_path, dict.fromkeys(CURVES, STEPS))
+    assert {n: report(again, n) for n in ("0004", "0005")} == {n: made[n] for n in ("0004", "0005")}
+    fresh = _scheduler(Stopping(1), trials(), tmp_path / "none", dict.fromkeys(CURVES, STEPS))
+    assert report(fresh, "0005") == STEPS != made["0005"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "workers", "cpus", "asked", "expected"),
+    [
+        ({"CPU": 8}, 1, None, None, (1, None)),
+        ({"CPU": 8}, 1, None, 2, (2, 4)),
+        ({"CPU": 8}, 2, 2, None, (2, 2)),
+        ({"CPU": 8}, 2, 2, 1, (1, 2)),
+        ({"CPU": 8, "GPU": 4}, 2, None, None, (2, None)),
+        ({"CPU": 2, "GPU": 1}, 2, None, None, (1, None)),
+        ({"CPU": 1}, 2, 1, None, (1, 1)),
+    ],
+)
+def test_trials_side_by_side_have_room(monkeypatch, cluster, workers, cpus, asked, expected):
+    monkeypatch.setattr(ray, "cluster_resources", lambda: cluster)
+    assert share_out(workers, cpus, asked) == expected
+
+
+@pytest.mark.parametrize(("cpus", "asked", "room"), [(None, 3, 2), (2, 2, 1), (1, 0, 2)])
+def test_more_than_there_is_room_for_is_refused(monkeypatch, cpus, asked, room):
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
+    with pytest.raises(
+        UserError, match=rf"max_concurrent is {asked} and there is room for {room} t"
+    ):
+        share_out(1, cpus, asked)
+
+
+def test_faults_of_stopping_are_told():
+    with pytest.raises(UserError, match="grace is 0: give at least 1 step"):
+        Stopping(0)
+    with pytest.raises(UserError, match="reduction is 1: give at least 2"):
+        Stopping(1, 1)
