@@ -113,16 +113,6 @@ def tracked_run(
     run.end("FINISHED")
 
 
-def close(run_id: str, status: str, tags: Mapping[str, str]) -> None:
-    """End the run of a job that was stopped from outside and could not do it itself."""
-    client, _ = _retried(lambda: _open("", None, run_id)) or (None, None)
-    if client is None:
-        return
-    run = Run(client, run_id)
-    run.tags(tags)
-    run.end(status)
-
-
 def tracking_uri() -> str:
     """MLFLOW_TRACKING_URI, else a database in the caller's folder (absolute: workers move)."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path.cwd() / 'mlflow.db'}"

@@ -47,10 +47,12 @@ def train(
     parent: str | None = None,
     tags: Mapping[str, str] = MappingProxyType({}),
     callbacks: Sequence[Any] = (),
+    judged: bool = False,
 ) -> dict[str, Any]:
     """Train and return the result; UserError before anything starts, TrainingError after.
 
-    tags: of its MLflow run. callbacks: of Ray Train, for a sweep that listens.
+    tags: of its MLflow run. callbacks: of Ray Train, for a sweep that listens; judged: whether it
+    says after every dev check if the run may go on (pipelines.verdicts).
     """
     settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
     notes = check_inputs(settings, corpus)
@@ -64,7 +66,7 @@ def train(
             say(f"note: {note}")
         run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
         history = History(run, output / METRICS_FILE, settings.batch_size)
-        state = _fit(settings, corpus, dev, output, history, verbose, callbacks)
+        state = _fit(settings, corpus, dev, output, history, verbose, callbacks, judged)
         _save_model(settings, state, output / "model")
         result = _result(settings, history, state["step"], run.id)
         report.write_training_report(output / "report.html", result, history.rows, settings)
@@ -120,6 +122,7 @@ def _fit(
     history: History,
     verbose: bool,
     callbacks: Sequence[Any],
+    judged: bool,
 ) -> dict[str, Any]:
     """Run the workers; the state of the step with the best dev score."""
     with ray_session(verbose), Channel(history.hear) as mailbox:
@@ -133,6 +136,7 @@ def _fit(
             "dev": dev,
             "cpus": settings.cpus_per_worker or cpus_per_worker(settings.workers),
             "mailbox": mailbox,
+            "judged": str(output) if judged else None,
         }
         try:
             result = _trainer(job, settings.workers, output, callbacks).fit()

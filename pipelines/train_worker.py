@@ -29,6 +29,7 @@ from cotbert_core.training import batches, make_optimizer, total_steps, train_st
 from pipelines.channel import News
 from pipelines.corpus import Corpus
 from pipelines.tracking import DEV_SPEARMAN, LOSS
+from pipelines.verdicts import WAIT_SECONDS, may_go_on
 
 STATE_FILE = "state.pt"
 
@@ -44,6 +45,8 @@ class Training:
     corpus: Batch
     dev: dict[str, Pairs]
     mailbox: Any
+    judged: Path | None = None
+    """Where a sweep says whether the run may go on; None: nobody asks."""
     step: int = 0
     told: list[News] = field(default_factory=list)
     """All news so far. A checkpoint keeps it, since what a kill caught on its way is told again."""
@@ -54,12 +57,14 @@ class Training:
 
 
 def train_worker(job: dict[str, Any]) -> None:
-    """The whole run of one worker. job: settings, corpus, dev, cpus, mailbox."""
+    """The whole run of one worker. job: settings, corpus, dev, cpus, mailbox, judged."""
     torch.set_num_threads(job["cpus"])
     training = _set_up(job)
     _restore(training)
     if training.step == 0:
         _check(training)
+    elif not _may_go_on(training, wait=0):
+        return
     settings = training.settings
     for step, rows in batches(
         len(training.corpus), settings, training.step, training.total, rank()
@@ -67,6 +72,12 @@ def train_worker(job: dict[str, Any]) -> None:
         _step(training, step, rows)
         if step % settings.eval_every == 0 or step == training.total:
             _report(training, _check(training))
+            if step < training.total and not _may_go_on(training):
+                return
+
+
+def _may_go_on(training: Training, wait: float = WAIT_SECONDS) -> bool:
+    return training.judged is None or may_go_on(training.judged, training.step, wait)
 
 
 def _set_up(job: dict[str, Any]) -> Training:
@@ -88,6 +99,7 @@ def _set_up(job: dict[str, Any]) -> Training:
         corpus=Corpus.open(job["corpus"]).batch().cut(settings.max_length),
         dev=job["dev"],
         mailbox=job["mailbox"],
+        judged=Path(job["judged"]) if job["judged"] else None,
     )
 
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tune_spaces import Space
-
 from cotbert_core.backbone import from_anywhere
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
@@ -38,6 +36,7 @@ from pipelines.tuning import state
 from pipelines.tuning.plan import SEED, Trial, plan_trials
 from pipelines.tuning.search import Stopping, run_trials, share_out
 from pipelines.tuning.trial import Sweep
+from tune_spaces import Space
 
 TRIALS_FOLDER, TUNE_FOLDER = "trials", "tune"
 CSV_FILE, REPORT_FILE = "trials.csv", "report.html"
@@ -171,6 +170,7 @@ def _run(
         {trial.name: trial.settings.model_dump() for trial in shared},
         parent,
         tracking.tracking_uri(),
+        options.stopping is not None,
         verbose,
     )
     steps = {trial.name: total_steps(len(corpus), trial.settings) for trial in shared}
@@ -208,11 +208,7 @@ def _result(
 
 
 def _tell(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:
-    """The sweep's own run, and its children that Ray Tune stopped, which could not say so."""
-    for row in result["trials"]:
-        if row["status"] in (state.STOPPED, state.FAILED) and row["mlflow_run_id"]:
-            status = "FINISHED" if row["status"] == state.STOPPED else "FAILED"
-            tracking.close(row["mlflow_run_id"], status, {"trial_status": row["status"]})
+    """The sweep's own run."""
     if result["best"]:
         run.metrics({tracking.DEV_SPEARMAN: result["dev_spearman"]})
         run.params({f"best.{k}": v for k, v in result["best"]["settings"].items()})

@@ -51,12 +51,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from tune_spaces import open_space
-
     from pipelines.dev import dev_sets
     from pipelines.seeds import parse_seeds
     from pipelines.tune import TuneOptions, tune
     from pipelines.tuning.search import Stopping
+    from tune_spaces import open_space
 
     space = open_space(arguments.space)
     recipe = arguments.recipe or space.recipe

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tune_spaces import Space, changes, param_space, size
-from tune_spaces.space import values_of
 
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings, override
+from tune_spaces import Space, changes, param_space, size
+from tune_spaces.space import values_of
 
 # Of a space with a continuous axis, when --trials does not say how many.
 DEFAULT_TRIALS = 12

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from cotbert_core.errors import UserError
@@ -56,11 +55,10 @@ def run_trials(
         task,
         param_space={TRIAL: ray.tune.grid_search(left)},
         tune_config=ray.tune.TuneConfig(
-            metric=DEV_SPEARMAN,
-            mode="max",
             scheduler=_scheduler(stopping, trials, folder, steps),
             # Ray Tune does not count what a trial's own workers take.
             max_concurrent_trials=at_once,
+            reuse_actors=True,  # what a trial has imported serves the next one
         ),
         run_config=ray.tune.RunConfig(
             name="tune",
@@ -74,33 +72,26 @@ def run_trials(
 def _scheduler(
     stopping: Stopping | None, trials: Sequence[Trial], folder: Path, steps: Mapping[str, int]
 ) -> Any:
-    from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler
+    from ray.tune.schedulers import FIFOScheduler
 
     if stopping is None:
         return FIFOScheduler()
-    scheduler = AsyncHyperBandScheduler(
+    from pipelines.tuning.halving import Halving
+
+    scheduler = Halving(
+        folder,
+        steps,
         time_attr=STEP,
         metric=DEV_SPEARMAN,
         mode="max",
         grace_period=stopping.grace,
         reduction_factor=stopping.factor,
         max_t=max(max(steps.values()), stopping.grace),
-        # A trial at its last step still has its model to save.
-        stop_last_trials=False,
     )
     for trial in trials:
         if status_of(folder / trial.name) in (FINISHED, STOPPED):
-            _replay(scheduler, trial.name, dev_scores(folder / trial.name))
+            scheduler.replay(trial.name, dev_scores(folder / trial.name))
     return scheduler
-
-
-def _replay(scheduler: Any, name: str, scores: Mapping[int, float]) -> None:
-    """A trial of an earlier run, so that those to come are measured against it too."""
-    stand_in = SimpleNamespace(trial_id=f"earlier-{name}")
-    scheduler.on_trial_add(None, stand_in)
-    for step, score in sorted(scores.items()):
-        if step:
-            scheduler.on_trial_result(None, stand_in, {STEP: step, DEV_SPEARMAN: score})
 
 
 def share_out(workers: int, cpus: int | None, asked: int | None) -> tuple[int, int | None]:

@@ -1,7 +1,7 @@
 """What has become of a trial, read from its folder: that is all a sweep remembers of it.
 
-A trial's folder is a whole output of `cotbert train`. Beside it lie `trial.json` (how long it took,
-in all) and, where it did not end by itself, `stopped.json` or `failed.json`.
+A trial's folder is a whole output of `cotbert train`, with `trial.json` (how long it took, in all)
+and, of one that failed, `failed.json` in it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pipelines.history import read_rows
 from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, earlier_run
 from pipelines.tracking import DEV_SPEARMAN
 from pipelines.tuning.plan import SEED, Trial
+from pipelines.verdicts import was_stopped
 
 METRICS_FILE = "metrics.jsonl"
-TRIAL_FILE, STOPPED_FILE, FAILED_FILE = "trial.json", "stopped.json", "failed.json"
+TRIAL_FILE, FAILED_FILE = "trial.json", "failed.json"
 FINISHED, STOPPED, FAILED, UNFINISHED = "finished", "stopped", "failed", "unfinished"
 # Their sum is a trial's own work; the rest of its time went into starting and ending.
 WORK = ("step_seconds", "check_seconds")
 
 
 def status_of(folder: Path) -> str:
+    """A trial that was told to stop and has ended is stopped, whatever it has left."""
     if (folder / RESULT_FILE).is_file():
-        return FINISHED
-    if (folder / STOPPED_FILE).is_file():
-        return STOPPED
+        return STOPPED if was_stopped(folder) else FINISHED
     return FAILED if (folder / FAILED_FILE).is_file() else UNFINISHED
 
 
@@ -74,7 +74,7 @@ def _seconds(folder: Path) -> float | None:
 
 
 def best_of(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The finished trial with the best dev score: only a finished one has left a model."""
+    """The finished trial with the best dev score."""
     finished = [row for row in rows if row["status"] == FINISHED]
     return max(finished, key=lambda row: float(row["dev_spearman"]), default=None)
 
@@ -84,6 +84,6 @@ def start_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
     spent = [
         float(row["seconds"]) - float(row["training_seconds"])
         for row in rows
-        if row["status"] == FINISHED and row["seconds"] is not None
+        if row["status"] in (FINISHED, STOPPED) and row["seconds"] is not None
     ]
     return round(statistics.median(spent), 2) if spent else None

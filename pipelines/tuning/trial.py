@@ -22,13 +22,15 @@ TRIAL = "trial"
 
 @dataclass(frozen=True)
 class Sweep:
-    """What all trials share. settings: of each trial by its name, as plain values."""
+    """What all trials share. settings: of each trial by its name, as plain values. judged: whether
+    bad ones are stopped."""
 
     folder: str
     corpus: str
     settings: dict[str, dict[str, Any]]
     parent: str | None
     tracking_uri: str
+    judged: bool
     verbose: bool
 
 
@@ -54,5 +56,6 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> No
         parent=sweep.parent,
         tags={TRIAL: name},
         callbacks=[TuneReportCallback()],
+        judged=sweep.judged,
     )
     write_json(folder / TRIAL_FILE, {"seconds": round(time.monotonic() - started, 3)})

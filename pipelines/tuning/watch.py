@@ -18,7 +18,6 @@ from pipelines.tuning.state import (
     FAILED_FILE,
     FINISHED,
     STOPPED,
-    STOPPED_FILE,
     UNFINISHED,
     dev_scores,
     status_of,
@@ -61,13 +60,8 @@ class Watch(Callback):  # type: ignore[misc]
             self._table()
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """By itself, or stopped by the scheduler: then nothing was left but checkpoints."""
         del iteration, trials, info
-        name = trial.config[TRIAL]
-        folder = self._folder / name
-        if status_of(folder) != FINISHED:
-            write_json(folder / STOPPED_FILE, {"step": self._at.get(name)})
-        self._ended(name)
+        self._ended(trial.config[TRIAL])
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         del iteration, trials, info

@@ -6,11 +6,11 @@ import json
 
 import pytest
 from ray import tune
-from tune_spaces import Space
 
 from cotbert_core.errors import UserError
 from pipelines.recipes import RECIPES
 from pipelines.tuning.plan import DEFAULT_TRIALS, draw, plan_trials
+from tune_spaces import Space
 
 BASE = RECIPES["cot-bert-base"]()
 GRID = Space(
@@ -70,7 +70,5 @@ def test_a_space_that_draws_the_seed_has_no_others():
 
 def test_a_sample_that_makes_no_settings_is_named():
     space = Space("bad", "Bad.", "cot-bert-base", {"method.temperature": tune.grid_search([0.0])})
-    with pytest.raises(
-        UserError, match=r"bad with method.temperature=0.0, seed=0: .*greater"
-    ):
+    with pytest.raises(UserError, match=r"bad with method.temperature=0.0, seed=0: .*greater"):
         plan_trials(space, BASE, None, (0,), 0)

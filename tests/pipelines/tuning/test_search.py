@@ -13,6 +13,7 @@ from cotbert_core.files import write_json
 from pipelines.recipes import RECIPES
 from pipelines.tuning.plan import Trial
 from pipelines.tuning.search import Stopping, _scheduler, share_out
+from pipelines.verdicts import give_verdict, may_go_on
 
 BASE = RECIPES["cot-bert-base"]()
 STEPS = 9
@@ -31,13 +32,14 @@ def trials():
     return [Trial(name, {"seed": 0}, BASE) for name in CURVES]
 
 
-def report(scheduler, name):
+def report(scheduler, name, folder):
     """Steps that a trial is let to make."""
-    trial = SimpleNamespace(trial_id=name)
+    trial = SimpleNamespace(trial_id=name, config={"trial": name})
     scheduler.on_trial_add(None, trial)
     for step, score in zip((1, 3, 9), CURVES[name], strict=True):
-        decision = scheduler.on_trial_result(None, trial, {"step": step, "dev_spearman": score})
-        if decision == "STOP":
+        result = {"step": step, "dev_spearman": score}
+        assert scheduler.on_trial_result(None, trial, result) == "CONTINUE"
+        if not may_go_on(folder / name, step, wait=0):
             return step
     return STEPS
 
@@ -52,12 +54,14 @@ def folder_of(tmp_path, name, status, steps):
         if step <= steps
     ]
     (home / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    write_json(home / f"{status}.json", {})
+    write_json(home / "result.json", {})
+    if status == "stopped":
+        give_verdict(home, steps, go_on=False)
 
 
 def test_bad_trials_are_stopped_and_the_best_is_what_the_grid_finds(tmp_path):
     scheduler = _scheduler(Stopping(1), trials(), tmp_path, dict.fromkeys(CURVES, STEPS))
-    made = {name: report(scheduler, name) for name in CURVES}
+    made = {name: report(scheduler, name, tmp_path) for name in CURVES}
     assert made == {"0000": 9, "0001": 9, "0002": 3, "0003": 1, "0004": 3, "0005": 1}
     # What is lost with it: a trial that starts badly and ends well.
     best = max((n for n in CURVES if made[n] == STEPS), key=lambda n: CURVES[n][2])
@@ -66,14 +70,16 @@ def test_bad_trials_are_stopped_and_the_best_is_what_the_grid_finds(tmp_path):
 
 def test_trials_of_an_earlier_run_are_measured_against(tmp_path):
     """The same decisions as without the break after three trials."""
-    whole = _scheduler(Stopping(1), trials(), tmp_path, dict.fromkeys(CURVES, STEPS))
-    made = {name: report(whole, name) for name in CURVES}
+    whole = _scheduler(Stopping(1), trials(), tmp_path / "whole", dict.fromkeys(CURVES, STEPS))
+    made = {name: report(whole, name, tmp_path / "whole") for name in CURVES}
     for name in ("0000", "0001", "0002", "0003"):
-        folder_of(tmp_path, name, "result" if made[name] == STEPS else "stopped", made[name])
+        folder_of(tmp_path, name, "finished" if made[name] == STEPS else "stopped", made[name])
     again = _scheduler(Stopping(1), trials(), tmp_path, dict.fromkeys(CURVES, STEPS))
-    assert {n: report(again, n) for n in ("0004", "0005")} == {n: made[n] for n in ("0004", "0005")}
+    assert {n: report(again, n, tmp_path) for n in ("0004", "0005")} == {
+        n: made[n] for n in ("0004", "0005")
+    }
     fresh = _scheduler(Stopping(1), trials(), tmp_path / "none", dict.fromkeys(CURVES, STEPS))
-    assert report(fresh, "0005") == STEPS != made["0005"]
+    assert report(fresh, "0005", tmp_path / "none") == STEPS != made["0005"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,184 @@
+"""A sweep as a user runs it: killed on the way, gone on with, bad trials stopped, all in MLflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tiny_corpus import write_corpus
+
+from cotbert_core.errors import UserError
+from cotbert_core.files import read_json
+from pipelines.cli import main
+from pipelines.corpus import Corpus
+from pipelines.dev import dev_sets
+from pipelines.history import read_rows
+from pipelines.recipes import settings_for
+from pipelines.tune import TuneOptions, tune
+from tune_spaces import Space, open_space
+
+STEPS, EVERY = 6, 2
+SETTINGS = (
+    *("batch_size=8", f"max_steps={STEPS}", f"eval_every={EVERY}", "precision=fp32"),
+    *("max_length=12", "optimizer.schedule=constant"),
+)
+SPACE = """
+name: rates
+purpose: Learning rates, two of which are of no use.
+recipe: quickstart
+settings:
+  optimizer.learning_rate: {grid: [1.0e-3, 1.0e-12, 1.0e-11]}
+"""
+
+
+@pytest.fixture
+def corpus(tmp_path, bert_folder):
+    subjects = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman")
+    ends = ("on the stage.", "in the green field", "while they watch the ice.", "after the answer.")
+    texts = [f"{s} {v} {e}" for s in subjects for v in ("is singing", "walks") for e in ends]
+    return write_corpus(tmp_path / "corpus", bert_folder, texts, max_length=12)
+
+
+@pytest.fixture
+def space(tmp_path):
+    path = tmp_path / "rates.yaml"
+    path.write_text(SPACE)
+    return path
+
+
+def words(space, corpus, output, encoder, *more):
+    sets = [part for item in SETTINGS for part in ("--set", item)]
+    place = ("--corpus", str(corpus), "--output", str(output), "--encoder", encoder)
+    return ["tune", str(space), *place, *sets, *more]
+
+
+def checked(output):
+    """Dev checks that the trials have made, by their names."""
+    files = (output / "trials").glob("*/metrics.jsonl")
+    return {f.parent.name: sum("dev_spearman" in r for r in read_rows(f).values()) for f in files}
+
+
+def done_steps(output, name):
+    """How often each step of a trial was done."""
+    lines = (output / "trials" / name / "metrics.jsonl").read_text().splitlines()
+    return Counter(row["step"] for row in map(json.loads, lines) if "loss" in row)
+
+
+@pytest.mark.ray_local
+def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
+    own_store, corpus, space, bert_folder, tmp_path, capfd
+):
+    output = tmp_path / "sweep"
+    command = words(space, corpus, output, bert_folder, "--asha", str(EVERY))
+    binary = Path(sys.executable).with_name("cotbert")
+    driver = subprocess.Popen([binary, *command], stderr=subprocess.PIPE, text=True)
+    limit = time.monotonic() + 240
+    while checked(output).get("0001", 0) < 1:  # the second trial has begun
+        assert driver.poll() is None, driver.stderr.read()
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    driver.stderr.close()
+    assert not (output / "result.json").exists()
+    first = (output / "trials" / "0000" / "result.json").stat()
+    parent = (output / "mlflow_run_id").read_text()
+
+    assert main(command) == 0
+    told = capfd.readouterr()
+    assert f"going on with the sweep in {output}" in told.err
+    assert (output / "trials" / "0000" / "result.json").stat() == first
+    result = read_json(output / "result.json")
+    statuses = {row["name"]: row["status"] for row in result["trials"]}
+    assert statuses == {"0000": "finished", "0001": "stopped", "0002": "stopped"}
+    assert (result["finished"], result["stopped"], result["failed"]) == (1, 2, 0)
+    assert result["best"]["name"] == "0000"
+    assert result["best"]["settings"] == {"optimizer.learning_rate": 1e-3}
+    assert result["dev_spearman"] == result["trials"][0]["dev_spearman"]
+    # Work done twice: of the trial that was killed, at most what lies between two checkpoints.
+    assert done_steps(output, "0000") == dict.fromkeys(range(1, STEPS + 1), 1)
+    again = done_steps(output, "0001")
+    assert max(again.values()) <= 2
+    assert sum(again.values()) - len(again) <= EVERY
+    _check_runs(own_store, result, parent)
+    assert not (output / "tune").exists()
+    assert sorted(p.name for p in output.iterdir()) == [
+        *("mlflow_run_id", "result.json", "settings.json", "trials")
+    ]
+
+    # A finished sweep is not run again, nor another one over it, unless that is asked for.
+    assert main(command) == 2
+    assert "holds this sweep, finished: give a new folder, or --discard" in capfd.readouterr().err
+
+
+def _check_runs(store, result, parent):
+    """One run of the sweep, one of each trial below it, with its name, seed, settings, scores."""
+    experiment = store.get_experiment_by_name("cotbert").experiment_id
+    runs = {run.info.run_id: run for run in store.search_runs([experiment])}
+    assert result["mlflow_parent_run_id"] == parent
+    children = {row["mlflow_run_id"]: row for row in result["trials"]}
+    assert set(runs) == {parent, *children}
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert runs[parent].data.metrics["dev_spearman"] == result["dev_spearman"]
+    assert runs[parent].data.params["best.optimizer.learning_rate"] == "0.001"
+    for run_id, row in children.items():
+        data = runs[run_id].data
+        assert data.tags["mlflow.parentRunId"] == parent
+        assert data.tags["trial"] == row["name"]
+        rate = row["settings"]["optimizer.learning_rate"]
+        assert float(data.params["optimizer.learning_rate"]) == rate
+        assert data.params["seed"] == "0"
+        assert len(data.tags["commit"]) > 4
+        seen = {m.step: m.value for m in store.get_metric_history(run_id, "dev_spearman")}
+        assert max(v for step, v in seen.items() if step) == row["dev_spearman"]
+
+
+def small(encoder):
+    sets = [*SETTINGS, f"encoder={encoder}"]
+    return settings_for("quickstart", None, sets, {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"batch_size": {"grid_search": [8, 4096]}}, "batch_size is 4096 and the corpus"),
+        ({"method.temperature": {"grid_search": [0.05, -1.0]}}, "method.temperature=-1.0, seed=0"),
+        ({"method.nothing": {"grid_search": [1]}}, "setting 'method.nothing' is unknown"),
+    ],
+)
+def test_what_a_trial_would_stumble_over_is_told_before_one_starts(
+    corpus, bert_folder, tmp_path, settings, told
+):
+    options = TuneOptions(Space("mine", "Mine.", "quickstart", settings), "quickstart")
+    base = small(bert_folder)
+    with pytest.raises(UserError, match=told):
+        tune(options, base, Corpus.open(corpus), dev_sets(base, None, None), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_sweep_is_not_written_over(corpus, bert_folder, space, tmp_path, capsys):
+    from pipelines import tune as job
+    from pipelines.tuning.plan import plan_trials
+
+    base, corpus = small(bert_folder), Corpus.open(corpus)
+    options = TuneOptions(open_space(str(space)), "quickstart")
+    planned = plan_trials(options.space, base, None, (0,), 0)
+    record = job._record(options, planned, corpus)
+    output = job._open(tmp_path / "out", record, discard=False)
+    (output / "trials").mkdir()
+    assert job._open(output, record, discard=False) == output
+    other = {**record, "space": "other", "stopping": {"grace": 1, "factor": 3}}
+    with pytest.raises(UserError, match=r"another sweep \(space, stopping differ\): give a new"):
+        job._open(output, other, discard=False)
+    assert (output / "trials").is_dir()
+    job._open(output, other, discard=True)
+    assert not (output / "trials").exists()
+    assert read_json(output / "settings.json") == other
+    assert "discarding the sweep in" in capsys.readouterr().err
