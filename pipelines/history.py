@@ -64,9 +64,10 @@ class History:
 
 
 def read_rows(path: Path) -> dict[int, dict[str, float]]:
-    """Step -> its numbers, from a metrics file."""
+    """Step -> its numbers, from a metrics file; a last line that a kill cut short is left out."""
     rows: dict[int, dict[str, float]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+    for line in whole.splitlines():
         _keep(rows, json.loads(line))
     return rows
 
