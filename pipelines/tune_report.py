@@ -1,0 +1,176 @@
+"""The page of `cotbert tune`; with it the tables of the same trials for a file and a terminal."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.files import write_text
+from pipelines import report
+from pipelines.history import read_rows
+from pipelines.progress import clock
+from pipelines.sweep_axes import SCORE
+from pipelines.sweep_curves import Rows, dropout_curve, step_curves
+from pipelines.sweep_parallel import parallel_coordinates
+from pipelines.sweep_plots import setting_panels
+from pipelines.sweep_tables import (
+    NONE,
+    comparable,
+    compared_rows,
+    errors,
+    points,
+    trial_header,
+    trial_rows,
+    trials_table,
+    write_trials_csv,
+)
+from pipelines.sweep_trials import (
+    FINISHED,
+    SEED,
+    Trial,
+    before,
+    number,
+    score,
+    settings_text,
+    sorted_trials,
+    status_counts,
+    text,
+    varied,
+)
+from pipelines.train import METRICS_FILE
+
+__all__ = ["sorted_trials", "trials_table", "write_sweep_report", "write_trials_csv"]
+
+# The folder of the trials in a sweep's; of each end of the table so many have their curves shown.
+TRIALS_FOLDER, CURVES = "trials", 3
+
+
+def write_sweep_report(
+    path: Path,
+    result: Mapping[str, Any],
+    folder: Path,
+    *,
+    published: Mapping[str, float] = {},
+    source: str = "",
+) -> None:
+    """The whole page; a part with nothing to show is left out.
+
+    folder: the sweep's, where the steps of its trials are read. published: the paper's figure of
+    a variant, or of a setting's value as text, from `source`.
+    """
+    trials: Sequence[Trial] = result["trials"]
+    best = (result.get("best") or {}).get("name")
+    sections = [
+        ("Summary", _summary(result)),
+        ("Score against each setting", "\n".join(setting_panels(trials, best))),
+        ("All settings at once", _parallel(trials, best)),
+        *(
+            (f"By {name}", _compared(trials, name, published, source))
+            for name in comparable(trials, published)
+        ),
+        ("Score against dropout", _dropout(trials)),
+        ("Best and worst trials by step", _curves(trials, folder)),
+        ("Trials", _trials(trials)),
+    ]
+    note = f"A sweep of cotbert over recipe {result['recipe']}."
+    shown = [(heading, content) for heading, content in sections if content]
+    write_text(path, report.page(f"Sweep {result['space']}", note, shown))
+
+
+def _summary(result: Mapping[str, Any]) -> str:
+    trials: Sequence[Trial] = result["trials"]
+    counts = status_counts(trials)
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    rows = [
+        ("space", result["space"]),
+        ("recipe", result["recipe"]),
+        ("trials", f"{len(trials)}: {told}" if trials else "none"),
+        ("time of all trials", clock(sum(number(t.get("seconds")) or 0.0 for t in trials))),
+        *_best_rows(result.get("best")),
+    ]
+    if result.get("mlflow_parent_run_id"):
+        rows.append(("MLflow run", result["mlflow_parent_run_id"]))
+    warning = "" if counts.get(FINISHED) else "<p><strong>No trial finished.</strong></p>\n"
+    return warning + report.table(("", ""), rows, "text")
+
+
+def _best_rows(best: Trial | None) -> list[tuple[str, str]]:
+    if not best or score(best) is None:
+        return []
+    facts = {"trial": best.get("name"), "seed": best.get(SEED), "step": best.get("best_step")}
+    told = [f"{name} {value}" for name, value in facts.items() if value is not None]
+    if before(best) is not None:
+        told.append(f"{points(before(best))} before training")
+    settings = [(name, text(v)) for name, v in best.get("settings", {}).items() if name != SEED]
+    return [(f"best {SCORE}", f"{points(score(best))} ({', '.join(told)})"), *settings]
+
+
+def _parallel(trials: Sequence[Trial], best: str | None) -> str:
+    return _explained(
+        parallel_coordinates(trials, best),
+        "A line a trial, darker for a higher score, the best in orange; dashed: stopped early or "
+        "unfinished.",
+    )
+
+
+def _compared(
+    trials: Sequence[Trial], name: str, published: Mapping[str, float], source: str
+) -> str:
+    """The table of a setting's values beside the paper's figures."""
+    rows: list[tuple[str, ...]] = list(compared_rows(trials, name, published))
+    alone = varied(trials) == [name]  # else trials of one value differ in more than the seed
+    header: tuple[str, ...] = (name, SCORE, "seeds" if alone else "trials", "paper")
+    told = "Mean ± sample standard deviation over the finished "
+    told += "seeds." if alone else "trials, whose other settings differ too."
+    if all(row[-1] == NONE for row in rows):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    elif source:
+        told += (
+            f" Paper: {source}; where that is not this dev set, compare the order, not the level."
+        )
+    return _explained(report.table(header, rows), told)
+
+
+def _dropout(trials: Sequence[Trial]) -> str:
+    return _explained(
+        dropout_curve(trials),
+        "DenoSent, Figure 4b: mean of the finished trials; bars: the sample standard deviation.",
+    )
+
+
+def _curves(trials: Sequence[Trial], folder: Path) -> str:
+    """Steps of up to CURVES trials from each end of those that have a score."""
+    scored = [t for t in sorted_trials(trials) if score(t) is not None]
+    known = [(_label(t), rows) for t in scored if (rows := _rows(folder, t))]
+    best = known[: min(CURVES, (len(known) + 1) // 2)]
+    worst = known[len(best) :][-CURVES:][::-1]
+    told = "Solid: the best; dashed: the worst. A loss of many steps is a mean of neighbours."
+    return _explained(step_curves(best, worst), told) if best else ""
+
+
+def _rows(folder: Path, trial: Trial) -> Rows:
+    path = folder / TRIALS_FOLDER / str(trial.get("name")) / METRICS_FILE
+    return read_rows(path) if path.is_file() else {}
+
+
+def _label(trial: Trial) -> str:
+    """Name, score and settings in a line that fits below a picture."""
+    status = "" if trial.get("status") == FINISHED else f", {trial.get('status')}"
+    label = f"{trial.get('name')}: {points(score(trial))}{status}; {settings_text(trial)}"
+    return label if len(label) <= 120 else label[:119] + "…"
+
+
+def _trials(trials: Sequence[Trial]) -> str:
+    """The table, which may be wider than the page, and what failed."""
+    if not trials:
+        return ""
+    page = report.table(trial_header(trials), trial_rows(trials))
+    page = f'<div style="overflow-x: auto">{page}</div>'
+    told = errors(trials)
+    return page + (report.table(("trial", "status", "error"), told, "text") if told else "")
+
+
+def _explained(content: str, told: str) -> str:
+    return f"{content}\n<p>{html.escape(told)}</p>" if content else ""
