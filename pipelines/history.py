@@ -11,6 +11,7 @@ from pipelines.channel import News
 from pipelines.progress import Progress
 from pipelines.tracking import DEV_SPEARMAN, LOSS, Run
 
+METRICS_FILE = "metrics.jsonl"
 # Steps over which the shown rate is taken: enough to be steady, few enough to be of the moment.
 RATE_STEPS = 10
 

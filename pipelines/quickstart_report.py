@@ -12,9 +12,8 @@ from cotbert_core.files import write_text
 from cotbert_core.settings import TrainSettings
 from pipelines import plots, report
 from pipelines.dev import BUILT_IN_PAIRS
-from pipelines.history import read_rows
+from pipelines.history import METRICS_FILE, read_rows
 from pipelines.progress import clock, table
-from pipelines.train import METRICS_FILE
 
 
 @dataclass

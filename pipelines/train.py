@@ -24,12 +24,10 @@ from cotbert_core.wrapping import BoundTemplate
 from pipelines import report, tracking
 from pipelines.channel import Channel
 from pipelines.corpus import Corpus
-from pipelines.history import History
+from pipelines.history import METRICS_FILE, History
 from pipelines.outputs import RESULT_FILE, RUN_FILE, SETTINGS_FILE, earlier_run, open_output
 from pipelines.progress import say
 from pipelines.ray_session import check_cores, cpus_per_worker, ray_session
-
-METRICS_FILE = "metrics.jsonl"
 
 
 class TrainingError(RuntimeError):

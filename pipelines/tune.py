@@ -34,11 +34,12 @@ from pipelines.ray_session import ray_session
 from pipelines.train import check_inputs
 from pipelines.tuning import state
 from pipelines.tuning.plan import SEED, Trial, plan_trials
+from pipelines.tuning.report import write_sweep_report, write_trials_csv
 from pipelines.tuning.search import Stopping, run_trials, share_out
 from pipelines.tuning.trial import Sweep
 from tune_spaces import Space
 
-TRIALS_FOLDER, TUNE_FOLDER = "trials", "tune"
+TUNE_FOLDER = "tune"
 CSV_FILE, REPORT_FILE = "trials.csv", "report.html"
 
 
@@ -162,7 +163,7 @@ def _run(
         replace(trial, settings=override(trial.settings, {"cpus_per_worker": cpus}))
         for trial in planned
     ]
-    folder = output / TRIALS_FOLDER
+    folder = output / state.TRIALS_FOLDER
     folder.mkdir(exist_ok=True)
     sweep = Sweep(
         str(folder),
@@ -189,7 +190,7 @@ def _forget_failures(folder: Path) -> None:
 def _result(
     options: TuneOptions, planned: Sequence[Trial], output: Path, run_id: str | None
 ) -> dict[str, Any]:
-    rows = [state.trial_row(trial, output / TRIALS_FOLDER / trial.name) for trial in planned]
+    rows = [state.trial_row(trial, output / state.TRIALS_FOLDER / trial.name) for trial in planned]
     best = state.best_of(rows)
     return {
         "space": options.space.name,
@@ -214,8 +215,12 @@ def _tell(run: tracking.Run, space: Space, result: dict[str, Any], output: Path)
         run.params({f"best.{k}": v for k, v in result["best"]["settings"].items()})
         run.tags({"best_trial": result["best"]["name"]})
     run.metrics({k: result[k] for k in (state.FINISHED, state.STOPPED, state.FAILED)})
+    write_trials_csv(output / CSV_FILE, result["trials"])
+    page = output / REPORT_FILE
+    write_sweep_report(page, result, output, published=space.published, source=space.source)
     write_json(output / RESULT_FILE, result)
-    run.artifact(output / RESULT_FILE)
+    for name in (CSV_FILE, REPORT_FILE, RESULT_FILE):
+        run.artifact(output / name)
 
 
 def _without_result(rows: Sequence[dict[str, Any]]) -> str:

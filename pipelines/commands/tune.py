@@ -11,6 +11,7 @@ from pipelines.commands.options import (
     training_corpus,
     training_options,
 )
+from pipelines.commands.printing import print_result
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -54,6 +55,7 @@ def run(arguments: Arguments) -> None:
     from pipelines.dev import dev_sets
     from pipelines.seeds import parse_seeds
     from pipelines.tune import TuneOptions, tune
+    from pipelines.tuning.report import trials_table
     from pipelines.tuning.search import Stopping
     from tune_spaces import open_space
 
@@ -80,4 +82,7 @@ def run(arguments: Arguments) -> None:
         verbose=arguments.verbose,
         discard=arguments.discard,
     )
-    print(result)
+    print(trials_table(result["trials"]))
+    shown = ("dev_spearman", "training_seconds", "start_seconds_per_trial", "mlflow_parent_run_id")
+    print()
+    print_result({key: result[key] for key in shown})

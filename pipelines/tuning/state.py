@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import read_json
-from pipelines.history import read_rows
+from pipelines.history import METRICS_FILE, read_rows
 from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, earlier_run
 from pipelines.tracking import DEV_SPEARMAN
 from pipelines.tuning.plan import SEED, Trial
 from pipelines.verdicts import was_stopped
 
-METRICS_FILE = "metrics.jsonl"
+TRIALS_FOLDER = "trials"
 TRIAL_FILE, FAILED_FILE = "trial.json", "failed.json"
 FINISHED, STOPPED, FAILED, UNFINISHED = "finished", "stopped", "failed", "unfinished"
 # Their sum is a trial's own work; the rest of its time went into starting and ending.

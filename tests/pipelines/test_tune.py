@@ -109,8 +109,14 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
     assert sum(again.values()) - len(again) <= EVERY
     _check_runs(own_store, result, parent)
     assert not (output / "tune").exists()
+    page = (output / "report.html").read_text()
+    assert "Sweep rates" in page
+    assert page.count("<svg") >= 2
+    assert len((output / "trials.csv").read_text().splitlines()) == 4
+    assert "0000" in told.out
     assert sorted(p.name for p in output.iterdir()) == [
-        *("mlflow_run_id", "result.json", "settings.json", "trials")
+        *("mlflow_run_id", "report.html", "result.json", "settings.json"),
+        *("trials", "trials.csv"),
     ]
 
     # A finished sweep is not run again, nor another one over it, unless that is asked for.

@@ -9,26 +9,11 @@ from typing import Any
 
 from cotbert_core.files import write_text
 from pipelines import report
-from pipelines.history import read_rows
+from pipelines.history import METRICS_FILE, read_rows
 from pipelines.progress import clock
-from pipelines.sweep_axes import SCORE
-from pipelines.sweep_curves import Rows, dropout_curve, step_curves
-from pipelines.sweep_parallel import parallel_coordinates
-from pipelines.sweep_plots import setting_panels
-from pipelines.sweep_tables import (
-    NONE,
-    comparable,
-    compared_rows,
-    errors,
-    points,
-    trial_header,
-    trial_rows,
-    trials_table,
-    write_trials_csv,
-)
-from pipelines.sweep_trials import (
-    FINISHED,
-    SEED,
+from pipelines.tuning.axes import SCORE
+from pipelines.tuning.curves import Rows, dropout_curve, step_curves
+from pipelines.tuning.drawn import (
     Trial,
     before,
     number,
@@ -39,12 +24,26 @@ from pipelines.sweep_trials import (
     text,
     varied,
 )
-from pipelines.train import METRICS_FILE
+from pipelines.tuning.parallel import parallel_coordinates
+from pipelines.tuning.plan import SEED
+from pipelines.tuning.plots import setting_panels
+from pipelines.tuning.state import FINISHED, TRIALS_FOLDER
+from pipelines.tuning.tables import (
+    NONE,
+    comparable,
+    compared_rows,
+    errors,
+    points,
+    trial_header,
+    trial_rows,
+    trials_table,
+    write_trials_csv,
+)
 
 __all__ = ["sorted_trials", "trials_table", "write_sweep_report", "write_trials_csv"]
 
-# The folder of the trials in a sweep's; of each end of the table so many have their curves shown.
-TRIALS_FOLDER, CURVES = "trials", 3
+# Of each end of the table so many trials have their curves shown.
+CURVES = 3
 
 
 def write_sweep_report(

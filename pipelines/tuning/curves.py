@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from pipelines.plots import BLUE, INK, ORANGE, svg
 from pipelines.seeds import spread
-from pipelines.sweep_axes import (
+from pipelines.tracking import DEV_SPEARMAN, LOSS
+from pipelines.tuning.axes import (
     SCORE,
     SWEEP_STYLE,
     log_locator,
@@ -20,8 +21,7 @@ from pipelines.sweep_axes import (
     plain_ticks,
     range_text,
 )
-from pipelines.sweep_trials import Trial, having, is_numeric, scores_by_value, text, values
-from pipelines.tracking import DEV_SPEARMAN, LOSS
+from pipelines.tuning.drawn import Trial, having, is_numeric, scores_by_value, text, values
 
 DROPOUT, LAYERS = "method.dropout", "method.layers"
 _LINES = (

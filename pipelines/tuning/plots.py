@@ -15,11 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pipelines.plots import BLUE, COLUMNS, INK, ORANGE, svg
-from pipelines.sweep_axes import FEW, SCORE, SWEEP_STYLE, near, numeric_axis, range_text
-from pipelines.sweep_trials import (
-    FAILED,
-    FINISHED,
-    STOPPED,
+from pipelines.tuning.axes import FEW, SCORE, SWEEP_STYLE, near, numeric_axis, range_text
+from pipelines.tuning.drawn import (
     Trial,
     before,
     having,
@@ -30,6 +27,7 @@ from pipelines.sweep_trials import (
     values,
     varied,
 )
+from pipelines.tuning.state import FAILED, FINISHED, STOPPED
 
 GREY = "#9aa5b1"
 # Letters of all names that fit below a small panel.

@@ -12,9 +12,7 @@ from typing import Any
 from cotbert_core.files import write_text
 from pipelines.progress import clock, table
 from pipelines.seeds import spread
-from pipelines.sweep_trials import (
-    SEED,
-    VARIANT,
+from pipelines.tuning.drawn import (
     Trial,
     before,
     drawn,
@@ -26,6 +24,8 @@ from pipelines.sweep_trials import (
     text,
     values,
 )
+from pipelines.tuning.plan import SEED
+from tune_spaces import VARIANT
 
 # What trials.csv tells of a trial after its settings.
 FACTS = (

@@ -16,10 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pipelines.plots import BLUE, INK, ORANGE, svg
-from pipelines.sweep_axes import FEW, SCORE, SWEEP_STYLE, log_locator
-from pipelines.sweep_trials import (
-    FAILED,
-    FINISHED,
+from pipelines.tuning.axes import FEW, SCORE, SWEEP_STYLE, log_locator
+from pipelines.tuning.drawn import (
     Trial,
     is_logarithmic,
     is_numeric,
@@ -29,6 +27,7 @@ from pipelines.sweep_trials import (
     values,
     varied,
 )
+from pipelines.tuning.state import FAILED, FINISHED
 
 # Low scores to high ones; the best trial is drawn in ORANGE over them.
 SHADES = LinearSegmentedColormap.from_list("score", ("#cbd8e6", "#7ea6d1", BLUE, "#0b2a55"))

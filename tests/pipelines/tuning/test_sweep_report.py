@@ -15,18 +15,18 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
-from pipelines.sweep_axes import numeric_axis
-from pipelines.sweep_curves import dropout_curve
-from pipelines.sweep_parallel import parallel_coordinates
-from pipelines.sweep_plots import setting_panels
-from pipelines.sweep_tables import compared_rows
-from pipelines.sweep_trials import status_counts, text
-from pipelines.tune_report import (
+from pipelines.tuning.axes import numeric_axis
+from pipelines.tuning.curves import dropout_curve
+from pipelines.tuning.drawn import status_counts, text
+from pipelines.tuning.parallel import parallel_coordinates
+from pipelines.tuning.plots import setting_panels
+from pipelines.tuning.report import (
     sorted_trials,
     trials_table,
     write_sweep_report,
     write_trials_csv,
 )
+from pipelines.tuning.tables import compared_rows
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 

@@ -10,9 +10,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipelines.tuning.plan import SEED
+from pipelines.tuning.state import FAILED, FINISHED, STOPPED, UNFINISHED
+from tune_spaces import VARIANT
+
 Trial = Mapping[str, Any]
-FINISHED, STOPPED, FAILED, UNFINISHED = STATUSES = ("finished", "stopped", "failed", "unfinished")
-VARIANT, SEED = "variant", "seed"
+STATUSES = (FINISHED, STOPPED, FAILED, UNFINISHED)
 # A numeric setting that spans more than this factor is shown on a logarithmic axis.
 LOG_FACTOR = 20.0
 
