@@ -46,7 +46,14 @@ def augment(
         if work.before:
             say(f"going on with what is in {work.output.parent.parent}")
         params, run_id = {"corpus": str(corpus.path), **record}, earlier_run(work.scratch)
-        with tracking.tracked_run("augment", params, parent=parent, run_id=run_id) as run:
+        with tracking.tracked_run(
+            "augment",
+            params,
+            parent=parent,
+            run_id=run_id,
+            outbox=work.output,
+            outbox_name=work.final,
+        ) as run:
             write_text(work.scratch / RUN_FILE, run.id or "")
             started = time.monotonic()
             plan = _plan(options, corpus, tokenizer, work)

@@ -114,7 +114,7 @@ def compare(
     budget = {key: getattr(comparison.settings, key) for key in BUDGET}
     params = {**budget, "entries": ",".join(comparison.entries), "corpus": str(corpus.path)}
     with (
-        tracking.tracked_run("compare", params, run_id=earlier_run(output)) as run,
+        tracking.tracked_run("compare", params, run_id=earlier_run(output), outbox=output) as run,
         ray_session(verbose),
     ):
         write_text(output / RUN_FILE, run.id or "")
@@ -124,7 +124,7 @@ def compare(
                 _untrained(name, comparison, corpus)
                 if settings is None
                 else _trained(
-                    name, settings, comparison, corpus, output / name, resume, verbose, run.id
+                    name, settings, comparison, corpus, output / name, resume, verbose, run.key
                 )
             )
             run.metrics({f"{tracking.DEV_SPEARMAN}.{name}": rows[-1]["dev_mean"]})

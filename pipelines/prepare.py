@@ -170,7 +170,14 @@ def _run(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> dict[
     params = {k: v for k, v in params.items() if k != "clean" and v not in (None, ())}
     run_id = earlier_run(work.scratch)
     with (
-        tracking.tracked_run("prepare", params, parent=parent, run_id=run_id) as run,
+        tracking.tracked_run(
+            "prepare",
+            params,
+            parent=parent,
+            run_id=run_id,
+            outbox=work.output,
+            outbox_name=work.final,
+        ) as run,
         ray_session(verbose),
     ):
         write_text(work.scratch / RUN_FILE, run.id or "")

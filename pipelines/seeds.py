@@ -66,12 +66,15 @@ def train_seeds(
     output = open_output(output, "runs", record, resume)
     params = {**flatten(settings), "seeds": ",".join(map(str, seeds))}
     with (
-        tracking.tracked_run("train-seeds", params, run_id=earlier_run(output)) as run,
+        tracking.tracked_run(
+            "train-seeds", params, run_id=earlier_run(output), outbox=output
+        ) as run,
         ray_session(verbose),
     ):
         write_text(output / RUN_FILE, run.id or "")
         results = [
-            one_seed(settings, seed, corpus, dev, output, resume, verbose, run.id) for seed in seeds
+            one_seed(settings, seed, corpus, dev, output, resume, verbose, run.key)
+            for seed in seeds
         ]
         result = {
             "method": settings.method.name,

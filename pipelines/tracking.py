@@ -1,12 +1,13 @@
-"""MLflow: one run per job. A tracking failure is a warning and a retry, never a job's end.
+"""MLflow: one run per job. A tracking failure is a warning and never a job's end.
 
 The run lives in the store of MLFLOW_TRACKING_URI, else in ./mlflow.db with ./mlartifacts beside
-it. Every call goes through a client with an explicit run id, on the driver alone.
+it. Every call goes through a client with an explicit run id, on the driver alone. What the store
+does not take waits in the job's outbox (pipelines/outbox.py), or is lost where a job has none.
 """
 
 from __future__ import annotations
 
-import logging
+import math
 import os
 import subprocess
 import time
@@ -14,11 +15,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from pipelines.courier import Courier
+from pipelines.outbox import BATCH_METRICS, REFUSED_FILE, Outbox
 from pipelines.progress import say
+from pipelines.store import (
+    EXPERIMENT,
+    Record,
+    UnknownRunError,
+    connect,
+    create_run,
+    creation,
+    is_key,
+    now,
+    reason,
+    send,
+    tracking_uri,
+)
 
-EXPERIMENT = "cotbert"
+__all__ = ["EXPERIMENT", "Run", "commit", "tracked_run", "tracking_uri"]
+
 LOSS = "loss"
 DEV_SPEARMAN = "dev_spearman"
 TEST_SPEARMAN = "test_spearman"
@@ -26,65 +44,95 @@ ALIGNMENT = "alignment"
 UNIFORMITY = "uniformity"
 SENTENCES_PER_SECOND = "sentences_per_second"
 VERSIONED = ("cotbert", "ray", "torch", "transformers", "mlflow", "pyarrow", "numpy")
-RETRIES = 2
-RETRY_SECONDS = 1.0
+# Of a job without an outbox.
+RETRIES = 3
+RETRY_SECONDS = 2.0
 
 
 class Run:
     """One MLflow run, or none if the store could not be reached when it should have begun."""
 
-    def __init__(self, client: Any, run_id: str | None) -> None:
-        self._client = client
-        self.id = run_id
+    def __init__(self, client: Any, run: str | None, courier: Courier | None = None) -> None:
+        self._client, self._courier = client, courier
+        self.key = run
+        """What a child names as its parent: the run's id, or its key as long as it has none."""
         self.lost = 0
+
+    @property
+    def id(self) -> str | None:
+        """The run's id; None as long as the store does not know the run."""
+        if not is_key(self.key):
+            return self.key
+        assert self._courier is not None
+        run_id = self._courier.outbox.keys().get(str(self.key))
+        self.key = run_id or self.key
+        return run_id
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Settings: each value as text, cut at MLflow's 6,000 characters."""
-        from mlflow.entities import Param
-
-        pairs = [Param(k, str(v)[:6000]) for k, v in values.items()]
+        pairs = [(key, str(value)[:6000]) for key, value in values.items()]
         for start in range(0, len(pairs), 100):
-            self._send(lambda s=start: self._client.log_batch(self.id, params=pairs[s : s + 100]))  # type: ignore[misc]
+            self._send("params", values=dict(pairs[start : start + 100]))
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
         """Numbers at a step."""
         self.steps([(step, values)])
 
     def steps(self, rows: Sequence[tuple[int, Mapping[str, float]]]) -> None:
-        """Numbers at several steps, in as few calls as MLflow's 1,000 a batch allow: a store that
-        has gone away must not be waited for at every step."""
-        from mlflow.entities import Metric
-
-        now = round(time.time() * 1000)
-        batch = [Metric(k, float(v), now, step) for step, row in rows for k, v in row.items()]
-        for start in range(0, len(batch), 1000):
-            self._send(
-                lambda s=start: self._client.log_batch(self.id, metrics=batch[s : s + 1000])  # type: ignore[misc]
-            )
+        """Numbers at several steps, in as few calls as MLflow's 1,000 a batch allow."""
+        at = now()
+        whole = [(k, _number(v), at, step) for step, row in rows for k, v in row.items()]
+        for start in range(0, len(whole), BATCH_METRICS):
+            self._send("metrics", rows=whole[start : start + BATCH_METRICS])
 
     def result(self, result: Mapping[str, Any]) -> None:
         """The numbers of a job's result."""
         self.metrics({k: v for k, v in result.items() if isinstance(v, (int, float))})
 
     def tags(self, values: Mapping[str, str]) -> None:
-        for key, value in values.items():
-            self._send(lambda k=key, v=value: self._client.set_tag(self.id, k, v))  # type: ignore[misc]
+        if values:
+            self._send("tags", values=dict(values))
 
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """A file, or a folder whole under its own name."""
-        if path.is_dir():
-            self._send(lambda: self._client.log_artifacts(self.id, str(path), path.name))
-        else:
-            self._send(lambda: self._client.log_artifact(self.id, str(path), folder))
+        place = path.absolute()
+        if self._courier is not None:  # the outbox may be moved with what lies beside it
+            place = Path(os.path.relpath(place, self._courier.outbox.folder))
+        self._send("artifact", path=str(place), folder=folder)
 
-    def end(self, status: str) -> None:
-        self._send(lambda: self._client.set_terminated(self.id, status))
+    def end(self, status: str, told: Path | None = None) -> None:
+        """told: what the outbox's folder will be called when the job has ended."""
+        self._send("end", status=status)
+        if self._courier is not None:
+            self._courier.last()
+            self._tell_what_waits(self._courier.outbox, told)
         if self.lost:
             say(f"warning: {self.lost} calls to MLflow failed; what they held is not tracked")
 
-    def _send(self, call: Callable[[], Any]) -> None:
-        if self.id is not None and _retried(call) is None:
+    def _send(self, kind: str, **held: Any) -> None:
+        if self.key is None:
+            return
+        record: Record = {"kind": kind, "run": self.key, "time": now(), **held}
+        if self._courier is None:
+            client, run = self._client, self.key
+            self.lost += _retried(lambda: send(client, run, record)) is None
+            return
+        try:
+            self._courier.send(record)
+        except OSError as error:  # the disk takes nothing either
+            say(f"warning: {self._courier.outbox.path} cannot be written ({error})")
             self.lost += 1
+
+    def _tell_what_waits(self, outbox: Outbox, told: Path | None) -> None:
+        if self.id is not None:
+            outbox.settle()
+        if waiting := outbox.waiting():
+            say(
+                f"warning: {waiting} records wait for MLflow: "
+                f"`cotbert track-sync {told or outbox.folder}` sends them"
+            )
+        if refused := outbox.refused():
+            say(f"warning: MLflow refused {refused} records: {outbox.folder / REFUSED_FILE}")
 
 
 @contextmanager
@@ -94,28 +142,30 @@ def tracked_run(
     *,
     parent: str | None = None,
     run_id: str | None = None,
+    tags: Mapping[str, str] = MappingProxyType({}),
+    outbox: Path | None = None,
+    outbox_name: Path | None = None,
 ) -> Iterator[Run]:
     """A run for the length of the block; FAILED when the block raises.
 
-    parent: run id under which this one is shown. run_id: an earlier run to go on with.
+    parent: id or key of the run under which this one is shown. run_id: an earlier run to go on
+    with. tags: set when the run is made. outbox: folder for what the store does not take;
+    outbox_name: what that folder is called when the job has ended well.
     """
-    client, run_id = _retried(lambda: _open(job, parent, run_id)) or (None, None)
-    run = Run(client, run_id)
-    if run_id is not None:
-        run.params(params)
-        run.tags({"job": job, "commit": commit(), **_versions()})
+    if outbox is not None:
+        run = _begin(job, parent, run_id, tags, Outbox(outbox))
+    else:
+        parent = None if is_key(parent) else parent  # the store does not know it yet
+        run = Run(*(_retried(lambda: _open(creation(job, parent, tags), run_id)) or (None, None)))
+    run.params(params)
+    run.tags({"job": job, "commit": commit(), **_versions()})
     try:
         yield run
     except BaseException as error:
         run.tags({"error": str(error)[:500] or type(error).__name__})
         run.end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
         raise
-    run.end("FINISHED")
-
-
-def tracking_uri() -> str:
-    """MLFLOW_TRACKING_URI, else a database in the caller's folder (absolute: workers move)."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path.cwd() / 'mlflow.db'}"
+    run.end("FINISHED", outbox_name)
 
 
 def commit() -> str:
@@ -126,48 +176,48 @@ def commit() -> str:
     return done.stdout.strip() or "released"
 
 
-def _open(job: str, parent: str | None, run_id: str | None) -> tuple[Any, str]:
+def _begin(
+    job: str, parent: str | None, run_id: str | None, tags: Mapping[str, str], outbox: Outbox
+) -> Run:
+    """The run of this outbox: made now, or to be made when the store answers."""
+    courier = Courier(outbox)
+    key, known = outbox.own()
+    run_id = run_id or known
+    create, started = creation(job, parent, tags), time.monotonic()
+    if outbox.empty:  # else what waits comes first
+        try:
+            client, run = _open(create, run_id, outbox)
+            return Run(client, run, Courier(outbox, client))
+        except Exception as error:  # whatever the store does, the job goes on
+            courier.failed(error, time.monotonic() - started)
+    earlier = run_id or key
+    if earlier is None:
+        outbox.know(create["run"], None)
+        courier.send(create)
+    else:
+        courier.send({"kind": "reopen", "run": earlier, "time": now()})
+    return Run(None, earlier or create["run"], courier)
+
+
+def _open(create: Record, run_id: str | None, outbox: Outbox | None = None) -> tuple[Any, str]:
     """A client, and the id of a new run or of the earlier one if the store still has it."""
-    # Few and short retries: an absent server must not hold up a job for minutes.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
-    from mlflow import MlflowClient
-
-    # Its levels are set when it is imported.
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    uri = tracking_uri()
-    if not uri.startswith("http"):
-        # A database that cannot be opened would be tried for 100 seconds, each time with a warning.
-        from mlflow.store.db import utils
-
-        utils.MAX_RETRY_COUNT = RETRIES
-        logging.getLogger(utils.__name__).setLevel(logging.ERROR)
-    client = MlflowClient(tracking_uri=uri)
-    if run_id is not None and _reopened(client, run_id):
-        return client, run_id
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    place = None if os.environ.get("MLFLOW_TRACKING_URI") else (Path.cwd() / "mlartifacts").as_uri()
-    experiment_id = (
-        experiment.experiment_id
-        if experiment is not None
-        else client.create_experiment(EXPERIMENT, artifact_location=place)
-    )
-    tags = {"mlflow.parentRunId": parent} if parent else {}
-    return client, client.create_run(experiment_id, run_name=job, tags=tags).info.run_id
+    client = connect()
+    if run_id is not None:
+        try:
+            send(client, run_id, {"kind": "reopen"})
+            return client, run_id
+        except UnknownRunError:
+            pass
+    parent = create["parent"]
+    if outbox is not None:
+        parent = outbox.run_id_of(client, parent)
+    return client, create_run(client, create, parent, fresh=True)
 
 
-def _reopened(client: Any, run_id: str) -> bool:
-    """Whether this store has the run, which then is running again."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        client.update_run(run_id, status="RUNNING")
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
-        return False
-    return True
+def _number(value: float) -> float | str:
+    """As JSON can hold it."""
+    number = float(value)
+    return number if math.isfinite(number) else str(number)
 
 
 def _versions() -> dict[str, str]:
@@ -187,8 +237,8 @@ def _retried(call: Callable[[], Any]) -> Any:
             result = call()
             return True if result is None else result
         except Exception as error:  # whatever the store does, the job goes on
-            reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else repr(error)
+            why = reason(error)
             if attempt + 1 < RETRIES:
                 time.sleep(RETRY_SECONDS)
-    say(f"warning: MLflow at {tracking_uri()} did not answer ({reason})")
+    say(f"warning: MLflow at {tracking_uri()} did not answer ({why})")
     return None

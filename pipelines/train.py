@@ -58,7 +58,7 @@ def train(
     output = open_output(output, "run", record, resume)
     params = {**flatten(settings), "corpus": str(corpus.path), "corpus_digest": corpus.digest}
     earlier = earlier_run(output)
-    with tracking.tracked_run("train", params, parent=parent, run_id=earlier) as run:
+    with tracking.tracked_run("train", params, parent=parent, run_id=earlier, outbox=output) as run:
         write_text(output / RUN_FILE, run.id or "")
         for note in notes:
             say(f"note: {note}")

@@ -25,6 +25,7 @@ from typing import IO, Any, TextIO
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import check_free, write_json
+from pipelines.outbox import OUTBOX_FILES
 from pipelines.outputs import RUN_FILE, changed_settings
 from pipelines.progress import say
 
@@ -40,6 +41,12 @@ class Unfinished:
     output: Path
     scratch: Path
     before: bool
+
+    @property
+    def final(self) -> Path:
+        """What `output` is called when the job is done."""
+        partial = self.output.parent.parent
+        return partial.with_name(partial.name.removesuffix(".partial"))
 
 
 @contextmanager
@@ -110,7 +117,8 @@ def _clear(partial: Path, record: Mapping[str, Any], paid: bool) -> None:
 
 def _holds_work(folder: Path) -> bool:
     """Whether any file is there beside those that only say which job it is."""
-    names = (path for path in folder.rglob("*") if path.is_file() and path.name != RUN_FILE)
+    told = {RUN_FILE, *OUTBOX_FILES}
+    names = (path for path in folder.rglob("*") if path.is_file() and path.name not in told)
     return any(path.stat().st_size for path in names if not path.name.startswith(RECORD_FILE))
 
 

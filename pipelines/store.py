@@ -1,0 +1,189 @@
+"""The MLflow store: how it is reached, and what each record of a run becomes there.
+
+A record is a JSON object: its kind, the run it belongs to, the time (ms) at which it was made, and
+what it holds. Sending one again changes nothing: MLflow keeps an equal param or metric once, and a
+run is looked for by its key before it is made.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+EXPERIMENT = "cotbert"
+Record = dict[str, Any]
+# A run that the store does not know yet is named by a key, which stays with it as this tag.
+KEY_TAG, LOCAL = "cotbert.key", "local-"
+# MLflow's own settings, where the user has not set them. A call is given up after 10 s: what was
+# not taken is sent later, and a job must not stand still for a server that hangs. One that is
+# given a file may have to bring it to a bucket first. MLflow must not repeat calls: it would make
+# runs twice.
+TIMEOUT, CALL_SECONDS, FILE_SECONDS = "MLFLOW_HTTP_REQUEST_TIMEOUT", "10", "60"
+TRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+DATABASE_TRIES = 2
+
+
+class RefusedError(Exception):
+    """The store answered that it will never take this record."""
+
+
+class UnknownRunError(Exception):
+    """The store answered and has no such run: it is another store than the run's."""
+
+
+def tracking_uri() -> str:
+    """MLFLOW_TRACKING_URI, else a database in the caller's folder (absolute: workers move)."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path.cwd() / 'mlflow.db'}"
+
+
+def connect() -> Any:
+    """A client of the store."""
+    os.environ.setdefault(TRIES, "0")
+    os.environ.setdefault(TIMEOUT, CALL_SECONDS)
+    from mlflow import MlflowClient
+
+    # Its levels are set when it is imported.
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    uri = tracking_uri()
+    if not uri.startswith("http"):
+        # A database that cannot be opened would be tried for 100 seconds, each time with a warning.
+        from mlflow.store.db import utils
+
+        utils.MAX_RETRY_COUNT = DATABASE_TRIES
+        logging.getLogger(utils.__name__).setLevel(logging.ERROR)
+    return MlflowClient(tracking_uri=uri)
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """More time for each call, as files need it."""
+    before = os.environ.get(TIMEOUT, CALL_SECONDS)
+    os.environ[TIMEOUT] = FILE_SECONDS if before == CALL_SECONDS else before
+    try:
+        yield
+    finally:
+        os.environ[TIMEOUT] = before
+
+
+def now() -> int:
+    return round(time.time() * 1000)
+
+
+def new_key() -> str:
+    return LOCAL + uuid.uuid4().hex
+
+
+def is_key(run: str | None) -> bool:
+    """Whether this names a run that the store may not know yet."""
+    return run is not None and run.startswith(LOCAL)
+
+
+def creation(job: str, parent: str | None, tags: Mapping[str, str]) -> Record:
+    """The record of a new run's beginning."""
+    key = new_key()
+    record = {"kind": "create", "run": key, "time": now(), "name": job, "parent": parent}
+    return {**record, "tags": dict(tags)}
+
+
+def create_run(client: Any, record: Record, parent: str | None, *, fresh: bool = False) -> str:
+    """The id of the record's run, made now unless it was before. fresh: it cannot have been."""
+    experiment = _experiment(client)
+    if not fresh:
+        found = client.search_runs(
+            [experiment], f"tags.`{KEY_TAG}` = '{record['run']}'", max_results=1
+        )
+        if found:
+            return str(found[0].info.run_id)
+    tags = {**record["tags"], KEY_TAG: record["run"]}
+    if parent:
+        tags["mlflow.parentRunId"] = parent
+    made = client.create_run(
+        experiment, start_time=record["time"], run_name=record["name"], tags=tags
+    )
+    return str(made.info.run_id)
+
+
+def _experiment(client: Any) -> str:
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    if experiment is not None:
+        return str(experiment.experiment_id)
+    place = None if os.environ.get("MLFLOW_TRACKING_URI") else (Path.cwd() / "mlartifacts").as_uri()
+    return str(client.create_experiment(EXPERIMENT, artifact_location=place))
+
+
+def send(client: Any, run_id: str, record: Record, folder: Path | None = None) -> None:
+    """Tell the store. folder: from which a record's artifact is named.
+
+    Raises RefusedError, UnknownRunError, or whatever shows that the store did not answer.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        _SENDERS[record["kind"]](client, run_id, record, folder or Path())
+    except MlflowException as error:
+        if error.error_code == "INVALID_PARAMETER_VALUE":
+            raise RefusedError(reason(error)) from None
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            raise UnknownRunError(f"it has no run {run_id}") from None
+        raise
+
+
+def reason(error: BaseException) -> str:
+    """An error's first line."""
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else repr(error)
+
+
+def _reopen(client: Any, run_id: str, record: Record, folder: Path) -> None:
+    client.update_run(run_id, status="RUNNING")
+
+
+def _params(client: Any, run_id: str, record: Record, folder: Path) -> None:
+    from mlflow.entities import Param
+
+    client.log_batch(run_id, params=[Param(k, v) for k, v in record["values"].items()])
+
+
+def _metrics(client: Any, run_id: str, record: Record, folder: Path) -> None:
+    from mlflow.entities import Metric
+
+    # Numbers come as text where JSON has none for them (nan, inf).
+    metrics = [Metric(k, float(v), at, step) for k, v, at, step in record["rows"]]
+    client.log_batch(run_id, metrics=metrics)
+
+
+def _tags(client: Any, run_id: str, record: Record, folder: Path) -> None:
+    from mlflow.entities import RunTag
+
+    client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record["values"].items()])
+
+
+def _artifact(client: Any, run_id: str, record: Record, folder: Path) -> None:
+    path = folder / record["path"]
+    if not path.exists():
+        raise RefusedError(f"{path} is not there any more")
+    with patient():
+        if path.is_dir():
+            client.log_artifacts(run_id, str(path), path.name)
+        else:
+            client.log_artifact(run_id, str(path), record["folder"])
+
+
+def _end(client: Any, run_id: str, record: Record, folder: Path) -> None:
+    client.set_terminated(run_id, record["status"], end_time=record["time"])
+
+
+_SENDERS: dict[str, Callable[[Any, str, Record, Path], None]] = {
+    "reopen": _reopen,
+    "params": _params,
+    "metrics": _metrics,
+    "tags": _tags,
+    "artifact": _artifact,
+    "end": _end,
+}

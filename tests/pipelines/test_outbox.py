@@ -1,0 +1,230 @@
+"""What waits for MLflow: its order, when it is tried again, and what repeating it changes."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from pipelines import courier, tracking
+from pipelines.courier import PAUSE_SECONDS, Courier
+from pipelines.outbox import KEYS_FILE, REFUSED_FILE, UNTRACKED_FILE, Outbox
+from pipelines.store import KEY_TAG, creation
+from pipelines.tracking import Run, tracked_run
+
+
+class Fake:
+    """An MLflow client that tells what it was called with, and fails while it is `down`."""
+
+    def __init__(self, down=False, takes=0.0):
+        self.down, self.takes, self.tries, self.told = down, takes, 0, []
+        self.clock, self.made = 0.0, {}
+
+    def _call(self, *call):
+        self.tries += 1
+        self.clock += self.takes
+        if self.down:
+            raise OSError("connection refused")
+        self.told.append(call)
+
+    def log_batch(self, run_id, metrics=(), params=(), tags=()):
+        if any(p.key == "changed" for p in params):
+            raise refusal()
+        self._call(run_id, *(f"{m.key}{m.step}" for m in metrics), *(p.key for p in params),
+                   *(t.key for t in tags))  # fmt: skip
+
+    def set_terminated(self, run_id, status, end_time):
+        self._call(run_id, status)
+
+    def update_run(self, run_id, status):
+        self._call(run_id, status)
+
+    def log_artifact(self, run_id, path, folder):
+        self._call(run_id, path)
+
+    def get_experiment_by_name(self, name):
+        self._call("experiment")
+        return SimpleNamespace(experiment_id="1")
+
+    def search_runs(self, experiments, query, max_results):
+        key = query.split("'")[1]
+        found = [run for run, tags in self.made.items() if tags[KEY_TAG] == key]
+        return [SimpleNamespace(info=SimpleNamespace(run_id=run)) for run in found]
+
+    def create_run(self, experiment, start_time, run_name, tags):
+        run = f"run{len(self.made)}"
+        self._call(run, "made", run_name, start_time)
+        self.made[run] = tags
+        return SimpleNamespace(info=SimpleNamespace(run_id=run))
+
+
+def refusal():
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+
+    return MlflowException("was another value", error_code=INVALID_PARAMETER_VALUE)
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    client = Fake()
+    for module in (courier, tracking):
+        monkeypatch.setattr(module, "connect", lambda: client)
+    return client
+
+
+def run_of(fake, folder):
+    return Run(fake, "id", Courier(Outbox(folder), fake, clock=lambda: fake.clock))
+
+
+def kinds(folder):
+    return [json.loads(line)["kind"] for line in (folder / UNTRACKED_FILE).open()]
+
+
+def test_what_the_store_takes_leaves_no_file(tmp_path):
+    fake = Fake()
+    run = run_of(fake, tmp_path)
+    run.params({"a": 1})
+    run.metrics({"loss": 1.0}, step=3)
+    run.end("FINISHED")
+    assert fake.told == [("id", "a"), ("id", "loss3"), ("id", "FINISHED")]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_waits_is_sent_first_and_in_order(tmp_path):
+    fake = Fake(down=True)
+    run = run_of(fake, tmp_path)
+    run.params({"a": 1})
+    for step in (1, 2, 3):
+        run.metrics({"loss": float(step)}, step)
+    run.tags({"t": "x"})
+    assert fake.told == []
+    assert kinds(tmp_path) == ["params", "metrics", "metrics", "metrics", "tags"]
+    fake.down, fake.clock = False, PAUSE_SECONDS
+    run.metrics({"loss": 4.0}, 4)
+    expected = [("id", "a"), ("id", "loss1", "loss2", "loss3"), ("id", "t"), ("id", "loss4")]
+    assert fake.told == expected, "metrics that follow each other make one batch"
+    assert not (tmp_path / UNTRACKED_FILE).exists()
+
+
+def test_a_store_that_is_down_is_tried_every_ten_seconds_and_at_the_end(tmp_path, capsys):
+    fake = Fake(down=True)
+    run = run_of(fake, tmp_path)
+    tries = []
+    for second in range(25):
+        fake.clock = float(second)
+        run.metrics({"loss": 1.0}, second)
+        tries.append(fake.tries)
+    assert [s for s in range(25) if s == 0 or tries[s] > tries[s - 1]] == [0, 10, 20]
+    run.end("FINISHED")
+    assert fake.tries == 4
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.endswith(f"(connection refused); {tmp_path / UNTRACKED_FILE} keeps what it misses")
+    assert last == (
+        f"warning: 26 records wait for MLflow: `cotbert track-sync {tmp_path}` sends them"
+    )
+
+
+@pytest.mark.parametrize("down", [True, False])
+def test_a_store_that_hangs_or_crawls_costs_a_tenth_of_the_time(tmp_path, down):
+    fake = Fake(down=down, takes=4.0)
+    run = run_of(fake, tmp_path)
+    while fake.clock < 4000:
+        fake.clock += 1.0
+        run.metrics({"loss": 1.0}, round(fake.clock))
+    assert 4000 * 0.07 < fake.tries * 4.0 < 4000 * 0.1
+
+
+def test_a_kill_between_sending_and_removing_repeats_the_same_calls(tmp_path):
+    fake, box = Fake(), Outbox(tmp_path)
+    create = creation("train", None, {"kind": "x"})
+    box.know(create["run"], None)
+    box.add(create)
+    box.add({"kind": "params", "run": create["run"], "time": 1, "values": {"a": "1"}})
+    before = (tmp_path / UNTRACKED_FILE).read_bytes()
+    for _ in range(2):
+        (tmp_path / UNTRACKED_FILE).write_bytes(before)
+        while box.send_first(fake):
+            pass
+    assert list(fake.made) == ["run0"], "the run is found by its key"
+    assert box.own() == (create["run"], "run0")
+    assert [call for call in fake.told if "a" in call] == [("run0", "a")] * 2
+
+
+def test_a_half_written_line_of_a_killed_process_is_passed_over(tmp_path):
+    fake, box = Fake(), Outbox(tmp_path)
+    box.add({"kind": "params", "run": "id", "time": 1, "values": {"a": "1"}})
+    with box.path.open("a") as file:
+        file.write('{"kind": "par')
+    box.add({"kind": "params", "run": "id", "time": 1, "values": {"b": "1"}})
+    while box.send_first(fake):
+        pass
+    assert fake.told == [("id", "a"), ("id", "b")]
+    assert box.empty
+
+
+def test_what_the_store_refuses_is_put_aside_alone(tmp_path, capsys):
+    fake = Fake()
+    run = run_of(fake, tmp_path)
+    run.params({"a": 1, "changed": 2, "b": 3})
+    run.artifact(tmp_path / "gone")
+    run.metrics({"loss": float("nan")}, step=1)
+    run.end("FINISHED")
+    assert fake.told == [("id", "a"), ("id", "b"), ("id", "loss1"), ("id", "FINISHED")]
+    aside = [json.loads(line) for line in (tmp_path / REFUSED_FILE).open()]
+    assert [record["kind"] for record in aside] == ["params", "artifact"]
+    assert aside[0]["values"] == {"changed": "2"}
+    assert aside[0]["refused"].endswith("was another value")
+    told = capsys.readouterr().err
+    assert told == f"warning: MLflow refused 2 records: {tmp_path / REFUSED_FILE}\n"
+
+
+def test_a_run_that_could_not_be_made_is_made_later_under_its_parent(tmp_path, fake):
+    fake.down = True
+    child_folder = tmp_path / "seed-0"
+    with tracked_run("compare", {"a": 1}, outbox=tmp_path) as parent:
+        parent_key = parent.key
+        with tracked_run("train", {}, parent=parent.key, tags={"t": "x"}, outbox=child_folder) as c:
+            (child_folder / "mlflow_run_id").write_text(c.id or "")
+            (child_folder / "result.json").write_text('{"mlflow_run_id": null, "loss": 1}')
+            assert (parent.id, c.id) == (None, None)
+            fake.down = False
+    assert (parent.id, c.id) == ("run0", "run1"), "the child's last call makes both"
+    assert fake.made["run1"] == {
+        "t": "x", KEY_TAG: next(iter(Outbox(child_folder).keys())), "mlflow.parentRunId": "run0",
+    }  # fmt: skip
+    assert fake.made["run0"][KEY_TAG] == parent_key
+    assert (child_folder / "mlflow_run_id").read_text() == "run1"
+    assert json.loads((child_folder / "result.json").read_text()) == {
+        "mlflow_run_id": "run1",
+        "loss": 1,
+    }
+    assert [call[1] for call in fake.told if call[0] == "run0"][0] == "made"
+    assert fake.told[-1] == ("run0", "FINISHED")
+    assert not list(tmp_path.rglob(UNTRACKED_FILE))
+
+
+def test_a_resumed_run_goes_on_with_the_one_that_waits(tmp_path, fake):
+    fake.down = True
+    for _ in range(2):
+        with tracked_run("train", {"a": 1}, outbox=tmp_path) as run:
+            pass
+    assert kinds(tmp_path).count("create") == 1
+    assert kinds(tmp_path).count("reopen") == 1
+    fake.down = False
+    with tracked_run("train", {"a": 1}, outbox=tmp_path) as run:
+        pass
+    assert (list(fake.made), run.id) == (["run0"], "run0")
+    assert [call[1] for call in fake.told if call[-1] in ("RUNNING", "FINISHED")] == [
+        *("FINISHED", "RUNNING", "FINISHED", "RUNNING", "FINISHED")
+    ]
+
+
+def test_a_parent_that_no_folder_knows_is_left_out_with_a_warning(tmp_path, fake, capsys):
+    fake.down = True
+    with tracked_run("train", {}, parent="local-gone", outbox=tmp_path) as run:
+        fake.down = False
+    assert fake.made[run.id].keys() == {KEY_TAG}
+    assert "no folder above" in capsys.readouterr().err
+    assert (tmp_path / KEYS_FILE).is_file()
