@@ -20,6 +20,7 @@ from pipelines.commands import (
     quickstart,
     search_template,
     tokens,
+    track_sync,
     train,
     tune,
 )
@@ -83,6 +84,11 @@ COMMANDS: dict[str, Command] = {
         generate_templates.add_options,
         generate_templates.run,
         "make templates with T5 from words and their definitions",
+    ),
+    "track-sync": (
+        track_sync.add_options,
+        track_sync.run,
+        "send what jobs kept while MLflow did not answer",
     ),
     "recipes": (
         listings.recipes_options,

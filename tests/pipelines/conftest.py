@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mlflow_server
 import pytest
 
 MLFLOW_STORE = "MLFLOW_TRACKING_URI"
@@ -31,6 +32,37 @@ def own_store(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     shutil.copy(empty_store, tmp_path / "mlflow.db")
     return MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+
+
+@pytest.fixture(scope="module")
+def only_server(
+    tmp_path_factory: pytest.TempPathFactory, empty_store: Path
+) -> Iterator[mlflow_server.Server]:
+    """One MLflow server for a module; `server` starts it where a test has killed it."""
+    folder = tmp_path_factory.mktemp("server")
+    shutil.copy(empty_store, folder / "mlflow.db")
+    server = mlflow_server.Server(folder)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def server(
+    only_server: mlflow_server.Server, monkeypatch: pytest.MonkeyPatch
+) -> mlflow_server.Server:
+    """The module's MLflow server, running, as this process's store."""
+    monkeypatch.setenv(MLFLOW_STORE, only_server.uri)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    only_server.start()
+    return only_server
+
+
+@pytest.fixture
+def server_client(server: mlflow_server.Server) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=server.uri)
 
 
 @pytest.fixture(scope="module")

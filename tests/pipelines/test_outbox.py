@@ -200,7 +200,7 @@ def test_a_run_that_could_not_be_made_is_made_later_under_its_parent(tmp_path, f
         "mlflow_run_id": "run1",
         "loss": 1,
     }
-    assert [call[1] for call in fake.told if call[0] == "run0"][0] == "made"
+    assert next(call[1] for call in fake.told if call[0] == "run0") == "made"
     assert fake.told[-1] == ("run0", "FINISHED")
     assert not list(tmp_path.rglob(UNTRACKED_FILE))
 

@@ -1,0 +1,59 @@
+"""A real `mlflow server` on this machine, which tests kill, stop and start again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+
+class Server:
+    """A tracking server with its database and artifacts in a folder, always at the same port."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.uri, self.folder = f"http://127.0.0.1:{self.port}", folder
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        if self.process is not None:
+            return
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
+        command += ["--port", str(self.port), "--workers", "1"]
+        command += ["--backend-store-uri", f"sqlite:///{self.folder / 'mlflow.db'}"]
+        command += ["--artifacts-destination", str(self.folder / "artifacts")]
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True, cwd=self.folder
+            )
+        limit = time.monotonic() + 120
+        while not self._answers():
+            assert self.process.poll() is None, (self.folder / "server.log").read_text()
+            assert time.monotonic() < limit, "the server did not start"
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.uri}/health", timeout=5):
+                return True
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the server and its workers."""
+        assert self.process is not None
+        os.killpg(self.process.pid, number)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.signal(signal.SIGKILL)
+            self.process.wait()
+            self.process = None

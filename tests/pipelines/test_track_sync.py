@@ -1,0 +1,218 @@
+"""cotbert track-sync against a real MLflow server that is killed, absent or hangs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+
+import pytest
+
+from pipelines import courier
+from pipelines.cli import main
+from pipelines.outbox import UNTRACKED_FILE, Outbox
+from pipelines.tracking import tracked_run
+
+STEPS = 40
+
+
+def job(folder, *, parent=None, at_step=None):
+    """A job with all that one tells; at_step(step) is called before each step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    params, tags = {f"p{n}": n for n in range(150)}, {"mine": folder.name}
+    with tracked_run("train", params, parent=parent, tags=tags, outbox=folder) as run:
+        (folder / "mlflow_run_id").write_text(run.id or "")
+        for step in range(STEPS):
+            if at_step is not None:
+                at_step(step)
+            run.metrics({"loss": 1 / (step + 1), "rate": float(step)}, step)
+        run.tags({"notes": "n"})
+        for name in ("report.html", "model/weights", "model/deep/file"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(name)
+        run.artifact(folder / "report.html")
+        run.artifact(folder / "model")
+        (folder / "result.json").write_text(json.dumps({"mlflow_run_id": run.id}))
+    return run
+
+
+def check_whole(client, folder, parent=None):
+    """That MLflow holds all of the job, each thing once; the run."""
+    experiment = client.get_experiment_by_name("cotbert").experiment_id
+    (found,) = client.search_runs([experiment], f"tags.mine = '{folder.name}'")
+    run = client.get_run(found.info.run_id)
+    assert run.data.params == {f"p{n}": str(n) for n in range(150)}
+    for key, value in (("loss", lambda s: 1 / (s + 1)), ("rate", float)):
+        history = client.get_metric_history(run.info.run_id, key)
+        told = [(m.step, m.value) for m in history]
+        assert sorted(told) == [(step, value(step)) for step in range(STEPS)]
+    assert run.data.tags.items() >= {"job": "train", "notes": "n", "mine": folder.name}.items()
+    assert run.data.tags.get("mlflow.parentRunId") == parent
+    assert run.info.status == "FINISHED"
+    paths = [a.path for at in ("", "model", "model/deep") for a in client.list_artifacts(
+        run.info.run_id, at)]  # fmt: skip
+    assert sorted(paths) == [
+        *("model", "model/deep", "model/deep/file", "model/weights", "report.html")
+    ]
+    assert (folder / "mlflow_run_id").read_text() == run.info.run_id
+    assert json.loads((folder / "result.json").read_text())["mlflow_run_id"] == run.info.run_id
+    return run
+
+
+@pytest.mark.real
+def test_a_server_killed_in_the_middle_of_a_run_misses_nothing(
+    server, server_client, tmp_path, capsys
+):
+    folder = tmp_path / "killed" / "seed-0"
+    with tracked_run("train-seeds", {}, outbox=folder.parent) as outer:
+
+        def at_step(step):
+            if step == STEPS // 2:
+                server.kill()
+
+        job(folder, parent=outer.key, at_step=at_step)
+    waiting = Outbox(folder).waiting()
+    assert waiting >= STEPS // 2
+    assert f"{waiting} records wait for MLflow: `cotbert track-sync {folder}` sends them" in (
+        capsys.readouterr().err
+    )
+    assert main(["track-sync", str(folder.parent)]) == 1
+    told = capsys.readouterr()
+    assert told.err.startswith(f"cotbert: the job failed: MLflow at {server.uri} did not answer (")
+    assert told.err.count("\n") == 1
+    assert Outbox(folder).waiting() == waiting
+
+    server.start()
+    again = (folder / UNTRACKED_FILE).read_bytes()
+    assert main(["track-sync", str(folder.parent)]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[-1].split() == ["seed-0", outer_child(server_client, outer), str(waiting), "0", "0"]
+    check_whole(server_client, folder, outer.id)
+    assert server_client.get_run(outer.id).info.status == "FINISHED"
+
+    # As after a kill between sending and removing: all is sent again, and nothing changes.
+    (folder / UNTRACKED_FILE).write_bytes(again)
+    assert main(["track-sync", str(folder)]) == 0
+    check_whole(server_client, folder, outer.id)
+    assert main(["track-sync", str(folder.parent)]) == 2
+    assert "nothing waits for MLflow in" in capsys.readouterr().err
+
+
+def outer_child(client, outer):
+    experiment = client.get_experiment_by_name("cotbert").experiment_id
+    query = f"tags.`mlflow.parentRunId` = '{outer.id}'"
+    (child,) = client.search_runs([experiment], query)
+    return child.info.run_id
+
+
+@pytest.mark.real
+def test_runs_that_began_without_a_server_are_made_with_their_own_times(
+    server, server_client, tmp_path, capsys
+):
+    server.kill()
+    began = time.time() * 1000
+    with tracked_run("compare", {}, tags={"mine": "absent"}, outbox=tmp_path / "absent") as outer:
+        child = job(tmp_path / "absent" / "entry" / "seed-7", parent=outer.key)
+    ended = time.time() * 1000
+    assert (outer.id, child.id) == (None, None)
+    server.start()
+    # Of the child alone: its parent, above the folder, is made since the child needs it.
+    assert main(["track-sync", str(tmp_path / "absent" / "entry")]) == 0
+    experiment = server_client.get_experiment_by_name("cotbert").experiment_id
+    (parent,) = server_client.search_runs([experiment], "tags.mine = 'absent'")
+    run = check_whole(server_client, tmp_path / "absent" / "entry" / "seed-7", parent.info.run_id)
+    assert began <= run.info.start_time <= run.info.end_time <= ended
+    assert began <= parent.info.start_time <= run.info.start_time
+    assert server_client.get_run(parent.info.run_id).info.status == "RUNNING"
+    assert main(["track-sync", str(tmp_path)]) == 0
+    assert server_client.get_run(parent.info.run_id).info.status == "FINISHED"
+    assert len(server_client.search_runs([experiment], "tags.mine = 'absent'")) == 1
+    assert not list(tmp_path.rglob(UNTRACKED_FILE))
+    capsys.readouterr()
+
+
+@pytest.mark.real
+def test_a_server_that_comes_back_gets_all_without_a_command(
+    server, server_client, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(courier, "PAUSE_SECONDS", 0.0)
+    folder = tmp_path / "back"
+
+    def at_step(step):
+        if step == 10:
+            server.kill()
+        if step == 20:
+            server.start()
+
+    job(folder, at_step=at_step)
+    check_whole(server_client, folder)
+    assert not (folder / UNTRACKED_FILE).exists()
+    assert "did not answer" in capsys.readouterr().err
+
+
+@pytest.mark.real
+def test_a_server_that_hangs_is_not_waited_for_at_every_call(
+    server, server_client, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
+    folder, waited = tmp_path / "hanging", []
+
+    def at_step(step):
+        if step == 5:
+            server.signal(signal.SIGSTOP)
+            waited.append(time.monotonic())
+
+    try:
+        job(folder, at_step=at_step)
+    finally:
+        server.signal(signal.SIGCONT)
+    # 35 steps and more at 2 s each would be over a minute; waited for are one of them and the end.
+    assert time.monotonic() - waited[0] < 30
+    assert Outbox(folder).waiting() > 30
+    assert main(["track-sync", str(tmp_path)]) == 0
+    check_whole(server_client, folder)
+    capsys.readouterr()
+
+
+@pytest.mark.real
+def test_another_store_than_the_runs_gets_nothing(server, tmp_path, capsys):
+    box = Outbox(tmp_path / "job")
+    box.add({"kind": "params", "run": "0" * 32, "time": 1, "values": {"a": "1"}})
+    assert main(["track-sync", str(tmp_path)]) == 2
+    assert "set MLFLOW_TRACKING_URI to the one where it began" in capsys.readouterr().err
+    assert box.waiting() == 1
+
+
+@pytest.mark.ray_local
+@pytest.mark.usefixtures("ray_here", "own_cache")
+def test_jobs_without_a_server_finish_and_are_sent_later(
+    own_store, bert_folder, tmp_path, monkeypatch, capsys
+):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free.getsockname()[1]}")
+    text, corpus, runs = tmp_path / "text.txt", tmp_path / "done" / "corpus", tmp_path / "done/runs"
+    text.write_text("\n".join(f"{who} walks {n} miles" for who in "abc" for n in range(4)))
+    prepare = ["prepare", "--input", str(text), "--encoder", bert_folder, "--output", str(corpus)]
+    sets = ("batch_size=4", "max_steps=2", "eval_every=1", "workers=1", "precision=fp32")
+    train = ["train", "quickstart", "--encoder", bert_folder, "--corpus", str(corpus)]
+    train += ["--seeds", "2", "--output", str(runs), *(w for s in sets for w in ("--set", s))]
+    assert (main(prepare), main(train)) == (0, 0)
+    told = capsys.readouterr().err
+    folders = [corpus, runs, runs / "seed-0", runs / "seed-1"]
+    assert [told.count(f"`cotbert track-sync {folder}` sends") for folder in folders] == [1] * 4
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert main(["track-sync", str(tmp_path / "done")]) == 0
+    ids = [json.loads((f / "result.json").read_text())["mlflow_run_id"] for f in folders]
+    found = [own_store.get_run(run_id) for run_id in ids]
+    assert [run.info.run_name for run in found] == ["prepare", "train-seeds", "train", "train"]
+    assert {run.info.status for run in found} == {"FINISHED"}
+    parents = [run.data.tags.get("mlflow.parentRunId") for run in found]
+    assert parents == [None, None, ids[1], ids[1]]
+    for run in found[2:]:
+        assert [m.step for m in own_store.get_metric_history(run.info.run_id, "loss")] == [1, 2]
+        assert "model" in [a.path for a in own_store.list_artifacts(run.info.run_id)]
+    assert "manifest.json" in [a.path for a in own_store.list_artifacts(ids[0])]
+    assert len(own_store.search_runs([found[0].info.experiment_id])) == 4
