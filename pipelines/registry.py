@@ -1,0 +1,130 @@
+"""MLflow's registry: a trained encoder under a name, and an alias on the best of its versions.
+
+`mlflow.pyfunc.load_model("models:/NAME@best").predict(sentences)` gives their vectors (N, D) in any
+process that has mlflow and sentence-transformers: MLflow's own flavour of them, saved as
+safetensors and JSON, without pickles.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.errors import UserError
+from pipelines.progress import say
+from pipelines.store import connect, patient, reason, tracking_uri
+from pipelines.tracking import DEV_SPEARMAN, Run
+
+# In which the vectors of a model are shown, and its signature is found.
+EXAMPLE = ["One sentence.", "Another one"]
+# MLflow refuses / and : in names, and what else is odd in a models:/ address.
+NAME = re.compile(r"[\w][\w .-]*")
+
+
+def check_registry(name: str) -> None:
+    """UserError when a model cannot be registered under this name, before anything starts."""
+    if not NAME.fullmatch(name):
+        raise UserError(
+            f"the registered name is {name!r}: give letters, digits, blanks, '.', '_' and '-'"
+        )
+    if util.find_spec("sentence_transformers") is None:
+        raise UserError(
+            f"the model cannot be registered as {name!r} without sentence-transformers: install "
+            "the extra registry (pip install 'cotbert[registry]')"
+        )
+
+
+def register(
+    run: Run, folder: Path, name: str, alias: str = "best", dev_spearman: float | None = None
+) -> str | None:
+    """Register a trained folder as a version of `name`; its models:/ address.
+
+    The alias is put on it unless it is on a version with a dev_spearman that is no less; which of
+    the two has it is said. A failure of the store is a warning and None, as is a run that the
+    store does not know.
+    """
+    check_registry(name)
+    if run.id is None:
+        say(f"warning: {folder} is not registered as {name!r}: MLflow does not know its run yet")
+        return None
+    try:
+        client = connect()
+        version = _add_version(client, run.id, folder, name, dev_spearman)
+        _move_alias(client, name, alias, version, dev_spearman)
+    except Exception as error:  # whatever the store does, the job goes on
+        say(
+            f"warning: {folder} is not registered as {name!r} at MLflow {tracking_uri()} "
+            f"({reason(error)})"
+        )
+        return None
+    return f"models:/{name}/{version}"
+
+
+def _add_version(
+    client: Any, run_id: str, folder: Path, name: str, dev_spearman: float | None
+) -> str:
+    """A model of the run's experiment, and a version of `name` with it."""
+    from mlflow.exceptions import MlflowException
+    from sentence_transformers import SentenceTransformer
+
+    encoder = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    run = client.get_run(run_id)
+    model = client.create_logged_model(run.info.experiment_id, name=name, source_run_id=run_id)
+    with tempfile.TemporaryDirectory() as scratch:
+        _save(encoder, Path(scratch) / "model", run_id, model.model_id)
+        with patient():
+            client.log_model_artifacts(model.model_id, str(Path(scratch) / "model"))
+    client.finalize_logged_model(model.model_id, "READY")
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    tags = {} if dev_spearman is None else {DEV_SPEARMAN: repr(float(dev_spearman))}
+    version = client.create_model_version(
+        name, f"models:/{model.model_id}", run_id, tags=tags, model_id=model.model_id
+    )
+    return str(version.version)
+
+
+def _save(encoder: Any, path: Path, run_id: str, model_id: str) -> None:
+    """The encoder as an MLflow model with signature and example."""
+    import mlflow.sentence_transformers
+    from mlflow.models import Model, infer_signature
+
+    mlflow.sentence_transformers.save_model(
+        encoder,
+        str(path),
+        mlflow_model=Model(run_id=run_id, model_id=model_id),
+        signature=infer_signature(EXAMPLE, encoder.encode(EXAMPLE, show_progress_bar=False)),
+        input_example=EXAMPLE,
+        # Named, or MLflow loads the model in a process of its own to see what it imports.
+        pip_requirements=[
+            f"{package}=={metadata.version(package)}"
+            for package in ("mlflow", "sentence-transformers", "transformers", "torch")
+        ],
+    )
+
+
+def _move_alias(
+    client: Any, name: str, alias: str, version: str, dev_spearman: float | None
+) -> None:
+    """Put the alias on this version unless it is on one that is no worse; say which has it."""
+    earlier = client.get_registered_model(name).aliases.get(alias)
+    held = None
+    if earlier is not None:
+        held = client.get_model_version(name, earlier).tags.get(DEV_SPEARMAN)
+    if held is not None and (dev_spearman is None or float(held) >= dev_spearman):
+        say(f"{name}@{alias} stays version {earlier} ({_score(held)}); this is {version}"
+            f" ({_score(dev_spearman)})")  # fmt: skip
+        return
+    client.set_registered_model_alias(name, alias, version)
+    before = f", before version {earlier} ({_score(held)})" if earlier is not None else ""
+    say(f"{name}@{alias} is now version {version} ({_score(dev_spearman)}){before}")
+
+
+def _score(value: float | str | None) -> str:
+    return "no dev score" if value is None else f"dev Spearman {float(value):.2f}"
