@@ -32,7 +32,12 @@ class Server:
         command += ["--artifacts-destination", str(self.folder / "artifacts")]
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, start_new_session=True, cwd=self.folder
+                command,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self.folder,
+                env={**os.environ, "TMPDIR": str(self.folder)},  # MLflow leaves locks there
             )
         limit = time.monotonic() + 120
         while not self._answers():

@@ -62,8 +62,9 @@ def test_a_registered_model_gives_equal_vectors_in_a_fresh_process(
     (tmp_path / "texts").write_text("\n".join(sentences), encoding="utf-8")
     command = [sys.executable, "-c", LOAD, f"models:/{family}@best"]
     command += [str(tmp_path / "texts"), str(tmp_path / "vectors.npy")]
-    offline = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
-    subprocess.run(command, check=True, cwd=tmp_path, env=offline)
+    # MLflow leaves what it downloads in the folder of temporary files.
+    offline = {"HF_HUB_OFFLINE": "1", "PYTHONPATH": "", "TMPDIR": str(tmp_path)}
+    subprocess.run(command, check=True, cwd=tmp_path, env={**os.environ, **offline})
     vectors = np.load(tmp_path / "vectors.npy")
     expected = encoder.encode(sentences, precision="fp32")
     assert vectors.shape == expected.shape == (len(sentences), 32)
