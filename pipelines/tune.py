@@ -8,7 +8,7 @@ on with a sweep that was killed: what is finished stays, and the rest goes on fr
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from pipelines.outputs import (
 )
 from pipelines.progress import say
 from pipelines.ray_session import ray_session
+from pipelines.registry import check_registry, register
 from pipelines.train import check_inputs
 from pipelines.tuning import state
 from pipelines.tuning.plan import SEED, Trial, plan_trials
@@ -51,7 +52,8 @@ class SweepError(RuntimeError):
 class TuneOptions:
     """trials: how many of the space (None: all of a grid, 12 of others). seeds: each trial runs
     under all. draw_seed: of what is drawn. max_concurrent: None for as many as have room.
-    stopping: None lets every trial run to its end."""
+    stopping: None lets every trial run to its end. register: the best model's name in MLflow's
+    registry."""
 
     space: Space
     recipe: str
@@ -60,10 +62,13 @@ class TuneOptions:
     draw_seed: int = 0
     max_concurrent: int | None = None
     stopping: Stopping | None = None
+    register: str | None = None
 
     def __post_init__(self) -> None:
         if self.trials is not None and self.trials < 1:
             raise UserError(f"trials is {self.trials}: give at least 1")
+        if self.register is not None:
+            check_registry(self.register)
 
 
 def tune(
@@ -84,12 +89,14 @@ def tune(
     output = _open(output, _record(options, planned, corpus), discard)
     params = {**_params(options), "corpus": str(corpus.path), "corpus_digest": corpus.digest}
     with (
-        tracking.tracked_run("tune", params, run_id=earlier_run(output)) as run,
+        tracking.tracked_run("tune", params, run_id=earlier_run(output), outbox=output) as run,
         ray_session(verbose),
     ):
         write_text(output / RUN_FILE, run.id or "")
-        _run(options, planned, corpus, dev, output, run.id, verbose)
+        _run(options, planned, corpus, dev, output, run.key, verbose)
         result = _result(options, planned, output, run.id)
+        if options.register and result["best"]:
+            result["registered"] = _register(options.register, result["best"], output)
         _tell(run, options.space, result, output)
     if result["best"] is None:
         raise SweepError(_without_result(result["trials"]))
@@ -206,6 +213,13 @@ def _result(
         "start_seconds_per_trial": state.start_seconds(rows),
         "mlflow_parent_run_id": run_id,
     }
+
+
+def _register(name: str, best: Mapping[str, Any], output: Path) -> str | None:
+    """The best trial's model, as one of the trial's own run."""
+    run = tracking.Run(None, best["mlflow_run_id"])
+    model = output / state.TRIALS_FOLDER / best["name"] / "model"
+    return register(run, model, name, dev_spearman=best["dev_spearman"])
 
 
 def _tell(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:

@@ -44,6 +44,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="stop bad trials: after so many steps, three times as many, nine times and so on, "
         "only the best third goes on (default: every trial runs to its end)",
     )
+    command.add_argument(
+        "--register",
+        metavar="NAME",
+        help="put the best model into MLflow's registry: models:/NAME@best",
+    )
     training_options(command, resumable=False)
     command.add_argument(
         "--discard", action="store_true", help="throw away another sweep in the output folder"
@@ -70,6 +75,7 @@ def run(arguments: Arguments) -> None:
         arguments.draw_seed,
         arguments.max_concurrent,
         Stopping(arguments.asha) if arguments.asha is not None else None,
+        arguments.register,
     )
     dev = dev_sets(settings, arguments.senteval, arguments.dev_pairs)
     corpus = training_corpus(arguments, settings)
@@ -83,6 +89,9 @@ def run(arguments: Arguments) -> None:
         discard=arguments.discard,
     )
     print(trials_table(result["trials"]))
-    shown = ("dev_spearman", "training_seconds", "start_seconds_per_trial", "mlflow_parent_run_id")
+    shown = (
+        *("dev_spearman", "training_seconds", "start_seconds_per_trial", "registered"),
+        "mlflow_parent_run_id",
+    )
     print()
-    print_result({key: result[key] for key in shown})
+    print_result({key: result[key] for key in shown if key in result})

@@ -13,6 +13,15 @@ import pytest
 MLFLOW_STORE = "MLFLOW_TRACKING_URI"
 
 
+RATES = """
+name: rates
+purpose: Learning rates, two of which are of no use.
+recipe: quickstart
+settings:
+  optimizer.learning_rate: {grid: [1.0e-3, 1.0e-12, 1.0e-11]}
+"""
+
+
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An MLflow database with its tables made, which takes seconds, and nothing in them."""
@@ -106,3 +115,22 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache folder, in tmp_path."""
     monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def rates_corpus(tmp_path: Path, bert_folder: str) -> Path:
+    """Forty-eight sentences, prepared."""
+    subjects = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman")
+    ends = ("on the stage.", "in the green field", "while they watch the ice.", "after the answer.")
+    texts = [f"{s} {v} {e}" for s in subjects for v in ("is singing", "walks") for e in ends]
+    from tiny_corpus import write_corpus
+
+    return Path(write_corpus(tmp_path / "corpus", bert_folder, texts, max_length=12))
+
+
+@pytest.fixture
+def rates(tmp_path: Path) -> Path:
+    """A space of the user's."""
+    path = tmp_path / "rates.yaml"
+    path.write_text(RATES)
+    return path

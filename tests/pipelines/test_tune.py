@@ -12,7 +12,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tiny_corpus import write_corpus
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
@@ -27,30 +26,8 @@ from tune_spaces import Space, open_space
 STEPS, EVERY = 6, 2
 SETTINGS = (
     *("batch_size=8", f"max_steps={STEPS}", f"eval_every={EVERY}", "precision=fp32"),
-    *("max_length=12", "optimizer.schedule=constant"),
+    *("max_length=12", "optimizer.schedule=constant", "workers=1"),
 )
-SPACE = """
-name: rates
-purpose: Learning rates, two of which are of no use.
-recipe: quickstart
-settings:
-  optimizer.learning_rate: {grid: [1.0e-3, 1.0e-12, 1.0e-11]}
-"""
-
-
-@pytest.fixture
-def corpus(tmp_path, bert_folder):
-    subjects = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman")
-    ends = ("on the stage.", "in the green field", "while they watch the ice.", "after the answer.")
-    texts = [f"{s} {v} {e}" for s in subjects for v in ("is singing", "walks") for e in ends]
-    return write_corpus(tmp_path / "corpus", bert_folder, texts, max_length=12)
-
-
-@pytest.fixture
-def space(tmp_path):
-    path = tmp_path / "rates.yaml"
-    path.write_text(SPACE)
-    return path
 
 
 def words(space, corpus, output, encoder, *more):
@@ -73,10 +50,10 @@ def done_steps(output, name):
 
 @pytest.mark.ray_local
 def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
-    own_store, corpus, space, bert_folder, tmp_path, capfd
+    own_store, rates_corpus, rates, bert_folder, tmp_path, capfd
 ):
     output = tmp_path / "sweep"
-    command = words(space, corpus, output, bert_folder, "--asha", str(EVERY))
+    command = words(rates, rates_corpus, output, bert_folder, "--asha", str(EVERY))
     binary = Path(sys.executable).with_name("cotbert")
     driver = subprocess.Popen([binary, *command], stderr=subprocess.PIPE, text=True)
     limit = time.monotonic() + 240
@@ -160,21 +137,21 @@ def small(encoder):
     ],
 )
 def test_what_a_trial_would_stumble_over_is_told_before_one_starts(
-    corpus, bert_folder, tmp_path, settings, told
+    rates_corpus, bert_folder, tmp_path, settings, told
 ):
     options = TuneOptions(Space("mine", "Mine.", "quickstart", settings), "quickstart")
     base = small(bert_folder)
     with pytest.raises(UserError, match=told):
-        tune(options, base, Corpus.open(corpus), dev_sets(base, None, None), tmp_path / "out")
+        tune(options, base, Corpus.open(rates_corpus), dev_sets(base, None, None), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_another_sweep_is_not_written_over(corpus, bert_folder, space, tmp_path, capsys):
+def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp_path, capsys):
     from pipelines import tune as job
     from pipelines.tuning.plan import plan_trials
 
-    base, corpus = small(bert_folder), Corpus.open(corpus)
-    options = TuneOptions(open_space(str(space)), "quickstart")
+    base, corpus = small(bert_folder), Corpus.open(rates_corpus)
+    options = TuneOptions(open_space(str(rates)), "quickstart")
     planned = plan_trials(options.space, base, None, (0,), 0)
     record = job._record(options, planned, corpus)
     output = job._open(tmp_path / "out", record, discard=False)

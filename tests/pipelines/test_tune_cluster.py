@@ -1,0 +1,95 @@
+"""A sweep on a cluster of two nodes, its MLflow server killed on the way: nothing is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+from test_tune import checked, words
+
+from cotbert_core import SentenceEncoder
+from cotbert_core.files import read_json
+from pipelines.cli import main
+from pipelines.history import read_rows
+
+TEXTS = ["A man is singing on the stage.", "Two dogs"]
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """Two nodes of one core each: two raylets on this machine."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    made.add_node(num_cpus=1)
+    monkeypatch.setenv("RAY_ADDRESS", made.address)
+    yield made
+    made.shutdown()
+
+
+@pytest.mark.ray_local
+def test_a_server_that_dies_costs_no_trial_and_no_record(
+    cluster, server, server_client, rates_corpus, rates, bert_folder, tmp_path, capfd
+):
+    output = tmp_path / "sweep"
+    more = ("--set", "workers=2", "--trials", "2", "--register", "tiny rates")
+    command = words(rates, rates_corpus, output, bert_folder, *more)
+    binary = Path(sys.executable).with_name("cotbert")
+    driver = subprocess.Popen([binary, *command], stderr=subprocess.PIPE, text=True)
+    limit = time.monotonic() + 240
+    while not checked(output):
+        assert driver.poll() is None, driver.stderr.read()
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    server.kill()
+    told = driver.communicate(timeout=280)[1]
+    assert driver.returncode == 0, told
+    assert f"`cotbert track-sync {output}` sends them" in told
+    result = read_json(output / "result.json")
+    assert [row["status"] for row in result["trials"]] == ["finished"] * 2
+    assert main(["track-sync", str(output)]) == 1  # the server is still away
+
+    server.start()
+    assert main(["track-sync", str(output)]) == 0
+    capfd.readouterr()
+    parent = server_client.get_run(read_json(output / "result.json")["mlflow_parent_run_id"])
+    children = server_client.search_runs(
+        [parent.info.experiment_id], f"tags.mlflow.parentRunId = '{parent.info.run_id}'"
+    )
+    assert sorted(run.data.tags["trial"] for run in children) == ["0000", "0001"]
+    assert {run.info.status for run in (parent, *children)} == {"FINISHED"}
+    names = {a.path for a in server_client.list_artifacts(parent.info.run_id)}
+    assert {"report.html", "trials.csv", "result.json"} <= names
+    for run in children:
+        folder = output / "trials" / run.data.tags["trial"]
+        rows = read_rows(folder / "metrics.jsonl")
+        for key in ("loss", "dev_spearman"):
+            kept = {m.step: m.value for m in server_client.get_metric_history(run.info.run_id, key)}
+            assert kept == {step: row[key] for step, row in rows.items() if key in row}
+        settings = read_json(folder / "settings.json")["settings"]
+        assert run.data.params.items() >= {k: str(v) for k, v in settings.items()}.items()
+        assert "model" in {a.path for a in server_client.list_artifacts(run.info.run_id)}
+
+
+@pytest.mark.ray_local
+def test_the_best_model_of_a_sweep_is_found_by_its_alias(
+    cluster, server, server_client, rates_corpus, rates, bert_folder, tmp_path, capfd
+):
+    output = tmp_path / "sweep"
+    more = ("--set", "workers=2", "--trials", "2", "--register", "rates")
+    assert main(words(rates, rates_corpus, output, bert_folder, *more)) == 0
+    result = read_json(output / "result.json")
+    version = server_client.get_model_version_by_alias("rates", "best")
+    assert result["registered"] == f"models:/rates/{version.version}"
+    assert version.run_id == result["best"]["mlflow_run_id"]
+    mlflow.set_tracking_uri(server.uri)
+    vectors = mlflow.pyfunc.load_model("models:/rates@best").predict(TEXTS)
+    model = output / "trials" / result["best"]["name"] / "model"
+    expected = SentenceEncoder.from_pretrained(str(model)).encode(TEXTS, precision="fp32")
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    assert "rates@best is now version" in capfd.readouterr().err
