@@ -7,6 +7,7 @@ in the same MLflow run, and one that is finished is not trained again.
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,8 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> No
 
     name = config[TRIAL]
     folder = Path(sweep.folder) / name
+    if not has_begun(folder):  # killed before it had settings: nothing to go on with
+        shutil.rmtree(folder, ignore_errors=True)
     train(
         build(TrainSettings, sweep.settings[name]),
         Corpus.open(sweep.corpus),
