@@ -18,10 +18,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pipelines.courier import Courier
-from pipelines.outbox import BATCH_METRICS, REFUSED_FILE, Outbox
 from pipelines.progress import say
-from pipelines.store import (
+from pipelines.recording.courier import Courier
+from pipelines.recording.outbox import BATCH_METRICS, REFUSED_FILE, Outbox
+from pipelines.recording.store import (
     EXPERIMENT,
     Record,
     UnknownRunError,

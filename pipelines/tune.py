@@ -31,7 +31,7 @@ from pipelines.outputs import (
 )
 from pipelines.progress import say
 from pipelines.ray_session import ray_session
-from pipelines.registry import check_registry, register
+from pipelines.recording.registry import check_registry, register
 from pipelines.train import check_inputs
 from pipelines.tuning import state
 from pipelines.tuning.plan import SEED, Trial, plan_trials

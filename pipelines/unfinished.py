@@ -25,9 +25,9 @@ from typing import IO, Any, TextIO
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import check_free, write_json
-from pipelines.outbox import OUTBOX_FILES
 from pipelines.outputs import RUN_FILE, changed_settings
 from pipelines.progress import say
+from pipelines.recording.outbox import OUTBOX_FILES
 
 RECORD_FILE = "record.json"
 # The lock is touched every 10 s; one of another machine that was not for a minute is stale.

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from pipelines import courier
 from pipelines.cli import main
-from pipelines.outbox import UNTRACKED_FILE, Outbox
+from pipelines.recording import courier
+from pipelines.recording.outbox import UNTRACKED_FILE, Outbox
 from pipelines.tracking import tracked_run
 
 STEPS = 40

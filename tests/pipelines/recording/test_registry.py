@@ -12,7 +12,7 @@ import pytest
 
 from cotbert_core import SentenceEncoder
 from cotbert_core.errors import UserError
-from pipelines.registry import check_registry, register
+from pipelines.recording.registry import check_registry, register
 from pipelines.tracking import Run, tracked_run
 
 LOAD = """

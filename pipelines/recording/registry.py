@@ -15,7 +15,7 @@ from typing import Any
 
 from cotbert_core.errors import UserError
 from pipelines.progress import say
-from pipelines.store import connect, patient, reason, tracking_uri
+from pipelines.recording.store import connect, patient, reason, tracking_uri
 from pipelines.tracking import DEV_SPEARMAN, Run
 
 # In which the vectors of a model are shown, and its signature is found.

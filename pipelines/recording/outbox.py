@@ -18,7 +18,7 @@ from typing import Any
 from cotbert_core.files import read_json, write_json, write_text
 from pipelines.outputs import RESULT_FILE, RUN_FILE
 from pipelines.progress import say
-from pipelines.store import Record, RefusedError, create_run, is_key, send
+from pipelines.recording.store import Record, RefusedError, create_run, is_key, send
 
 UNTRACKED_FILE = "untracked.jsonl"
 KEYS_FILE = "untracked_run.json"

@@ -1,0 +1,1 @@
+"""How runs get into MLflow: the store, what waits while it is away, and the model registry."""
