@@ -16,7 +16,7 @@ from typing import Any
 from cotbert_core.backbone import from_anywhere
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
-from cotbert_core.files import write_json, write_text
+from cotbert_core.files import read_json, write_json, write_text
 from cotbert_core.settings import TrainSettings, flatten, override
 from cotbert_core.training import total_steps
 from pipelines import tracking
@@ -140,7 +140,7 @@ def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
     if not settings.is_file():
         return open_output(output, "sweep", record, resume=False)
     changed = {name.split(".")[0] for name in changed_settings(settings, record)}
-    finished = (output / RESULT_FILE).is_file()
+    finished = _is_finished(output)
     if not changed and not finished:
         say(f"going on with the sweep in {output}")
         return output
@@ -153,6 +153,14 @@ def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
     say(f"discarding the sweep in {output}")
     shutil.rmtree(output)
     return open_output(output, "sweep", record, resume=False)
+
+
+def _is_finished(output: Path) -> bool:
+    """Whether nothing of the sweep is left to do: what failed may be tried again."""
+    if not (output / RESULT_FILE).is_file():
+        return False
+    result = read_json(output / RESULT_FILE)
+    return not result[state.FAILED] + result[state.UNFINISHED]
 
 
 def _run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ def run_trials(
     at_once: int,
 ) -> None:
     """Run the trials that are not done; what becomes of them is in their folders."""
+    # Its own answer to Ctrl-C ends a sweep as if it were done.
+    os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
     import ray.tune
 
     folder = Path(sweep.folder)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_json
+from cotbert_core.files import read_json, write_json
 from pipelines.cli import main
 from pipelines.corpus import Corpus
 from pipelines.dev import dev_sets
@@ -157,6 +157,14 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     output = job._open(tmp_path / "out", record, discard=False)
     (output / "trials").mkdir()
     assert job._open(output, record, discard=False) == output
+    for failed in (1, 0):
+        write_json(output / "result.json", {"failed": failed, "unfinished": 0})
+        if failed:
+            assert job._open(output, record, discard=False) == output
+            continue
+        with pytest.raises(UserError, match=r"holds this sweep, finished: give a new folder, or"):
+            job._open(output, record, discard=False)
+    (output / "result.json").unlink()
     other = {**record, "space": "other", "stopping": {"grace": 1, "factor": 3}}
     with pytest.raises(UserError, match=r"another sweep \(space, stopping differ\): give a new"):
         job._open(output, other, discard=False)
