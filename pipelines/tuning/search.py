@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ def run_trials(
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
     import ray.tune
 
+    if not sweep.verbose:  # what failed is told in a line
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     folder = Path(sweep.folder)
     done = (FINISHED, STOPPED)
     left = [trial.name for trial in trials if status_of(folder / trial.name) not in done]

@@ -16,7 +16,7 @@ from typing import Any
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, build
-from pipelines.tuning.state import TRIAL_FILE, has_begun
+from pipelines.tuning.state import FAILED_FILE, TRIAL_FILE, has_begun
 
 TRIAL = "trial"
 
@@ -40,15 +40,23 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> No
     started = time.monotonic()
     # Ray Tune's processes have a folder of their own, where no store is.
     os.environ["MLFLOW_TRACKING_URI"] = sweep.tracking_uri
+    folder = Path(sweep.folder) / config[TRIAL]
+    if not has_begun(folder):  # killed before it had settings: nothing to go on with
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        _train(config[TRIAL], folder, sweep, dev)
+    except Exception as error:  # Ray Tune hands on that a trial failed, not why
+        write_json(folder / FAILED_FILE, {"error": one_line(error)})
+        raise
+    write_json(folder / TRIAL_FILE, {"seconds": round(time.monotonic() - started, 3)})
+
+
+def _train(name: str, folder: Path, sweep: Sweep, dev: dict[str, Pairs]) -> None:
     from ray.tune.integration.ray_train import TuneReportCallback
 
     from pipelines.corpus import Corpus
     from pipelines.train import train
 
-    name = config[TRIAL]
-    folder = Path(sweep.folder) / name
-    if not has_begun(folder):  # killed before it had settings: nothing to go on with
-        shutil.rmtree(folder, ignore_errors=True)
     train(
         build(TrainSettings, sweep.settings[name]),
         Corpus.open(sweep.corpus),
@@ -61,4 +69,9 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> No
         callbacks=[TuneReportCallback()],
         judged=sweep.judged,
     )
-    write_json(folder / TRIAL_FILE, {"seconds": round(time.monotonic() - started, 3)})
+
+
+def one_line(error: object) -> str:
+    """The last line of what went wrong."""
+    lines = str(error).strip().splitlines()
+    return (lines[-1] if lines else type(error).__name__)[:500]

@@ -9,12 +9,11 @@ from typing import Any
 
 from ray.tune import Callback
 
-from cotbert_core.files import write_json
+from cotbert_core.files import read_json, write_json
 from pipelines.progress import clock, say
 from pipelines.tracking import DEV_SPEARMAN
 from pipelines.tuning.plan import Trial
 from pipelines.tuning.state import (
-    FAILED,
     FAILED_FILE,
     FINISHED,
     STOPPED,
@@ -22,7 +21,7 @@ from pipelines.tuning.state import (
     dev_scores,
     status_of,
 )
-from pipelines.tuning.trial import TRIAL
+from pipelines.tuning.trial import TRIAL, one_line
 
 STEP = "step"
 # The table of trials is shown again after this long, and whenever a trial has ended.
@@ -66,8 +65,10 @@ class Watch(Callback):  # type: ignore[misc]
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         del iteration, trials, info
         name = trial.config[TRIAL]
-        write_json(self._folder / name / FAILED_FILE, {"error": error_of(trial)})
-        say(f"trial {name} failed: {error_of(trial)}")
+        mark = self._folder / name / FAILED_FILE
+        if not mark.is_file():  # its process died
+            write_json(mark, {"error": one_line(trial.get_error() or "its process died")})
+        say(f"trial {name} failed: {read_json(mark)['error']}")
         self._ended(name)
 
     def _ended(self, name: str) -> None:
@@ -106,9 +107,3 @@ def _told(sample: Mapping[str, Any]) -> str:
         for key, value in sample.items()
     )
     return " ".join(cells)
-
-
-def error_of(trial: Any) -> str:
-    """The last line of what a trial died of."""
-    lines = str(trial.get_error() or "").strip().splitlines()
-    return (lines[-1] if lines else f"it ended as {FAILED}, without a word")[:500]

@@ -15,10 +15,10 @@ MLFLOW_STORE = "MLFLOW_TRACKING_URI"
 
 RATES = """
 name: rates
-purpose: Learning rates, two of which are of no use.
+purpose: Learning rates of use, of none, and one that blows up.
 recipe: quickstart
 settings:
-  optimizer.learning_rate: {grid: [1.0e-3, 1.0e-12, 1.0e-11]}
+  optimizer.learning_rate: {grid: [1.0e-3, 1.0e-12, 1.0e+30]}
 """
 
 
