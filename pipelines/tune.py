@@ -36,11 +36,10 @@ from pipelines.train import check_inputs
 from pipelines.tuning import state
 from pipelines.tuning.plan import SEED, Trial, plan_trials
 from pipelines.tuning.report import write_sweep_report, write_trials_csv
-from pipelines.tuning.search import Stopping, run_trials, share_out
+from pipelines.tuning.search import TUNE_FOLDER, Stopping, run_trials, share_out
 from pipelines.tuning.trial import Sweep
 from tune_spaces import Space
 
-TUNE_FOLDER = "tune"
 CSV_FILE, REPORT_FILE = "trials.csv", "report.html"
 
 

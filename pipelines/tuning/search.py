@@ -13,9 +13,12 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from pipelines.tracking import DEV_SPEARMAN
 from pipelines.tuning.plan import Trial
-from pipelines.tuning.state import FINISHED, STOPPED, dev_scores, status_of
+from pipelines.tuning.state import ENDED, dev_scores, status_of
 from pipelines.tuning.trial import TRIAL, Sweep, run_trial
 from pipelines.tuning.watch import STEP, Watch
+
+# Ray Tune's own files, beside the trials for as long as a sweep runs; nothing is read from them.
+TUNE_FOLDER = "tune"
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,7 @@ def run_trials(
     if not sweep.verbose:  # what failed is told in a line
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     folder = Path(sweep.folder)
-    done = (FINISHED, STOPPED)
-    left = [trial.name for trial in trials if status_of(folder / trial.name) not in done]
+    left = [trial.name for trial in trials if status_of(folder / trial.name) not in ENDED]
     if not left:
         return
     # The trial itself only waits: its workers ask for the cores, and it for as good as nothing.
@@ -67,7 +69,7 @@ def run_trials(
             reuse_actors=True,  # what a trial has imported serves the next one
         ),
         run_config=ray.tune.RunConfig(
-            name="tune",
+            name=TUNE_FOLDER,
             storage_path=str(folder.parent),
             callbacks=[Watch(trials, folder, steps)],
             verbose=1 if sweep.verbose else 0,
@@ -95,7 +97,7 @@ def _scheduler(
         max_t=max(max(steps.values()), stopping.grace),
     )
     for trial in trials:
-        if status_of(folder / trial.name) in (FINISHED, STOPPED):
+        if status_of(folder / trial.name) in ENDED:
             scheduler.replay(trial.name, dev_scores(folder / trial.name))
     return scheduler
 

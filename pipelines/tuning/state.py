@@ -21,6 +21,8 @@ from pipelines.verdicts import was_stopped
 TRIALS_FOLDER = "trials"
 TRIAL_FILE, FAILED_FILE = "trial.json", "failed.json"
 FINISHED, STOPPED, FAILED, UNFINISHED = "finished", "stopped", "failed", "unfinished"
+# Of these nothing is left to do.
+ENDED = (FINISHED, STOPPED)
 # Their sum is a trial's own work; the rest of its time went into starting and ending.
 WORK = ("step_seconds", "check_seconds")
 
@@ -38,16 +40,22 @@ def has_begun(folder: Path) -> bool:
 
 def dev_scores(folder: Path) -> dict[int, float]:
     """The dev Spearman at each step that was checked."""
+    return _scores(_rows(folder))
+
+
+def _rows(folder: Path) -> dict[int, dict[str, float]]:
     path = folder / METRICS_FILE
-    rows = read_rows(path) if path.is_file() else {}
+    return read_rows(path) if path.is_file() else {}
+
+
+def _scores(rows: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
     return {step: row[DEV_SPEARMAN] for step, row in rows.items() if DEV_SPEARMAN in row}
 
 
 def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
     """A trial as result.json tells it."""
-    path = folder / METRICS_FILE
-    rows = read_rows(path) if path.is_file() else {}
-    scores = dev_scores(folder)
+    rows = _rows(folder)
+    scores = _scores(rows)
     trained = {step: score for step, score in scores.items() if step}
     best = max(trained, key=lambda step: trained[step]) if trained else None
     status = status_of(folder)
@@ -84,6 +92,6 @@ def start_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
     spent = [
         float(row["seconds"]) - float(row["training_seconds"])
         for row in rows
-        if row["status"] in (FINISHED, STOPPED) and row["seconds"] is not None
+        if row["status"] in ENDED and row["seconds"] is not None
     ]
     return round(statistics.median(spent), 2) if spent else None

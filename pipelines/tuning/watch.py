@@ -14,9 +14,8 @@ from pipelines.progress import clock, say
 from pipelines.tracking import DEV_SPEARMAN
 from pipelines.tuning.plan import Trial
 from pipelines.tuning.state import (
+    ENDED,
     FAILED_FILE,
-    FINISHED,
-    STOPPED,
     UNFINISHED,
     dev_scores,
     status_of,
@@ -38,7 +37,7 @@ class Watch(Callback):  # type: ignore[misc]
         self._best: dict[str, float] = {}
         self._status = {name: status_of(folder / name) for name in self._trials}
         for name, status in self._status.items():
-            if status in (FINISHED, STOPPED):
+            if status in ENDED:
                 self._at[name] = steps[name]
                 self._best[name] = max(dev_scores(folder / name).values())
         self._before, self._began = self._done(), time.monotonic()
