@@ -25,6 +25,7 @@ from cotbert_core.files import read_json, write_json, write_text
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines import compare_report, tracking
 from pipelines.corpus import Corpus
+from pipelines.dev import dev_digest
 from pipelines.evaluate import evaluate
 from pipelines.evaluate_options import EvaluateOptions
 from pipelines.outputs import RESULT_FILE, RUN_FILE, earlier_run, open_output
@@ -108,6 +109,7 @@ def compare(
         "entries": {n: s and flatten(s) for n, s in comparison.entries.items()},
         "seeds": list(comparison.seeds),
         "corpus_digest": corpus.digest,
+        "dev_digest": dev_digest(comparison.dev),
         "tasks": list(comparison.tasks.sts) if comparison.tasks else [],
     }
     output = open_output(output, "comparison", record, resume)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from cotbert_core.evaluation import Pairs, load_dev, read_pairs
@@ -26,3 +29,9 @@ def dev_sets(
     if senteval is not None:
         return {task: load_dev(senteval, task) for task in DEV_TASKS[settings.dev]}
     return {"pairs": dev_pairs(None, pairs)}
+
+
+def dev_digest(dev: Mapping[str, Pairs]) -> str:
+    """Of the pairs and grades by which the best step is chosen: other ones are another job."""
+    text = json.dumps([[n, p.left, p.right, p.gold.tolist()] for n, p in sorted(dev.items())])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

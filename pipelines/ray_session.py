@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 from cotbert_core.errors import UserError
 
@@ -41,7 +42,11 @@ def ray_session(verbose: bool = False) -> Iterator[None]:
         return
     level = logging.INFO if verbose else logging.ERROR
     address = os.environ.get("RAY_ADDRESS", "local")
-    local = {"include_dashboard": False} if address == "local" else {}
+    local: dict[str, Any] = {}
+    if address == "local":
+        local["include_dashboard"] = False
+        # A process for each run that looks whether nodes will be taken away: 2 s of a core.
+        os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
     with nullcontext() if verbose else _silence():
         ray.init(address=address, logging_level=level, log_to_driver=verbose, **local)
     _quieten(verbose)

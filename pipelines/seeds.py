@@ -17,6 +17,7 @@ from cotbert_core.files import read_json, write_json, write_text
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines import tracking
 from pipelines.corpus import Corpus
+from pipelines.dev import dev_digest
 from pipelines.outputs import RESULT_FILE, RUN_FILE, SETTINGS_FILE, earlier_run, open_output
 from pipelines.progress import say
 from pipelines.ray_session import ray_session
@@ -62,6 +63,7 @@ def train_seeds(
     record = {
         "settings": flatten(settings) | {"seed": list(seeds)},
         "corpus_digest": corpus.digest,
+        "dev_digest": dev_digest(dev),
     }
     output = open_output(output, "runs", record, resume)
     params = {**flatten(settings), "seeds": ",".join(map(str, seeds))}

@@ -168,6 +168,11 @@ def tracked_run(
     run.end("FINISHED", outbox_name)
 
 
+def end_run(run_id: str, status: str) -> None:
+    """End the run of a job that cannot do so itself; where the store does not answer, a warning."""
+    _retried(lambda: send(connect(), run_id, {"kind": "end", "status": status, "time": now()}))
+
+
 def commit() -> str:
     """The commit of the code that runs, or 'released' when it is not in a checkout."""
     here = Path(__file__).parent

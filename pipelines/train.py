@@ -24,6 +24,7 @@ from cotbert_core.wrapping import BoundTemplate
 from pipelines import report, tracking
 from pipelines.channel import Channel
 from pipelines.corpus import Corpus
+from pipelines.dev import dev_digest
 from pipelines.history import METRICS_FILE, History
 from pipelines.outputs import RESULT_FILE, RUN_FILE, SETTINGS_FILE, earlier_run, open_output
 from pipelines.progress import say
@@ -54,9 +55,9 @@ def train(
     """
     settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
     notes = check_inputs(settings, corpus)
-    record = {"settings": flatten(settings), "corpus_digest": corpus.digest}
-    output = open_output(output, "run", record, resume)
-    params = {**flatten(settings), "corpus": str(corpus.path), "corpus_digest": corpus.digest}
+    digests = {"corpus_digest": corpus.digest, "dev_digest": dev_digest(dev)}
+    output = open_output(output, "run", {"settings": flatten(settings), **digests}, resume)
+    params = {**flatten(settings), "corpus": str(corpus.path), **digests}
     earlier = earlier_run(output)
     with tracking.tracked_run("train", params, parent=parent, run_id=earlier, outbox=output) as run:
         write_text(output / RUN_FILE, run.id or "")
@@ -64,9 +65,8 @@ def train(
             say(f"note: {note}")
         run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
         history = History(run, output / METRICS_FILE, settings.batch_size)
-        state = _fit(settings, corpus, dev, output, history, verbose, callbacks, judged)
-        _save_model(settings, state, output / "model")
-        result = _result(settings, history, state["step"], run.id)
+        best_step = _fit(settings, corpus, dev, output, history, verbose, callbacks, judged)
+        result = _result(settings, history, best_step, run.id)
         report.write_training_report(output / "report.html", result, history.rows, settings)
         run.metrics({"best_step": result["best_step"], "best_dev_spearman": result["dev_spearman"]})
         for name in ("report.html", "model", SETTINGS_FILE):
@@ -121,8 +121,8 @@ def _fit(
     verbose: bool,
     callbacks: Sequence[Any],
     judged: bool,
-) -> dict[str, Any]:
-    """Run the workers; the state of the step with the best dev score."""
+) -> int:
+    """Run the workers and save the model of the step with the best dev score; that step."""
     with ray_session(verbose), Channel(history.hear) as mailbox:
         import ray.train
 
@@ -144,7 +144,9 @@ def _fit(
             raise KeyboardInterrupt("the same command with --resume goes on") from None
         best = result.get_best_checkpoint(tracking.DEV_SPEARMAN, "max")
         with best.as_directory() as folder:
-            return load_state(Path(folder))
+            state = load_state(Path(folder), mapped=True)
+            _save_model(settings, state["method"], output / "model")
+        return int(state["step"])
 
 
 def _trainer(job: dict[str, Any], workers: int, output: Path, callbacks: Sequence[Any]) -> Any:
@@ -187,9 +189,9 @@ def _cause(error: Any) -> str:
     return str(error).strip().splitlines()[-1]
 
 
-def _save_model(settings: TrainSettings, state: dict[str, Any], path: Path) -> None:
+def _save_model(settings: TrainSettings, weights: dict[str, Any], path: Path) -> None:
     method = build_method(load_backbone(settings.encoder), settings)
-    method.load_state_dict(state["method"])
+    method.load_state_dict(weights)
     # A run killed between its model and its result left a model of the same weights.
     shutil.rmtree(path, ignore_errors=True)
     SentenceEncoder(method.finished, method.reading, method.kept_head).save_pretrained(path)

@@ -199,6 +199,8 @@ def _random_states() -> dict[str, torch.Tensor]:
     return states | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
 
 
-def load_state(folder: Path) -> dict[str, Any]:
-    """A checkpoint's state, on the CPU."""
-    return dict(torch.load(folder / STATE_FILE, map_location="cpu", weights_only=True))
+def load_state(folder: Path, *, mapped: bool = False) -> dict[str, Any]:
+    """A checkpoint's state, on the CPU. mapped: a part is read when it is used, so whoever wants
+    the weights alone does not read the optimizer's twice as many; the file must stay so long."""
+    path = folder / STATE_FILE
+    return dict(torch.load(path, map_location="cpu", weights_only=True, mmap=mapped))

@@ -21,6 +21,7 @@ from cotbert_core.settings import TrainSettings, flatten, override
 from cotbert_core.training import total_steps
 from pipelines import tracking
 from pipelines.corpus import Corpus
+from pipelines.dev import dev_digest
 from pipelines.outputs import (
     RESULT_FILE,
     RUN_FILE,
@@ -85,7 +86,7 @@ def tune(
     base = override(base, {"encoder": from_anywhere(base.encoder)})
     planned = plan_trials(options.space, base, options.trials, options.seeds, options.draw_seed)
     check_trials(planned, corpus)
-    output = _open(output, _record(options, planned, corpus), discard)
+    output = _open(output, _record(options, planned, corpus, dev), discard)
     params = {**_params(options), "corpus": str(corpus.path), "corpus_digest": corpus.digest}
     with (
         tracking.tracked_run("tune", params, run_id=earlier_run(output), outbox=output) as run,
@@ -109,13 +110,16 @@ def check_trials(trials: Sequence[Trial], corpus: Corpus) -> None:
         check_inputs(settings, corpus)
 
 
-def _record(options: TuneOptions, planned: Sequence[Trial], corpus: Corpus) -> dict[str, Any]:
+def _record(
+    options: TuneOptions, planned: Sequence[Trial], corpus: Corpus, dev: dict[str, Pairs]
+) -> dict[str, Any]:
     """What two runs of one sweep have in common."""
     return {
         "space": options.space.name,
         "recipe": options.recipe,
         "stopping": vars(options.stopping) if options.stopping else None,
         "corpus_digest": corpus.digest,
+        "dev_digest": dev_digest(dev),
         "trials": {trial.name: flatten(trial.settings) for trial in planned},
     }
 
@@ -171,8 +175,8 @@ def _run(
     parent: str | None,
     verbose: bool,
 ) -> None:
-    one = planned[0].settings
-    at_once, cpus = share_out(one.workers, one.cpus_per_worker, options.max_concurrent)
+    largest = max((trial.settings for trial in planned), key=lambda one: one.workers)
+    at_once, cpus = share_out(largest.workers, largest.cpus_per_worker, options.max_concurrent)
     shared = [
         replace(trial, settings=override(trial.settings, {"cpus_per_worker": cpus}))
         for trial in planned
@@ -190,8 +194,20 @@ def _run(
     )
     steps = {trial.name: total_steps(len(corpus), trial.settings) for trial in shared}
     _forget_failures(folder)
-    run_trials(sweep, shared, dev, steps, options.stopping, at_once)
+    try:
+        run_trials(sweep, shared, dev, steps, options.stopping, at_once)
+    except KeyboardInterrupt:
+        _end_trials(folder)
+        raise KeyboardInterrupt("the same command goes on") from None
     shutil.rmtree(output / TUNE_FOLDER, ignore_errors=True)
+
+
+def _end_trials(folder: Path) -> None:
+    """What was under way ends with the sweep, in MLflow too; a trial that goes on opens its run
+    again."""
+    for trial in folder.iterdir():
+        if state.status_of(trial) == state.UNFINISHED and (run_id := earlier_run(trial)):
+            tracking.end_run(run_id, "KILLED")
 
 
 def _forget_failures(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """What has become of a trial, read from its folder: that is all a sweep remembers of it.
 
-A trial's folder is a whole output of `cotbert train`, with `trial.json` (how long it took, in all)
-and, of one that failed, `failed.json` in it.
+A trial's folder is a whole output of `cotbert train`, with `trial.json` (how long it took, and
+whether an earlier run had begun it) and, of one that failed, `failed.json` in it.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
     best = max(trained, key=lambda step: trained[step]) if trained else None
     status = status_of(folder)
     work = sum(row.get(key, 0.0) for row in rows.values() for key in WORK)
+    told = read_json(folder / TRIAL_FILE) if (folder / TRIAL_FILE).is_file() else {}
     return {
         "name": trial.name,
         "settings": {k: v for k, v in trial.sample.items() if k != SEED},
@@ -69,16 +70,12 @@ def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
         "dev_spearman_before": scores.get(0),
         "best_step": best,
         "steps": max(rows, default=None),
-        "seconds": _seconds(folder),
+        # Of one that was killed and gone on with nobody has seen the whole.
+        "seconds": None if told.get("resumed") else told.get("seconds"),
         "training_seconds": round(work, 3),
         "error": read_json(folder / FAILED_FILE)["error"] if status == FAILED else None,
         "mlflow_run_id": earlier_run(folder),
     }
-
-
-def _seconds(folder: Path) -> float | None:
-    path = folder / TRIAL_FILE
-    return float(read_json(path)["seconds"]) if path.is_file() else None
 
 
 def best_of(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -88,7 +85,8 @@ def best_of(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 
 def start_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Median over the trials of the time that went into no step and no dev check."""
+    """Median over the trials that ran in one go of the time that went into no step and no dev
+    check."""
     spent = [
         float(row["seconds"]) - float(row["training_seconds"])
         for row in rows

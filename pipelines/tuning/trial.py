@@ -41,14 +41,16 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> No
     # Ray Tune's processes have a folder of their own, where no store is.
     os.environ["MLFLOW_TRACKING_URI"] = sweep.tracking_uri
     folder = Path(sweep.folder) / config[TRIAL]
-    if not has_begun(folder):  # killed before it had settings: nothing to go on with
+    resumed = has_begun(folder)
+    if not resumed:  # killed before it had settings: nothing to go on with
         shutil.rmtree(folder, ignore_errors=True)
     try:
         _train(config[TRIAL], folder, sweep, dev)
     except Exception as error:  # Ray Tune hands on that a trial failed, not why
         write_json(folder / FAILED_FILE, {"error": one_line(error)})
         raise
-    write_json(folder / TRIAL_FILE, {"seconds": round(time.monotonic() - started, 3)})
+    seconds = round(time.monotonic() - started, 3)
+    write_json(folder / TRIAL_FILE, {"seconds": seconds, "resumed": resumed})
 
 
 def _train(name: str, folder: Path, sweep: Sweep, dev: dict[str, Pairs]) -> None:

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from cotbert_core.errors import UserError
+from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json
 from pipelines.cli import main
 from pipelines.corpus import Corpus
@@ -153,9 +155,10 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     from pipelines.tuning.plan import plan_trials
 
     base, corpus = small(bert_folder), Corpus.open(rates_corpus)
+    dev = dev_sets(base, None, None)
     options = TuneOptions(open_space(str(rates)), "quickstart")
     planned = plan_trials(options.space, base, None, (0,), 0)
-    record = job._record(options, planned, corpus)
+    record = job._record(options, planned, corpus, dev)
     output = job._open(tmp_path / "out", record, discard=False)
     (output / "trials").mkdir()
     assert job._open(output, record, discard=False) == output
@@ -167,11 +170,46 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
         with pytest.raises(UserError, match=r"holds this sweep, finished: give a new folder, or"):
             job._open(output, record, discard=False)
     (output / "result.json").unlink()
-    other = {**record, "space": "other", "stopping": {"grace": 1, "factor": 3}}
-    with pytest.raises(UserError, match=r"another sweep \(space, stopping differ\): give a new"):
+    pairs = dev["pairs"]
+    fewer = {"pairs": Pairs(pairs.left[:-1], pairs.right[:-1], pairs.gold[:-1])}
+    other = {**job._record(options, planned, corpus, fewer), "stopping": {"grace": 1, "factor": 3}}
+    told = r"another sweep \(dev_digest, stopping differ\): give a new"
+    with pytest.raises(UserError, match=told):
         job._open(output, other, discard=False)
     assert (output / "trials").is_dir()
     job._open(output, other, discard=True)
     assert not (output / "trials").exists()
     assert read_json(output / "settings.json") == other
     assert "discarding the sweep in" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_the_runs_that_were_under_way(
+    own_store, rates_corpus, bert_folder, rates, tmp_path, monkeypatch
+):
+    from pipelines import tune as job
+
+    def interrupted(sweep, trials, *_):
+        for trial in trials[:2]:
+            folder = Path(sweep.folder) / trial.name
+            folder.mkdir()
+            run = own_store.create_run(
+                own_store.get_experiment_by_name("cotbert").experiment_id,
+                tags={"trial": trial.name},
+            )
+            (folder / "mlflow_run_id").write_text(run.info.run_id)
+        write_json(Path(sweep.folder) / trials[0].name / "result.json", {})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "ray_session", lambda verbose: nullcontext())
+    monkeypatch.setattr(job, "share_out", lambda *_: (1, 1))
+    monkeypatch.setattr(job, "run_trials", interrupted)
+    base = small(bert_folder)
+    options = TuneOptions(open_space(str(rates)), "quickstart")
+    with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+        tune(options, base, Corpus.open(rates_corpus), dev_sets(base, None, None), tmp_path / "out")
+    experiment = own_store.get_experiment_by_name("cotbert").experiment_id
+    statuses = {
+        run.data.tags.get("trial", run.data.tags.get("job")): run.info.status
+        for run in own_store.search_runs([experiment])
+    }
+    assert statuses == {"tune": "KILLED", "0000": "RUNNING", "0001": "KILLED"}

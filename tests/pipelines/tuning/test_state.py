@@ -1,0 +1,54 @@
+"""What a sweep reads of a trial from its folder."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cotbert_core.files import write_json
+from cotbert_core.settings import TrainSettings
+from pipelines.tuning import state
+from pipelines.tuning.plan import Trial
+
+TRIAL = Trial("0000", {"optimizer.learning_rate": 1e-3, "seed": 0}, TrainSettings(encoder="none"))
+ROWS = (
+    {"step": 0, "dev_spearman": 30.0, "check_seconds": 2.0},
+    {"step": 1, "loss": 3.0, "step_seconds": 4.0},
+    {"step": 2, "loss": 2.0, "step_seconds": 4.0, "dev_spearman": 41.0, "check_seconds": 1.5},
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
+    (tmp_path / "metrics.jsonl").write_text(lines)
+    write_json(tmp_path / "settings.json", {})
+    return tmp_path
+
+
+def test_a_trial_is_unfinished_then_finished(folder):
+    row = state.trial_row(TRIAL, folder)
+    assert (row["status"], row["seconds"], row["dev_spearman"]) == ("unfinished", None, 41.0)
+    assert state.start_seconds([row]) is None
+    write_json(folder / "trial.json", {"seconds": 20.0, "resumed": False})
+    write_json(folder / "result.json", {})
+    row = state.trial_row(TRIAL, folder)
+    assert (row["status"], row["seconds"], row["training_seconds"]) == ("finished", 20.0, 11.5)
+    assert (row["best_step"], row["steps"], row["dev_spearman_before"]) == (2, 2, 30.0)
+    assert state.start_seconds([row]) == 8.5
+
+
+def test_the_time_of_a_trial_that_was_gone_on_with_is_not_known(folder):
+    write_json(folder / "trial.json", {"seconds": 9.0, "resumed": True})
+    write_json(folder / "result.json", {})
+    row = state.trial_row(TRIAL, folder)
+    assert (row["status"], row["seconds"]) == ("finished", None)
+    assert state.start_seconds([row]) is None
+    assert state.start_seconds([row, {**row, "seconds": 14.5}]) == 3.0
+
+
+def test_a_step_that_was_done_twice_is_counted_once(folder):
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(ROWS[2] | {"step_seconds": 5.0}) + "\n")
+    assert state.trial_row(TRIAL, folder)["training_seconds"] == 12.5
