@@ -18,6 +18,7 @@ from benchmarks import (
     embedding,
     encoding,
     preparing,
+    sweeping,
     training,
 )
 from benchmarks.harness import DisagreementError, Row, machine, machine_line, read_texts, table
@@ -31,6 +32,7 @@ BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "preparing": preparing.run,
     "cleaning": cleaning.run,
     "back-translation": back_translation.run,
+    "sweeping": sweeping.run,
 }
 
 

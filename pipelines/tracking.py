@@ -140,6 +140,7 @@ def tracked_run(
     job: str,
     params: Mapping[str, Any],
     *,
+    name: str | None = None,
     parent: str | None = None,
     run_id: str | None = None,
     tags: Mapping[str, str] = MappingProxyType({}),
@@ -148,15 +149,17 @@ def tracked_run(
 ) -> Iterator[Run]:
     """A run for the length of the block; FAILED when the block raises.
 
-    parent: id or key of the run under which this one is shown. run_id: an earlier run to go on
+    name: by which it is listed, the job's without one. parent: id or key of the run under which
+    this one is shown. run_id: an earlier run to go on
     with. tags: set when the run is made. outbox: folder for what the store does not take;
     outbox_name: what that folder is called when the job has ended well.
     """
     if outbox is not None:
-        run = _begin(job, parent, run_id, tags, Outbox(outbox))
+        run = _begin(creation(name or job, parent, tags), run_id, Outbox(outbox))
     else:
         parent = None if is_key(parent) else parent  # the store does not know it yet
-        run = Run(*(_retried(lambda: _open(creation(job, parent, tags), run_id)) or (None, None)))
+        create = creation(name or job, parent, tags)
+        run = Run(*(_retried(lambda: _open(create, run_id)) or (None, None)))
     run.params(params)
     run.tags({"job": job, "commit": commit(), **_versions()})
     try:
@@ -181,14 +184,12 @@ def commit() -> str:
     return done.stdout.strip() or "released"
 
 
-def _begin(
-    job: str, parent: str | None, run_id: str | None, tags: Mapping[str, str], outbox: Outbox
-) -> Run:
+def _begin(create: Record, run_id: str | None, outbox: Outbox) -> Run:
     """The run of this outbox: made now, or to be made when the store answers."""
     courier = Courier(outbox)
     key, known = outbox.own()
     run_id = run_id or known
-    create, started = creation(job, parent, tags), time.monotonic()
+    started = time.monotonic()
     if outbox.empty:  # else what waits comes first
         try:
             client, run = _open(create, run_id, outbox)

@@ -44,14 +44,15 @@ def train(
     resume: bool = False,
     verbose: bool = False,
     parent: str | None = None,
+    name: str | None = None,
     tags: Mapping[str, str] = MappingProxyType({}),
     callbacks: Sequence[Any] = (),
     judged: bool = False,
 ) -> dict[str, Any]:
     """Train and return the result; UserError before anything starts, TrainingError after.
 
-    tags: of its MLflow run. callbacks: of Ray Train, for a sweep that listens; judged: whether it
-    says after every dev check if the run may go on (pipelines.verdicts).
+    parent, name, tags: of its MLflow run. callbacks: of Ray Train, for a sweep that listens;
+    judged: whether it says after every dev check if the run may go on (pipelines.verdicts).
     """
     settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
     notes = check_inputs(settings, corpus)
@@ -59,7 +60,9 @@ def train(
     output = open_output(output, "run", {"settings": flatten(settings), **digests}, resume)
     params = {**flatten(settings), "corpus": str(corpus.path), **digests}
     earlier = earlier_run(output)
-    with tracking.tracked_run("train", params, parent=parent, run_id=earlier, outbox=output) as run:
+    with tracking.tracked_run(
+        "train", params, name=name, parent=parent, run_id=earlier, outbox=output
+    ) as run:
         write_text(output / RUN_FILE, run.id or "")
         for note in notes:
             say(f"note: {note}")

@@ -89,7 +89,13 @@ def tune(
     output = _open(output, _record(options, planned, corpus, dev), discard)
     params = {**_params(options), "corpus": str(corpus.path), "corpus_digest": corpus.digest}
     with (
-        tracking.tracked_run("tune", params, run_id=earlier_run(output), outbox=output) as run,
+        tracking.tracked_run(
+            "tune",
+            params,
+            name=f"tune {options.space.name}",
+            run_id=earlier_run(output),
+            outbox=output,
+        ) as run,
         ray_session(verbose),
     ):
         write_text(output / RUN_FILE, run.id or "")
@@ -187,6 +193,7 @@ def _run(
         str(folder),
         str(corpus.path),
         {trial.name: trial.settings.model_dump() for trial in shared},
+        {trial.name: f"{trial.name} {trial.told}" for trial in shared},
         parent,
         tracking.tracking_uri(),
         options.stopping is not None,

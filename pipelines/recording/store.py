@@ -85,10 +85,10 @@ def is_key(run: str | None) -> bool:
     return run is not None and run.startswith(LOCAL)
 
 
-def creation(job: str, parent: str | None, tags: Mapping[str, str]) -> Record:
+def creation(name: str, parent: str | None, tags: Mapping[str, str]) -> Record:
     """The record of a new run's beginning."""
     key = new_key()
-    record = {"kind": "create", "run": key, "time": now(), "name": job, "parent": parent}
+    record = {"kind": "create", "run": key, "time": now(), "name": name, "parent": parent}
     return {**record, "tags": dict(tags)}
 
 

@@ -31,6 +31,15 @@ class Trial:
     sample: Mapping[str, Any]
     settings: TrainSettings
 
+    @property
+    def told(self) -> str:
+        """What was drawn, in a line: each setting by its last name."""
+        cells = (
+            f"{key.rpartition('.')[2]}={f'{value:.4g}' if isinstance(value, float) else value}"
+            for key, value in self.sample.items()
+        )
+        return " ".join(cells)
+
 
 def plan_trials(
     space: Space, base: TrainSettings, trials: int | None, seeds: Sequence[int], draw_seed: int

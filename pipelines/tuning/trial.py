@@ -23,12 +23,13 @@ TRIAL = "trial"
 
 @dataclass(frozen=True)
 class Sweep:
-    """What all trials share. settings: of each trial by its name, as plain values. judged: whether
-    bad ones are stopped."""
+    """What all trials share. settings: of each trial by its name, as plain values; names: of their
+    runs in MLflow. judged: whether bad ones are stopped."""
 
     folder: str
     corpus: str
     settings: dict[str, dict[str, Any]]
+    names: dict[str, str]
     parent: str | None
     tracking_uri: str
     judged: bool
@@ -67,6 +68,7 @@ def _train(name: str, folder: Path, sweep: Sweep, dev: dict[str, Pairs]) -> None
         resume=has_begun(folder),
         verbose=sweep.verbose,
         parent=sweep.parent,
+        name=sweep.names[name],
         tags={TRIAL: name},
         callbacks=[TuneReportCallback()],
         judged=sweep.judged,

@@ -95,14 +95,6 @@ class Watch(Callback):  # type: ignore[misc]
             best = f"{self._best[name]:6.2f}" if name in self._best else "      "
             status = self._status[name]
             shown = f"step {self._at[name]}" if status == UNFINISHED else status
-            say(f"  {name}  {best}  {shown:<9} {_told(self._trials[name].sample)}")
+            say(f"  {name}  {best}  {shown:<9} {self._trials[name].told}")
         if len(rows) > 10:
             say(f"  and {len(rows) - 10} more")
-
-
-def _told(sample: Mapping[str, Any]) -> str:
-    cells = (
-        f"{key.rpartition('.')[2]}={f'{value:.4g}' if isinstance(value, float) else value}"
-        for key, value in sample.items()
-    )
-    return " ".join(cells)

@@ -107,7 +107,7 @@ def _check_runs(store, result, parent):
     assert result["mlflow_parent_run_id"] == parent
     children = {row["mlflow_run_id"]: row for row in result["trials"]}
     assert set(runs) == {parent, *children}
-    assert runs[parent].info.status == "FINISHED"
+    assert (runs[parent].info.run_name, runs[parent].info.status) == ("tune rates", "FINISHED")
     assert runs[parent].data.metrics["dev_spearman"] == result["dev_spearman"]
     assert runs[parent].data.params["best.optimizer.learning_rate"] == "0.001"
     for run_id, row in children.items():
@@ -118,6 +118,7 @@ def _check_runs(store, result, parent):
         assert ("loss" in data.tags.get("error", "")) is failed
         assert data.tags["trial"] == row["name"]
         rate = row["settings"]["optimizer.learning_rate"]
+        assert runs[run_id].info.run_name == f"{row['name']} learning_rate={rate:.4g} seed=0"
         assert float(data.params["optimizer.learning_rate"]) == rate
         assert data.params["seed"] == "0"
         assert len(data.tags["commit"]) > 4

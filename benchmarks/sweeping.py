@@ -1,0 +1,97 @@
+"""`cotbert tune` against the same trainings one by one with `cotbert train`: what a sweep costs.
+
+Both are commands of their own, with their imports, Ray's start, models, reports and MLflow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import DisagreementError, Row, first
+from cotbert_core.backbone import MINILM
+from cotbert_core.files import read_json
+from pipelines.history import METRICS_FILE, read_rows
+from pipelines.tuning.state import WORK
+
+RATES = (1e-5, 3e-5, 1e-4)
+SENTENCES = 2_000
+# A sweep may cost this much of its trainings' own work beside the fixed start of each.
+TARGET = 1 / 1.25
+SETTINGS = {"max_steps": 10, "eval_every": 5, "batch_size": 64, "cpus_per_worker": os.cpu_count()}
+RATE = "optimizer.learning_rate"
+
+
+def run(texts: Sequence[str], rounds: int) -> list[Row]:
+    """Seconds of a sweep without its trials' fixed starts against the trainings' own work (steps
+    and dev checks); of the whole sweep against the whole commands; of a trial's fixed start
+    against that of a command. Taken once, whatever `rounds` says: it takes minutes."""
+    del rounds
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        (home / "text.txt").write_text("\n".join(first(texts, SENTENCES)), encoding="utf-8")
+        (home / "rates.yaml").write_text(
+            json.dumps({"recipe": "cot-bert-base", "settings": {RATE: {"grid": RATES}}})
+        )
+        corpus = str(home / "corpus")
+        _run(home, "prepare", "--input", str(home / "text.txt"), "--output", corpus)
+        whole, work = [], []
+        for number, rate in enumerate(RATES):
+            output = home / f"train-{number}"
+            sets = _sets({**SETTINGS, RATE: rate})
+            job = ("train", "cot-bert-base", "--corpus", corpus, "--output", str(output))
+            whole.append(_run(home, *job, *sets))
+            work.append(_work(output))
+        output = home / "sweep"
+        job = ("tune", str(home / "rates.yaml"), "--corpus", corpus, "--output", str(output))
+        sweep = _run(home, *job, *_sets(SETTINGS))
+        result = read_json(output / "result.json")
+        _check(result, [home / f"train-{number}" for number in range(len(RATES))])
+    what, check = f"{len(RATES)} trainings of {SETTINGS['max_steps']} steps", "same curves"
+    fixed = result["start_seconds_per_trial"]
+    alone = statistics.median(a - b for a, b in zip(whole, work, strict=True))
+    bare = sweep - len(RATES) * fixed
+    return [
+        Row(what, "tune, without fixed starts", "steps and checks", bare, sum(work), TARGET, check),
+        Row(what, "tune, the command", "train, the commands", sweep, sum(whole), None, check),
+        Row("a fixed start", "of a trial", "of a train command", fixed, alone, None, ""),
+    ]
+
+
+def _run(home: Path, *words: str) -> float:
+    """The seconds of a command of this package."""
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
+    command = [sys.executable, "-m", "pipelines.cli", *words, "--encoder", MINILM]
+    started = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise DisagreementError(
+            f"{' '.join(words[:2])} ended with {done.returncode}: {done.stderr}"
+        )
+    return time.perf_counter() - started
+
+
+def _sets(settings: Mapping[str, object]) -> list[str]:
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+
+
+def _work(folder: Path) -> float:
+    """Seconds of a run's steps and dev checks."""
+    rows = read_rows(folder / METRICS_FILE).values()
+    return float(sum(row.get(key, 0.0) for row in rows for key in WORK))
+
+
+def _check(result: Mapping[str, Any], folders: Sequence[Path]) -> None:
+    """A trial's dev score is that of the training with its settings."""
+    alone = [read_json(folder / "result.json")["dev_spearman"] for folder in folders]
+    swept = [trial["dev_spearman"] for trial in result["trials"]]
+    if swept != alone:
+        raise DisagreementError(f"the sweep's dev scores are {swept}, the trainings' {alone}")
