@@ -18,17 +18,16 @@ from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, build
 from pipelines.tuning.state import FAILED_FILE, TRIAL_FILE, has_begun
 
-TRIAL = "trial"
+# What a trial is given: its name, and its settings as plain values.
+TRIAL, SETTINGS = "trial", "settings"
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What all trials share. settings: of each trial by its name, as plain values. judged: whether
-    bad ones are stopped."""
+    """What all trials share. judged: whether bad ones are stopped."""
 
     folder: str
     corpus: str
-    settings: dict[str, dict[str, Any]]
     parent: str | None
     tracking_uri: str
     judged: bool
@@ -36,7 +35,7 @@ class Sweep:
 
 
 def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> None:
-    """One trial, in a process of Ray Tune's. config: {TRIAL: its name}."""
+    """One trial, in a process of Ray Tune's. config: {TRIAL: its name, SETTINGS: its settings}."""
     started = time.monotonic()
     # Ray Tune's processes have a folder of their own, where no store is.
     os.environ["MLFLOW_TRACKING_URI"] = sweep.tracking_uri
@@ -44,28 +43,28 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> No
     if not has_begun(folder):  # killed before it had settings: nothing to go on with
         shutil.rmtree(folder, ignore_errors=True)
     try:
-        _train(config[TRIAL], folder, sweep, dev)
+        _train(config, folder, sweep, dev)
     except Exception as error:  # Ray Tune hands on that a trial failed, not why
         write_json(folder / FAILED_FILE, {"error": one_line(error)})
         raise
     write_json(folder / TRIAL_FILE, {"seconds": round(time.monotonic() - started, 3)})
 
 
-def _train(name: str, folder: Path, sweep: Sweep, dev: dict[str, Pairs]) -> None:
+def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: dict[str, Pairs]) -> None:
     from ray.tune.integration.ray_train import TuneReportCallback
 
     from pipelines.corpus import Corpus
     from pipelines.train import train
 
     train(
-        build(TrainSettings, sweep.settings[name]),
+        build(TrainSettings, config[SETTINGS]),
         Corpus.open(sweep.corpus),
         dev,
         folder,
         resume=has_begun(folder),
         verbose=sweep.verbose,
         parent=sweep.parent,
-        tags={TRIAL: name},
+        tags={TRIAL: config[TRIAL]},
         callbacks=[TuneReportCallback()],
         judged=sweep.judged,
     )

@@ -150,12 +150,12 @@ def test_what_a_trial_would_stumble_over_is_told_before_one_starts(
 
 def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp_path, capsys):
     from pipelines import tune as job
-    from pipelines.tuning.plan import plan_trials
+    from pipelines.tuning.plan import drawn_plan
 
     base, corpus = small(bert_folder), Corpus.open(rates_corpus)
     options = TuneOptions(open_space(str(rates)), "quickstart")
-    planned = plan_trials(options.space, base, None, (0,), 0)
-    record = job._record(options, planned, corpus)
+    plan = drawn_plan(options.space, base, None, (0,), 0)
+    record = job._record(options, plan, corpus)
     output = job._open(tmp_path / "out", record, discard=False)
     (output / "trials").mkdir()
     assert job._open(output, record, discard=False) == output
