@@ -65,12 +65,29 @@ def changes(space: Space, sample: Mapping[str, Any]) -> dict[str, Any]:
 
 def corners(space: Space) -> Iterator[dict[str, Any]]:
     """Samples that hold every value of a grid or choice, and both ends of every range."""
+    axes = _at_corners(space)
+    for point in itertools.product(*axes.values()):
+        yield dict(zip(axes, point, strict=True))
+
+
+def enough_corners(space: Space, many: int) -> Iterator[dict[str, Any]]:
+    """All corners, or, where these are more than `many`, such as hold every pair of values."""
+    axes = _at_corners(space)
+    if len(axes) < 3 or math.prod(map(len, axes.values())) <= many:
+        yield from corners(space)
+        return
+    first = {path: values[0] for path, values in axes.items()}
+    for (one, values), (other, others) in itertools.combinations(axes.items(), 2):
+        for pair in itertools.product(values, others):
+            yield {**first, **dict(zip((one, other), pair, strict=True))}
+
+
+def _at_corners(space: Space) -> dict[str, list[Any]]:
     axes: dict[str, list[Any]] = {VARIANT: list(space.variants)} if space.variants else {}
     for path, axis in space.settings.items():
         values = values_of(axis)
         axes[path] = list(ends_of(axis)) if values is None else values
-    for point in itertools.product(*axes.values()):
-        yield dict(zip(axes, point, strict=True))
+    return axes
 
 
 def label(space: Space, sample: Mapping[str, Any]) -> str:

@@ -27,10 +27,14 @@ from pipelines.tuning.state import (
     trained_scores,
 )
 from pipelines.tuning.tpe import Suggestions, Told
-from tune_spaces import VARIANT, Space, changes, corners, describe
+from tune_spaces import VARIANT, Space, changes, describe
+from tune_spaces.space import enough_corners
 
 OPTUNA = "optuna"
 DRAWN_ENDING = ".drawn.json"
+# Each is checked against corpus and encoder, which takes 0.2 to 0.7 s for MiniLM; of a space with
+# more corners such as hold every pair of values.
+CORNERS = 100
 # Of a range in steps so many values are checked, from end to end.
 CHECKED = 1000
 
@@ -61,7 +65,7 @@ class GrowingPlan(Plan):
         self._drawn: list[dict[str, Any]] = []  # of each sample
         self._folder = Path()
         _check_space(space, self._suggestions.count(), samples)
-        possible = [settings_of(space, base, point) for point in corners(space)]
+        possible = [settings_of(space, base, point) for point in enough_corners(space, CORNERS)]
         # Between valid ends there may be invalid values: a batch that its workers cannot share.
         for point in self._suggestions.each_value(CHECKED):
             settings_of(space, base, point)
