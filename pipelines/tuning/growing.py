@@ -7,6 +7,7 @@ Optuna is told of them again.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from importlib import util
@@ -131,7 +132,9 @@ def told(drawn: dict[str, Any], folders: Sequence[Path]) -> Told:
         return Told(drawn, status)
     curves = [trained_scores(dev_scores(folder)) for folder in folders]
     if status == FINISHED:
-        return Told(drawn, status, statistics.fmean(max(curve.values()) for curve in curves))
+        score = statistics.fmean(max(curve.values()) for curve in curves)
+        # Vectors that are all alike have no Spearman, and Optuna takes no NaN.
+        return Told(drawn, status, score) if math.isfinite(score) else Told(drawn, FAILED)
     steps = sorted(set.intersection(*map(set, curves)))
     return Told(drawn, status, None, {n: statistics.fmean(c[n] for c in curves) for n in steps})
 

@@ -116,6 +116,9 @@ def test_all_seeds_run_a_sample_and_optuna_hears_the_mean(tmp_path):
     end(tmp_path, "0001", 0, curve={2: 50.0, 4: 52.0})
     whole = told(drawn, folders)
     assert (whole.status, whole.score, dict(whole.curve)) == ("finished", 61.0, {})
+    end(tmp_path, "0001", 0, curve={2: math.nan, 4: math.nan})
+    assert told(drawn, folders).status == "failed"
+    end(tmp_path, "0001", 0, curve={2: 50.0, 4: 52.0})
     give_verdict(tmp_path / "0001", 4, go_on=False)
     stopped = told(drawn, folders)
     assert (stopped.status, stopped.score) == ("stopped", None)
