@@ -132,7 +132,7 @@ def told(drawn: dict[str, Any], folders: Sequence[Path]) -> Told:
         return Told(drawn, status)
     curves = [trained_scores(dev_scores(folder)) for folder in folders]
     if status == FINISHED:
-        score = statistics.fmean(max(curve.values()) for curve in curves)
+        score = statistics.fmean(max(curve.values(), default=math.nan) for curve in curves)
         # Vectors that are all alike have no Spearman, and Optuna takes no NaN.
         return Told(drawn, status, score) if math.isfinite(score) else Told(drawn, FAILED)
     steps = sorted(set.intersection(*map(set, curves)))

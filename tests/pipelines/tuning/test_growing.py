@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 from ray import tune
@@ -16,8 +17,10 @@ from pipelines.recipes import RECIPES
 from pipelines.tune import TuneOptions
 from pipelines.tuning.growing import GrowingPlan, told
 from pipelines.tuning.plan import DEFAULT_TRIALS
+from pipelines.tuning.search import Stopping, _scheduler
 from pipelines.tuning.turns import Turns
-from pipelines.verdicts import give_verdict
+from pipelines.tuning.watch import Watch
+from pipelines.verdicts import give_verdict, may_go_on
 from tune_spaces import SPACES, Space
 
 pytest.importorskip("optuna", reason="needs the extra 'optuna'")
@@ -144,6 +147,31 @@ def test_turns_begin_with_what_is_unfinished_and_end_with_the_plan(tmp_path):
         (tmp_path / name / "failed.json").unlink(missing_ok=True)
         end(tmp_path, name, 70.0)
     assert Turns(plan_of(tmp_path, 4), tmp_path, None).left == 0
+
+
+def test_later_trials_are_shown_and_stopped_as_known_ones_are(tmp_path, capsys):
+    plan = plan_of(tmp_path, 5)
+    scheduler = _scheduler(Stopping(1), plan, tmp_path, lambda settings: 9)
+    watch = Watch(plan, tmp_path, lambda settings: 9)
+    made = {}
+    while (trial := plan.grow()) is not None:
+        here = SimpleNamespace(trial_id=trial.name, config={"trial": trial.name})
+        scheduler.on_trial_add(None, here)
+        for step in (1, 3, 9):
+            result = {"step": step, "dev_spearman": 90.0 - 10 * len(plan.trials) + step}
+            watch.on_trial_result(0, [], here, result)
+            scheduler.on_trial_result(None, here, result)
+            made[trial.name] = step
+            if not may_go_on(tmp_path / trial.name, step, wait=0):
+                break
+        end(tmp_path, trial.name, 0, curve={1: 81.0, made[trial.name]: 80.0})
+        watch.on_trial_complete(0, [], here)
+    assert made == {"0000": 9, "0001": 1, "0002": 1, "0003": 1, "0004": 1}
+    shown = capsys.readouterr().err
+    assert "0000 step 1/9 dev 81.00" in shown
+    assert "trial 0/5" in shown
+    assert "trial 5/5" in shown
+    assert "temperature=" in shown
 
 
 def test_the_record_is_the_same_for_the_same_command_alone(tmp_path):
