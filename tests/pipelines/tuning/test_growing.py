@@ -12,6 +12,7 @@ from ray import tune
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import override
+from pipelines.cli import main
 from pipelines.outputs import changed_settings
 from pipelines.recipes import RECIPES
 from pipelines.tune import TuneOptions
@@ -219,12 +220,15 @@ def test_what_no_suggestion_should_stumble_over_is_told_first(axes, told):
         GrowingPlan(Space("s", "S.", "cot-bert-base", axes), base, 3, (0,), 0)
 
 
-def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch):
+def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch, tmp_path, capsys):
+    """Before the corpus is looked at, which is not there."""
     from pipelines.tuning import growing
 
     monkeypatch.setattr(growing.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'cotbert\[optuna\]'"):
-        TuneOptions(HEAT, "cot-bert-base", search="optuna")
+    place = ("--corpus", str(tmp_path / "none"), "--output", str(tmp_path / "out"))
+    assert main(["tune", "temperature", *place, "--search", "optuna"]) == 2
+    assert "pip install 'cotbert[optuna]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
     TuneOptions(HEAT, "cot-bert-base")
 
 
