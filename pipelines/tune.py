@@ -8,13 +8,14 @@ on with a sweep that was killed: what is finished stays, and the rest goes on fr
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.backbone import from_anywhere
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json, write_text
 from cotbert_core.settings import TrainSettings, flatten, override
@@ -35,13 +36,17 @@ from pipelines.ray_session import ray_session
 from pipelines.recording.registry import check_registry, register
 from pipelines.train import check_inputs
 from pipelines.tuning import state
-from pipelines.tuning.plan import SEED, Trial, plan_trials
+from pipelines.tuning.growing import OPTUNA, GrowingPlan, check_optuna
+from pipelines.tuning.plan import SEED, Plan, drawn_plan
 from pipelines.tuning.report import write_sweep_report, write_trials_csv
-from pipelines.tuning.search import TUNE_FOLDER, Stopping, run_trials, share_out
+from pipelines.tuning.search import TUNE_FOLDER, Stopping, run_trials
 from pipelines.tuning.trial import Sweep
 from tune_spaces import Space
 
 CSV_FILE, REPORT_FILE = "trials.csv", "report.html"
+# Who chooses the trials: the space's grid with draws by chance from its ranges, or Optuna.
+GRID = "grid"
+SEARCHES: dict[str, Callable[..., Plan]] = {GRID: drawn_plan, OPTUNA: GrowingPlan}
 
 
 class SweepError(RuntimeError):
@@ -53,7 +58,7 @@ class TuneOptions:
     """trials: how many of the space (None: all of a grid, 12 of others). seeds: each trial runs
     under all. draw_seed: of what is drawn. max_concurrent: None for as many as have room.
     stopping: None lets every trial run to its end. register: the best model's name in MLflow's
-    registry."""
+    registry. search: one of SEARCHES."""
 
     space: Space
     recipe: str
@@ -63,8 +68,13 @@ class TuneOptions:
     max_concurrent: int | None = None
     stopping: Stopping | None = None
     register: str | None = None
+    search: str = GRID
 
     def __post_init__(self) -> None:
+        if self.search not in SEARCHES:
+            raise unknown("search", self.search, SEARCHES)
+        if self.search == OPTUNA:
+            check_optuna()
         if self.trials is not None and self.trials < 1:
             raise UserError(f"trials is {self.trials}: give at least 1")
         if self.register is not None:
@@ -84,9 +94,10 @@ def tune(
     """Run the sweep and return its result; UserError for all that can be wrong before a trial
     starts. discard: throw away what another sweep left in the output."""
     base = override(base, {"encoder": from_anywhere(base.encoder)})
-    planned = plan_trials(options.space, base, options.trials, options.seeds, options.draw_seed)
-    check_trials(planned, corpus)
-    output = _open(output, _record(options, planned, corpus, dev), discard)
+    make = SEARCHES[options.search]
+    plan = make(options.space, base, options.trials, options.seeds, options.draw_seed)
+    check_settings(plan.possible, corpus)
+    output = _open(output, _record(options, plan, corpus, dev), discard)
     params = {**_params(options), "corpus": str(corpus.path), "corpus_digest": corpus.digest}
     with (
         tracking.tracked_run(
@@ -99,8 +110,8 @@ def tune(
         ray_session(verbose),
     ):
         write_text(output / RUN_FILE, run.id or "")
-        _run(options, planned, corpus, dev, output, run.key, verbose)
-        result = _result(options, planned, output, run.id)
+        _run(options, plan, corpus, dev, output, run.key, verbose)
+        result = _result(options, plan, output, run.id)
         if options.register and result["best"]:
             result["registered"] = _register(options.register, result["best"], output)
         _tell(run, options.space, result, output)
@@ -109,15 +120,15 @@ def tune(
     return result
 
 
-def check_trials(trials: Sequence[Trial], corpus: Corpus) -> None:
+def check_settings(possible: Sequence[TrainSettings], corpus: Corpus) -> None:
     """UserError for what a trial would stumble over after its start; seeds make no difference."""
-    distinct = {repr(flatten(override(t.settings, {SEED: 0}))): t.settings for t in trials}
+    distinct = {repr(flatten(override(s, {SEED: 0}))): s for s in possible}
     for settings in distinct.values():
         check_inputs(settings, corpus)
 
 
 def _record(
-    options: TuneOptions, planned: Sequence[Trial], corpus: Corpus, dev: dict[str, Pairs]
+    options: TuneOptions, plan: Plan, corpus: Corpus, dev: dict[str, Pairs]
 ) -> dict[str, Any]:
     """What two runs of one sweep have in common."""
     return {
@@ -126,7 +137,7 @@ def _record(
         "stopping": vars(options.stopping) if options.stopping else None,
         "corpus_digest": corpus.digest,
         "dev_digest": dev_digest(dev),
-        "trials": {trial.name: flatten(trial.settings) for trial in planned},
+        **plan.record,
     }
 
 
@@ -135,6 +146,7 @@ def _params(options: TuneOptions) -> dict[str, Any]:
     return {
         "space": options.space.name,
         "recipe": options.recipe,
+        "search": options.search,
         "trials": options.trials,
         "seeds": ",".join(map(str, options.seeds)),
         "draw_seed": options.draw_seed,
@@ -174,64 +186,31 @@ def _is_finished(output: Path) -> bool:
 
 def _run(
     options: TuneOptions,
-    planned: Sequence[Trial],
+    plan: Plan,
     corpus: Corpus,
     dev: dict[str, Pairs],
     output: Path,
     parent: str | None,
     verbose: bool,
 ) -> None:
-    largest = max((trial.settings for trial in planned), key=lambda one: one.workers)
-    at_once, cpus = share_out(largest.workers, largest.cpus_per_worker, options.max_concurrent)
-    shared = [
-        replace(trial, settings=override(trial.settings, {"cpus_per_worker": cpus}))
-        for trial in planned
-    ]
     folder = output / state.TRIALS_FOLDER
     folder.mkdir(exist_ok=True)
-    sweep = Sweep(
-        str(folder),
-        str(corpus.path),
-        {trial.name: trial.settings.model_dump() for trial in shared},
-        {trial.name: f"{trial.name} {trial.told}" for trial in shared},
-        parent,
-        tracking.tracking_uri(),
-        options.stopping is not None,
-        verbose,
-    )
-    steps = {trial.name: total_steps(len(corpus), trial.settings) for trial in shared}
-    _forget_failures(folder)
-    try:
-        run_trials(sweep, shared, dev, steps, options.stopping, at_once)
-    except KeyboardInterrupt:
-        _end_trials(folder)
-        raise KeyboardInterrupt("the same command goes on") from None
+    plan.open(folder)
+    judged, uri = options.stopping is not None, tracking.tracking_uri()
+    sweep = Sweep(str(folder), str(corpus.path), parent, uri, judged, verbose)
+    steps = partial(total_steps, len(corpus))
+    run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)
     shutil.rmtree(output / TUNE_FOLDER, ignore_errors=True)
 
 
-def _end_trials(folder: Path) -> None:
-    """What was under way ends with the sweep, in MLflow too; a trial that goes on opens its run
-    again."""
-    for trial in folder.iterdir():
-        if state.status_of(trial) == state.UNFINISHED and (run_id := earlier_run(trial)):
-            tracking.end_run(run_id, "KILLED")
-
-
-def _forget_failures(folder: Path) -> None:
-    """What failed is tried again, from its last checkpoint."""
-    for mark in folder.glob(f"*/{state.FAILED_FILE}"):
-        say(f"trial {mark.parent.name} failed before and is tried again")
-        mark.unlink()
-
-
-def _result(
-    options: TuneOptions, planned: Sequence[Trial], output: Path, run_id: str | None
-) -> dict[str, Any]:
-    rows = [state.trial_row(trial, output / state.TRIALS_FOLDER / trial.name) for trial in planned]
+def _result(options: TuneOptions, plan: Plan, output: Path, run_id: str | None) -> dict[str, Any]:
+    folder = output / state.TRIALS_FOLDER
+    rows = [state.trial_row(trial, folder / name) for name, trial in plan.trials.items()]
     best = state.best_of(rows)
     return {
         "space": options.space.name,
         "recipe": options.recipe,
+        "search": options.search,
         "dev_spearman": best["dev_spearman"] if best else None,
         "best": best,
         "trials": rows,

@@ -65,12 +65,29 @@ def changes(space: Space, sample: Mapping[str, Any]) -> dict[str, Any]:
 
 def corners(space: Space) -> Iterator[dict[str, Any]]:
     """Samples that hold every value of a grid or choice, and both ends of every range."""
+    axes = _at_corners(space)
+    for point in itertools.product(*axes.values()):
+        yield dict(zip(axes, point, strict=True))
+
+
+def enough_corners(space: Space, many: int) -> Iterator[dict[str, Any]]:
+    """All corners, or, where these are more than `many`, such as hold every pair of values."""
+    axes = _at_corners(space)
+    if len(axes) < 3 or math.prod(map(len, axes.values())) <= many:
+        yield from corners(space)
+        return
+    first = {path: values[0] for path, values in axes.items()}
+    for (one, values), (other, others) in itertools.combinations(axes.items(), 2):
+        for pair in itertools.product(values, others):
+            yield {**first, **dict(zip((one, other), pair, strict=True))}
+
+
+def _at_corners(space: Space) -> dict[str, list[Any]]:
     axes: dict[str, list[Any]] = {VARIANT: list(space.variants)} if space.variants else {}
     for path, axis in space.settings.items():
         values = values_of(axis)
         axes[path] = list(ends_of(axis)) if values is None else values
-    for point in itertools.product(*axes.values()):
-        yield dict(zip(axes, point, strict=True))
+    return axes
 
 
 def label(space: Space, sample: Mapping[str, Any]) -> str:
@@ -96,9 +113,39 @@ def ends_of(axis: Any) -> tuple[Any, Any]:
     """The least and the largest value of a range; infinite, or None, where it has no ends."""
     from ray.tune.search.sample import Integer
 
+    lower: Any = getattr(axis, "lower", None)
+    upper: Any = getattr(axis, "upper", None)
+    step = step_of(axis)
+    if step is not None and math.isfinite(lower) and math.isfinite(upper):
+        first, last = multiples_of(axis)
+        # 3 * 0.1 is above 0.3.
+        return max(first * step, lower), min(last * step, upper)
     if isinstance(axis, Integer):  # Ray Tune draws whole numbers below the upper one
-        return axis.lower, axis.upper - 1
-    return getattr(axis, "lower", None), getattr(axis, "upper", None)
+        return lower, upper - 1
+    return lower, upper
+
+
+def step_of(axis: Any) -> float | None:
+    """Of a range in steps, what all its values are multiples of."""
+    sampler = getattr(axis, "sampler", None)
+    return getattr(sampler, "q", None)
+
+
+def multiples_of(axis: Any) -> tuple[int, int]:
+    """The least and the largest k of a range in steps, whose values are k times its step."""
+    from ray.tune.search.sample import Integer
+
+    step: Any = step_of(axis)
+    # Ray Tune draws the upper end too, except for whole numbers in steps of 1.
+    upper = axis.upper - 1 if isinstance(axis, Integer) and step == 1 else axis.upper
+    return math.ceil(axis.lower / step - 1e-9), math.floor(upper / step + 1e-9)
+
+
+def is_logarithmic(axis: Any) -> bool:
+    """Whether a range is drawn by orders of magnitude."""
+    sampler = axis.get_sampler()
+    inner = sampler.get_sampler() if step_of(axis) is not None else sampler
+    return str(inner) == "LogUniform"
 
 
 def is_axis(axis: Any) -> bool:
@@ -116,8 +163,6 @@ def describe(axis: Any) -> str:
     if values is not None:
         return ", ".join(map(str, values))
     lower, upper = ends_of(axis)
-    sampler = axis.get_sampler()
-    step = getattr(sampler, "q", None)
-    inner = sampler.get_sampler() if step else sampler
-    scale = ", log-uniform" if str(inner) == "LogUniform" else ", uniform"
+    step = step_of(axis)
+    scale = ", log-uniform" if is_logarithmic(axis) else ", uniform"
     return f"{lower} to {upper}{scale}{f', in steps of {step}' if step else ''}"

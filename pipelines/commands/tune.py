@@ -20,10 +20,18 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--recipe", metavar="RECIPE", help="instead of the space's own")
     command.add_argument(
+        "--search",
+        default="grid",
+        metavar="NAME",
+        help="grid: all of a grid, draws by chance from ranges (default); optuna: each trial by "
+        "the scores of those before it",
+    )
+    command.add_argument(
         "--trials",
         type=int,
         metavar="N",
-        help="how many: without it all of a grid, and 12 of a space with a continuous axis",
+        help="how many: without it all of a grid, and 12 of a space with a continuous axis or of "
+        "optuna",
     )
     command.add_argument(
         "--seeds", default="1", metavar="N", help="every trial under N seeds, or these: 3,5,8"
@@ -76,6 +84,7 @@ def run(arguments: Arguments) -> None:
         arguments.max_concurrent,
         Stopping(arguments.asha) if arguments.asha is not None else None,
         arguments.register,
+        arguments.search,
     )
     dev = dev_sets(settings, arguments.senteval, arguments.dev_pairs)
     corpus = training_corpus(arguments, settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +16,10 @@ from pipelines.verdicts import give_verdict
 
 
 class Halving(AsyncHyperBandScheduler):  # type: ignore[misc]
-    """folder: of the trials; steps: of each trial. A trial at its last step is not stopped: it has
-    its model to save, and nothing to gain."""
+    """folder: of the trials; steps: of a trial by its name. A trial at its last step is not
+    stopped: it has its model to save, and nothing to gain."""
 
-    def __init__(self, folder: Path, steps: Mapping[str, int], **options: Any) -> None:
+    def __init__(self, folder: Path, steps: Callable[[str], int], **options: Any) -> None:
         super().__init__(stop_last_trials=False, **options)
         self._folder, self._steps = folder, steps
 
@@ -27,7 +27,7 @@ class Halving(AsyncHyperBandScheduler):  # type: ignore[misc]
         action = super().on_trial_result(tune_controller, trial, result)
         if STEP in result:
             name, step = trial.config[TRIAL], int(result[STEP])
-            go_on = action != TrialScheduler.STOP or step >= self._steps[name]
+            go_on = action != TrialScheduler.STOP or step >= self._steps(name)
             give_verdict(self._folder / name, step, go_on=go_on)
         return str(TrialScheduler.CONTINUE)
 

@@ -1,4 +1,4 @@
-"""Which trials a sweep has, drawn on the driver before anything starts.
+"""Which trials a sweep has: here all of them, drawn on the driver before anything starts.
 
 A trial is known by its place in the plan, so a sweep that was killed is the same sweep when the
 same command goes on with it: what a trial draws depends on the space, the seed and the place alone.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cotbert_core.errors import UserError
-from cotbert_core.settings import TrainSettings, override
+from cotbert_core.settings import TrainSettings, flatten, override
 from tune_spaces import Space, changes, param_space, size
 from tune_spaces.space import values_of
 
@@ -41,6 +42,36 @@ class Trial:
         return " ".join(cells)
 
 
+@dataclass
+class Plan:
+    """The trials of a sweep, which may become more while it runs.
+
+    trials: those that are known, by name. total: how many there will be. possible: settings to
+    check before the first trial starts. record: what two runs of one sweep have in common.
+    """
+
+    trials: dict[str, Trial]
+    total: int
+    possible: list[TrainSettings]
+    record: dict[str, Any]
+
+    def open(self, folder: Path) -> None:
+        """Take up what an earlier run of the sweep left in its folder of trials."""
+
+    def grow(self) -> Trial | None:
+        """One more trial, chosen by what has become of those before it; None for no more."""
+        return None
+
+
+def drawn_plan(
+    space: Space, base: TrainSettings, trials: int | None, seeds: Sequence[int], draw_seed: int
+) -> Plan:
+    """A plan whose trials are all known."""
+    planned = {t.name: t for t in plan_trials(space, base, trials, seeds, draw_seed)}
+    record = {"trials": {name: flatten(trial.settings) for name, trial in planned.items()}}
+    return Plan(planned, len(planned), [t.settings for t in planned.values()], record)
+
+
 def plan_trials(
     space: Space, base: TrainSettings, trials: int | None, seeds: Sequence[int], draw_seed: int
 ) -> list[Trial]:
@@ -49,13 +80,17 @@ def plan_trials(
     if len(seeds) > 1 and SEED in space.settings:
         raise UserError(f"space {space.name} draws the seed itself: leave --seeds out")
     samples = draw(space, trials, draw_seed)
-    digits = max(4, len(str(len(samples) * len(seeds))))
     planned: list[Trial] = []
     for sample, seed in itertools.product(samples, seeds):
         whole = dict(sample) if SEED in sample else {**sample, SEED: seed}
-        name = f"{len(planned):0{digits}}"
+        name = trial_name(len(planned), len(samples) * len(seeds))
         planned.append(Trial(name, whole, settings_of(space, base, whole)))
     return planned
+
+
+def trial_name(place: int, total: int) -> str:
+    """0000, 0001, ...: names sort as the trials began."""
+    return f"{place:0{max(4, len(str(total)))}}"
 
 
 def settings_of(space: Space, base: TrainSettings, sample: Mapping[str, Any]) -> TrainSettings:

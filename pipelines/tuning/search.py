@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
-from pipelines.tracking import DEV_SPEARMAN
-from pipelines.tuning.plan import Trial
-from pipelines.tuning.state import ENDED, dev_scores, status_of
+from cotbert_core.settings import TrainSettings
+from pipelines.outputs import earlier_run
+from pipelines.progress import say
+from pipelines.tracking import DEV_SPEARMAN, end_run
+from pipelines.tuning.plan import Plan
+from pipelines.tuning.state import ENDED, FAILED_FILE, UNFINISHED, dev_scores, status_of
 from pipelines.tuning.trial import TRIAL, Sweep, run_trial
 from pipelines.tuning.watch import STEP, Watch
 
@@ -38,22 +41,46 @@ class Stopping:
 
 def run_trials(
     sweep: Sweep,
-    trials: Sequence[Trial],
+    plan: Plan,
     dev: dict[str, Pairs],
-    steps: Mapping[str, int],
+    steps: Callable[[TrainSettings], int],
     stopping: Stopping | None,
-    at_once: int,
+    asked: int | None,
 ) -> None:
-    """Run the trials that are not done; what becomes of them is in their folders."""
+    """Run the trials that are not done; what becomes of them is in their folders.
+
+    steps: of a run with these settings. asked: trials at a time, None for as many as have room.
+    """
+    folder = Path(sweep.folder)
+    _forget_failures(folder)
+    try:
+        _fit(sweep, plan, dev, steps, stopping, asked)
+    except KeyboardInterrupt:
+        _end_trials(folder)
+        raise KeyboardInterrupt("the same command goes on") from None
+
+
+def _fit(
+    sweep: Sweep,
+    plan: Plan,
+    dev: dict[str, Pairs],
+    steps: Callable[[TrainSettings], int],
+    stopping: Stopping | None,
+    asked: int | None,
+) -> None:
     # Its own answer to Ctrl-C ends a sweep as if it were done.
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
     import ray.tune
 
+    from pipelines.tuning.turns import Turns
+
     if not sweep.verbose:  # what failed is told in a line
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     folder = Path(sweep.folder)
-    left = [trial.name for trial in trials if status_of(folder / trial.name) not in ENDED]
-    if not left:
+    largest = max(plan.possible, key=lambda settings: settings.workers)
+    at_once, cpus = share_out(largest.workers, largest.cpus_per_worker, asked)
+    turns = Turns(plan, folder, cpus)
+    if not turns.left:
         return
     # The trial itself only waits: its workers ask for the cores, and it for as good as nothing.
     task = ray.tune.with_resources(
@@ -61,24 +88,41 @@ def run_trials(
     )
     ray.tune.Tuner(
         task,
-        param_space={TRIAL: ray.tune.grid_search(left)},
         tune_config=ray.tune.TuneConfig(
-            scheduler=_scheduler(stopping, trials, folder, steps),
+            search_alg=turns,
+            num_samples=turns.left,
+            scheduler=_scheduler(stopping, plan, folder, steps),
             # Ray Tune does not count what a trial's own workers take.
             max_concurrent_trials=at_once,
             reuse_actors=True,  # what a trial has imported serves the next one
+            trial_dirname_creator=lambda trial: f"{trial.config[TRIAL]}_{trial.trial_id}",
         ),
         run_config=ray.tune.RunConfig(
             name=TUNE_FOLDER,
             storage_path=str(folder.parent),
-            callbacks=[Watch(trials, folder, steps)],
+            callbacks=[Watch(plan, folder, steps)],
             verbose=1 if sweep.verbose else 0,
         ),
     ).fit()
 
 
+def _end_trials(folder: Path) -> None:
+    """What was under way ends with the sweep, in MLflow too; a trial that goes on opens its run
+    again."""
+    for trial in folder.iterdir():
+        if status_of(trial) == UNFINISHED and (run_id := earlier_run(trial)):
+            end_run(run_id, "KILLED")
+
+
+def _forget_failures(folder: Path) -> None:
+    """What failed is tried again, from its last checkpoint."""
+    for mark in folder.glob(f"*/{FAILED_FILE}"):
+        say(f"trial {mark.parent.name} failed before and is tried again")
+        mark.unlink()
+
+
 def _scheduler(
-    stopping: Stopping | None, trials: Sequence[Trial], folder: Path, steps: Mapping[str, int]
+    stopping: Stopping | None, plan: Plan, folder: Path, steps: Callable[[TrainSettings], int]
 ) -> Any:
     from ray.tune.schedulers import FIFOScheduler
 
@@ -86,19 +130,20 @@ def _scheduler(
         return FIFOScheduler()
     from pipelines.tuning.halving import Halving
 
+    longest = max(steps(settings) for settings in plan.possible)
     scheduler = Halving(
         folder,
-        steps,
+        lambda name: steps(plan.trials[name].settings),
         time_attr=STEP,
         metric=DEV_SPEARMAN,
         mode="max",
         grace_period=stopping.grace,
         reduction_factor=stopping.factor,
-        max_t=max(max(steps.values()), stopping.grace),
+        max_t=max(longest, stopping.grace),
     )
-    for trial in trials:
-        if status_of(folder / trial.name) in ENDED:
-            scheduler.replay(trial.name, dev_scores(folder / trial.name))
+    for name in plan.trials:
+        if status_of(folder / name) in ENDED:
+            scheduler.replay(name, dev_scores(folder / name))
     return scheduler
 
 

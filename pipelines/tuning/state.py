@@ -52,11 +52,16 @@ def _scores(rows: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
     return {step: row[DEV_SPEARMAN] for step, row in rows.items() if DEV_SPEARMAN in row}
 
 
+def trained_scores(scores: Mapping[int, float]) -> dict[int, float]:
+    """Without the score before training."""
+    return {step: score for step, score in scores.items() if step}
+
+
 def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
     """A trial as result.json tells it."""
     rows = _rows(folder)
     scores = _scores(rows)
-    trained = {step: score for step, score in scores.items() if step}
+    trained = trained_scores(scores)
     best = max(trained, key=lambda step: trained[step]) if trained else None
     status = status_of(folder)
     work = sum(row.get(key, 0.0) for row in rows.values() for key in WORK)

@@ -14,22 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.evaluation import Pairs
-from cotbert_core.files import write_json
-from cotbert_core.settings import TrainSettings, build
+from cotbert_core.files import read_json, write_json
+from cotbert_core.settings import TrainSettings, build, override
+from pipelines.outputs import SETTINGS_FILE
 from pipelines.tuning.state import FAILED_FILE, TRIAL_FILE, has_begun
 
-TRIAL = "trial"
+# What a trial is given: its name, its settings as plain values, and its run's name in MLflow.
+TRIAL, SETTINGS, RUN_NAME = "trial", "settings", "run_name"
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What all trials share. settings: of each trial by its name, as plain values; names: of their
-    runs in MLflow. judged: whether bad ones are stopped."""
+    """What all trials share. judged: whether bad ones are stopped."""
 
     folder: str
     corpus: str
-    settings: dict[str, dict[str, Any]]
-    names: dict[str, str]
     parent: str | None
     tracking_uri: str
     judged: bool
@@ -37,7 +36,7 @@ class Sweep:
 
 
 def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> None:
-    """One trial, in a process of Ray Tune's. config: {TRIAL: its name}."""
+    """One trial, in a process of Ray Tune's. config: its name, settings and run's name."""
     started = time.monotonic()
     # Ray Tune's processes have a folder of their own, where no store is.
     os.environ["MLFLOW_TRACKING_URI"] = sweep.tracking_uri
@@ -46,7 +45,7 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> No
     if not resumed:  # killed before it had settings: nothing to go on with
         shutil.rmtree(folder, ignore_errors=True)
     try:
-        _train(config[TRIAL], folder, sweep, dev)
+        _train(config, folder, sweep, dev)
     except Exception as error:  # Ray Tune hands on that a trial failed, not why
         write_json(folder / FAILED_FILE, {"error": one_line(error)})
         raise
@@ -54,25 +53,34 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> No
     write_json(folder / TRIAL_FILE, {"seconds": seconds, "resumed": resumed})
 
 
-def _train(name: str, folder: Path, sweep: Sweep, dev: dict[str, Pairs]) -> None:
+def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: dict[str, Pairs]) -> None:
     from ray.tune.integration.ray_train import TuneReportCallback
 
     from pipelines.corpus import Corpus
     from pipelines.train import train
 
     train(
-        build(TrainSettings, sweep.settings[name]),
+        _with_first_cores(build(TrainSettings, config[SETTINGS]), folder),
         Corpus.open(sweep.corpus),
         dev,
         folder,
         resume=has_begun(folder),
         verbose=sweep.verbose,
         parent=sweep.parent,
-        name=sweep.names[name],
-        tags={TRIAL: name},
+        name=config[RUN_NAME],
+        tags={TRIAL: config[TRIAL]},
         callbacks=[TuneReportCallback()],
         judged=sweep.judged,
     )
+
+
+def _with_first_cores(settings: TrainSettings, folder: Path) -> TrainSettings:
+    """A trial goes on with the cores that it began with, when the sweep now runs more, or fewer,
+    side by side."""
+    if not has_begun(folder):
+        return settings
+    began = read_json(folder / SETTINGS_FILE)["settings"]
+    return override(settings, {"cpus_per_worker": began["cpus_per_worker"]})
 
 
 def one_line(error: object) -> str:

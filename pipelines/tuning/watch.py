@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback
 
 from cotbert_core.files import read_json, write_json
+from cotbert_core.settings import TrainSettings
 from pipelines.progress import clock, say
 from pipelines.tracking import DEV_SPEARMAN
-from pipelines.tuning.plan import Trial
+from pipelines.tuning.plan import Plan
 from pipelines.tuning.state import (
     ENDED,
     FAILED_FILE,
@@ -28,17 +29,17 @@ TABLE_SECONDS = 60.0
 
 
 class Watch(Callback):  # type: ignore[misc]
-    """trials: all of the sweep, those of an earlier run too. steps: of each trial."""
+    """plan: the trials of the sweep, those of an earlier run too. steps: of a run with these
+    settings."""
 
-    def __init__(self, trials: Sequence[Trial], folder: Path, steps: Mapping[str, int]) -> None:
-        self._trials = {trial.name: trial for trial in trials}
-        self._folder, self._steps = folder, steps
+    def __init__(self, plan: Plan, folder: Path, steps: Callable[[TrainSettings], int]) -> None:
+        self._plan, self._folder, self._steps_of = plan, folder, steps
         self._at: dict[str, int] = {}
         self._best: dict[str, float] = {}
-        self._status = {name: status_of(folder / name) for name in self._trials}
+        self._status = {name: status_of(folder / name) for name in plan.trials}
         for name, status in self._status.items():
             if status in ENDED:
-                self._at[name] = steps[name]
+                self._at[name] = self._steps(name)
                 self._best[name] = max(dev_scores(folder / name).values())
         self._before, self._began = self._done(), time.monotonic()
         self._shown = self._began
@@ -53,7 +54,7 @@ class Watch(Callback):  # type: ignore[misc]
         self._at[name] = int(result[STEP])
         score = float(result[DEV_SPEARMAN])
         self._best[name] = max(score, self._best.get(name, score))
-        say(f"{self._head()}  {name} step {result[STEP]}/{self._steps[name]} dev {score:.2f}")
+        say(f"{self._head()}  {name} step {result[STEP]}/{self._steps(name)} dev {score:.2f}")
         if time.monotonic() - self._shown > TABLE_SECONDS:
             self._table()
 
@@ -72,19 +73,22 @@ class Watch(Callback):  # type: ignore[misc]
 
     def _ended(self, name: str) -> None:
         self._status[name] = status_of(self._folder / name)
-        self._at[name] = self._steps[name]
+        self._at[name] = self._steps(name)
         self._table()
 
     def _done(self) -> float:
         """Trials' worth of steps that are done."""
-        return sum(self._at.get(name, 0) / self._steps[name] for name in self._trials)
+        return sum(at / self._steps(name) for name, at in self._at.items())
+
+    def _steps(self, name: str) -> int:
+        return self._steps_of(self._plan.trials[name].settings)
 
     def _head(self) -> str:
         ended = sum(status != UNFINISHED for status in self._status.values())
         done, seconds = self._done() - self._before, time.monotonic() - self._began
-        left = (len(self._trials) - self._before - done) * seconds / done if done else None
+        left = (self._plan.total - self._before - done) * seconds / done if done else None
         time_left = f"  {clock(left)} left" if left else ""
-        return f"tune     trial {ended}/{len(self._trials)}{time_left}"
+        return f"tune     trial {ended}/{self._plan.total}{time_left}"
 
     def _table(self) -> None:
         """Trials that have begun, the best first."""
@@ -93,8 +97,8 @@ class Watch(Callback):  # type: ignore[misc]
         say(self._head())
         for name in rows[:10]:
             best = f"{self._best[name]:6.2f}" if name in self._best else "      "
-            status = self._status[name]
+            status = self._status.get(name, UNFINISHED)
             shown = f"step {self._at[name]}" if status == UNFINISHED else status
-            say(f"  {name}  {best}  {shown:<9} {self._trials[name].told}")
+            say(f"  {name}  {best}  {shown:<9} {self._plan.trials[name].told}")
         if len(rows) > 10:
             say(f"  and {len(rows) - 10} more")

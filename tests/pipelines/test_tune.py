@@ -153,13 +153,13 @@ def test_what_a_trial_would_stumble_over_is_told_before_one_starts(
 
 def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp_path, capsys):
     from pipelines import tune as job
-    from pipelines.tuning.plan import plan_trials
+    from pipelines.tuning.plan import drawn_plan
 
     base, corpus = small(bert_folder), Corpus.open(rates_corpus)
     dev = dev_sets(base, None, None)
     options = TuneOptions(open_space(str(rates)), "quickstart")
-    planned = plan_trials(options.space, base, None, (0,), 0)
-    record = job._record(options, planned, corpus, dev)
+    plan = drawn_plan(options.space, base, None, (0,), 0)
+    record = job._record(options, plan, corpus, dev)
     output = job._open(tmp_path / "out", record, discard=False)
     (output / "trials").mkdir()
     assert job._open(output, record, discard=False) == output
@@ -173,7 +173,7 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     (output / "result.json").unlink()
     pairs = dev["pairs"]
     fewer = {"pairs": Pairs(pairs.left[:-1], pairs.right[:-1], pairs.gold[:-1])}
-    other = {**job._record(options, planned, corpus, fewer), "stopping": {"grace": 1, "factor": 3}}
+    other = {**job._record(options, plan, corpus, fewer), "stopping": {"grace": 1, "factor": 3}}
     told = r"another sweep \(dev_digest, stopping differ\): give a new"
     with pytest.raises(UserError, match=told):
         job._open(output, other, discard=False)
@@ -188,8 +188,10 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
     own_store, rates_corpus, bert_folder, rates, tmp_path, monkeypatch
 ):
     from pipelines import tune as job
+    from pipelines.tuning import search
 
-    def interrupted(sweep, trials, *_):
+    def interrupted(sweep, plan, *_):
+        trials = list(plan.trials.values())
         for trial in trials[:2]:
             folder = Path(sweep.folder) / trial.name
             folder.mkdir()
@@ -202,8 +204,7 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(job, "ray_session", lambda verbose: nullcontext())
-    monkeypatch.setattr(job, "share_out", lambda *_: (1, 1))
-    monkeypatch.setattr(job, "run_trials", interrupted)
+    monkeypatch.setattr(search, "_fit", interrupted)
     base = small(bert_folder)
     options = TuneOptions(open_space(str(rates)), "quickstart")
     with pytest.raises(KeyboardInterrupt, match="the same command goes on"):

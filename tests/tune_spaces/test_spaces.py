@@ -30,6 +30,7 @@ from tune_spaces import (
     published_figure,
     size,
 )
+from tune_spaces.space import enough_corners
 
 FOLDER = Path(tune_spaces.__file__).parent
 FILES = sorted(FOLDER.rglob("*.py"))
@@ -179,13 +180,29 @@ def test_a_sample_may_hold_more_than_the_space_draws():
         (tune.uniform(0.1, 0.5), "0.1 to 0.5, uniform", [0.1, 0.5]),
         (tune.loguniform(1e-6, 1e-4), "1e-06 to 0.0001, log-uniform", [1e-6, 1e-4]),
         (tune.quniform(0.5, 1.0, 0.25), "0.5 to 1.0, uniform, in steps of 0.25", [0.5, 1.0]),
+        (tune.quniform(0.1, 0.3, 0.1), "0.1 to 0.3, uniform, in steps of 0.1", [0.1, 0.3]),
         (tune.randint(1, 5), "1 to 4, uniform", [1, 4]),
+        (tune.qrandint(64, 512, 64), "64 to 512, uniform, in steps of 64", [64, 512]),
+        (tune.qrandint(5, 14, 4), "8 to 12, uniform, in steps of 4", [8, 12]),
+        (tune.qrandint(1, 5, 1), "1 to 4, uniform, in steps of 1", [1, 4]),
         (tune.lograndint(1, 65), "1 to 64, log-uniform", [1, 64]),
     ],
 )
 def test_an_axis_in_words_and_its_ends(axis, text, ends):
     assert describe(axis) == text
     assert [p["x"] for p in corners(Space("s", "", "quickstart", {"x": axis}))] == ends
+
+
+def test_of_many_corners_those_are_enough_that_hold_every_pair_of_values():
+    axes = {name: tune.choice(range(4)) for name in "abcd"} | {"e": tune.uniform(0, 1)}
+    space = Space("s", "", "quickstart", axes, {"x": {}, "y": {}})
+    assert list(enough_corners(space, 4**5)) == list(corners(space))
+    some = list(enough_corners(space, 4**5 - 1))
+    pairs = {pair for point in corners(space) for pair in itertools.combinations(point.items(), 2)}
+    assert {pair for point in some for pair in itertools.combinations(point.items(), 2)} == pairs
+    assert len(some) < 0.2 * 4**5
+    two = Space("s", "", "quickstart", {"a": tune.choice([1, 2, 3]), "e": tune.uniform(0, 1)})
+    assert list(enough_corners(two, 1)) == list(corners(two))
 
 
 def imports(path):

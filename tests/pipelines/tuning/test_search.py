@@ -11,7 +11,7 @@ import ray
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from pipelines.recipes import RECIPES
-from pipelines.tuning.plan import Trial
+from pipelines.tuning.plan import Plan, Trial
 from pipelines.tuning.search import Stopping, _scheduler, share_out
 from pipelines.verdicts import give_verdict, may_go_on
 
@@ -28,8 +28,11 @@ CURVES = {
 }
 
 
-def trials():
-    return [Trial(name, {"seed": 0}, BASE) for name in CURVES]
+def judge(folder):
+    """What stops the trials in this folder, all of which have as many steps."""
+    trials = {name: Trial(name, {"seed": 0}, BASE) for name in CURVES}
+    plan = Plan(trials, len(trials), [BASE], {})
+    return _scheduler(Stopping(1), plan, folder, lambda settings: STEPS)
 
 
 def report(scheduler, name, folder):
@@ -60,7 +63,7 @@ def folder_of(tmp_path, name, status, steps):
 
 
 def test_bad_trials_are_stopped_and_the_best_is_what_the_grid_finds(tmp_path):
-    scheduler = _scheduler(Stopping(1), trials(), tmp_path, dict.fromkeys(CURVES, STEPS))
+    scheduler = judge(tmp_path)
     made = {name: report(scheduler, name, tmp_path) for name in CURVES}
     assert made == {"0000": 9, "0001": 9, "0002": 3, "0003": 1, "0004": 3, "0005": 1}
     # What is lost with it: a trial that starts badly and ends well.
@@ -70,15 +73,15 @@ def test_bad_trials_are_stopped_and_the_best_is_what_the_grid_finds(tmp_path):
 
 def test_trials_of_an_earlier_run_are_measured_against(tmp_path):
     """The same decisions as without the break after three trials."""
-    whole = _scheduler(Stopping(1), trials(), tmp_path / "whole", dict.fromkeys(CURVES, STEPS))
+    whole = judge(tmp_path / "whole")
     made = {name: report(whole, name, tmp_path / "whole") for name in CURVES}
     for name in ("0000", "0001", "0002", "0003"):
         folder_of(tmp_path, name, "finished" if made[name] == STEPS else "stopped", made[name])
-    again = _scheduler(Stopping(1), trials(), tmp_path, dict.fromkeys(CURVES, STEPS))
+    again = judge(tmp_path)
     assert {n: report(again, n, tmp_path) for n in ("0004", "0005")} == {
         n: made[n] for n in ("0004", "0005")
     }
-    fresh = _scheduler(Stopping(1), trials(), tmp_path / "none", dict.fromkeys(CURVES, STEPS))
+    fresh = judge(tmp_path / "none")
     assert report(fresh, "0005", tmp_path / "none") == STEPS != made["0005"]
 
 

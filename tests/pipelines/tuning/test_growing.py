@@ -1,0 +1,237 @@
+"""A plan that grows: what was drawn is kept, and a restart goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+from ray import tune
+
+from cotbert_core.errors import UserError
+from cotbert_core.files import read_json, write_json
+from cotbert_core.settings import override
+from pipelines.cli import main
+from pipelines.outputs import changed_settings
+from pipelines.recipes import RECIPES
+from pipelines.tune import TuneOptions
+from pipelines.tuning.growing import GrowingPlan, told
+from pipelines.tuning.plan import DEFAULT_TRIALS
+from pipelines.tuning.search import Stopping, _scheduler
+from pipelines.tuning.turns import Turns
+from pipelines.tuning.watch import Watch
+from pipelines.verdicts import give_verdict, may_go_on
+from tune_spaces import SPACES, Space
+
+pytest.importorskip("optuna", reason="needs the extra 'optuna'")
+
+BASE = RECIPES["cot-bert-base"]()
+HEAT = SPACES["temperature"]()
+KEY = "method.temperature"
+
+
+def plan_of(folder, samples=8, seeds=(0,), space=HEAT, base=BASE):
+    plan = GrowingPlan(space, base, samples, seeds, 0)
+    folder.mkdir(exist_ok=True)
+    plan.open(folder)
+    return plan
+
+
+def end(folder, name, score, status="finished", curve=None):
+    """What a trial of this name leaves behind."""
+    home = folder / name
+    home.mkdir(exist_ok=True)
+    if status == "failed":
+        write_json(home / "failed.json", {"error": "loss"})
+        return
+    rows = {0: 99.0, **(curve or {2: score - 1, 4: score})}
+    lines = [json.dumps({"step": step, "dev_spearman": value}) for step, value in rows.items()]
+    (home / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    write_json(home / "result.json", {})
+    if status == "stopped":
+        give_verdict(home, max(rows), go_on=False)
+
+
+def score(trial):
+    """Recorded: best at 0.05, and a bit of each seed's own."""
+    heat = trial.settings.method.temperature
+    return 80 - 5 * math.log(heat / 0.05) ** 2 + 0.1 * trial.settings.seed
+
+
+def run(plan, folder, statuses=None, until=None):
+    """Trials one at a time, as long as there are more; of the last one only the start."""
+    for name, trial in plan.trials.items():
+        if not (folder / name).exists():
+            end(folder, name, score(trial), (statuses or {}).get(name, "finished"))
+    while (trial := plan.grow()) is not None and trial.name != until:
+        end(folder, trial.name, score(trial), (statuses or {}).get(trial.name, "finished"))
+    return {name: trial.sample for name, trial in plan.trials.items()}
+
+
+@pytest.mark.parametrize("seeds", [(0,), (3, 5)])
+@pytest.mark.parametrize("until", ["0000", "0003", "0005", "0006"])
+def test_a_restart_suggests_what_was_suggested_without_one(tmp_path, until, seeds):
+    statuses = {"0002": "failed", "0004": "stopped"}
+    whole = tmp_path / "whole"
+    expected = run(plan_of(whole, seeds=seeds), whole, statuses)
+    assert len(expected) == 8 * len(seeds)
+    killed = tmp_path / "killed"
+    begun = run(plan_of(killed, seeds=seeds), killed, statuses, until)
+    assert list(begun)[-1] == until
+    again = plan_of(killed, seeds=seeds)
+    assert {name: trial.sample for name, trial in again.trials.items()} == begun
+    assert run(again, killed, statuses) == expected
+    assert plan_of(killed, seeds=seeds).grow() is None
+    # A case that must differ: the scores decide.
+    other = tmp_path / "other"
+    assert run(plan_of(other, seeds=seeds), other, {}) != expected
+
+
+def test_what_is_drawn_is_kept_before_a_trial_starts(tmp_path):
+    plan = plan_of(tmp_path)
+    trial = plan.grow()
+    assert trial.name == "0000"
+    assert read_json(tmp_path / "0000.drawn.json")["sample"] == {KEY: trial.sample[KEY]}
+    assert trial.settings == override(BASE, {KEY: trial.sample[KEY], "seed": 0})
+    assert not (tmp_path / "0000").exists()
+    assert not list(tmp_path.glob("*.partial"))
+    assert len(GrowingPlan(HEAT, BASE, None, (0, 1), 0).record["axes"]) == 1
+    assert GrowingPlan(HEAT, BASE, None, (0, 1), 0).total == 2 * DEFAULT_TRIALS
+
+
+def test_trials_side_by_side_are_told_apart(tmp_path):
+    plan = plan_of(tmp_path)
+    trials = [plan.grow() for _ in range(8)]
+    assert len({trial.sample[KEY] for trial in trials}) == 8
+    assert plan.grow() is None
+    assert [t.name for t in trials] == [f"{n:04}" for n in range(8)]
+
+
+def test_all_seeds_run_a_sample_and_optuna_hears_the_mean(tmp_path):
+    plan = plan_of(tmp_path, 2, (3, 5))
+    first, second = plan.grow(), plan.grow()
+    assert first.sample[KEY] == second.sample[KEY]
+    assert (first.settings.seed, second.settings.seed) == (3, 5)
+    folders, drawn = [tmp_path / "0000", tmp_path / "0001"], {KEY: 0.05}
+    assert told(drawn, folders).status == "unfinished"
+    end(tmp_path, "0000", 0, curve={2: 70.0, 4: 60.0})
+    assert told(drawn, folders).status == "unfinished"
+    end(tmp_path, "0001", 0, curve={2: 50.0, 4: 52.0})
+    whole = told(drawn, folders)
+    assert (whole.status, whole.score, dict(whole.curve)) == ("finished", 61.0, {})
+    end(tmp_path, "0001", 0, curve={2: math.nan, 4: math.nan})
+    assert told(drawn, folders).status == "failed"
+    end(tmp_path, "0001", 0, curve={2: 50.0, 4: 52.0})
+    give_verdict(tmp_path / "0001", 4, go_on=False)
+    stopped = told(drawn, folders)
+    assert (stopped.status, stopped.score) == ("stopped", None)
+    assert stopped.curve == {2: 60.0, 4: 56.0}
+    (tmp_path / "0001" / "result.json").unlink()
+    end(tmp_path, "0001", 0, "failed")
+    assert told(drawn, folders).status == "failed"
+
+
+def test_turns_begin_with_what_is_unfinished_and_end_with_the_plan(tmp_path):
+    plan = plan_of(tmp_path, 4)
+    trials = [plan.grow() for _ in range(3)]
+    end(tmp_path, "0000", 70.0)
+    end(tmp_path, "0002", 0, "failed")
+    plan = plan_of(tmp_path, 4)
+    turns = Turns(plan, tmp_path, 2)
+    assert turns.left == 3
+    given = [turns.suggest(str(n)) for n in range(4)]
+    assert [g["trial"] for g in given[:3]] == ["0001", "0002", "0003"]
+    assert given[3] == Turns.FINISHED
+    assert given[0]["settings"] == override(trials[1].settings, {"cpus_per_worker": 2}).model_dump()
+    for name in ("0001", "0002", "0003"):
+        (tmp_path / name / "failed.json").unlink(missing_ok=True)
+        end(tmp_path, name, 70.0)
+    assert Turns(plan_of(tmp_path, 4), tmp_path, None).left == 0
+
+
+def test_later_trials_are_shown_and_stopped_as_known_ones_are(tmp_path, capsys):
+    plan = plan_of(tmp_path, 5)
+    scheduler = _scheduler(Stopping(1), plan, tmp_path, lambda settings: 9)
+    watch = Watch(plan, tmp_path, lambda settings: 9)
+    made = {}
+    while (trial := plan.grow()) is not None:
+        here = SimpleNamespace(trial_id=trial.name, config={"trial": trial.name})
+        scheduler.on_trial_add(None, here)
+        for step in (1, 3, 9):
+            result = {"step": step, "dev_spearman": 90.0 - 10 * len(plan.trials) + step}
+            watch.on_trial_result(0, [], here, result)
+            scheduler.on_trial_result(None, here, result)
+            made[trial.name] = step
+            if not may_go_on(tmp_path / trial.name, step, wait=0):
+                break
+        end(tmp_path, trial.name, 0, curve={1: 81.0, made[trial.name]: 80.0})
+        watch.on_trial_complete(0, [], here)
+    assert made == {"0000": 9, "0001": 1, "0002": 1, "0003": 1, "0004": 1}
+    shown = capsys.readouterr().err
+    assert "0000 step 1/9 dev 81.00" in shown
+    assert "trial 0/5" in shown
+    assert "trial 5/5" in shown
+    assert "temperature=" in shown
+
+
+def test_the_record_is_the_same_for_the_same_command_alone(tmp_path):
+    space = Space(
+        "mixed",
+        "Mixed.",
+        "cot-bert-base",
+        {KEY: tune.loguniform(0.01, 0.2), "batch_size": tune.choice([64, 128])},
+        {"pad": {"method.denoise": "pad"}, "none": {"method.denoise": "none"}},
+    )
+
+    def record(space=space, base=BASE, samples=5, seeds=(0, 1), draw_seed=0):
+        return GrowingPlan(space, base, samples, seeds, draw_seed).record
+
+    write_json(tmp_path / "settings.json", record())
+    narrow = Space("mixed", "", "", {**space.settings, KEY: tune.uniform(0.01, 0.2)})
+    changes = {
+        (): record(),
+        ("draw_seed",): record(draw_seed=1),
+        ("seeds",): record(seeds=(0, 2)),
+        ("trials",): record(samples=6),
+        ("settings.max_length",): record(base=override(BASE, {"max_length": 16})),
+        (
+            f"axes.{KEY}",
+            "variants.pad.method.denoise",
+            "variants.none.method.denoise",
+        ): record(narrow),
+    }
+    for names, other in changes.items():
+        assert tuple(changed_settings(tmp_path / "settings.json", other)) == names
+
+
+@pytest.mark.parametrize(
+    ("axes", "told"),
+    [
+        ({"seed": tune.grid_search([1, 2])}, "space s draws the seed, and no seed is better"),
+        ({KEY: tune.choice([0.1, 0.2])}, "trials is 3 and space s has 2 different ones: give"),
+        ({KEY: tune.uniform(-1.0, 0.2)}, "space s with method.temperature=-1.0: .*greater"),
+        ({"batch_size": tune.randint(4, 9)}, "space s with batch_size=5: .*multiple of workers"),
+    ],
+)
+def test_what_no_suggestion_should_stumble_over_is_told_first(axes, told):
+    base = override(BASE, {"workers": 2})
+    with pytest.raises(UserError, match=told):
+        GrowingPlan(Space("s", "S.", "cot-bert-base", axes), base, 3, (0,), 0)
+
+
+def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch, tmp_path, capsys):
+    """Before the corpus is looked at, which is not there."""
+    from pipelines.tuning import growing
+
+    monkeypatch.setattr(growing.util, "find_spec", lambda name: None)
+    place = ("--corpus", str(tmp_path / "none"), "--output", str(tmp_path / "out"))
+    assert main(["tune", "temperature", *place, "--search", "optuna"]) == 2
+    assert "pip install 'cotbert[optuna]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    TuneOptions(HEAT, "cot-bert-base")
+
+
+def test_an_unknown_search_is_told_with_those_there_are():
+    with pytest.raises(UserError, match="unknown search 'anneal': choose one of grid, optuna"):
+        TuneOptions(HEAT, "cot-bert-base", search="anneal")
