@@ -18,6 +18,7 @@ from benchmarks import (
     embedding,
     encoding,
     preparing,
+    searching,
     training,
 )
 from benchmarks.harness import DisagreementError, Row, machine, machine_line, read_texts, table
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "denosent": denosent.run,
     "encoding": encoding.run,
     "embedding": embedding.run,
+    "searching": searching.run,
     "preparing": preparing.run,
     "cleaning": cleaning.run,
     "back-translation": back_translation.run,

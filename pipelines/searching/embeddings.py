@@ -27,7 +27,8 @@ class Block:
     """Some rows, those without a direction left out.
 
     ids and rows (N,) int64: the ids, and the rows' numbers in the folder; vectors (N, D) float32;
-    table: the other columns that were asked for; left_out: rows of zeros, or that hold null, NaN or infinity.
+    table: the other columns that were asked for; left_out: rows of zeros, or that hold null, NaN
+    or infinity.
     """
 
     ids: np.ndarray

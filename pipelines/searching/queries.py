@@ -54,18 +54,14 @@ def query_encoder(embeddings: Embeddings, model: str | None = None) -> SentenceE
         )
     _check_digest(embeddings, name, model is not None)
     encoder = SentenceEncoder.from_pretrained(name, **_reading(name, manifest))
-    wrong = encoder.dimension < embeddings.dimension
-    if wrong or (encoder.dimension > embeddings.dimension and not _is_cut(manifest)):
+    # What they had before `embed` cut them to the first dimensions, if it did.
+    dimension = manifest.get("truncated_from", embeddings.dimension)
+    if encoder.dimension != dimension:
         raise UserError(
             f"model {name!r} gives vectors of {encoder.dimension} dimensions and the embeddings "
-            f"have {embeddings.dimension}: give the model that made them with --model"
+            f"are of {dimension}: give the model that made them with --model"
         )
     return encoder
-
-
-def _is_cut(manifest: dict[str, Any]) -> bool:
-    """Whether `embed` kept the first dimensions alone."""
-    return bool(manifest.get("truncate_dim"))
 
 
 def _check_digest(embeddings: Embeddings, name: str, told: bool) -> None:
