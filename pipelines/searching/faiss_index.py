@@ -2,7 +2,7 @@
 
 faiss is imported inside functions: it is an extra, and it brings an OpenMP runtime of its own
 beside torch's. On Linux the wheels of both carry GNU's (tests/pipelines/searching run both in one
-process, in either order); two of LLVM's, as on macOS, end the process. `cotbert index` therefore
+process, in either order); two of LLVM's, as on macOS, may end it. `cotbert index` therefore
 never imports torch.
 """
 
