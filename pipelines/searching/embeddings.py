@@ -92,17 +92,13 @@ class Embeddings:
     def blocks(self, columns: Sequence[str] = ()) -> Iterator[Block]:
         """All rows in the order of the parts, with these of the kept columns."""
         for part, first in zip(self.parts, self.starts, strict=False):
-            try:
-                file = pq.ParquetFile(part)
-                for batch in file.iter_batches(BLOCK_ROWS, columns=["id", "embedding", *columns]):
-                    if batch["id"].null_count or batch["embedding"].null_count:
-                        raise UserError(
-                            f"part {str(part)!r} has rows without an id or a vector: embed again"
-                        )
-                    yield self._block(pa.Table.from_batches([batch]), first)
-                    first += len(batch)
-            except (OSError, pa.ArrowException) as error:
-                raise _unreadable(part, error) from None
+            for batch in _batches(part, ["id", "embedding", *columns]):
+                if batch["id"].null_count or batch["embedding"].null_count:
+                    raise UserError(
+                        f"part {str(part)!r} has rows without an id or a vector: embed again"
+                    )
+                yield self._block(pa.Table.from_batches([batch]), first)
+                first += len(batch)
 
     def _block(self, table: pa.Table, first: int) -> Block:
         embedding = table["embedding"].combine_chunks()
@@ -156,6 +152,20 @@ def _footer(part: Path) -> tuple[pq.FileMetaData, pa.Schema]:
     try:
         file = pq.ParquetFile(part)
         return file.metadata, file.schema_arrow
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(part, error) from None
+
+
+def _batches(part: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, a row group after the other.
+
+    Asked for all groups at once pyarrow 25 keeps them: 300,000 x 384 float32 in one part, in groups
+    of 8,192 rows, then take 464 MB.
+    """
+    try:
+        file = pq.ParquetFile(part)
+        for group in range(file.num_row_groups):
+            yield from file.iter_batches(BLOCK_ROWS, row_groups=[group], columns=columns)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(part, error) from None
 

@@ -40,6 +40,7 @@ def write_folder(
     vectors: np.ndarray,
     kept: dict[str, Sequence[Any]] | None = None,
     parts: int = 3,
+    group: int = 5,
     **manifest: Any,
 ) -> Path:
     """A finished folder whose rows lie in `parts` parts of small row groups."""
@@ -48,7 +49,7 @@ def write_folder(
     for number, (start, stop) in enumerate(pairwise(cuts)):
         columns = {name: values[start:stop] for name, values in (kept or {}).items()}
         part = folder / f"part-{number:06}.parquet"
-        write_part(part, ids[start:stop], vectors[start:stop], columns)
+        write_part(part, ids[start:stop], vectors[start:stop], columns, group)
     facts = {
         "format": 1,
         "rows": len(ids),

@@ -193,3 +193,16 @@ def test_a_row_without_an_id_is_refused(tmp_path, ids, vectors):
     write_part(folder / "part-000001.parquet", [*ids[13:25].tolist(), None], vectors[13:26])
     with pytest.raises(UserError, match=r"part-000001.*' has rows without an id"):
         list(Embeddings.open(folder).blocks())
+
+
+def test_one_row_group_is_held_at_a_time(tmp_path):
+    """A part of many row groups takes no more memory than one of them does."""
+    wide = np.random.default_rng(0).standard_normal((64 * ROWS, 64)).astype(np.float32)
+    many = np.arange(len(wide))
+    held = {}
+    for rows in (16 * ROWS, 64 * ROWS):
+        folder = write_folder(tmp_path / str(rows), many[:rows], wide[:rows], parts=1, group=ROWS)
+        before = pa.total_allocated_bytes()
+        blocks = Embeddings.open(folder).blocks()
+        held[rows] = max(pa.total_allocated_bytes() - before for _ in blocks)
+    assert held[64 * ROWS] < 2 * held[16 * ROWS]
