@@ -18,6 +18,7 @@ from benchmarks import (
     embedding,
     encoding,
     preparing,
+    searching,
     sweeping,
     training,
 )
@@ -29,6 +30,7 @@ BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "denosent": denosent.run,
     "encoding": encoding.run,
     "embedding": embedding.run,
+    "searching": searching.run,
     "preparing": preparing.run,
     "cleaning": cleaning.run,
     "back-translation": back_translation.run,

@@ -15,9 +15,11 @@ from pipelines.commands import (
     evaluate,
     generate_templates,
     geometry,
+    index,
     listings,
     prepare,
     quickstart,
+    search,
     search_template,
     tokens,
     track_sync,
@@ -60,6 +62,16 @@ COMMANDS: dict[str, Command] = {
         "score an encoder on STS tasks or graded pairs",
     ),
     "embed": (embed.add_options, embed.run, "turn text into vectors in Parquet"),
+    "search": (
+        search.add_options,
+        search.run,
+        "find the texts nearest to a query among the vectors of embed",
+    ),
+    "index": (
+        index.add_options,
+        index.run,
+        "make a FAISS index or a Lance dataset of the vectors of embed",
+    ),
     "geometry": (
         geometry.add_options,
         geometry.run,

@@ -156,6 +156,12 @@ MISTAKES = {
     "embed template": (f"{EMBED} text.txt --template none", "unknown template 'none'"),
     "embed output": ("embed {bert} --output taken --input text.txt", "taken' already holds"),
     "embed encoder": ("embed ./none --output out --input text.txt", "'./none' does not exist"),
+    "search folder": ("search none oil", "none' are no folder"),
+    "search unfinished": ("search taken oil", r"taken' have no manifest\.json"),
+    "search corpus": ("search ready oil", "is not the manifest of embeddings"),
+    "search top": ("search none oil --top 0", "top is 0: give at least 1"),
+    "index folder": ("index taken --format faiss --output out", r"have no manifest\.json"),
+    "index output": ("index none --format faiss --output taken", "taken' already holds"),
 }
 
 

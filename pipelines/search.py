@@ -1,0 +1,119 @@
+"""cotbert search: the texts nearest in meaning to a query, among all vectors of a folder.
+
+Exact, without an index: the Parquet parts go by once, block by block, for all queries. Only the
+query is encoded, by the model that the folder's manifest names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cotbert_core.errors import UserError
+from cotbert_core.nearest import Hits, Nearest
+from cotbert_core.settings import Precision
+from pipelines.progress import Progress, say
+from pipelines.reading.plans import Plan
+from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.queries import check_texts, query_vectors
+from pipelines.searching.texts import input_plan, texts_of
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """inputs: what `embed` read, for the texts where the parts hold none. text_column: of the
+    parts or of the input. model: where the model lies now, if not where the manifest says."""
+
+    embeddings: str
+    queries: tuple[str, ...]
+    top: int = 10
+    inputs: tuple[str, ...] = ()
+    text_column: str = "text"
+    model: str | None = None
+    precision: Precision = "auto"
+
+    def __post_init__(self) -> None:
+        if self.top < 1:
+            raise UserError(f"top is {self.top}: give at least 1")
+        if not self.queries:
+            raise UserError("there is no query: give a text to look for")
+        check_texts(self.queries)
+
+
+@dataclass(frozen=True)
+class Match:
+    """A row found. rank from 1; score: the cosine; text None where it is not at hand."""
+
+    rank: int
+    score: float
+    id: int
+    text: str | None
+
+
+def search(options: SearchOptions) -> list[list[Match]]:
+    """For each query its nearest rows, best first, ties by id; UserError for a bad folder."""
+    embeddings = Embeddings.open(options.embeddings)
+    plan = _plan(options, embeddings)
+    queries = query_vectors(embeddings, options.queries, options.model, options.precision)
+    hits = nearest(embeddings, queries, options.top)
+    texts = _texts(options, embeddings, plan, hits)
+    return [_matches(one, texts) for one in hits]
+
+
+def nearest(embeddings: Embeddings, queries: np.ndarray, top: int) -> list[Hits]:
+    """The `top` nearest rows of each of (Q, D) queries; fewer where there are not so many."""
+    running = Nearest(queries, top)
+    progress = Progress("search", len(embeddings), "row")
+    done = left_out = 0
+    for block in embeddings.blocks():
+        running.add(block.ids, block.rows, block.vectors)
+        left_out += block.left_out
+        done += len(block.ids) + block.left_out
+        progress.show(done)
+    if left_out:
+        say(f"{left_out:,} rows have no direction (zeros, null or NaN) and were not compared")
+    return running.found()
+
+
+def _plan(options: SearchOptions, embeddings: Embeddings) -> Plan | None:
+    """The input to take texts from; None where the parts hold them, or none is named."""
+    if not options.inputs:
+        return None
+    return input_plan(embeddings, options.inputs, options.text_column)
+
+
+def _texts(
+    options: SearchOptions, embeddings: Embeddings, plan: Plan | None, hits: Sequence[Hits]
+) -> dict[int, str]:
+    """The texts of the rows found, by row number, as far as they are at hand."""
+    found = {int(r): int(i) for one in hits for r, i in zip(one.rows, one.ids, strict=True)}
+    if plan is not None:
+        by_id = texts_of(plan, found.values())
+        _tell_missing(found.values(), by_id)
+        return {row: by_id[row_id] for row, row_id in found.items() if row_id in by_id}
+    if options.text_column in embeddings.kept:
+        values: dict[int, Any] = embeddings.values(options.text_column, list(found))
+        return {row: str(value) for row, value in values.items() if value is not None}
+    say(
+        f"the embeddings hold no column {options.text_column!r}: name the input that they were "
+        "made of with --text to see the texts"
+    )
+    return {}
+
+
+def _tell_missing(ids: Any, texts: dict[int, str]) -> None:
+    missing = len(set(ids) - set(texts))
+    if missing:
+        say(f"{missing} of the ids found are not in the input that --text names")
+
+
+def _matches(hits: Hits, texts: dict[int, str]) -> list[Match]:
+    return [
+        Match(rank, float(score), int(row_id), texts.get(int(row)))
+        for rank, (score, row_id, row) in enumerate(
+            zip(hits.scores, hits.ids, hits.rows, strict=True), start=1
+        )
+    ]

@@ -1,0 +1,1 @@
+"""Finished embeddings folders: their vectors, the query's encoder, texts of ids, indexes."""

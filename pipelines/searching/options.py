@@ -1,0 +1,34 @@
+"""What `cotbert index` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotbert_core.errors import UserError
+
+FLAT = "Flat"
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """format: faiss or lance. factory: FAISS's description of an index; sample: rows that train one
+    which is trained, drawn by `seed`. FAISS asks for 39 to 256 rows a cluster."""
+
+    format: str
+    factory: str = FLAT
+    sample: int = 100_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sample < 1:
+            raise UserError(f"sample is {self.sample}: give at least 1 row")
+        if self.seed < 0:
+            raise UserError(f"seed is {self.seed}: give 0 or more")
+        if "IDMap" in self.factory:
+            raise UserError(
+                f"factory is {self.factory!r}: leave IDMap out, ids are kept in any index"
+            )
+        if self.format != "faiss" and self.factory != FLAT:
+            raise UserError(
+                f"factory is {self.factory!r} and format {self.format!r}: only faiss has factories"
+            )

@@ -1,0 +1,50 @@
+"""The texts of a few ids: from a column that `embed` kept, or from the input that it read."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+from cotbert_core.errors import UserError
+from pipelines.reading import sources
+from pipelines.reading.plans import Plan, Shard
+from pipelines.reading.readers import read
+from pipelines.searching.embeddings import Embeddings
+
+
+def input_plan(embeddings: Embeddings, inputs: Sequence[str], text_column: str) -> Plan:
+    """The input by whose ids the embeddings go; UserError where it cannot be."""
+    id_column = embeddings.manifest.get("id_column")
+    plan = sources.plan(inputs, text_column, id_column)
+    files = embeddings.manifest.get("files")
+    # Row numbers begin anew in each file, by its place among all files.
+    if id_column is None and files not in (None, len(plan.files)):
+        raise UserError(
+            f"--text names {len(plan.files)} files and the embeddings were made of {files}, by "
+            "whose places their ids go: name all of the input that `embed` had"
+        )
+    return plan
+
+
+def texts_of(plan: Plan, ids: Iterable[int]) -> dict[int, str]:
+    """The text of each id that the input holds, read until all are found.
+
+    Row numbers tell the shard in which they lie; ids of a column may lie in any.
+    """
+    missing = set(ids)
+    shards = plan.shards if plan.id_column else _shards_of(plan, missing)
+    found: dict[int, str] = {}
+    for shard in shards:
+        for piece in read(shard, plan) if missing else ():
+            for row_id, text in zip(piece.ids, piece.texts, strict=True):
+                if row_id in missing:
+                    found[row_id] = text
+                    missing.remove(row_id)
+    return found
+
+
+def _shards_of(plan: Plan, ids: Iterable[int]) -> list[Shard]:
+    """The shards in which rows of these numbers lie, if there are such rows."""
+    firsts = [shard.first_row for shard in plan.shards]
+    places = {bisect_right(firsts, row_id) - 1 for row_id in ids}
+    return [plan.shards[place] for place in sorted(places) if place >= 0]

@@ -1,0 +1,123 @@
+"""The running k nearest against a full sort in float64, with ties, and cases that must differ."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cotbert_core import nearest
+from cotbert_core.errors import UserError
+from cotbert_core.nearest import Nearest, cosines, lengths
+
+ROWS, DIMENSION = 400, 24
+
+
+def slow(ids, vectors, query, k):
+    """All rows sorted by falling cosine, then by id, then by row."""
+
+    def cosine(vector):
+        vector = vector.astype(np.float64)
+        lengths = np.linalg.norm(vector) * np.linalg.norm(query)
+        # 12 digits: the sums below and those of the fast path are made in different orders.
+        return round(float(np.dot(vector, query) / lengths), 12)
+
+    rows = range(len(ids))
+    return sorted(rows, key=lambda row: (-cosine(vectors[row]), ids[row], row))[:k]
+
+
+def fast(ids, vectors, queries, k, size):
+    """Row numbers of each query, with blocks of `size` rows."""
+    running = Nearest(queries, k)
+    rows = np.arange(len(ids))
+    for start in range(0, len(ids), size):
+        cut = slice(start, start + size)
+        running.add(ids[cut], rows[cut], vectors[cut])
+    return running.found()
+
+
+@pytest.fixture
+def data():
+    """Ids in no order, vectors of many lengths, every fifth one a copy of another."""
+    random = np.random.default_rng(0)
+    vectors = random.standard_normal((ROWS, DIMENSION)).astype(np.float32)
+    vectors *= random.uniform(1e-3, 1e3, (ROWS, 1)).astype(np.float32)
+    vectors[::5] = vectors[1]
+    ids = random.permutation(ROWS).astype(np.int64) - 100
+    queries = random.standard_normal((3, DIMENSION))
+    queries[2] = vectors[1]  # whose nearest are the copies, all equal
+    return ids, vectors, queries
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, ROWS, 10 * ROWS])
+@pytest.mark.parametrize("k", [1, 10, 85, ROWS, ROWS + 5])
+def test_the_running_k_are_those_of_a_full_sort(data, size, k):
+    ids, vectors, queries = data
+    for query, hits in zip(queries, fast(ids, vectors, queries, k, size), strict=True):
+        expected = slow(ids, vectors, query, k)
+        assert hits.rows.tolist() == expected
+        assert hits.ids.tolist() == ids[expected].tolist()
+        assert len(hits) == min(k, ROWS)
+        assert (np.diff(hits.scores) <= 0).all()
+
+
+def test_ties_go_by_id_and_equal_ids_by_row(data):
+    ids, vectors, queries = data
+    (_, _, hits) = fast(ids, vectors, queries, 20, 33)
+    assert hits.scores == pytest.approx(1)
+    assert len(set(hits.scores.tolist())) == 1
+    copies = [1, *range(0, ROWS, 5)]
+    assert hits.ids.tolist() == sorted(ids[copies].tolist())[:20]
+    equal = np.zeros(ROWS, np.int64)
+    assert fast(equal, vectors, queries, 20, 33)[2].rows.tolist() == sorted(copies)[:20]
+
+
+def test_a_float32_product_alone_would_rank_otherwise(monkeypatch):
+    """Where cosines differ by less than float32 holds it errs, and so would candidates without a
+    margin for its error."""
+    random = np.random.default_rng(1)
+    base = random.standard_normal(384)
+    vectors = (base + 1e-3 * random.standard_normal((3000, 384))).astype(np.float32)
+    ids, unit = np.arange(3000), base / np.linalg.norm(base)
+    exact = cosines(vectors, unit)
+    best = np.lexsort((ids, -exact))[:10].tolist()
+    (hits,) = fast(ids, vectors, base[None], 10, 512)
+    assert hits.rows.tolist() == best
+    assert hits.scores.tolist() == exact[best].tolist()
+    product = vectors @ unit.astype(np.float32) / lengths(vectors)
+    assert np.lexsort((ids, -product))[:10].tolist() != best
+    monkeypatch.setattr(nearest, "ROUNDING", 0.0)
+    assert fast(ids, vectors, base[None], 10, 512)[0].rows.tolist() != best
+
+
+def test_nearness_is_the_angle_and_not_the_product():
+    vectors = np.array([[1.0, 0.0], [50.0, 50.0], [-9.0, 0.0]], np.float32)
+    (hits,) = fast(np.array([7, 8, 9]), vectors, np.array([[2.0, 0.0]]), 3, 2)
+    assert hits.ids.tolist() == [7, 8, 9]
+    np.testing.assert_allclose(hits.scores, [1, 0.5**0.5, -1], atol=1e-15)
+    assert np.argmax(vectors @ [2.0, 0.0]) == 1  # the inner product says otherwise
+
+
+def test_an_equal_vector_scores_1_though_short_or_long():
+    for length in (1e-12, 1.0, 1e15):
+        vector = np.full((1, 768), length, np.float32)
+        (hits,) = fast(np.array([1]), vector, vector, 1, 1)
+        assert hits.scores.tolist() == pytest.approx([1], abs=1e-15)
+
+
+def test_vectors_without_a_direction_have_no_length():
+    rows = [[3, 4], [0, 0], [np.nan, 1], [np.inf, 1], [1e-20, 0], [3e38, 3e38], [0, -2]]
+    found = lengths(np.array(rows, np.float32))
+    np.testing.assert_allclose(found, [5, *[np.nan] * 5, 2])
+
+
+@pytest.mark.parametrize("query", [[0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])
+def test_a_query_without_a_direction_is_refused(query):
+    with pytest.raises(UserError, match="the vector of a query is zero or not finite"):
+        Nearest(np.array([query]), 1)
+
+
+def test_no_row_at_all_is_no_hit():
+    (hits,) = Nearest(np.ones((1, 2)), 3).found()
+    assert len(hits) == 0
+    with pytest.raises(UserError, match="top is 0"):
+        Nearest(np.ones((1, 2)), 0)

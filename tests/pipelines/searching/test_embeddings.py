@@ -1,0 +1,208 @@
+"""An embeddings folder is read as it was written, and refused when it is not whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from embeddings_folders import write_folder, write_part
+
+from cotbert_core.errors import UserError
+from pipelines.search import nearest
+from pipelines.searching import embeddings as module
+from pipelines.searching.embeddings import Embeddings
+
+ROWS, DIMENSION = 40, 6
+
+
+@pytest.fixture
+def vectors():
+    return np.random.default_rng(0).standard_normal((ROWS, DIMENSION)).astype(np.float32)
+
+
+@pytest.fixture
+def ids():
+    return np.random.default_rng(1).permutation(1000)[:ROWS]
+
+
+def read(folder):
+    """(ids, row numbers, vectors, left out) of all blocks."""
+    blocks = list(Embeddings.open(folder).blocks())
+    names = ("ids", "rows", "vectors")
+    arrays = [np.concatenate([getattr(b, name) for b in blocks]) for name in names]
+    return *arrays, sum(b.left_out for b in blocks)
+
+
+@pytest.mark.parametrize("block_rows", [1, 3, 8192])
+def test_blocks_hold_every_row_once(tmp_path, ids, vectors, monkeypatch, block_rows):
+    monkeypatch.setattr(module, "BLOCK_ROWS", block_rows)
+    found = read(write_folder(tmp_path / "e", ids, vectors))
+    assert found[0].tolist() == ids.tolist()
+    assert found[1].tolist() == list(range(ROWS))
+    assert (found[2] == vectors).all()
+    assert found[3] == 0
+
+
+def test_half_precision_is_widened(tmp_path, ids, vectors):
+    half = vectors.astype(np.float16)
+    found = read(write_folder(tmp_path / "e", ids, half))[2]
+    assert found.dtype == np.float32
+    assert (found == half.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("scale", [0.25, [0.25], [0.5, 0.25, 1.0, 2.0, 4.0, 8.0]])
+def test_int8_is_multiplied_by_its_scale(tmp_path, ids, scale):
+    stored = np.random.default_rng(2).integers(-127, 128, (ROWS, DIMENSION)).astype(np.int8)
+    folder = write_folder(tmp_path / "e", ids, stored, scale=scale)
+    expected = np.array([[int(x) * s for x, s in zip(row, np.broadcast_to(scale, DIMENSION),
+                                                     strict=True)] for row in stored])  # fmt: skip
+    np.testing.assert_array_equal(read(folder)[2], expected.astype(np.float32))
+    query = np.ones((1, DIMENSION))
+    (hits,) = nearest(Embeddings.open(folder), query, 5)
+    cosines = expected @ query[0] / np.linalg.norm(expected, axis=1) / np.linalg.norm(query)
+    assert hits.rows.tolist() == np.argsort(-cosines)[:5].tolist()
+    if len(np.atleast_1d(scale)) > 1:  # the stored numbers by themselves rank otherwise
+        wide = stored.astype(float)
+        unscaled = wide @ query[0] / np.linalg.norm(wide, axis=1)
+        assert np.argsort(-unscaled)[:5].tolist() != hits.rows.tolist()
+
+
+def test_rows_without_a_direction_are_counted_and_left_out(tmp_path, ids, vectors, capsys):
+    """Zeros, a NaN and a null; the other rows keep their numbers and ids."""
+    vectors[3], vectors[17, 2], kept = 0, np.nan, [f"t{i}" for i in ids]
+    folder = write_folder(tmp_path / "e", ids, vectors, {"text": kept}, parts=2)
+    part = folder / "part-000001.parquet"
+    table = pq.read_table(part)
+    lists = table["embedding"].to_pylist()
+    lists[4][1] = None
+    column = pa.array(lists, table.schema.field("embedding").type)
+    pq.write_table(table.set_column(2, "embedding", column), part, row_group_size=3)
+    there = [row for row in range(ROWS) if row not in (3, 17, 24)]
+    found = read(folder)
+    assert found[0].tolist() == ids[there].tolist()
+    assert found[1].tolist() == there
+    assert (found[2] == vectors[there]).all()
+    assert found[3] == 3
+    opened = Embeddings.open(folder)
+    names = [name for b in opened.blocks(["text"]) for name in b.table["text"].to_pylist()]
+    assert names == [kept[row] for row in there]
+    (hits,) = nearest(opened, np.ones((1, DIMENSION)), ROWS)
+    assert sorted(hits.rows) == there
+    assert "3 rows have no direction (zeros, null or NaN)" in capsys.readouterr().err
+
+
+def test_a_kept_column_is_read_in_the_row_groups_asked_for(tmp_path, ids, vectors, monkeypatch):
+    texts = [f"text {i}" for i in ids]
+    opened = Embeddings.open(write_folder(tmp_path / "e", ids, vectors, {"text": texts}))
+    assert opened.kept == ["text"]
+    groups = []
+    read_row_group = pq.ParquetFile.read_row_group
+
+    def counted(self, group, columns):
+        groups.append(group)
+        return read_row_group(self, group, columns=columns)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
+    wanted = [39, 0, 14, 13, 12, 0]
+    assert opened.values("text", wanted) == {row: texts[row] for row in wanted}
+    assert len(groups) == 4  # of the nine
+    assert opened.values("text", []) == {}
+
+
+def test_what_is_no_finished_folder_is_refused(tmp_path, ids, vectors):
+    folder = write_folder(tmp_path / "e", ids, vectors)
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    shutil.copytree(folder, tmp_path / "e.partial")
+    shutil.copytree(folder, tmp_path / "bare")
+    for part in (tmp_path / "bare").glob("part-*"):
+        part.unlink()
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "manifest.json").write_text('{"rows": 3, "encoder": "x"}')
+    for name, message in {
+        "none": "are no folder",
+        "file": "are no folder",
+        "empty": r"have no manifest\.json: give a folder that `cotbert embed` finished",
+        "e.partial": "are unfinished: give the same",
+        "bare": r"hold no part-\*\.parquet",
+        "corpus": "is not the manifest of embeddings",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            Embeddings.open(tmp_path / name)
+
+
+def change(folder, **facts):
+    file = folder / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | facts))
+
+
+def test_parts_that_do_not_fit_are_refused(tmp_path, ids, vectors):
+    folder = write_folder(tmp_path / "e", ids, vectors)
+    part = folder / "part-000002.parquet"
+    whole = part.read_bytes()
+
+    def refused(message):
+        with pytest.raises(UserError, match=message):
+            Embeddings.open(folder)
+
+    write_part(part, ids[26:], vectors[26:, :5])
+    refused("part-000002.*' holds vectors of 5 dimensions and manifest.json says 6")
+    write_part(part, ids[26:], vectors[26:].astype(np.float16))
+    refused("part-000002.*' has other columns or types than the first")
+    write_part(part, ids[26:], vectors[26:], {"text": ["t"] * 14})
+    refused("part-000002.*' has other columns or types than the first")
+    table = pa.table({"id": ids[26:], "embedding": list(vectors[26:])})
+    pq.write_table(table, part)
+    refused("holds vectors of type list<element: float>: they must be fixed-size lists")
+    pq.write_table(table.drop_columns(["id"]), part)
+    refused("has no `id` of whole numbers")
+    part.write_bytes(whole[:-9])
+    refused("part-000002.*' cannot be read")
+    part.unlink()
+    refused(r"hold 26 rows and manifest\.json says 40: parts are missing")
+    part.write_bytes(whole)
+    assert len(Embeddings.open(folder)) == ROWS
+    change(folder, dimension=7)
+    refused("part-000000.*' holds vectors of 6 dimensions and manifest.json says 7")
+
+
+@pytest.mark.parametrize("scale", [None, "x", 0, -1.0, [1, 2], [1, 1, 1, 1, 1, float("nan")]])
+def test_int8_without_a_usable_scale_is_refused(tmp_path, ids, vectors, scale):
+    folder = write_folder(tmp_path / "e", ids, vectors.astype(np.int8), scale=scale)
+    with pytest.raises(UserError, match="has no usable `scale`: it must be a number above 0 or 6"):
+        Embeddings.open(folder)
+
+
+def test_a_part_that_breaks_off_is_refused_while_it_is_read(tmp_path, ids, vectors):
+    folder = write_folder(tmp_path / "e", ids, vectors)
+    part = folder / "part-000001.parquet"
+    content = bytearray(part.read_bytes())
+    content[4:400] = bytes(396)
+    part.write_bytes(content)
+    opened = Embeddings.open(folder)
+    with pytest.raises(UserError, match=r"part-000001.*cannot be read"):
+        list(opened.blocks())
+
+
+def test_a_row_without_an_id_is_refused(tmp_path, ids, vectors):
+    folder = write_folder(tmp_path / "e", ids, vectors)
+    write_part(folder / "part-000001.parquet", [*ids[13:25].tolist(), None], vectors[13:26])
+    with pytest.raises(UserError, match=r"part-000001.*' has rows without an id"):
+        list(Embeddings.open(folder).blocks())
+
+
+def test_one_row_group_is_held_at_a_time(tmp_path):
+    """A part of many row groups takes no more memory than one of them does."""
+    wide = np.random.default_rng(0).standard_normal((64 * ROWS, 64)).astype(np.float32)
+    many = np.arange(len(wide))
+    held = {}
+    for rows in (16 * ROWS, 64 * ROWS):
+        folder = write_folder(tmp_path / str(rows), many[:rows], wide[:rows], parts=1, group=ROWS)
+        before = pa.total_allocated_bytes()
+        blocks = Embeddings.open(folder).blocks()
+        held[rows] = max(pa.total_allocated_bytes() - before for _ in blocks)
+    assert held[64 * ROWS] < 2 * held[16 * ROWS]

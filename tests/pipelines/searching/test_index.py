@@ -1,0 +1,257 @@
+"""Indexes of an embeddings folder answer as `cotbert search` does, and are whole or not there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from embeddings_folders import write_folder
+
+from cotbert_core.errors import UserError
+from pipelines import index as job
+from pipelines.cli import main
+from pipelines.index import index
+from pipelines.search import nearest
+from pipelines.searching import faiss_index, lance_dataset
+from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.options import IndexOptions
+
+ROWS, DIMENSION = 300, 16
+NO_LANCE = "pylance is not installed (extra `lance`, 217 MB)"
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    """Of many lengths, so that inner products do not rank as cosines do."""
+    random = np.random.default_rng(0)
+    vectors = random.standard_normal((ROWS, DIMENSION))
+    return (vectors * random.uniform(0.1, 10, (ROWS, 1))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def queries():
+    return np.random.default_rng(1).standard_normal((5, DIMENSION)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def ids():
+    """In no order, as those of rows in three files."""
+    return [7 * n + (n % 3 << 40) for n in range(ROWS)]
+
+
+@pytest.fixture
+def folder(tmp_path, ids, vectors):
+    texts = {"text": [f"text {i}" for i in ids], "year": list(range(ROWS))}
+    return write_folder(tmp_path / "e", ids, vectors, texts, model="the model")
+
+
+def expected_hits(folder, queries, k=10):
+    """(Q, k) cosines and ids of `cotbert search`."""
+    hits = nearest(Embeddings.open(folder), queries, k)
+    return np.stack([h.scores for h in hits]), np.stack([h.ids for h in hits])
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def faiss_hits(output, queries, k=10):
+    import faiss
+
+    opened = faiss.read_index(str(output / "index.faiss"))
+    return opened, *opened.search(unit(queries), k)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_a_flat_faiss_index_finds_what_search_finds(tmp_path, ids, vectors, queries, dtype, capsys):
+    facts = {}
+    if dtype == "int8":
+        facts["scale"] = (np.abs(vectors).max(axis=0) / 127).tolist()
+        vectors = np.rint(vectors / facts["scale"])
+    folder = write_folder(tmp_path / "e", ids, vectors.astype(dtype), **facts)
+    out = tmp_path / "out"
+    assert main(["index", str(folder), "--format", "faiss", "--output", str(out)]) == 0
+    assert capsys.readouterr().out.split()[:4] == ["rows", "300", "left_out", "0"]
+    opened, scores, found = faiss_hits(out, queries)
+    cosines, expected = expected_hits(folder, queries)
+    assert found.tolist() == expected.tolist()
+    np.testing.assert_allclose(scores, cosines, atol=1e-5)
+    assert opened.ntotal == ROWS
+    whole = Embeddings.open(folder).blocks()
+    plain = np.concatenate([block.vectors for block in whole])
+    np.testing.assert_allclose(opened.reconstruct(ids[9]), unit(plain)[9], atol=1e-6)
+    products = np.argsort(-(queries @ plain.T), axis=1)[:, :10]
+    assert np.array(ids)[products].tolist() != expected.tolist()  # without unit length
+
+
+@pytest.mark.parametrize("factory", ["IVF8,Flat", "HNSW16", "PCA8,Flat"])
+def test_another_factory_is_trained_on_a_sample_drawn_by_the_seed(tmp_path, folder, queries,
+                                                                  factory):  # fmt: skip
+    options = IndexOptions("faiss", factory, sample=200, seed=3)
+    index(folder, tmp_path / "one", options)
+    index(folder, tmp_path / "two", options)
+    import faiss
+
+    opened, _, found = faiss_hits(tmp_path / "one", queries)
+    _, _, again = faiss_hits(tmp_path / "two", queries)
+    assert opened.ntotal == ROWS
+    assert found.tolist() == again.tolist()
+    expected = expected_hits(folder, queries)[1]
+    overlap = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found, expected, strict=True)])
+    assert overlap > 0.3
+    if factory.startswith("IVF"):
+        faiss.extract_index_ivf(opened).nprobe = 8  # all clusters: exact
+        assert opened.search(unit(queries), 10)[1].tolist() == expected.tolist()
+    manifest = json.loads((tmp_path / "one" / "manifest.json").read_text())
+    assert manifest["index"] == vars(options)
+
+
+def test_the_sample_is_drawn_from_the_whole_folder_by_the_seed(folder, vectors):
+    opened = Embeddings.open(folder)
+    drawn = faiss_index.sample(opened, 60, seed=1)
+    rows = [int(np.flatnonzero((vectors == v).all(axis=1))[0]) for v in drawn]
+    assert len(set(rows)) == 60
+    assert (np.diff(rows) > 0).all()
+    assert rows[0] < 50
+    assert rows[-1] > 250
+    assert (faiss_index.sample(opened, 60, seed=1) == drawn).all()
+    assert (faiss_index.sample(opened, 60, seed=2) != drawn).any()
+    assert (faiss_index.sample(opened, 10**9, seed=1) == vectors).all()
+
+
+def test_an_index_says_what_it_was_made_of(tmp_path, ids, vectors):
+    vectors = vectors.copy()
+    vectors[5] = 0
+    folder = write_folder(tmp_path / "e", ids, vectors, model="the model")
+    result = index(folder, tmp_path / "out", IndexOptions("faiss"))
+    assert (result["rows"], result["left_out"], result["dimension"]) == (ROWS - 1, 1, DIMENSION)
+    assert json.loads((tmp_path / "out" / "result.json").read_text()) == result
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["made_of"] == str(folder)
+    assert manifest["embeddings"]["model"] == "the model"
+    assert (manifest["rows"], manifest["left_out"]) == (ROWS - 1, 1)
+
+
+def refused(folder, output, message, **options):
+    """The job ends with this error and leaves nothing."""
+    before = sorted(output.parent.iterdir())
+    with pytest.raises(UserError, match=message):
+        index(folder, output, IndexOptions(**({"format": "faiss"} | options)))
+    assert sorted(output.parent.iterdir()) == before
+
+
+def test_what_cannot_be_made_is_refused_and_leaves_nothing(tmp_path, folder, ids, vectors):
+    out = tmp_path / "out"
+    refused(folder, out, "FAISS makes no index of 'Nonsense' over 300 rows", factory="Nonsense")
+    refused(folder, out, "FAISS makes no index of 'IVF301,Flat'", factory="IVF301,Flat")
+    refused(folder, out, "FAISS makes no index of 'IVF8,Flat'", factory="IVF8,Flat", sample=7)
+    refused(folder, out, "leave IDMap out", factory="IDMap,Flat")
+    refused(folder, out, "only faiss has factories", format="lance", factory="HNSW16")
+    refused(folder, out, "unknown format 'scann': choose one of faiss, lance", format="scann")
+    refused(folder, out, "sample is 0", sample=0)
+    refused(folder, out, "seed is -1", seed=-1)
+    refused(tmp_path / "none", out, "are no folder")
+    zeros = write_folder(tmp_path / "zeros", ids, np.zeros_like(vectors))
+    refused(zeros, out, r"none of the 300 rows has a direction \(zeros, null or NaN\)")
+    refused(folder, tmp_path / "zeros", "already holds something")
+
+
+def test_a_job_that_is_killed_leaves_no_index(tmp_path, folder, monkeypatch):
+    class StoppedError(BaseException):
+        pass
+
+    def stop(*_):
+        raise StoppedError
+
+    monkeypatch.setattr(job, "write_json", stop)
+    with pytest.raises(StoppedError):
+        index(folder, tmp_path / "out", IndexOptions("faiss"))
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize(("name", "package"), [("faiss", "faiss-cpu"), ("lance", "pylance")])
+def test_a_missing_extra_is_told_in_one_sentence(tmp_path, folder, monkeypatch, name, package):
+    monkeypatch.setitem(sys.modules, name, None)
+    message = rf"needs the package {package}: install the extra, pip install 'cotbert\[{name}\]'"
+    refused(folder, tmp_path / "out", message, format=name)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("order", ["faiss, torch", "torch, faiss"])
+def test_faiss_and_torch_compute_in_one_process(order):
+    """Both bring OpenMP; here with two threads each, whichever comes first."""
+    code = f"""
+import {order}
+import numpy as np
+torch.set_num_threads(2)
+faiss.omp_set_num_threads(2)
+vectors = np.random.default_rng(0).standard_normal((5000, 64)).astype(np.float32)
+for _ in range(3):
+    index = faiss.index_factory(64, "IVF16,Flat", faiss.METRIC_INNER_PRODUCT)
+    index.train(vectors)
+    index.add(vectors)
+    index.nprobe = 16
+    found = index.search(vectors[:50], 1)[0][:, 0]
+    products = torch.from_numpy(vectors) @ torch.from_numpy(vectors[:50]).T
+    assert np.allclose(found, products.max(dim=0).values.numpy(), rtol=1e-4)
+print("both")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "both")
+
+
+def test_indexing_imports_no_torch():
+    """A second OpenMP runtime is not brought in where it is not needed."""
+    heavy = {"torch", "ray", "mlflow", "faiss", "lance"}
+    code = f"import sys, pipelines.index; print(*({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_a_lance_dataset_holds_every_row_with_its_columns(tmp_path, ids, vectors, queries, dtype):
+    lance = pytest.importorskip("lance", reason=NO_LANCE)
+    scale = np.float32(0.05) if dtype == "int8" else np.float32(1)
+    facts = {"scale": 0.05} if dtype == "int8" else {}
+    stored = (np.rint(vectors / scale) if dtype == "int8" else vectors).clip(-127, 127)
+    stored = stored.astype(dtype)
+    kept = {"text": [f"text {i}" for i in ids], "year": list(range(ROWS))}
+    folder = write_folder(tmp_path / "e", ids, stored, kept, **facts)
+    out = tmp_path / "out"
+    assert main(["index", str(folder), "--format", "lance", "--output", str(out)]) == 0
+    dataset = lance.dataset(str(out / "vectors.lance"))
+    element = pa.float16() if dtype == "float16" else pa.float32()
+    assert dataset.schema.names == ["id", "text", "year", "vector"]
+    assert dataset.schema.field("vector").type == pa.list_(element, DIMENSION)
+    table = dataset.to_table()
+    assert table["id"].to_pylist() == ids
+    assert {name: table[name].to_pylist() for name in kept} == kept
+    held = np.array(table["vector"].to_pylist(), np.float32)
+    np.testing.assert_array_equal(held, stored.astype(np.float32) * scale)
+    if dtype == "float32":
+        found = [
+            dataset.to_table(nearest={"column": "vector", "q": q, "k": 10, "metric": "cosine"})
+            for q in queries
+        ]
+        cosines, expected_ids = expected_hits(folder, queries)
+        assert [t["id"].to_pylist() for t in found] == expected_ids.tolist()
+        distances = np.array([t["_distance"].to_pylist() for t in found])
+        np.testing.assert_allclose(1 - distances, cosines, atol=1e-5)
+
+
+def test_lance_leaves_out_and_counts_what_has_no_direction(tmp_path, ids, vectors):
+    lance = pytest.importorskip("lance", reason=NO_LANCE)
+    vectors = vectors.copy()
+    vectors[7, 0] = np.nan
+    folder = write_folder(tmp_path / "e", ids, vectors, {"text": [str(i) for i in ids]})
+    result = index(folder, tmp_path / "out", IndexOptions("lance"))
+    assert (result["rows"], result["left_out"]) == (ROWS - 1, 1)
+    table = lance.dataset(str(tmp_path / "out" / lance_dataset.FOLDER)).to_table()
+    assert table["id"].to_pylist() == [i for n, i in enumerate(ids) if n != 7]
+    assert table["text"].to_pylist() == [str(i) for i in table["id"].to_pylist()]
+    named = write_folder(tmp_path / "n", ids, vectors, {"vector": [0] * ROWS})
+    refused(named, tmp_path / "other", "hold a column 'vector' beside", format="lance")

@@ -1,0 +1,205 @@
+"""cotbert search as a user gives it: a sentence finds itself; another model is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from embeddings_folders import write_folder
+
+from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.errors import UserError
+from pipelines.cli import main
+from pipelines.embed import model_digest
+from pipelines.search import SearchOptions, search
+from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.queries import query_encoder, query_vectors
+
+TEXTS = [
+    "A man is playing the guitar.",
+    "Two dogs run",
+    "What do you want?",
+    "The children watch the penguin on the ice while a woman is singing a song",
+    "oil",
+    "Two dogs run",
+    "It's what he didn't say that they'll remember",
+]
+IDS = [30, 21, 12, 3, 44, 15, 6]
+TEMPLATE = 'The sentence of "[X]" means [MASK] .'
+
+
+def facts_of(model, encoder):
+    """What `embed` records of a model."""
+    template = encoder.reading.template
+    return {
+        "model": str(model),
+        "model_digest": model_digest(str(model)),
+        "readout": encoder.reading.readout,
+        "template": template.text if template else None,
+    }
+
+
+def embedded(folder, model, dtype="float32", kept=None, ids=IDS, **reading):
+    """TEXTS embedded by hand, in two parts."""
+    encoder = SentenceEncoder.from_pretrained(model, **reading)
+    vectors = encoder.encode(TEXTS, precision="fp32")
+    facts = facts_of(model, encoder)
+    if dtype == "int8":
+        scale = np.abs(vectors).max(axis=0) / 127
+        vectors, facts["scale"] = np.rint(vectors / scale), scale.tolist()
+    return write_folder(folder, ids, vectors.astype(dtype), kept, parts=2, **facts)
+
+
+def printed(capsys, *words):
+    """The lines of a search that ended well, each cut into its columns."""
+    assert main(["search", *map(str, words), "--precision", "fp32"]) == 0
+    return [re.split(" {2,}", line) for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("template", [None, TEMPLATE])
+def test_a_sentence_finds_itself_first(tmp_path, encoder_folder, capsys, dtype, template):
+    kept = {"text": TEXTS, "length": [len(t) for t in TEXTS]}
+    folder = embedded(tmp_path / "e", encoder_folder, dtype, kept, template=template)
+    header, first, *others = printed(capsys, folder, " What  do you want? ")
+    assert header == ["rank", "score", "id", "text"]
+    assert first == ["1", "1.0000", "12", "What do you want?"]
+    assert [row[0] for row in others] == [str(n) for n in range(2, 8)]
+    assert {row[3] for row in others} == set(TEXTS) - {first[3]}
+    scores = [float(row[1]) for row in others]
+    assert scores == sorted(scores, reverse=True)
+    assert max(scores) < 0.9999
+
+
+def test_several_queries_go_by_at_once_and_equal_texts_by_id(tmp_path, bert_folder, capsys):
+    folder = embedded(tmp_path / "e", bert_folder, kept={"text": TEXTS})
+    words = [folder, "Two dogs run", "oil", "--top", "2", "--json"]
+    assert main(["search", *map(str, words), "--precision", "fp32"]) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [a["query"] for a in answers] == ["Two dogs run", "oil"]
+    dogs, oil = (a["matches"] for a in answers)
+    assert [(m["rank"], m["id"], m["text"]) for m in dogs] == [
+        (1, 15, "Two dogs run"),
+        (2, 21, "Two dogs run"),
+    ]
+    assert dogs[0]["score"] == dogs[1]["score"] == pytest.approx(1, abs=1e-6)
+    assert (oil[0]["id"], oil[0]["text"]) == (44, "oil")
+    lines = printed(capsys, folder, "Two dogs run", "oil", "--top", "1")
+    assert [line[0] for line in lines] == ["query: Two dogs run", "rank", "1", "query: oil",
+                                           "rank", "1"]  # fmt: skip
+
+
+def test_scores_are_the_cosines_of_a_plain_product(tmp_path, bert_folder):
+    folder = embedded(tmp_path / "e", bert_folder)
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    query, *vectors = encoder.encode(["A man is singing", *TEXTS], precision="fp32")
+    cosines = {
+        number: float(vector @ query / np.linalg.norm(vector) / np.linalg.norm(query))
+        for number, vector in zip(IDS, vectors, strict=True)
+    }
+    (found,) = search(SearchOptions(str(folder), ("A man is singing",), 99, precision="fp32"))
+    assert {m.id: m.score for m in found} == pytest.approx(cosines, abs=1e-5)
+    assert [m.rank for m in found] == list(range(1, 8))
+    assert {m.text for m in found} == {None}
+
+
+def test_texts_come_from_the_input_when_the_parts_hold_none(tmp_path, bert_folder, capsys):
+    """By row numbers: those are the ids of a text file's lines."""
+    (tmp_path / "a.txt").write_text("\n".join(TEXTS))
+    folder = embedded(tmp_path / "e", bert_folder, ids=range(7))
+    assert main(["search", str(folder), "oil", "--top", "2"]) == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines()[0].split() == ["rank", "score", "id"]
+    assert "hold no column 'text': name the input that they were made of with --text" in told.err
+    rows = printed(capsys, folder, "oil", "--top", "2", "--text", tmp_path / "a.txt")
+    assert rows[1] == ["1", "1.0000", "4", "oil"]
+    assert rows[2][3] == TEXTS[int(rows[2][2])]
+    (tmp_path / "short.txt").write_text("\n".join(TEXTS[:4]))
+    words = ["search", str(folder), "oil", "--top", "1", "--text", str(tmp_path / "short.txt")]
+    assert main(words) == 0
+    assert "1 of the ids found are not in the input" in capsys.readouterr().err
+
+
+def test_another_model_of_the_name_is_refused(tmp_path, bert_folder, roberta_folder, capsys):
+    """The weights under the manifest's path have changed; or the folder has moved."""
+    model = tmp_path / "model"
+    shutil.copytree(bert_folder, model)
+    folder = embedded(tmp_path / "e", model, kept={"text": TEXTS})
+    model.rename(tmp_path / "moved")
+
+    def refused(*words):
+        assert main(["search", str(folder), "oil", *map(str, words)]) == 2
+        told = capsys.readouterr()
+        assert told.out == ""
+        return told.err.splitlines()[-1]
+
+    assert "is not there any more: say with --model where it is now" in refused()
+    shutil.copytree(roberta_folder, model)
+    assert re.search(r"/model' is not the one that made the embeddings \(it has digest", refused())
+    assert "is not the one that made" in refused("--model", roberta_folder)
+    (model / "model.safetensors").unlink()
+    assert "it has no model.safetensors to compare" in refused()
+    rows = printed(capsys, folder, "oil", "--top", 1, "--model", tmp_path / "moved")
+    assert rows[1] == ["1", "1.0000", "44", "oil"]
+
+
+def test_weights_that_no_manifest_records_are_told_of(tmp_path, bert_folder, capsys):
+    folder = embedded(tmp_path / "e", bert_folder)
+    file = folder / "manifest.json"
+    facts = json.loads(file.read_text()) | {"model": "somebody/bert", "model_digest": None}
+    file.write_text(json.dumps(facts))
+    assert main(["search", str(folder), "oil", "--model", bert_folder]) == 0
+    assert "do not record the weights of 'somebody/bert'" in capsys.readouterr().err
+
+
+def test_a_model_of_another_size_is_refused_unless_vectors_were_cut(tmp_path, bert_folder):
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    vectors = encoder.encode(TEXTS, precision="fp32")[:, :20]
+    facts = facts_of(bert_folder, encoder)
+    refused = Embeddings.open(write_folder(tmp_path / "a", IDS, vectors, **facts))
+    with pytest.raises(UserError, match="of 32 dimensions and the embeddings are of 20"):
+        query_encoder(refused)
+    cut = Embeddings.open(write_folder(tmp_path / "b", IDS, vectors, truncated_from=32, **facts))
+    found = query_vectors(cut, TEXTS[4:5], precision="fp32")
+    np.testing.assert_allclose(found, vectors[4:5], atol=1e-5)
+
+
+def test_a_model_is_read_as_it_was_when_it_embedded(tmp_path, bert_folder):
+    """Its own way, with all that its folder remembers, unless another was asked for."""
+    own = SentenceEncoder.from_pretrained(bert_folder, TEMPLATE, max_length=9, denoise="position")
+    model = tmp_path / "model"
+    with pytest.warns(UserWarning, match="sentence-transformers' modules do not have"):
+        own.save_pretrained(model)
+
+    def opened(name, **reading):
+        encoder = SentenceEncoder.from_pretrained(model, **reading)
+        facts = facts_of(model, encoder)
+        folder = write_folder(tmp_path / name, [1], encoder.encode(["oil"]), parts=1, **facts)
+        return encoder.reading, query_encoder(Embeddings.open(folder)).reading
+
+    made_by, asked = opened("own")
+    assert asked == made_by == own.reading
+    assert (asked.denoise, asked.max_length) == ("position", 9)
+    for name, reading in {
+        "mean": {"readout": "mean"},
+        "other": {"template": "[X] is [MASK] ."},
+        "both": {"template": TEMPLATE, "readout": "cls"},
+    }.items():
+        made_by, asked = opened(name, **reading)
+        assert asked == made_by != own.reading
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top": 0}, "top is 0: give at least 1"),
+        ({"queries": ()}, "there is no query"),
+        ({"queries": ("oil", " \n")}, r"query 2 is ' \\n', an empty text"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(UserError, match=message):
+        SearchOptions(**({"embeddings": "e", "queries": ("oil",)} | options))
