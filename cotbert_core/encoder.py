@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from cotbert_core.backbone import Backbone, encode_rows, load_backbone
+from cotbert_core.card import Facts
 from cotbert_core.denoising import bias_rows
 from cotbert_core.errors import UserError
 from cotbert_core.heads import Head, load_head, read_out
@@ -115,10 +116,15 @@ class SentenceEncoder:
         rows, which = bias_rows(self.backbone, self.bound, lengths, mode, positions)
         return encode_rows(self.backbone, rows, "mask", budget)[torch.from_numpy(which)]
 
-    def save_pretrained(self, path: str | Path) -> None:
+    def save_pretrained(self, path: str | Path, facts: Facts | None = None) -> None:
         """Write a folder that opens here, in sentence-transformers and in AutoModel.
 
-        Raises UserError when `path` already holds something.
+        facts: of the training, for its model card. Warns where other libraries cannot carry how
+        it is read; they then refuse the folder. Raises UserError when `path` already holds
+        something.
         """
-        saved = Saved(self.backbone, self.bound, self.reading, self.max_length, self.head)
-        save_encoder(saved, Path(path))
+        save_encoder(self._saved(facts), Path(path))
+
+    def _saved(self, facts: Facts | None = None) -> Saved:
+        facts = facts or Facts()
+        return Saved(self.backbone, self.bound, self.reading, self.max_length, self.head, facts)
