@@ -7,12 +7,14 @@ run goes on, then model/ (best by dev score), report.html and, last of all, resu
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from cotbert_core.backbone import from_anywhere, load_backbone
+from cotbert_core.card import Facts
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
@@ -22,6 +24,7 @@ from cotbert_core.settings import TrainSettings, flatten, override
 from cotbert_core.training import total_steps
 from cotbert_core.wrapping import BoundTemplate
 from pipelines import report, tracking
+from pipelines.cards import training_facts
 from pipelines.channel import Channel
 from pipelines.corpus import Corpus
 from pipelines.history import METRICS_FILE, History
@@ -65,7 +68,8 @@ def train(
         run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
         history = History(run, output / METRICS_FILE, settings.batch_size)
         state = _fit(settings, corpus, dev, output, history, verbose, callbacks, judged)
-        _save_model(settings, state, output / "model")
+        facts = training_facts(corpus, dev, history, state["step"])
+        _save_model(settings, state, output / "model", facts)
         result = _result(settings, history, state["step"], run.id)
         report.write_training_report(output / "report.html", result, history.rows, settings)
         run.metrics({"best_step": result["best_step"], "best_dev_spearman": result["dev_spearman"]})
@@ -187,12 +191,16 @@ def _cause(error: Any) -> str:
     return str(error).strip().splitlines()[-1]
 
 
-def _save_model(settings: TrainSettings, state: dict[str, Any], path: Path) -> None:
+def _save_model(settings: TrainSettings, state: dict[str, Any], path: Path, facts: Facts) -> None:
     method = build_method(load_backbone(settings.encoder), settings)
     method.load_state_dict(state["method"])
     # A run killed between its model and its result left a model of the same weights.
     shutil.rmtree(path, ignore_errors=True)
-    SentenceEncoder(method.finished, method.reading, method.kept_head).save_pretrained(path)
+    encoder = SentenceEncoder(method.finished, method.reading, method.kept_head)
+    with warnings.catch_warnings(record=True) as told:
+        encoder.save_pretrained(path, facts)
+    for warning in told:
+        say(f"warning: {warning.message}")
 
 
 def _result(

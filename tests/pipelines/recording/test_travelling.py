@@ -18,8 +18,10 @@ from cotbert_core.backbone import MINILM
 from pipelines.dev import BUILT_IN_PAIRS
 from pipelines.recording.registry import save_flavour
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 MANY = 1_000
+# Of the one with real weights: 1,000 would cost 30 s more. They were tried by hand.
+MINILM_MANY = int(os.environ.get("COTBERT_TRAVEL_TEXTS", "200"))
 LONG = "The longest of all sentences goes on and on " * 34
 TRICKY = [
     "",
@@ -60,14 +62,13 @@ assert not [name for name in OURS if importlib.util.find_spec(name)], sys.path
 import numpy as np
 import mlflow
 
-texts = json.load(open("texts.json", encoding="utf-8"))
-order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+every_text = json.load(open("texts.json", encoding="utf-8"))
 
 def in_parts(code):
-    """The vectors of a card's block, for parts of texts of one length."""
+    """The vectors of a card's block, for parts of texts of about one length."""
     found = [None] * len(texts)
-    for start in range(0, len(texts), 200):
-        part = order[start : start + 200]
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    for part in np.array_split(order[:-10], 5) + [order[-10:]]:
         names = {"texts": [texts[i] for i in part]}
         exec(code, names)
         for place, vector in zip(part, np.asarray(names["vectors"])):
@@ -75,7 +76,8 @@ def in_parts(code):
     return np.stack(found)
 
 home = os.getcwd()
-for name in sys.argv[1:]:
+for name, many in json.loads(sys.argv[1]).items():
+    texts = every_text[:many]
     os.chdir(os.path.join(home, name))
     card = open("README.md", encoding="utf-8").read()
     blocks = re.findall(r"```python\\n(.*?)```", card, re.DOTALL)
@@ -122,10 +124,10 @@ def home(tmp_path_factory, texts, bert_folder, roberta_folder):
         save_flavour(theirs, home / f"{name}-mlflow")
     (home / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
     environment = {
-        **{k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "OMP_NUM_THREADS")},
+        **{k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
         **{"HF_HUB_OFFLINE": "1", "TMPDIR": str(home), "MLFLOW_TRACKING_URI": "sqlite:///no.db"},
     }
-    command = [sys.executable, "-c", ELSEWHERE, *MODELS]
+    command = [sys.executable, "-c", ELSEWHERE, json.dumps({n: how_many(n) for n in MODELS})]
     done = subprocess.run(
         command, cwd=home, env=environment, capture_output=True, text=True, check=False
     )
@@ -135,6 +137,7 @@ def home(tmp_path_factory, texts, bert_folder, roberta_folder):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_three_libraries_give_our_vectors_without_us(home, texts, name):
+    texts = texts[: how_many(name)]
     expected = SentenceEncoder.from_pretrained(home / name).encode(texts, precision="fp32")
     assert cosines(expected, np.roll(expected, 1, axis=0)).mean() < 0.99, "premise: they differ"
     with np.load(home / f"{name}.npz") as found:
@@ -150,10 +153,14 @@ def test_nothing_but_safetensors_and_json_is_in_them(home):
         files = [p for d in (name, f"{name}-mlflow") for p in (home / d).rglob("*") if p.is_file()]
         kinds = {path.suffix for path in files}
         assert ".safetensors" in kinds
-        assert kinds <= {".safetensors", ".json", ".md", ".txt", ".yaml", ".yml", ".jinja", ""}, kinds
+        assert kinds <= {".safetensors", ".json", ".md", ".txt", ".yaml", ""}
         for path in files:
             assert not re.search(r"pickle|\.pkl|\.bin", path.name), path
         assert not [p for p in files if p.suffix == ".py"]
+
+
+def how_many(name):
+    return MINILM_MANY if name == "minilm" else MANY
 
 
 def cosines(a, b):
