@@ -53,6 +53,8 @@ class SentenceEncoder:
         readout: str | None = None,
         max_length: int | None = None,
         denoise: Denoise | None = None,
+        *,
+        allow_pickle: bool = False,
     ) -> SentenceEncoder:
         """Open a folder, a hub name or all-MiniLM-L6-v2.
 
@@ -60,9 +62,10 @@ class SentenceEncoder:
         it names none). A template (a Template, a name or a text) changes that to its last mask.
         readout: mask, cls or mean. max_length: tokens of a sentence, template not counted.
         denoise: subtract the template's bias (position or pad) from the mask vector.
+        allow_pickle: take weights from pytorch_model.bin where there are no safetensors.
         Raises UserError for what cannot be opened or read that way.
         """
-        backbone = load_backbone(str(name_or_path))
+        backbone = load_backbone(str(name_or_path), allow_pickle=allow_pickle)
         reading = reading_of(str(name_or_path), template, readout, max_length, denoise)
         head = load_head(reading.head, str(name_or_path), backbone) if reading.head else None
         return cls(backbone, reading, head)
