@@ -69,6 +69,21 @@ def card_text(saved: Saved, read_token: str | None, facts: Facts) -> str:
     return "\n".join(part for part in parts if part)
 
 
+def onnx_card(saved: Saved) -> str:
+    """README.md beside an exported graph."""
+    return "\n".join(
+        [
+            _introduction(saved),
+            "## How to run it\n\nIn this folder, with onnxruntime, tokenizers and numpy. The graph "
+            "takes any number of texts and tokens; its vectors are finished. The template, the "
+            "cutting of long texts and the padding lie in tokenizer.json.\n",
+            f"```python\n{_ONNX}```\n",
+            _section("How it was made", _table(_making(saved))),
+            _section("License", _LICENSE),
+        ]
+    )
+
+
 def add_scores(folder: Path, scores: Sequence[Score]) -> None:
     """Put scores that came later into a folder's card; one that has no place for them stays."""
     path = folder / CARD_FILE
@@ -171,6 +186,18 @@ inputs = tokenizer(sentences, padding=True, truncation=True, return_tensors="pt"
 with torch.no_grad():
     hidden = model(**inputs).last_hidden_state
 """
+_ONNX = f"""\
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+tokenizer = Tokenizer.from_file("tokenizer.json")
+session = onnxruntime.InferenceSession("model.onnx")
+rows = tokenizer.encode_batch({EXAMPLE})
+ids = np.array([row.ids for row in rows])
+mask = np.array([row.attention_mask for row in rows])
+(vectors,) = session.run(None, {{"input_ids": ids, "attention_mask": mask}})
+"""
 _READOUT_LINES = {
     "cls": "vectors = hidden[:, 0]\n",
     "mean": (
@@ -221,7 +248,9 @@ def _making(saved: Saved) -> dict[str, Any]:
     if reading.full_stop:
         rows["full stop"] = "added to texts that end in none of . ? \" '"
     chosen = [key for key in settings if key in _SETTINGS or key.startswith("method.")]
-    rows |= {f"`{k}`": settings[k] for k in chosen if settings[k] is not None and k != "method.name"}
+    rows |= {
+        f"`{k}`": settings[k] for k in chosen if settings[k] is not None and k != "method.name"
+    }
     return rows
 
 

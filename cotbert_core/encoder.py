@@ -126,8 +126,9 @@ class SentenceEncoder:
         it is read; they then refuse the folder. Raises UserError when `path` already holds
         something.
         """
-        save_encoder(self._saved(facts), Path(path))
+        save_encoder(self.saved(facts), Path(path))
 
-    def _saved(self, facts: Facts | None = None) -> Saved:
+    def saved(self, facts: Facts | None = None) -> Saved:
+        """All that a folder of it is made from."""
         facts = facts or Facts()
         return Saved(self.backbone, self.bound, self.reading, self.max_length, self.head, facts)

@@ -100,7 +100,7 @@ def _write_folder(encoder: Saved, folder: Path) -> None:
         write_json(folder / "tokenizer.json", _NOT_FOR_TRANSFORMERS)
     model = copy.deepcopy(encoder.backbone.model).cpu()
     if read_token == READOUT_TOKEN:
-        _copy_embedding(model, plain.mask_token_id, tokenizer.convert_tokens_to_ids(read_token))
+        copy_embedding(model, plain.mask_token_id, tokenizer.convert_tokens_to_ids(read_token))
     model.save_pretrained(str(folder))
     _write_modules(encoder, tokenizer, read_token, folder)
     if encoder.head is not None:
@@ -170,7 +170,7 @@ def _template_processor(backend: Tokenizer, before: list[int], after: list[int])
     )
 
 
-def _copy_embedding(model: Any, source: int, target: int) -> None:
+def copy_embedding(model: Any, source: int, target: int) -> None:
     """Give the token `target` the embedding of `source`, adding the row if it is not there."""
     if model.get_input_embeddings().num_embeddings <= target:
         model.resize_token_embeddings(target + 1, mean_resizing=False)

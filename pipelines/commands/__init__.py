@@ -13,6 +13,7 @@ from pipelines.commands import (
     compare,
     embed,
     evaluate,
+    export,
     generate_templates,
     geometry,
     listings,
@@ -60,6 +61,11 @@ COMMANDS: dict[str, Command] = {
         "score an encoder on STS tasks or graded pairs",
     ),
     "embed": (embed.add_options, embed.run, "turn text into vectors in Parquet"),
+    "export": (
+        export.add_options,
+        export.run,
+        "write an encoder as an ONNX graph, or as a folder of safetensors",
+    ),
     "geometry": (
         geometry.add_options,
         geometry.run,

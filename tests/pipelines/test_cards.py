@@ -37,7 +37,11 @@ def test_facts_of_a_run(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "manifest.json").write_text("{}")
-    manifest = {"rows": 1234, "source": {"inputs": ["/a/b.txt", "hf:NAME"]}, "columns": ["augmented"]}
+    manifest = {
+        "rows": 1234,
+        "source": {"inputs": ["/a/b.txt", "hf:NAME"]},
+        "columns": ["augmented"],
+    }
     corpus = Corpus(tmp_path, manifest)
     facts = training_facts(corpus, {"a": None, "b": None}, History(Run(None, None), path, 4), 2)
     assert [(score.before, score.after) for score in facts.scores] == [

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,7 +124,9 @@ def home(tmp_path_factory, texts, bert_folder, roberta_folder):
     (home / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
     environment = {
         **{k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-        **{"HF_HUB_OFFLINE": "1", "TMPDIR": str(home), "MLFLOW_TRACKING_URI": "sqlite:///no.db"},
+        "HF_HUB_OFFLINE": "1",
+        "TMPDIR": str(home),
+        "MLFLOW_TRACKING_URI": "sqlite:///no.db",
     }
     command = [sys.executable, "-c", ELSEWHERE, json.dumps({n: how_many(n) for n in MODELS})]
     done = subprocess.run(
