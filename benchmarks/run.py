@@ -17,6 +17,7 @@ from benchmarks import (
     denosent,
     embedding,
     encoding,
+    onnx_runtime,
     preparing,
     training,
 )
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "denosent": denosent.run,
     "encoding": encoding.run,
     "embedding": embedding.run,
+    "onnx": onnx_runtime.run,
     "preparing": preparing.run,
     "cleaning": cleaning.run,
     "back-translation": back_translation.run,

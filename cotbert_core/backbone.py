@@ -97,10 +97,30 @@ def load_tokenizer(name: str) -> SentenceTokenizer:
     """
     from transformers import AutoTokenizer
 
-    plain = Path(locate_encoder(name)) / PLAIN_TOKENIZER
+    plain = saved_part(name, PLAIN_TOKENIZER)
     if plain.is_dir():
         name = str(plain)
     return SentenceTokenizer(open_pretrained(AutoTokenizer, name))
+
+
+def saved_part(name: str, part: str) -> Path:
+    """Where a file or folder that only folders saved here have would be, of an encoder NAME.
+
+    A hub's is fetched, or taken from the cache; it is not there when neither has it.
+    """
+    location = locate_encoder(name)
+    if Path(location).is_dir():
+        return Path(location) / part
+    from huggingface_hub import snapshot_download
+
+    try:
+        patterns = [part, f"{part}/*"]
+        snapshot = snapshot_download(
+            location, allow_patterns=patterns, local_files_only=not hub_answers()
+        )
+    except (OSError, ValueError):  # what is missing is told when the encoder itself is opened
+        return Path(location) / part
+    return Path(snapshot) / part
 
 
 def load_backbone(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,8 +44,9 @@ _NOT_FOR_SENTENCE_TRANSFORMERS = {
 }
 # Every tokenizer class of transformers tells this version in its error. A missing file would not
 # do: transformers 5 then makes a tokenizer of five tokens, without a word.
+ONLY_HERE = "cotbert_core.SentenceEncoder alone reads this folder: see README.md"
 _NOT_FOR_TRANSFORMERS = {
-    "version": "cotbert_core.SentenceEncoder alone reads this folder: see README.md",
+    "version": ONLY_HERE,
     "added_tokens": [],
 }
 
@@ -59,7 +60,7 @@ class Saved:
     reading: Reading
     max_length: int
     head: Head | None = None
-    facts: Facts = Facts()
+    facts: Facts = field(default_factory=Facts)
 
     @property
     def travels(self) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tiny_t5 import tiny_t5
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.backbone import load_backbone
@@ -87,6 +88,10 @@ def test_a_folder_without_weights_is_told_so(encoder_folder, tmp_path):
         load_backbone(str(folder))
 
 
-def test_a_template_generator_is_no_pickle_either(pickled):
-    with pytest.raises(UserError):
-        load_generator(str(pickled))
+def test_a_template_generator_is_no_pickle_either(tmp_path):
+    tiny_t5(tmp_path)
+    assert load_generator(str(tmp_path)).tokenizer is not None, "premise"
+    torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"no file named model\.safetensors"):
+        load_generator(str(tmp_path))

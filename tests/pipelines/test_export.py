@@ -110,7 +110,7 @@ def test_the_card_s_lines_need_neither_torch_nor_this_package(bert_folder, tmp_p
 def test_what_a_graph_cannot_carry_is_refused_before_anything_is_written(bert_folder, tmp_path):
     encoder = made(bert_folder, "cot-bert", "mask", "{f}/anchor", denoise="position")
     model = saved(encoder, tmp_path / "model")
-    with pytest.raises(UserError, match="denoise is 'position'.*does not carry"):
+    with pytest.raises(UserError, match=r"denoise is 'position'.*does not carry"):
         export(ExportOptions(model, "onnx"), tmp_path / "onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
