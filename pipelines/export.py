@@ -57,10 +57,11 @@ class ExportOptions:
 def export(options: ExportOptions, output: Path) -> dict[str, Any]:
     """Write the folder; UserError before anything is written for what cannot be carried."""
     output = check_free(output)
-    if options.format == "onnx" and util.find_spec("onnxruntime") is None:
+    missing = [name for name in ("onnx", "onnxruntime") if util.find_spec(name) is None]
+    if options.format == "onnx" and missing:
         raise UserError(
-            "format onnx needs onnxruntime, to try what it wrote: install the extra onnx "
-            "(pip install 'cotbert[onnx]')"
+            f"format onnx needs {' and '.join(missing)}, to write and to try the graph: install "
+            "the extra onnx (pip install 'cotbert[onnx]')"
         )
     encoder = SentenceEncoder.from_pretrained(
         options.model, options.template, options.readout, allow_pickle=options.allow_pickle
