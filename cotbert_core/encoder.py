@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from cotbert_core.backbone import Backbone, encode_rows, load_backbone
+from cotbert_core.card import Facts
 from cotbert_core.denoising import bias_rows
 from cotbert_core.errors import UserError
 from cotbert_core.heads import Head, load_head, read_out
@@ -52,6 +53,8 @@ class SentenceEncoder:
         readout: str | None = None,
         max_length: int | None = None,
         denoise: Denoise | None = None,
+        *,
+        allow_pickle: bool = False,
     ) -> SentenceEncoder:
         """Open a folder, a hub name or all-MiniLM-L6-v2.
 
@@ -59,9 +62,10 @@ class SentenceEncoder:
         it names none). A template (a Template, a name or a text) changes that to its last mask.
         readout: mask, cls or mean. max_length: tokens of a sentence, template not counted.
         denoise: subtract the template's bias (position or pad) from the mask vector.
+        allow_pickle: take weights from pytorch_model.bin where there are no safetensors.
         Raises UserError for what cannot be opened or read that way.
         """
-        backbone = load_backbone(str(name_or_path))
+        backbone = load_backbone(str(name_or_path), allow_pickle=allow_pickle)
         reading = reading_of(str(name_or_path), template, readout, max_length, denoise)
         head = load_head(reading.head, str(name_or_path), backbone) if reading.head else None
         return cls(backbone, reading, head)
@@ -115,10 +119,16 @@ class SentenceEncoder:
         rows, which = bias_rows(self.backbone, self.bound, lengths, mode, positions)
         return encode_rows(self.backbone, rows, "mask", budget)[torch.from_numpy(which)]
 
-    def save_pretrained(self, path: str | Path) -> None:
+    def save_pretrained(self, path: str | Path, facts: Facts | None = None) -> None:
         """Write a folder that opens here, in sentence-transformers and in AutoModel.
 
-        Raises UserError when `path` already holds something.
+        facts: of the training, for its model card. Warns where other libraries cannot carry how
+        it is read; they then refuse the folder. Raises UserError when `path` already holds
+        something.
         """
-        saved = Saved(self.backbone, self.bound, self.reading, self.max_length, self.head)
-        save_encoder(saved, Path(path))
+        save_encoder(self.saved(facts), Path(path))
+
+    def saved(self, facts: Facts | None = None) -> Saved:
+        """All that a folder of it is made from."""
+        facts = facts or Facts()
+        return Saved(self.backbone, self.bound, self.reading, self.max_length, self.head, facts)

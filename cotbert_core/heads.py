@@ -7,13 +7,12 @@ prediction transform, head(h) - head(b).
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cotbert_core.backbone import Backbone, locate_encoder
+from cotbert_core.backbone import Backbone, saved_part
 from cotbert_core.errors import UserError
 
 HEAD_FILE = "head.safetensors"
@@ -77,7 +76,7 @@ def load_head(name: str, encoder: str, backbone: Backbone) -> Head:
     """The head that was saved in an encoder's folder; UserError when it is not there."""
     from safetensors.torch import load_file
 
-    path = Path(locate_encoder(encoder)) / HEAD_FILE
+    path = saved_part(encoder, HEAD_FILE)
     if not path.is_file():
         raise UserError(
             f"encoder {encoder!r} is read through a {name} head and its folder has no {HEAD_FILE}: "

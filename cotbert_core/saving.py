@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +23,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, normalizers, processors
 from torch import nn
 
 from cotbert_core.backbone import PLAIN_TOKENIZER, Backbone
-from cotbert_core.files import whole_folder, write_json
+from cotbert_core.card import CARD_FILE, Facts, card_text
+from cotbert_core.files import whole_folder, write_json, write_text
 from cotbert_core.heads import HEAD_FILE, Head, TanhHead
 from cotbert_core.reading import POOLING_MODES, Reading, save_reading
 from cotbert_core.tokenizing import is_byte_level
@@ -41,6 +42,13 @@ _NOT_FOR_SENTENCE_TRANSFORMERS = {
     "path": "",
     "type": "sentence_transformers.models.only_cotbert_core_SentenceEncoder_reads_this_folder",
 }
+# Every tokenizer class of transformers tells this version in its error. A missing file would not
+# do: transformers 5 then makes a tokenizer of five tokens, without a word.
+ONLY_HERE = "cotbert_core.SentenceEncoder alone reads this folder: see README.md"
+_NOT_FOR_TRANSFORMERS = {
+    "version": ONLY_HERE,
+    "added_tokens": [],
+}
 
 
 @dataclass(frozen=True)
@@ -52,12 +60,22 @@ class Saved:
     reading: Reading
     max_length: int
     head: Head | None = None
+    facts: Facts = field(default_factory=Facts)
 
     @property
     def travels(self) -> bool:
-        """Whether sentence-transformers' own modules can read it: they have no template bias,
-        and no layer norm of an encoder's own epsilon."""
-        return self.reading.denoise == "none" and self.reading.head != "transform"
+        """Whether other libraries can read it."""
+        return self.not_carried is None
+
+    @property
+    def not_carried(self) -> str | None:
+        """What sentence-transformers' own modules and a tokenizer cannot do, None if nothing."""
+        missing = []
+        if self.reading.denoise != "none":
+            missing.append("a template's bias is taken off its vectors")
+        if self.reading.head == "transform":
+            missing.append("its head has a layer norm of the encoder's own epsilon")
+        return " and ".join(missing) or None
 
 
 def save_encoder(encoder: Saved, path: Path) -> None:
@@ -66,8 +84,9 @@ def save_encoder(encoder: Saved, path: Path) -> None:
         _write_folder(encoder, folder)
     if not encoder.travels:
         warnings.warn(
-            f"{path} is read with a template bias or a layer norm that sentence-transformers' "
-            "modules do not have: open it with cotbert_core.SentenceEncoder",
+            f"{path} opens with cotbert_core.SentenceEncoder alone, since {encoder.not_carried}: "
+            "sentence-transformers, MLflow and transformers' tokenizers cannot carry that and "
+            "refuse it",
             stacklevel=3,
         )
 
@@ -75,17 +94,21 @@ def save_encoder(encoder: Saved, path: Path) -> None:
 def _write_folder(encoder: Saved, folder: Path) -> None:
     plain = encoder.backbone.tokenizer.hf
     plain.save_pretrained(str(folder / PLAIN_TOKENIZER))
-    tokenizer, read_token = _reading_tokenizer(encoder)
-    tokenizer.save_pretrained(str(folder))
+    tokenizer, read_token = reading_tokenizer(encoder)
+    if encoder.travels:
+        tokenizer.save_pretrained(str(folder))
+    else:
+        write_json(folder / "tokenizer.json", _NOT_FOR_TRANSFORMERS)
     model = copy.deepcopy(encoder.backbone.model).cpu()
     if read_token == READOUT_TOKEN:
-        _copy_embedding(model, plain.mask_token_id, tokenizer.convert_tokens_to_ids(read_token))
+        copy_embedding(model, plain.mask_token_id, tokenizer.convert_tokens_to_ids(read_token))
     model.save_pretrained(str(folder))
     _write_modules(encoder, tokenizer, read_token, folder)
     if encoder.head is not None:
         save_file(_cpu_weights(encoder.head), str(folder / HEAD_FILE))
     _make_readable(folder)
     save_reading(encoder.reading, folder)
+    write_text(folder / CARD_FILE, card_text(encoder, read_token, encoder.facts))
 
 
 def _make_readable(folder: Path) -> None:
@@ -96,7 +119,7 @@ def _make_readable(folder: Path) -> None:
         path.chmod(0o666 & ~mask)
 
 
-def _reading_tokenizer(encoder: Saved) -> tuple[Any, str | None]:
+def reading_tokenizer(encoder: Saved) -> tuple[Any, str | None]:
     """The folder's tokenizer, which wraps the template itself, and the token that is read."""
     from transformers import PreTrainedTokenizerFast
 
@@ -148,7 +171,7 @@ def _template_processor(backend: Tokenizer, before: list[int], after: list[int])
     )
 
 
-def _copy_embedding(model: Any, source: int, target: int) -> None:
+def copy_embedding(model: Any, source: int, target: int) -> None:
     """Give the token `target` the embedding of `source`, adding the row if it is not there."""
     if model.get_input_embeddings().num_embeddings <= target:
         model.resize_token_embeddings(target + 1, mean_resizing=False)

@@ -77,7 +77,7 @@ def load_generator(name: str) -> Generator:
             f"model {name!r} has no tokens {SENTINELS[0]} to {SENTINELS[-1]}: give a model of the "
             "T5 family, which fills such blanks"
         )
-    model = _from_pretrained(AutoModelForSeq2SeqLM, name, dtype=torch.float32)
+    model = _from_pretrained(AutoModelForSeq2SeqLM, name, dtype=torch.float32, use_safetensors=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     special = {*tokenizer.all_special_ids}
     special |= {number for token, number in vocabulary.items() if "<extra_id_" in token}
@@ -101,7 +101,9 @@ def _from_pretrained(auto_class: Any, name: str, **kwargs: Any) -> Any:
     location = str(Path(name).resolve()) if folder else name
     local = folder or not hub_answers()
     try:
-        return auto_class.from_pretrained(location, local_files_only=local, **kwargs)
+        return auto_class.from_pretrained(
+            location, local_files_only=local, trust_remote_code=False, **kwargs
+        )
     except (OSError, ValueError, KeyError, ImportError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise UserError(

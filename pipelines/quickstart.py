@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from cotbert_core.card import Score, add_scores
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.evaluation.pairs import PairScores
 from cotbert_core.files import write_json
@@ -89,6 +90,8 @@ def _stages(
     trained = train(settings, opened, dev, output / "train", verbose=verbose, parent=run_id)
     say("3/4 evaluate: graded pairs, before and after")
     before, after, untouched, rate = _evaluate(settings, model, run_id)
+    found = Score("this project's, test", before["test"].spearman, after["test"].spearman)
+    add_scores(model, [found])
     say("4/4 embed: every sentence of the corpus")
     embedded = embed(EmbedOptions(str(model), (str(corpus),)), vectors, verbose, run_id)
     neighbours = nearest(model, corpus, vectors)

@@ -7,12 +7,14 @@ run goes on, then model/ (best by dev score), report.html and, last of all, resu
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from cotbert_core.backbone import from_anywhere, load_backbone
+from cotbert_core.card import Facts
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
@@ -22,6 +24,7 @@ from cotbert_core.settings import TrainSettings, flatten, override
 from cotbert_core.training import total_steps
 from cotbert_core.wrapping import BoundTemplate
 from pipelines import report, tracking
+from pipelines.cards import training_facts
 from pipelines.channel import Channel
 from pipelines.corpus import Corpus
 from pipelines.dev import dev_digest
@@ -68,7 +71,8 @@ def train(
             say(f"note: {note}")
         run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
         history = History(run, output / METRICS_FILE, settings.batch_size)
-        best_step = _fit(settings, corpus, dev, output, history, verbose, callbacks, judged)
+        best = _fit(settings, corpus, dev, output, history, verbose, callbacks, judged)
+        best_step = _save_best(settings, corpus, dev, history, best, output / "model")
         result = _result(settings, history, best_step, run.id)
         report.write_training_report(output / "report.html", result, history.rows, settings)
         run.metrics({"best_step": result["best_step"], "best_dev_spearman": result["dev_spearman"]})
@@ -124,12 +128,10 @@ def _fit(
     verbose: bool,
     callbacks: Sequence[Any],
     judged: bool,
-) -> int:
-    """Run the workers and save the model of the step with the best dev score; that step."""
+) -> Any:
+    """Run the workers; the checkpoint with the best dev score."""
     with ray_session(verbose), Channel(history.hear) as mailbox:
         import ray.train
-
-        from pipelines.train_worker import load_state
 
         job = {
             "settings": settings.model_dump(),
@@ -145,11 +147,7 @@ def _fit(
             raise TrainingError(_cause(error)) from error
         except SystemExit:  # Ray Train's answer to Ctrl-C, after it has stopped the workers
             raise KeyboardInterrupt("the same command with --resume goes on") from None
-        best = result.get_best_checkpoint(tracking.DEV_SPEARMAN, "max")
-        with best.as_directory() as folder:
-            state = load_state(Path(folder), mapped=True)
-            _save_model(settings, state["method"], output / "model")
-        return int(state["step"])
+        return result.get_best_checkpoint(tracking.DEV_SPEARMAN, "max")
 
 
 def _trainer(job: dict[str, Any], workers: int, output: Path, callbacks: Sequence[Any]) -> Any:
@@ -192,12 +190,34 @@ def _cause(error: Any) -> str:
     return str(error).strip().splitlines()[-1]
 
 
-def _save_model(settings: TrainSettings, weights: dict[str, Any], path: Path) -> None:
+def _save_best(
+    settings: TrainSettings,
+    corpus: Corpus,
+    dev: dict[str, Pairs],
+    history: History,
+    best: Any,
+    path: Path,
+) -> int:
+    """Save the model of a checkpoint; its step."""
+    from pipelines.train_worker import load_state
+
+    with best.as_directory() as folder:
+        state = load_state(Path(folder), mapped=True)
+        facts = training_facts(corpus, dev, history, state["step"])
+        _save_model(settings, state["method"], path, facts)
+    return int(state["step"])
+
+
+def _save_model(settings: TrainSettings, weights: dict[str, Any], path: Path, facts: Facts) -> None:
     method = build_method(load_backbone(settings.encoder), settings)
     method.load_state_dict(weights)
     # A run killed between its model and its result left a model of the same weights.
     shutil.rmtree(path, ignore_errors=True)
-    SentenceEncoder(method.finished, method.reading, method.kept_head).save_pretrained(path)
+    encoder = SentenceEncoder(method.finished, method.reading, method.kept_head)
+    with warnings.catch_warnings(record=True) as told:
+        encoder.save_pretrained(path, facts)
+    for warning in told:
+        say(f"warning: {warning.message}")
 
 
 def _result(

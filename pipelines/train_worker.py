@@ -184,13 +184,17 @@ def _restore(training: Training) -> None:
         return
     with checkpoint.as_directory() as folder:
         state = load_state(Path(folder))
-        for kind, random_state in torch.load(Path(folder) / f"random-{rank()}.pt").items():
+        for kind, random_state in _random_of(Path(folder)).items():
             (torch.cuda if kind == "cuda" else torch).set_rng_state(random_state)
     training.method.load_state_dict(state["method"])
     training.optimizer.load_state_dict(state["optimizer"])
     training.step, training.told = state["step"], state["told"]
     if rank() == 0:
         ray.get(training.mailbox.put.remote(training.told))
+
+
+def _random_of(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(torch.load(folder / f"random-{rank()}.pt", weights_only=True))
 
 
 def _random_states() -> dict[str, torch.Tensor]:

@@ -4,6 +4,7 @@ of it. A baseline: the loss and its decoder are sentence-transformers' own.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from cotbert_core.methods.simcse import plain_reading
 from cotbert_core.mlm import no_loading_report
 from cotbert_core.ragged import Ragged
 from cotbert_core.reading import Reading
+from cotbert_core.saving import ONLY_HERE
 from cotbert_core.settings import TrainSettings
 from cotbert_core.wrapping import BoundTemplate, Rows
 
@@ -73,6 +75,12 @@ def _objective(backbone: Backbone, readout: str) -> Any:
             "method tsdae is sentence-transformers' and that package is not installed: pip "
             "install 'cotbert[tsdae]'"
         ) from None
+    tokenizer = Path(locate_encoder(backbone.name)) / "tokenizer.json"
+    if tokenizer.is_file() and ONLY_HERE in tokenizer.read_text(encoding="utf-8"):
+        raise UserError(
+            f"method tsdae opens its encoder by sentence-transformers, which cannot read "
+            f"{backbone.name!r} (its README.md says why): train from another encoder"
+        )
     device = backbone.device
     with no_loading_report():
         first = Transformer(locate_encoder(backbone.name))

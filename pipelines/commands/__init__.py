@@ -13,6 +13,7 @@ from pipelines.commands import (
     compare,
     embed,
     evaluate,
+    export,
     generate_templates,
     geometry,
     index,
@@ -71,6 +72,11 @@ COMMANDS: dict[str, Command] = {
         index.add_options,
         index.run,
         "make a FAISS index or a Lance dataset of the vectors of embed",
+    ),
+    "export": (
+        export.add_options,
+        export.run,
+        "write an encoder as an ONNX graph, or as a folder of safetensors",
     ),
     "geometry": (
         geometry.add_options,

@@ -74,7 +74,7 @@ def _add_version(
     run = client.get_run(run_id)
     model = client.create_logged_model(run.info.experiment_id, name=name, source_run_id=run_id)
     with tempfile.TemporaryDirectory() as scratch:
-        _save(encoder, Path(scratch) / "model", run_id, model.model_id)
+        save_flavour(encoder, Path(scratch) / "model", run_id, model.model_id)
         with patient():
             client.log_model_artifacts(model.model_id, str(Path(scratch) / "model"))
     client.finalize_logged_model(model.model_id, "READY")
@@ -90,8 +90,10 @@ def _add_version(
     return str(version.version)
 
 
-def _save(encoder: Any, path: Path, run_id: str, model_id: str) -> None:
-    """The encoder as an MLflow model with signature and example."""
+def save_flavour(
+    encoder: Any, path: Path, run_id: str | None = None, model_id: str | None = None
+) -> None:
+    """A SentenceTransformer as an MLflow model, a folder, with signature and example."""
     import mlflow.sentence_transformers
     from mlflow.models import Model, infer_signature
 

@@ -226,3 +226,30 @@ def test_a_hub_encoder_is_read_by_its_own_pooling(tmp_path, monkeypatch):
     assert reading_of("some/encoder").readout == "cls"
     with pytest.raises(UserError, match="'some/other' is not in the hub's cache"):
         reading_of("some/other")
+
+
+def test_a_saved_folder_on_the_hub_is_read_as_the_folder(
+    encoder_folder, family, sentences, tmp_path, monkeypatch
+):
+    """From the hub's cache too: with the tokenizer that has no template in it, and its head."""
+    from huggingface_hub import constants
+
+    from cotbert_core.heads import TanhHead
+
+    torch.manual_seed(0)
+    backbone = load_backbone(encoder_folder)
+    reading = Reading("mask", TEMPLATES[f"{family}/anchor"], full_stop=True, head="tanh")
+    head = TanhHead(backbone.model.config).eval()
+    home = tmp_path / "models--some--encoder"
+    encoder = SentenceEncoder(backbone, reading, head)
+    encoder.save_pretrained(home / "snapshots" / "abc")
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text("abc")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    for module in ("reading", "backbone"):
+        monkeypatch.setattr(f"cotbert_core.{module}.hub_answers", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    again = SentenceEncoder.from_pretrained("some/encoder")
+    assert (again.bound, again.reading) == (encoder.bound, encoder.reading)
+    found = again.encode(sentences, precision="fp32")
+    assert np.array_equal(found, encoder.encode(sentences, precision="fp32"))

@@ -13,6 +13,7 @@ from cotbert_core.backbone import load_backbone
 from cotbert_core.batch import Batch
 from cotbert_core.heads import HEAD_FILE, HEADS
 from cotbert_core.methods import build_method
+from cotbert_core.settings import TrainSettings, override
 from cotbert_core.tokenizing import end_with_full_stop
 from tests.core import slow_reference
 from tests.core.slow_reference import assert_same_gradients, exact
@@ -52,12 +53,21 @@ def encode(encoder, sentences):
     return encoder.encode(sentences, precision="fp32")
 
 
-def assert_refused_by_sentence_transformers(folder):
+def assert_refused_by_other_libraries(folder):
     from sentence_transformers import SentenceTransformer
+    from transformers import AutoTokenizer, BertTokenizer, RobertaTokenizer
 
     for trusted in (False, True):
         with pytest.raises(ImportError, match="only_cotbert_core_SentenceEncoder_reads_this"):
             SentenceTransformer(str(folder), device="cpu", trust_remote_code=trusted)
+    for tokenizer in (AutoTokenizer, BertTokenizer, RobertaTokenizer):
+        with pytest.raises(Exception, match="SentenceEncoder alone reads this folder: see README"):
+            tokenizer.from_pretrained(folder)
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "**Only `cotbert_core` reads this folder**" in card
+    assert "from sentence_transformers" not in card
+    assert "from transformers" not in card
+    assert "library_name" not in card
 
 
 def save_quietly(encoder, folder):
@@ -134,7 +144,7 @@ def test_head_and_denoising_stay_at_inference(make, exact_model, sentences, head
 def test_a_saved_folder_is_read_here_alone(make, sentences, tmp_path, head, denoise):
     encoder = as_encoder(make(**{"method.head": head, "method.denoise": denoise}))
     expected = encode(encoder, sentences)
-    with pytest.warns(UserWarning, match="open it with cotbert_core.SentenceEncoder"):
+    with pytest.warns(UserWarning, match="alone, since a template's bias is taken off"):
         encoder.save_pretrained(tmp_path / "saved")
     again = SentenceEncoder.from_pretrained(tmp_path / "saved")
     assert again.reading == encoder.reading
@@ -142,7 +152,7 @@ def test_a_saved_folder_is_read_here_alone(make, sentences, tmp_path, head, deno
     save_quietly(again, tmp_path / "second")
     second = SentenceEncoder.from_pretrained(tmp_path / "second")
     assert np.array_equal(encode(second, sentences), expected)
-    assert_refused_by_sentence_transformers(tmp_path / "saved")
+    assert_refused_by_other_libraries(tmp_path / "saved")
 
 
 def test_without_denoising_transform_is_read_here_alone_and_tanh_everywhere(
@@ -151,9 +161,9 @@ def test_without_denoising_transform_is_read_here_alone_and_tanh_everywhere(
     from sentence_transformers import SentenceTransformer
 
     transform = as_encoder(make(**{"method.denoise": "none"}))
-    with pytest.warns(UserWarning, match="a template bias or a layer norm"):
+    with pytest.warns(UserWarning, match="alone, since its head has a layer norm"):
         transform.save_pretrained(tmp_path / "transform")
-    assert_refused_by_sentence_transformers(tmp_path / "transform")
+    assert_refused_by_other_libraries(tmp_path / "transform")
     tanh = as_encoder(make(**{"method.denoise": "none", "method.head": "tanh"}))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
@@ -193,3 +203,12 @@ def test_another_reading_of_the_folder_leaves_head_and_bias_out(
     bare = SentenceEncoder.from_pretrained(tmp_path / "saved", denoise="none")
     assert bare.reading.head == "transform"
     assert np.abs(encode(bare, sentences) - encode(encoder, sentences)).max() > 0.1
+
+
+def test_tsdae_cannot_begin_from_a_folder_that_is_read_here_alone(make, tmp_path):
+    save_quietly(as_encoder(make()), tmp_path / "saved")
+    bare = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
+    changes = {"method.name": "tsdae", **bare}
+    settings = override(TrainSettings(encoder=str(tmp_path / "saved")), changes)
+    with pytest.raises(UserError, match="method tsdae opens its encoder by sentence-transformers"):
+        build_method(load_backbone(str(tmp_path / "saved")), settings)

@@ -44,6 +44,9 @@ def test_quickstart_runs_the_whole_job(tmp_path: Path):
     assert len(noise) <= 1, noise  # "2/4 train: CoT-BERT with Ray Train" is ours
     check_report(tmp_path / "out" / "report.html")
     check_tracking(tmp_path)
+    card = (tmp_path / "out" / "train" / "model" / "README.md").read_text()
+    scores = (result["test_spearman_before"], result["test_spearman"])
+    assert "| this project's, test | {:.2f} | {:.2f} |".format(*scores) in card
 
 
 def check_report(path: Path) -> None:

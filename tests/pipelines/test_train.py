@@ -110,6 +110,18 @@ def test_the_saved_model_scores_as_the_best_step_did(trained: Path):
     assert score.spearman == pytest.approx(result["dev_spearman"], abs=0.05)
 
 
+def test_the_model_has_a_card_with_its_data_and_scores(home: Path, trained: Path):
+    card = (trained / "model" / "README.md").read_text(encoding="utf-8")
+    result = json.loads((trained / "result.json").read_text())
+    before, after = result["dev_spearman_before"], result["dev_spearman"]
+    assert f"| {before:.2f} | {after:.2f} |" in card
+    assert "| source | `sentences.txt` |" in card
+    assert Corpus.open(home / "corpus").digest in card
+    assert "| method | cot-bert |" in card
+    assert str(home) not in card
+    assert not [p for p in (trained / "model").rglob("*") if p.suffix in (".bin", ".pt", ".pkl")]
+
+
 def test_mlflow_holds_settings_steps_report_model_and_provenance(home: Path, trained: Path):
     from mlflow import MlflowClient
 

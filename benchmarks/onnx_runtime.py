@@ -1,0 +1,90 @@
+"""An exported graph in ONNX Runtime against SentenceEncoder.encode: one model, one thread count.
+
+It asks whether `embed` should have an ONNX Runtime backend on CPUs: only if that were as fast as
+torch in bf16. Both sort by length and fill batches with as many padded tokens.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+from tokenizers import Tokenizer
+
+from benchmarks.harness import DisagreementError, Row, device, first, interleave
+from cotbert_core.backbone import CPU_BATCH_TOKENS, MINILM, budget_slices
+from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.onnx_graph import write_graph
+from cotbert_core.precision import has_fast_bf16
+from cotbert_core.settings import Precision
+
+SENTENCES = 500
+TEMPLATE = "cot-bert/anchor"
+LEAST_COSINE = 0.999
+
+
+def run(texts: Sequence[str], rounds: int) -> list[Row]:
+    """Seconds for 500 sentences; ONNX Runtime in fp32, torch in fp32 and where it can in bf16."""
+    chosen = first(texts, SENTENCES)
+    encoder = SentenceEncoder.from_pretrained(MINILM, TEMPLATE)
+    formats: list[Precision] = ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
+    with tempfile.TemporaryDirectory() as scratch:
+        write_graph(encoder, Path(scratch))
+        graph = _Graph(Path(scratch))
+        tasks = {"onnx": lambda _: graph.encode(chosen)}
+        for p in formats:
+            tasks[p] = lambda _, p=p: encoder.encode(chosen, precision=p)
+        vectors = {name: task(0) for name, task in tasks.items()}
+        seconds = interleave(tasks, rounds)
+    return [
+        Row(
+            f"encode {SENTENCES} sentences in a template",
+            "ONNX Runtime fp32",
+            f"cotbert {p}",
+            seconds["onnx"],
+            seconds[p],
+            check=f"least cosine {_least_cosine(vectors['onnx'], vectors[p]):.6f}",
+        )
+        for p in formats
+    ]
+
+
+class _Graph:
+    def __init__(self, folder: Path) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        providers = ["CPUExecutionProvider"]
+        graph = os.fspath(folder / "model.onnx")
+        self._session = onnxruntime.InferenceSession(graph, options, providers=providers)
+        self._tokenizer = Tokenizer.from_file(os.fspath(folder / "tokenizer.json"))
+        self._tokenizer.no_padding()
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """(N,) texts -> (N, D), in order."""
+        rows = [np.array(row.ids) for row in self._tokenizer.encode_batch(list(texts))]
+        lengths = np.array([len(row) for row in rows])
+        order = np.argsort(-lengths, kind="stable")
+        parts = []
+        for start, stop in budget_slices(lengths[order], CPU_BATCH_TOKENS):
+            batch = [rows[place] for place in order[start:stop]]
+            ids = np.zeros((len(batch), len(batch[0])), np.int64)
+            mask = np.zeros_like(ids)
+            for number, row in enumerate(batch):
+                ids[number, : len(row)], mask[number, : len(row)] = row, 1
+            inputs = {"input_ids": ids, "attention_mask": mask}
+            parts.append(self._session.run(None, inputs)[0])
+        return np.concatenate(parts)[np.argsort(order, kind="stable")]
+
+
+def _least_cosine(left: np.ndarray, right: np.ndarray) -> float:
+    products = (left.astype(np.float64) * right).sum(axis=1)
+    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    least = float((products / norms).min())
+    if not least >= LEAST_COSINE:
+        raise DisagreementError(f"the least cosine of two vectors of one sentence is {least:.6f}")
+    return least

@@ -1,0 +1,303 @@
+"""The model card: README.md of a saved folder, as the Hugging Face hub shows it.
+
+It says how the encoder was made and read, how good it was, and how to load it; its Python blocks
+run in the folder as they stand (a test runs them). What nobody told is left out; no path of the
+machine goes in, since cards are published.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cotbert_core.backbone import MINILM
+from cotbert_core.files import write_text
+from cotbert_core.templates import TEMPLATES
+
+if TYPE_CHECKING:
+    from cotbert_core.saving import Saved
+
+CARD_FILE = "README.md"
+EXAMPLE = '["One sentence.", "Another one."]'
+_HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w.-]+)?")
+_HUB_NAMES = {MINILM: f"sentence-transformers/{MINILM}"}
+_SCORES_END = "<!-- further scores go above this line -->"
+# Settings of a run that change what comes out; the folder's cotbert.json has all of them.
+_SETTINGS = (
+    *("batch_size", "max_length", "epochs", "max_steps", "dropout", "precision", "seed"),
+    *("optimizer.learning_rate", "optimizer.schedule", "optimizer.warmup_steps"),
+)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Spearman x 100 of an encoder on graded pairs, before (None: not measured) and after."""
+
+    name: str
+    before: float | None
+    after: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What only the job that trained an encoder knows of it.
+
+    data: of the corpus, label to value. scores: before the training and after it. made: date,
+    commit, versions, label to value.
+    """
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+    scores: Sequence[Score] = ()
+    made: Mapping[str, Any] = field(default_factory=dict)
+
+
+def card_text(saved: Saved, read_token: str | None, facts: Facts) -> str:
+    """README.md. read_token: the token that is read, None for the readouts cls and mean."""
+    parts = [
+        _front_matter(saved),
+        _introduction(saved),
+        _loading(saved, read_token),
+        _section("How it was made", _table(_making(saved))),
+        _section("Data", _table(facts.data) if facts.data else "Not recorded."),
+        _section("Scores", _scores(facts.scores)),
+        _section("Made with", _table(facts.made)) if facts.made else "",
+        _section("License", _LICENSE),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def onnx_card(saved: Saved) -> str:
+    """README.md beside an exported graph."""
+    return "\n".join(
+        [
+            _introduction(saved),
+            "## How to run it\n\nIn this folder, with onnxruntime, tokenizers and numpy. The graph "
+            "takes any number of texts and tokens; its vectors are finished. The template, the "
+            "cutting of long texts and the padding lie in tokenizer.json.\n",
+            f"```python\n{_ONNX}```\n",
+            _section("How it was made", _table(_making(saved))),
+            _section("License", _LICENSE),
+        ]
+    )
+
+
+def add_scores(folder: Path, scores: Sequence[Score]) -> None:
+    """Put scores that came later into a folder's card; one that has no place for them stays."""
+    path = folder / CARD_FILE
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if _SCORES_END in text:
+        lines = "".join(f"{_score_line(score)}\n" for score in scores)
+        write_text(path, text.replace(_SCORES_END, lines + _SCORES_END))
+
+
+def base_model(name: str) -> str | None:
+    """The hub's name of an encoder NAME; None for a folder."""
+    known = _HUB_NAMES.get(name, name)
+    return known if _HUB_NAME.fullmatch(known) and not Path(name).exists() else None
+
+
+def _front_matter(saved: Saved) -> str:
+    tags = ["sentence-similarity", "feature-extraction", "cotbert"]
+    if saved.travels:
+        tags.insert(0, "sentence-transformers")
+    if saved.reading.method is not None:
+        tags.append(saved.reading.method)
+    library = ["library_name: sentence-transformers"] if saved.travels else []
+    base = base_model(_began_as(saved))
+    return "\n".join(
+        [
+            "---",
+            *library,
+            "pipeline_tag: sentence-similarity",
+            "tags:",
+            *(f"- {tag}" for tag in tags),
+            *([f"base_model: {base}"] if base else []),
+            "---",
+            "",
+        ]
+    )
+
+
+def _began_as(saved: Saved) -> str:
+    """The encoder NAME that the training began from."""
+    return str((saved.reading.settings or {}).get("encoder", saved.backbone.name))
+
+
+def _introduction(saved: Saved) -> str:
+    method = saved.reading.method
+    how = f"trained by {method}" if method else "read as described below"
+    return (
+        f"# Sentence encoder, {how}\n\n"
+        f"Texts to vectors of {saved.backbone.hidden_size} numbers; the cosine of two says how "
+        "alike the texts are.\n"
+    )
+
+
+def _loading(saved: Saved, read_token: str | None) -> str:
+    own = _block("cotbert_core", _OWN)
+    if not saved.travels:
+        why = (
+            f"**Only `cotbert_core` reads this folder**: {saved.not_carried}. Its vectors "
+            "would be others without that, so sentence-transformers, MLflow's flavour of it and "
+            "transformers' tokenizers refuse the folder.\n"
+        )
+        return f"## How to load it\n\n{why}\n{own}"
+    return (
+        "## How to load it\n\n"
+        "In this folder; elsewhere put its path, or its name on a hub, for `.`. The vectors are "
+        "equal (cosine at least 0.999999 in fp32). The template lies in the tokenizer; no code of "
+        "this folder is run.\n\n"
+        + _block("sentence-transformers", _SENTENCE_TRANSFORMERS)
+        + _block("transformers", _transformers_lines(saved, read_token))
+        + own
+        + 'In MLflow: `mlflow.sentence_transformers.log_model(SentenceTransformer("."), '
+        'name="encoder")`, and `mlflow.pyfunc.load_model` wherever mlflow and '
+        "sentence-transformers are.\n"
+    )
+
+
+def _block(title: str, code: str) -> str:
+    return f"With {title}:\n\n```python\n{code}```\n\n"
+
+
+_SENTENCE_TRANSFORMERS = f"""\
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer(".")
+vectors = model.encode({EXAMPLE})
+"""
+_OWN = f"""\
+from cotbert_core import SentenceEncoder
+
+encoder = SentenceEncoder.from_pretrained(".")
+vectors = encoder.encode({EXAMPLE})
+"""
+_TRANSFORMERS = f"""\
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = AutoModel.from_pretrained(".").eval()
+sentences = {EXAMPLE}
+inputs = tokenizer(sentences, padding=True, truncation=True, return_tensors="pt")
+with torch.no_grad():
+    hidden = model(**inputs).last_hidden_state
+"""
+_ONNX = f"""\
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+tokenizer = Tokenizer.from_file("tokenizer.json")
+session = onnxruntime.InferenceSession("model.onnx")
+rows = tokenizer.encode_batch({EXAMPLE})
+ids = np.array([row.ids for row in rows])
+mask = np.array([row.attention_mask for row in rows])
+(vectors,) = session.run(None, {{"input_ids": ids, "attention_mask": mask}})
+"""
+_READOUT_LINES = {
+    "cls": "vectors = hidden[:, 0]\n",
+    "mean": (
+        'attended = inputs["attention_mask"].unsqueeze(-1)\n'
+        "vectors = (hidden * attended).sum(1) / attended.sum(1)\n"
+    ),
+}
+_TANH_LINES = """\
+from safetensors.torch import load_file
+
+head = load_file("head.safetensors")
+vectors = torch.tanh(vectors @ head["dense.weight"].T + head["dense.bias"])
+"""
+
+
+def _transformers_lines(saved: Saved, read_token: str | None) -> str:
+    """What a user without sentence-transformers writes."""
+    if read_token is None:
+        lines = _READOUT_LINES[saved.reading.readout]
+    else:
+        lines = (
+            f'read = inputs["input_ids"] == tokenizer.convert_tokens_to_ids("{read_token}")\n'
+            "vectors = hidden[read]\n"
+        )
+    if saved.reading.head == "tanh":
+        lines += _TANH_LINES
+    if saved.reading.normalize:
+        lines += "vectors = torch.nn.functional.normalize(vectors, dim=-1)\n"
+    return _TRANSFORMERS + lines
+
+
+def _making(saved: Saved) -> dict[str, Any]:
+    """Method, encoder, templates, readout and the settings that matter."""
+    reading, settings = saved.reading, saved.reading.settings or {}
+    began = _began_as(saved)
+    rows: dict[str, Any] = {
+        "method": reading.method or "no training recorded",
+        "encoder": base_model(began) or f"a folder named {Path(began).name}",
+        **({"template": _code(reading.template.text)} if reading.template else {}),
+        **{
+            f"{role} in training": _code(_template_text(settings[f"templates.{role}"]))
+            for role in ("anchor", "positive", "negative")
+            if settings.get(f"templates.{role}")
+        },
+        "vector": _readout(saved),
+        "longest text": f"{saved.max_length} tokens; more are cut off",
+    }
+    if reading.full_stop:
+        rows["full stop"] = "added to texts that end in none of . ? \" '"
+    chosen = [key for key in settings if key in _SETTINGS or key.startswith("method.")]
+    rows |= {
+        f"`{k}`": settings[k] for k in chosen if settings[k] is not None and k != "method.name"
+    }
+    return rows
+
+
+def _template_text(name: str) -> str:
+    return TEMPLATES[name].text if name in TEMPLATES else name
+
+
+def _readout(saved: Saved) -> str:
+    words = {
+        "mask": "last layer at the template's last mask",
+        "cls": "last layer at the first token",
+        "mean": "mean of the last layer over all tokens",
+    }
+    parts = [words[saved.reading.readout]]
+    if saved.reading.denoise != "none":
+        parts.append(f"minus the template's bias (`{saved.reading.denoise}`)")
+    if saved.reading.head is not None:
+        parts.append(f"behind a {saved.reading.head} head")
+    if saved.reading.normalize:
+        parts.append("unit length")
+    return ", ".join(parts)
+
+
+def _scores(scores: Sequence[Score]) -> str:
+    lines = [_score_line(score) for score in scores]
+    head = ["Spearman x 100 against graded pairs.", "", "| pairs | before | after |"]
+    return "\n".join([*head, "| --- | --- | --- |", *lines, _SCORES_END])
+
+
+def _score_line(score: Score) -> str:
+    before = "" if score.before is None else f"{score.before:.2f}"
+    return f"| {score.name} | {before} | {score.after:.2f} |"
+
+
+def _section(title: str, body: str) -> str:
+    return f"## {title}\n\n{body}\n"
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    lines = [f"| {key} | {str(value).replace('|', chr(92) + '|')} |" for key, value in rows.items()]
+    return "\n".join(["| | |", "| --- | --- |", *lines])
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
+
+
+_LICENSE = """\
+Not chosen yet. The encoder that the training began from and the data have licences of their own:
+read them, then name this model's here and as `license:` at the top of this file."""

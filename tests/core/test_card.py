@@ -1,0 +1,131 @@
+"""Model cards: their front matter, what they tell, and their own Python blocks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from cotbert_core import SentenceEncoder
+from cotbert_core.backbone import load_backbone
+from cotbert_core.card import CARD_FILE, Facts, Score, add_scores, base_model
+from cotbert_core.heads import TanhHead
+from cotbert_core.reading import Reading
+from cotbert_core.templates import resolve_template
+
+SETTINGS = {
+    "encoder": "bert-base-uncased",
+    "templates.anchor": "cot-bert/anchor",
+    "templates.positive": "a [X] | b [MASK]",
+    "templates.negative": None,
+    "method.name": "cot-bert",
+    "method.temperature": 0.05,
+    "batch_size": 64,
+    "cpus_per_worker": 2,
+}
+FACTS = Facts(
+    {"source": "wiki.txt", "sentences": 12, "digest": "abc"},
+    [Score("STS-B dev", 30.5, 81.4)],
+    {"date": "2026-11-22", "commit": "1234"},
+)
+READINGS = {
+    "one mask": {"readout": "mask", "template": "{f}/only-prefix/anchor"},
+    "two masks, unit length": {"readout": "mask", "template": "{f}/anchor", "normalize": True},
+    "mean": {"readout": "mean"},
+    "cls behind a tanh head": {"readout": "cls", "head": "tanh"},
+}
+
+
+def front_matter(folder):
+    text = (folder / CARD_FILE).read_text(encoding="utf-8")
+    _, front, body = text.split("---\n", 2)
+    return yaml.safe_load(front), body
+
+
+def blocks(folder):
+    text = (folder / CARD_FILE).read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def opened(folder, family, readout, template=None, **more):
+    template = template and resolve_template(template.format(f=family))
+    backbone = load_backbone(folder)
+    head = TanhHead(backbone.model.config).eval() if more.get("head") else None
+    return SentenceEncoder(backbone, Reading(readout, template, **more), head)
+
+
+@pytest.mark.parametrize("how", READINGS)
+def test_the_blocks_of_a_card_run_and_give_the_same_vectors(
+    encoder_folder, family, how, tmp_path, monkeypatch
+):
+    torch.manual_seed(0)
+    encoder = opened(encoder_folder, family, **READINGS[how])
+    encoder.save_pretrained(tmp_path / "saved")
+    monkeypatch.chdir(tmp_path / "saved")
+    code = blocks(tmp_path / "saved")
+    assert len(code) == 3
+    expected = encoder.encode(["One sentence.", "Another one."], precision="fp32")
+    assert np.abs(expected[0] - expected[1]).max() > 0.01, "premise: sentences differ"
+    for block in code:
+        names = {}
+        exec(block, names)
+        # The last block encodes in bf16 where the machine has it.
+        near = 0.1 if "SentenceEncoder" in block else 1e-5
+        np.testing.assert_allclose(np.asarray(names["vectors"]), expected, atol=near, rtol=0)
+
+
+def test_a_card_with_facts_tells_them(bert_folder, tmp_path):
+    encoder = SentenceEncoder.from_pretrained(bert_folder, template="cot-bert/anchor")
+    encoder.reading = replace(encoder.reading, method="cot-bert", settings=SETTINGS)
+    encoder.save_pretrained(tmp_path / "saved", FACTS)
+    front, body = front_matter(tmp_path / "saved")
+    assert front["pipeline_tag"] == "sentence-similarity"
+    assert front["library_name"] == "sentence-transformers"
+    assert front["base_model"] == "bert-base-uncased"
+    assert {"sentence-transformers", "cotbert", "cot-bert"} <= set(front["tags"])
+    assert "license" not in front
+    assert '| template | `The sentence of "[X]" means [MASK] , so it can' in body
+    assert r"| positive in training | `a [X] \| b [MASK]` |" in body
+    assert "negative in training" not in body
+    assert "| `method.temperature` | 0.05 |" in body
+    assert "| STS-B dev | 30.50 | 81.40 |" in body
+    for line in ("| source | wiki.txt |", "| digest | abc |", "| commit | 1234 |"):
+        assert line in body
+    assert "Not chosen yet" in body
+    assert "cpus_per_worker" not in body
+
+
+def test_a_card_without_facts_is_short_and_names_no_path(bert_folder, tmp_path):
+    SentenceEncoder.from_pretrained(bert_folder).save_pretrained(tmp_path / "saved")
+    front, body = front_matter(tmp_path / "saved")
+    assert "base_model" not in front
+    assert str(tmp_path.parent) not in body
+    assert "no training recorded" in body
+    assert "Made with" not in body
+
+
+def test_scores_can_come_later(bert_folder, tmp_path):
+    SentenceEncoder.from_pretrained(bert_folder).save_pretrained(tmp_path / "saved", FACTS)
+    add_scores(tmp_path / "saved", [Score("test", None, 70.126), Score("other", 1.0, 2.0)])
+    _, body = front_matter(tmp_path / "saved")
+    table = [line for line in body.splitlines() if re.search(r"\| \d+\.\d\d \|$", line)]
+    assert table == [
+        "| STS-B dev | 30.50 | 81.40 |",
+        "| test |  | 70.13 |",
+        "| other | 1.00 | 2.00 |",
+    ]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / CARD_FILE).write_text("my own card")
+    add_scores(tmp_path / "mine", [Score("test", None, 1.0)])
+    assert (tmp_path / "mine" / CARD_FILE).read_text() == "my own card"
+
+
+def test_only_names_of_a_hub_are_base_models(tmp_path):
+    assert base_model("all-MiniLM-L6-v2") == "sentence-transformers/all-MiniLM-L6-v2"
+    assert base_model("someone/model.v2") == "someone/model.v2"
+    assert base_model(str(tmp_path)) is None
+    assert base_model("runs/a/model") is None

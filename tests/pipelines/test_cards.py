@@ -1,0 +1,57 @@
+"""Facts of a training for its model's card."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipelines.cards import published, training_facts
+from pipelines.corpus import Corpus
+from pipelines.history import History
+from pipelines.tracking import Run
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("/home/someone/secret/wiki.txt", "wiki.txt"),
+        ("wiki.txt", "wiki.txt"),
+        ("file:///home/someone/wiki.txt", "wiki.txt"),
+        ("sick:/data/SICK", "SICK"),
+        ("docstrings:numpy,torch", "docstrings:numpy,torch"),
+        ("hf:NAME:CONFIG", "hf:NAME:CONFIG"),
+        ("s3://bucket/a/*.txt?region=eu&key=mine", "s3://bucket/a/*.txt"),
+    ],
+)
+def test_an_input_is_shown_without_the_machine_s_folders(name, shown):
+    assert published(name) == shown
+
+
+def test_facts_of_a_run(tmp_path):
+    rows = [
+        {"step": 0, "dev_spearman": 20.0, "dev_spearman.a": 10.0, "dev_spearman.b": 30.0},
+        {"step": 2, "dev_spearman": 50.0, "dev_spearman.a": 45.0, "dev_spearman.b": 55.0},
+        {"step": 4, "dev_spearman": 40.0, "dev_spearman.a": 40.0, "dev_spearman.b": 40.0},
+    ]
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "manifest.json").write_text("{}")
+    manifest = {
+        "rows": 1234,
+        "source": {"inputs": ["/a/b.txt", "hf:NAME"]},
+        "columns": ["augmented"],
+    }
+    corpus = Corpus(tmp_path, manifest)
+    facts = training_facts(corpus, {"a": None, "b": None}, History(Run(None, None), path, 4), 2)
+    assert [(score.before, score.after) for score in facts.scores] == [
+        (20.0, 50.0),
+        (10.0, 45.0),
+        (30.0, 55.0),
+    ]
+    assert facts.scores[1].name == "a, dev"
+    assert facts.data["source"] == "`b.txt`, `hf:NAME`"
+    assert (facts.data["sentences"], facts.data["companions"]) == ("1,234", "augmented")
+    assert corpus.digest in facts.data["digest of the corpus"]
+    assert facts.made["steps"].startswith("2 of 4")
+    assert set(facts.made) == {"date", "code", "versions", "steps"}

@@ -1,0 +1,154 @@
+"""Exported graphs, run as a user without torch would."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+from importlib import util
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core import SentenceEncoder, UserError
+from cotbert_core.backbone import load_backbone
+from cotbert_core.heads import TanhHead, TransformHead
+from cotbert_core.reading import Reading
+from cotbert_core.templates import resolve_template
+from pipelines import export as job
+from pipelines.cli import main
+from pipelines.export import ExportError, ExportOptions, export, run_onnx
+
+READINGS = {
+    "one mask": {"readout": "mask", "template": "{f}/only-prefix/anchor"},
+    "two masks": {"readout": "mask", "template": "{f}/anchor", "normalize": True},
+    "tanh head": {"readout": "mask", "template": "{f}/anchor", "head": "tanh"},
+    "transform head": {"readout": "mask", "template": "{f}/anchor", "head": "transform"},
+    "mean": {"readout": "mean"},
+    "cls of a template": {"readout": "cls", "template": "{f}/anchor", "max_length": 5},
+}
+TEXTS = [
+    *("A man is playing the guitar.", "Two dogs run", "", " \n ", 'She said "no"', "the dogs'"),
+    *("[MASK]", "<mask> and [PAD] <pad> </s> [READOUT] typed", "😀 e\u0301 ß \u00a0 日本語"),
+    *("the green field " * n for n in (1, 3, 9, 100)),
+]
+HEADS = {"tanh": TanhHead, "transform": TransformHead}
+ALONE = """
+import sys
+names = {}
+exec(sys.stdin.read(), names)
+names["np"].save("vectors.npy", names["vectors"])
+heavy = {"torch", "transformers", "cotbert_core", "pipelines"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+@pytest.fixture(autouse=True)
+def untracked(monkeypatch):
+    """No MLflow: what a run records is tested with the other jobs."""
+    from contextlib import nullcontext
+
+    from pipelines import tracking
+
+    run = tracking.Run(None, None)
+    monkeypatch.setattr(tracking, "tracked_run", lambda *_, **__: nullcontext(run))
+
+
+def made(folder, family, readout, template=None, head=None, **more):
+    torch.manual_seed(0)
+    template = template and resolve_template(template.format(f=family))
+    backbone = load_backbone(folder)
+    reading = Reading(readout, template, full_stop=bool(template), head=head, **more)
+    return SentenceEncoder(backbone, reading, head and HEADS[head](backbone.model.config).eval())
+
+
+def saved(encoder, path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        encoder.save_pretrained(path)
+    return str(path)
+
+
+@pytest.mark.parametrize("how", READINGS)
+def test_a_graph_gives_the_encoder_s_vectors(encoder_folder, family, how, tmp_path):
+    encoder = made(encoder_folder, family, **READINGS[how])
+    model = saved(encoder, tmp_path / "model")
+    result = export(ExportOptions(model, "onnx"), tmp_path / "onnx")
+    assert result["largest_difference"] <= 1e-4
+    expected = encoder.encode(TEXTS, precision="fp32")
+    assert expected.std(axis=0).mean() > 1e-2, "premise: texts differ"
+    np.testing.assert_allclose(run_onnx(tmp_path / "onnx", TEXTS), expected, atol=1e-4, rtol=0)
+    # Alone, in fives, and longest last: neither the batch nor its padding may matter.
+    for part in (TEXTS[:1], TEXTS[5:10], TEXTS[::-1]):
+        want = encoder.encode(part, precision="fp32")
+        np.testing.assert_allclose(run_onnx(tmp_path / "onnx", part), want, atol=1e-4, rtol=0)
+    assert sorted(p.name for p in (tmp_path / "onnx").iterdir()) == [
+        *("README.md", "model.onnx", "tokenizer.json")
+    ]
+
+
+def test_the_card_s_lines_need_neither_torch_nor_this_package(bert_folder, tmp_path, capsys):
+    encoder = made(bert_folder, "cot-bert", "mask", "{f}/anchor")
+    model = saved(encoder, tmp_path / "model")
+    assert main(["export", model, "--format", "onnx", "--output", str(tmp_path / "onnx")]) == 0
+    assert "largest_difference" in capsys.readouterr().out
+    card = (tmp_path / "onnx" / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    command = [sys.executable, "-c", ALONE]
+    subprocess.run(
+        command, input=code, text=True, check=True, cwd=tmp_path / "onnx", env=environment
+    )
+    expected = encoder.encode(["One sentence.", "Another one."], precision="fp32")
+    found = np.load(tmp_path / "onnx" / "vectors.npy")
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=0)
+
+
+def test_what_a_graph_cannot_carry_is_refused_before_anything_is_written(bert_folder, tmp_path):
+    encoder = made(bert_folder, "cot-bert", "mask", "{f}/anchor", denoise="position")
+    model = saved(encoder, tmp_path / "model")
+    with pytest.raises(UserError, match=r"denoise is 'position'.*does not carry"):
+        export(ExportOptions(model, "onnx"), tmp_path / "onnx")
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_graph_that_differs_is_not_left_behind(bert_folder, tmp_path, monkeypatch):
+    off = lambda folder, texts: run_onnx(folder, texts) + 2e-4  # noqa: E731
+    monkeypatch.setattr(job, "run_onnx", off)
+    with pytest.raises(ExportError, match=r"differs from the encoder by 0\.0002"):
+        export(ExportOptions(bert_folder, "onnx"), tmp_path / "onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_taken_output_a_missing_extra_and_an_unknown_format(bert_folder, tmp_path, monkeypatch):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine").write_text("mine")
+    with pytest.raises(UserError, match="already holds something"):
+        export(ExportOptions(bert_folder, "onnx"), tmp_path / "taken")
+    with pytest.raises(UserError, match="unknown format 'gguf': choose one of folder, onnx"):
+        ExportOptions(bert_folder, "gguf")
+    for present, missing in (("", "onnx and onnxruntime"), ("onnxruntime", "onnx, to write")):
+        there = {present}
+        monkeypatch.setattr(util, "find_spec", lambda name, there=there: name in there or None)
+        with pytest.raises(UserError, match=f"needs {missing}.*pip install 'cotbert.onnx.'"):
+            export(ExportOptions(bert_folder, "onnx"), tmp_path / "onnx")
+
+
+def test_a_pickle_becomes_a_folder_of_safetensors(bert_folder, sentences, tmp_path, capsys):
+    from safetensors.torch import load_file
+
+    encoder = made(bert_folder, "cot-bert", "mean")
+    old = tmp_path / "old"
+    encoder.save_pretrained(old)
+    torch.save(load_file(old / "model.safetensors"), old / "pytorch_model.bin")
+    (old / "model.safetensors").unlink()
+    words = ["export", str(old), "--format", "folder", "--output", str(tmp_path / "new")]
+    assert main(words) == 2
+    assert "--allow-pickle" in capsys.readouterr().err
+    assert main([*words, "--allow-pickle"]) == 0
+    again = SentenceEncoder.from_pretrained(tmp_path / "new")
+    found = again.encode(sentences, precision="fp32")
+    assert np.array_equal(found, encoder.encode(sentences, precision="fp32"))
