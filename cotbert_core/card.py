@@ -290,8 +290,13 @@ def _section(title: str, body: str) -> str:
 
 
 def _table(rows: Mapping[str, Any]) -> str:
-    lines = [f"| {key} | {str(value).replace('|', chr(92) + '|')} |" for key, value in rows.items()]
+    lines = [f"| {key} | {_cell(value)} |" for key, value in rows.items()]
     return "\n".join(["| | |", "| --- | --- |", *lines])
+
+
+def _cell(value: Any) -> str:
+    """A bar or a line break would end the cell."""
+    return " ".join(str(value).splitlines()).replace("|", r"\|")
 
 
 def _code(text: str) -> str:
