@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cotbert_core.backbone import MINILM
+from cotbert_core.card_code import ONNX, OWN, SENTENCE_TRANSFORMERS, block, transformers_lines
 from cotbert_core.files import write_text
 from cotbert_core.templates import TEMPLATES
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from cotbert_core.saving import Saved
 
 CARD_FILE = "README.md"
-EXAMPLE = '["One sentence.", "Another one."]'
 _HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w.-]+)?")
 _HUB_NAMES = {MINILM: f"sentence-transformers/{MINILM}"}
 _SCORES_END = "<!-- further scores go above this line -->"
@@ -77,7 +77,7 @@ def onnx_card(saved: Saved) -> str:
             "## How to run it\n\nIn this folder, with onnxruntime, tokenizers and numpy. The graph "
             "takes any number of texts and tokens; its vectors are finished. The template, the "
             "cutting of long texts and the padding lie in tokenizer.json.\n",
-            f"```python\n{_ONNX}```\n",
+            f"```python\n{ONNX}```\n",
             _section("How it was made", _table(_making(saved))),
             _section("License", _LICENSE),
         ]
@@ -137,7 +137,7 @@ def _introduction(saved: Saved) -> str:
 
 
 def _loading(saved: Saved, read_token: str | None) -> str:
-    own = _block("cotbert_core", _OWN)
+    own = block("cotbert_core", OWN)
     if not saved.travels:
         why = (
             f"**Only `cotbert_core` reads this folder**: {saved.not_carried}. Its vectors "
@@ -150,83 +150,13 @@ def _loading(saved: Saved, read_token: str | None) -> str:
         "In this folder; elsewhere put its path, or its name on a hub, for `.`. The vectors are "
         "equal (cosine at least 0.999999 in fp32). The template lies in the tokenizer; no code of "
         "this folder is run.\n\n"
-        + _block("sentence-transformers", _SENTENCE_TRANSFORMERS)
-        + _block("transformers", _transformers_lines(saved, read_token))
+        + block("sentence-transformers", SENTENCE_TRANSFORMERS)
+        + block("transformers", transformers_lines(saved.reading, read_token))
         + own
         + 'In MLflow: `mlflow.sentence_transformers.log_model(SentenceTransformer("."), '
         'name="encoder")`, and `mlflow.pyfunc.load_model` wherever mlflow and '
         "sentence-transformers are.\n"
     )
-
-
-def _block(title: str, code: str) -> str:
-    return f"With {title}:\n\n```python\n{code}```\n\n"
-
-
-_SENTENCE_TRANSFORMERS = f"""\
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer(".")
-vectors = model.encode({EXAMPLE})
-"""
-_OWN = f"""\
-from cotbert_core import SentenceEncoder
-
-encoder = SentenceEncoder.from_pretrained(".")
-vectors = encoder.encode({EXAMPLE})
-"""
-_TRANSFORMERS = f"""\
-import torch
-from transformers import AutoModel, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained(".")
-model = AutoModel.from_pretrained(".").eval()
-sentences = {EXAMPLE}
-inputs = tokenizer(sentences, padding=True, truncation=True, return_tensors="pt")
-with torch.no_grad():
-    hidden = model(**inputs).last_hidden_state
-"""
-_ONNX = f"""\
-import numpy as np
-import onnxruntime
-from tokenizers import Tokenizer
-
-tokenizer = Tokenizer.from_file("tokenizer.json")
-session = onnxruntime.InferenceSession("model.onnx")
-rows = tokenizer.encode_batch({EXAMPLE})
-ids = np.array([row.ids for row in rows])
-mask = np.array([row.attention_mask for row in rows])
-(vectors,) = session.run(None, {{"input_ids": ids, "attention_mask": mask}})
-"""
-_READOUT_LINES = {
-    "cls": "vectors = hidden[:, 0]\n",
-    "mean": (
-        'attended = inputs["attention_mask"].unsqueeze(-1)\n'
-        "vectors = (hidden * attended).sum(1) / attended.sum(1)\n"
-    ),
-}
-_TANH_LINES = """\
-from safetensors.torch import load_file
-
-head = load_file("head.safetensors")
-vectors = torch.tanh(vectors @ head["dense.weight"].T + head["dense.bias"])
-"""
-
-
-def _transformers_lines(saved: Saved, read_token: str | None) -> str:
-    """What a user without sentence-transformers writes."""
-    if read_token is None:
-        lines = _READOUT_LINES[saved.reading.readout]
-    else:
-        lines = (
-            f'read = inputs["input_ids"] == tokenizer.convert_tokens_to_ids("{read_token}")\n'
-            "vectors = hidden[read]\n"
-        )
-    if saved.reading.head == "tanh":
-        lines += _TANH_LINES
-    if saved.reading.normalize:
-        lines += "vectors = torch.nn.functional.normalize(vectors, dim=-1)\n"
-    return _TRANSFORMERS + lines
 
 
 def _making(saved: Saved) -> dict[str, Any]:
@@ -290,8 +220,13 @@ def _section(title: str, body: str) -> str:
 
 
 def _table(rows: Mapping[str, Any]) -> str:
-    lines = [f"| {key} | {str(value).replace('|', chr(92) + '|')} |" for key, value in rows.items()]
+    lines = [f"| {key} | {_cell(value)} |" for key, value in rows.items()]
     return "\n".join(["| | |", "| --- | --- |", *lines])
+
+
+def _cell(value: Any) -> str:
+    """A bar or a line break would end the cell."""
+    return " ".join(str(value).splitlines()).replace("|", r"\|")
 
 
 def _code(text: str) -> str:

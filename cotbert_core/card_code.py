@@ -1,0 +1,75 @@
+"""The Python of a model card: how each library opens the folder in which the card lies."""
+
+from __future__ import annotations
+
+from cotbert_core.reading import Reading
+
+EXAMPLE = '["One sentence.", "Another one."]'
+SENTENCE_TRANSFORMERS = f"""\
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer(".")
+vectors = model.encode({EXAMPLE})
+"""
+OWN = f"""\
+from cotbert_core import SentenceEncoder
+
+encoder = SentenceEncoder.from_pretrained(".")
+vectors = encoder.encode({EXAMPLE})
+"""
+_TRANSFORMERS = f"""\
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = AutoModel.from_pretrained(".").eval()
+sentences = {EXAMPLE}
+inputs = tokenizer(sentences, padding=True, truncation=True, return_tensors="pt")
+with torch.no_grad():
+    hidden = model(**inputs).last_hidden_state
+"""
+ONNX = f"""\
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+tokenizer = Tokenizer.from_file("tokenizer.json")
+session = onnxruntime.InferenceSession("model.onnx")
+rows = tokenizer.encode_batch({EXAMPLE})
+ids = np.array([row.ids for row in rows])
+mask = np.array([row.attention_mask for row in rows])
+(vectors,) = session.run(None, {{"input_ids": ids, "attention_mask": mask}})
+"""
+_READOUT_LINES = {
+    "cls": "vectors = hidden[:, 0]\n",
+    "mean": (
+        'attended = inputs["attention_mask"].unsqueeze(-1)\n'
+        "vectors = (hidden * attended).sum(1) / attended.sum(1)\n"
+    ),
+}
+_TANH_LINES = """\
+from safetensors.torch import load_file
+
+head = load_file("head.safetensors")
+vectors = torch.tanh(vectors @ head["dense.weight"].T + head["dense.bias"])
+"""
+
+
+def transformers_lines(reading: Reading, read_token: str | None) -> str:
+    """What a user without sentence-transformers writes."""
+    if read_token is None:
+        lines = _READOUT_LINES[reading.readout]
+    else:
+        lines = (
+            f'read = inputs["input_ids"] == tokenizer.convert_tokens_to_ids("{read_token}")\n'
+            "vectors = hidden[read]\n"
+        )
+    if reading.head == "tanh":
+        lines += _TANH_LINES
+    if reading.normalize:
+        lines += "vectors = torch.nn.functional.normalize(vectors, dim=-1)\n"
+    return _TRANSFORMERS + lines
+
+
+def block(title: str, code: str) -> str:
+    return f"With {title}:\n\n```python\n{code}```\n\n"
