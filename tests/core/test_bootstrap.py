@@ -119,3 +119,10 @@ def test_tasks_have_seeds_of_their_own():
     ]
     assert (runs[0] == runs[1]).all()
     assert (runs[0] != runs[2]).any()
+
+
+def test_accuracies_are_resampled_with_the_same_draws():
+    right = np.random.default_rng(1).random(40) < 0.7
+    expected = [100 * right[i].mean() for i in drawn(40, 50, 4)]
+    np.testing.assert_allclose(bootstrap.resampled_mean(right, 50, seed=4), expected)
+    assert len(bootstrap.resampled_mean(right, 0)) == 0
