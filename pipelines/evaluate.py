@@ -23,6 +23,7 @@ from pipelines.evaluating.differences import differences, verdicts
 from pipelines.evaluating.files import Files
 from pipelines.evaluating.metrics import difference_metrics, flat_metrics
 from pipelines.evaluating.model import Model
+from pipelines.evaluating.mteb_tasks import MtebTasks, open_tasks, split_tasks
 from pipelines.evaluating.scoring import Scored, add_pairs
 from pipelines.model_specs import ModelSpec, label_of, numbered
 from pipelines.progress import Progress, say
@@ -49,6 +50,7 @@ class _Data:
 
     tasks: Tasks | None
     pairs: dict[str, Pairs]
+    mteb: MtebTasks | None = None
 
     def sentences(self) -> list[str]:
         """All distinct sentences that will be scored."""
@@ -62,6 +64,8 @@ class _Data:
             self.tasks.score_into(scored, encode, resamples)
         splits = {name: (score_pairs(encode, p), p.gold) for name, p in self.pairs.items()}
         add_pairs(scored, splits, resamples)
+        if self.mteb is not None:
+            self.mteb.score_into(scored, encode)
         return scored
 
 
@@ -125,13 +129,15 @@ def _read(options: EvaluateOptions) -> _Data:
         raise UserError(
             f"resamples is {options.resamples}: give at least {LEAST_RESAMPLES}, or 0 for none"
         )
-    if options.tasks is not None and options.senteval is None:
+    folder, (own, mteb) = options.senteval, split_tasks(options.tasks or "sts")
+    if options.tasks is not None and own and folder is None:
         raise UserError(f"tasks is {options.tasks!r} without a SentEval folder: give --senteval")
-    folder = options.senteval
-    asked = options.tasks or "sts"
-    tasks = choose_tasks(folder, asked, options.allow_missing) if folder else None
-    use_pairs = options.pairs is not None or folder is None
-    return _Data(tasks, read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {})
+    if mteb and options.whiten is not None:
+        raise UserError("MTEB's tasks cannot be whitened: leave --whiten or mteb out")
+    tasks = choose_tasks(folder, own, options.allow_missing) if folder and own else None
+    use_pairs = options.pairs is not None or (tasks is None and not mteb)
+    pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}
+    return _Data(tasks, pairs, open_tasks(mteb, options.allow_missing) if mteb else None)
 
 
 def _labels(several: Sequence[EvaluateOptions]) -> list[str]:

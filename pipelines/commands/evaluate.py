@@ -25,7 +25,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--tasks",
         help="with commas: sts (the default), transfer, or some of STS12..STS16 STS-B SICK-R and "
-        "of MR CR SUBJ MPQA SST2 TREC MRPC",
+        "of MR CR SUBJ MPQA SST2 TREC MRPC; last mteb (DenoSent's fifteen) or mteb:NAME,... with "
+        "names of MTEB or classification, reranking, retrieval (the extra mteb, and the hub)",
     )
     command.add_argument("--allow-missing", action="store_true", help="skip tasks not there")
     command.add_argument(

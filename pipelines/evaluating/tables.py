@@ -127,10 +127,13 @@ def difference_row(task: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _others(models: Sequence[Model]) -> Table:
     """What is in no table of the papers: pairs of one's own, tasks of MTEB."""
-    header = ("model", "task", "score x 100", "95 % interval")
+    header = ("model", "task", "metric", "score x 100", "95 % interval")
     known = {*STS_COLUMNS, *TRANSFER_COLUMNS}
     rows = [
-        (model.label, name, _digits(score_of(entry)), _range(entry.get("low"), entry.get("high")))
+        (
+            *(model.label, name, entry.get("metric", "Spearman"), _digits(score_of(entry))),
+            _range(entry.get("low"), entry.get("high")),
+        )
         for model in models
         for name, entry in model.result.items()
         if isinstance(entry, Mapping) and name not in known

@@ -156,4 +156,6 @@ def test_a_page_compares_and_draws_every_model():
 
 def test_other_tasks_have_a_table():
     extra = replace(model("mine", GOOD), result={"pairs-test": {"spearman": 50.0, "low": 40.0}})
-    assert rows_of(markdown({}, [extra]), "Other tasks")[2] == ["mine", "pairs-test", "50.00", ""]
+    assert rows_of(markdown({}, [extra]), "Other tasks")[2] == [
+        *("mine", "pairs-test", "Spearman", "50.00", ""),
+    ]
