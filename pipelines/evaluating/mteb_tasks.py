@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from cotbert_core.backbone import hub_answers
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.mteb_model import MtebModel
 from cotbert_core.evaluation.pairs import Encode
@@ -100,15 +101,16 @@ def open_tasks(names: Sequence[str], allow_missing: bool) -> MtebTasks:
             "tasks of MTEB need the package mteb: install the extra, pip install 'cotbert[mteb]'"
         )
     tasks = [_task(name) for name in names]
-    missing = {task.metadata.name: why for task in tasks if (why := _fetched(task))}
-    if missing and (not allow_missing or len(missing) == len(tasks)):
-        name, why = next(iter(missing.items()))
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise UserError(
-            f"data of MTEB's {name}{more} cannot be had ({why}): it comes from the Hugging Face "
-            "hub; run where that answers, set HF_HOME to a cache that holds it, or skip "
-            "what is missing with --allow-missing"
-        )
+    missing: dict[str, str] = {}
+    for task in tasks:
+        if why := _fetched(task):
+            missing[task.metadata.name] = why
+        if missing and (not allow_missing or len(missing) == len(tasks)):
+            raise UserError(
+                f"data of MTEB's {', '.join(missing)} cannot be had ({why}): it comes from the "
+                "Hugging Face hub; run where that answers, set HF_HOME to a cache that holds it, "
+                "or skip what is missing with --allow-missing"
+            )
     if missing:
         say(f"warning: skipped {', '.join(missing)}: data cannot be had from the hub")
     return MtebTasks(tuple(task for task in tasks if task.metadata.name not in missing))
@@ -138,7 +140,7 @@ def _task(name: str) -> Any:
 
 def _fetched(task: Any) -> str | None:
     """None if the task's data is in the cache now, else why not."""
-    with _quiet():
+    with _quiet(), _offline_where_the_hub_is_away():
         try:
             task.load_data()
         except Exception as error:  # whatever the hub, the network or the data set's files do
@@ -150,7 +152,7 @@ def _fetched(task: Any) -> str | None:
 def _evaluate(encode: Encode, task: Any) -> Any:
     import mteb
 
-    with _quiet():
+    with _quiet(), _offline_where_the_hub_is_away():
         result = mteb.evaluate(
             MtebModel(encode), task, cache=None, co2_tracker=False, show_progress_bar=False
         )
@@ -181,3 +183,23 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
+
+
+@contextmanager
+def _offline_where_the_hub_is_away() -> Iterator[None]:
+    """The cache alone is asked. Left to themselves its clients try for 30 seconds a task."""
+    import datasets
+    from huggingface_hub import constants
+
+    if hub_answers():
+        yield
+        return
+    places: tuple[Any, ...] = (constants, datasets.config)
+    before = [(place, place.HF_HUB_OFFLINE) for place in places]
+    try:
+        for place, _ in before:
+            place.HF_HUB_OFFLINE = True
+        yield
+    finally:
+        for place, offline in before:
+            place.HF_HUB_OFFLINE = offline
