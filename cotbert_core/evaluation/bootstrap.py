@@ -3,7 +3,8 @@
 Pairs are drawn with replacement and ranked anew in each resample, ties at their mean rank. No
 resample is sorted: in one that holds pair i w_i times, the mean rank of equal values is what lies
 below them plus half of their number, which one sort of the values and the counts w give. 1,000
-resamples of 3,000 pairs take 0.15 s in place of 1.3 s with scipy's spearmanr in a loop.
+resamples of 3,000 pairs take 0.07 s in place of 0.74 s with scipy's spearmanr in a loop (one core
+of an Intel Xeon).
 
 Letters: N pairs, R resamples, V distinct values.
 """
