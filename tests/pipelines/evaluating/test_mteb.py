@@ -13,7 +13,14 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation.mteb_model import MtebModel
 from pipelines.cli import main
 from pipelines.evaluating import mteb_tasks
-from pipelines.evaluating.mteb_tasks import DENOSENT, GROUPS, open_tasks, split_tasks
+from pipelines.evaluating.mteb_tasks import (
+    DENOSENT,
+    GROUPS,
+    MtebTasks,
+    open_tasks,
+    split_tasks,
+)
+from pipelines.evaluating.scoring import Scored
 
 
 def test_names_after_the_prefix_are_mtebs():
@@ -139,3 +146,15 @@ def test_data_that_cannot_be_had_is_told_before_anything_is_scored(
     weather.load_data = whole
     with pytest.raises(UserError, match=r"MTEB has no task 'Wether'.*choose one of classification"):
         open_tasks(["Wether"], allow_missing=True)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["MockRetrievalTask", "MockRerankingTask"])
+def test_reranking_and_retrieval_have_what_denosent_reports(bert_folder, kind):
+    mocks = pytest.importorskip("mteb.mocks.mock_tasks", reason="needs the extra 'mteb'")
+    scored, task = Scored(), getattr(mocks, kind)()
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    MtebTasks((task,)).score_into(scored, encoder.encode)
+    (entry,) = scored.entries.values()
+    assert 0 <= entry["map_at_1"] <= entry["mrr_at_1"] <= 100
+    assert 0 < entry["main_score"] <= 100
