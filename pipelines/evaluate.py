@@ -1,9 +1,10 @@
-"""cotbert evaluate: an encoder on the STS tasks of a SentEval folder or on graded pairs."""
+"""cotbert evaluate: encoders on the tasks of a SentEval folder, on MTEB, or on graded pairs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,20 @@ from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs, read_pairs, score_pairs
 from cotbert_core.evaluation.pairs import Encode, PairScores
-from cotbert_core.files import write_json
 from cotbert_core.settings import Precision
 from pipelines import tracking
 from pipelines.dev import BUILT_IN_PAIRS
 from pipelines.evaluate_options import EvaluateOptions
-from pipelines.outputs import check_free
-from pipelines.progress import Progress
+from pipelines.evaluating.differences import differences, verdicts
+from pipelines.evaluating.files import Files
+from pipelines.evaluating.metrics import difference_metrics, flat_metrics
+from pipelines.evaluating.model import Model
+from pipelines.evaluating.mteb_tasks import MtebTasks, open_tasks, split_tasks
+from pipelines.evaluating.scoring import Scored, add_pairs
+from pipelines.model_specs import ModelSpec, label_of, numbered
+from pipelines.progress import Progress, say
 from pipelines.readouts import (
+    OpenReadout,
     check_readout,
     check_whitening,
     open_readout,
@@ -33,54 +40,146 @@ from pipelines.tasks import Tasks, choose_tasks
 SPLITS = ("dev", "test")
 # Sentences encoded between two lines of progress: enough to sort by length.
 SHOWN_SENTENCES = 4096
+# With fewer, the 2.5th percentile is one of the two lowest.
+LEAST_RESAMPLES = 100
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What is scored, read before any encoder is opened."""
+
+    tasks: Tasks | None
+    pairs: dict[str, Pairs]
+    mteb: MtebTasks | None = None
+
+    def sentences(self) -> list[str]:
+        """All distinct sentences that will be scored."""
+        own = [s for p in self.pairs.values() for s in (*p.left, *p.right)]
+        return list(dict.fromkeys([*(self.tasks.sentences() if self.tasks else ()), *own]))
+
+    def score(self, encode: Encode, resamples: int) -> Scored:
+        """The entries of the tasks, their averages and the pairs."""
+        scored = Scored()
+        if self.tasks is not None:
+            self.tasks.score_into(scored, encode, resamples)
+        splits = {name: (score_pairs(encode, p), p.gold) for name, p in self.pairs.items()}
+        add_pairs(scored, splits, resamples)
+        if self.mteb is not None:
+            self.mteb.score_into(scored, encode)
+        return scored
 
 
 def evaluate(
-    options: EvaluateOptions, output: Path | None = None, parent: str | None = None
+    options: EvaluateOptions,
+    output: Path | None = None,
+    parent: str | None = None,
+    reports: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Scores by task (x 100), with the average over tasks; written to `output` when given."""
-    output = _free_file(output) if output else None
-    if options.tasks is not None and options.senteval is None:
+    """Scores by task (x 100), with the average over tasks and the intervals of all.
+
+    output: a JSON file for them. reports: pages and tables, by their endings. UserError for what
+    is not there or does not belong together, before the encoder is opened.
+    """
+    files = Files.checked(output, reports)
+    data = _read(options)
+    return _score(options, data, parent, files).result
+
+
+def evaluate_several(
+    several: Sequence[EvaluateOptions],
+    output: Path | None = None,
+    parent: str | None = None,
+    reports: Sequence[Path] = (),
+) -> dict[str, Any]:
+    """The results of several models on the same tasks, and how each differs from the first.
+
+    The options are the same but for the model, its template and its readout.
+    """
+    files = Files.checked(output, reports)
+    common = several[0]
+    if not common.resamples:
+        raise UserError(
+            f"resamples is 0 and {len(several)} models are compared: their difference is told by "
+            "resamples; give a number or one model"
+        )
+    data = _read(common)
+    labels = _labels(several)
+    params = _params(replace(common, model=", ".join(labels), template=None, readout=None))
+    with tracking.tracked_run("evaluate", params, parent=parent) as run:
+        models = {}
+        for label, options in zip(labels, several, strict=True):
+            say(f"evaluate {label}")
+            models[label] = replace(_score(options, data, run.key), label=label)
+        first, *others = models.values()
+        result: dict[str, Any] = {
+            "models": {label: model.result for label, model in models.items()},
+            "against": first.label,
+            "differences": {o.label: differences(first.scored, o.scored) for o in others},
+        }
+        result["verdicts"] = verdicts(result)
+        run.metrics(difference_metrics(result["differences"]))
+        result["mlflow_run_id"] = run.id
+        files.write(run, result, list(models.values()))
+    return result
+
+
+def _read(options: EvaluateOptions) -> _Data:
+    """The tasks and pairs, which must be there; nothing is encoded yet."""
+    if 0 < options.resamples < LEAST_RESAMPLES or options.resamples < 0:
+        raise UserError(
+            f"resamples is {options.resamples}: give at least {LEAST_RESAMPLES}, or 0 for none"
+        )
+    folder, (own, mteb) = options.senteval, split_tasks(options.tasks or "sts")
+    if options.tasks is not None and own and folder is None:
         raise UserError(f"tasks is {options.tasks!r} without a SentEval folder: give --senteval")
-    check_readout(options)
-    tasks = (
-        choose_tasks(options.senteval, options.tasks or "sts", options.allow_missing)
-        if options.senteval
-        else None
-    )
-    use_pairs = options.pairs is not None or options.senteval is None
+    if mteb and options.whiten is not None:
+        raise UserError("MTEB's tasks cannot be whitened: leave --whiten or mteb out")
+    tasks = choose_tasks(folder, own, options.allow_missing) if folder and own else None
+    use_pairs = options.pairs is not None or (tasks is None and not mteb)
     pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}
-    sentences = _sentences(options, tasks, pairs)
+    return _Data(tasks, pairs, open_tasks(mteb, options.allow_missing) if mteb else None)
+
+
+def _labels(several: Sequence[EvaluateOptions]) -> list[str]:
+    """A name for each model. Each is opened and let go again: one that cannot be read must not
+    stop the job halfway."""
+    for options in several:
+        check_readout(options)
+    return numbered([_label(options, open_readout(options, [])) for options in several])
+
+
+def _label(options: EvaluateOptions, readout: OpenReadout) -> str:
+    return label_of(ModelSpec(options.model, options.template, options.readout), readout)
+
+
+def _score(
+    options: EvaluateOptions, data: _Data, parent: str | None, files: Files | None = None
+) -> Model:
+    """One model's scores in a run of its own, with the files where there are any to write."""
+    check_readout(options)
+    # Only where tokens are counted or vectors whitened.
+    sentences = data.sentences() if options.remove or options.whiten is not None else []
     sample = whitening_sample(options, sentences)
     readout = open_readout(options, sentences)
     if sample is not None:
         check_whitening(options, sample, readout)
     counted = CountedEncode(readout.encoder, options.precision)
-    params = {key: value for key, value in vars(options).items() if value not in (None, ())}
-    with tracking.tracked_run("evaluate", params | readout.used, parent=parent) as run:
+    with tracking.tracked_run("evaluate", _params(options) | readout.used, parent=parent) as run:
         encode = counted if sample is None else whitened(options, counted, sample)
-        result = _scores(encode, tasks, pairs)
-        result["sentences_per_second"] = round(counted.rate, 1)
-        run.metrics(_flat_metrics(result))
+        scored = data.score(encode, options.resamples)
+        result = scored.entries | {"sentences_per_second": round(counted.rate, 1)}
+        run.metrics(flat_metrics(result))
         result |= {"mlflow_run_id": run.id, **readout.used, **readout.told()}
-        if output is not None:
-            write_json(output, result)
-            run.artifact(output)
-    return result
+        if options.resamples:
+            result["resamples"] = options.resamples
+        model = Model.of(_label(options, readout), result, scored, readout)
+        if files is not None:
+            files.write(run, result, [model])
+    return model
 
 
-def _scores(encode: Encode, tasks: Tasks | None, pairs: dict[str, Pairs]) -> dict[str, Any]:
-    """The entries of the tasks, their averages and the pairs."""
-    result = tasks.scores(encode) if tasks is not None else {}
-    return result | _pairs_result({name: score_pairs(encode, p) for name, p in pairs.items()})
-
-
-def _sentences(options: EvaluateOptions, tasks: Tasks | None, pairs: dict[str, Pairs]) -> list[str]:
-    """All distinct sentences that will be scored, if tokens are counted or vectors whitened."""
-    if not options.remove and options.whiten is None:
-        return []
-    own = [s for p in pairs.values() for s in (*p.left, *p.right)]
-    return list(dict.fromkeys([*(tasks.sentences() if tasks is not None else ()), *own]))
+def _params(options: EvaluateOptions) -> dict[str, Any]:
+    return {key: value for key, value in vars(options).items() if value not in (None, ())}
 
 
 class CountedEncode:
@@ -123,34 +222,3 @@ def read_splits(path: Path) -> dict[str, Pairs]:
     with path.open(encoding="utf-8") as lines:
         halves = "split" in lines.readline().rstrip("\r\n").split("\t")
     return {name: read_pairs(path, name) for name in SPLITS} if halves else {"all": whole}
-
-
-def _free_file(path: Path) -> Path:
-    """The absolute path of a file that is not there yet."""
-    path = check_free(path)
-    if path.is_dir():
-        raise UserError(f"output {str(path)!r} is a folder: give a file")
-    return path
-
-
-def _pairs_result(scores: dict[str, PairScores]) -> dict[str, Any]:
-    return {
-        f"pairs-{split}": {
-            "spearman": score.spearman,
-            # JSON has no NaN: without a pair graded above 4 there is no alignment.
-            "alignment": None if np.isnan(score.alignment) else score.alignment,
-            "uniformity": score.uniformity,
-            "pairs": len(score.cosine),
-        }
-        for split, score in scores.items()
-    }
-
-
-def _flat_metrics(result: dict[str, Any]) -> dict[str, float]:
-    flat: dict[str, float] = {}
-    for name, value in result.items():
-        scores = value if isinstance(value, dict) else {"": value}
-        for key, number in scores.items():
-            if isinstance(number, (int, float)) and np.isfinite(number):
-                flat[f"{name}.{key}" if key else name] = float(number)
-    return flat

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cotbert_core.errors import UserError
 from cotbert_core.method_settings import Denoise
 from cotbert_core.settings import Precision
+from pipelines.model_specs import OPTIONS, ModelSpec
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,8 @@ class EvaluateOptions:
     """senteval: a SentEval folder; pairs: a file of graded pairs; with neither, the pairs that
     come with this package. template, readout: read the encoder another way than its own; remove to
     denoise: as in FeatureOptions. whiten: text whose vectors' mean and covariance are taken out of
-    all vectors, or `tasks` for the sentences that are scored."""
+    all vectors, or `tasks` for the sentences that are scored. resamples: of the bootstrap that says
+    how far chance moves a score; 0 for none."""
 
     model: str
     senteval: Path | None = None
@@ -30,3 +33,19 @@ class EvaluateOptions:
     denoise: Denoise | None = None
     whiten: str | None = None
     whiten_dimensions: int | None = None
+    resamples: int = 1000
+
+    def of_model(self, text: str) -> EvaluateOptions:
+        """The same for another MODEL: a name, NAME,template=T or NAME,readout=R."""
+        spec = ModelSpec.parse(text)
+        for key in OPTIONS:
+            if getattr(spec, key) is not None and getattr(self, key) is not None:
+                raise UserError(
+                    f"model {text!r} names its {key}, and --{key} is given too: leave one out"
+                )
+        return replace(
+            self,
+            model=spec.name,
+            template=spec.template if self.template is None else self.template,
+            readout=spec.readout if self.readout is None else self.readout,
+        )

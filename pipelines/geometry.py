@@ -5,7 +5,6 @@ CoT-BERT Table 5 (alignment, uniformity) and Figure 3; PromptBERT Tables 1 and 2
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -81,7 +80,9 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
             "sentences_per_second": round(rate, 1),
             "mlflow_run_id": run.id,
         }
-        run.metrics({_metric(k): v for k, v in result.items() if isinstance(v, (int, float))})
+        run.metrics(
+            {tracking.metric_name(k): v for k, v in result.items() if isinstance(v, (int, float))}
+        )
         _write(folder, rows, data, result)
         for path in sorted(folder.iterdir()):
             run.artifact(path)
@@ -165,11 +166,6 @@ def _result(rows: Sequence[Geometry], data: _Data) -> dict[str, Any]:
         }
     numbers = {f"{name}/{row.label}": getattr(row, name) for row in rows for name in NUMBERS}
     return counts | numbers
-
-
-def _metric(name: str) -> str:
-    """A name that MLflow takes: it refuses brackets and commas."""
-    return re.sub(r"[^\w\-./: ]", "", name)
 
 
 def _write(folder: Path, rows: list[Geometry], data: _Data, result: dict[str, Any]) -> None:

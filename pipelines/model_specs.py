@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from cotbert_core.backbone import Backbone, load_backbone
 from cotbert_core.encoder import SentenceEncoder
@@ -75,7 +76,17 @@ def numbered(labels: Sequence[str]) -> list[str]:
     ]
 
 
-def label_of(spec: ModelSpec, model: OpenModel) -> str:
+class Read(Protocol):
+    """An encoder that is open: under which readout's name, and from which template's mask."""
+
+    @property
+    def readout(self) -> str: ...
+
+    @property
+    def template(self) -> Template | None: ...
+
+
+def label_of(spec: ModelSpec, model: Read) -> str:
     """The encoder and how it is read. Of a folder the last two names: one alone is `model`."""
     folder = Path(spec.name)
     short = "/".join(folder.resolve().parts[-2:]) if folder.exists() else spec.name

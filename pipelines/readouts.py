@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.backbone import load_backbone
+from cotbert_core.backbone import Backbone, load_backbone
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation.pairs import Encode
@@ -24,6 +24,7 @@ from cotbert_core.features import (
 from cotbert_core.features.top_tokens import TopTokenFeatures
 from cotbert_core.features.whitening import check_sample
 from cotbert_core.readout import READOUTS
+from cotbert_core.templates import Template
 from pipelines.evaluate_options import EvaluateOptions
 from pipelines.progress import say
 from pipelines.reading.plain_texts import read_texts
@@ -34,11 +35,20 @@ TASKS = "tasks"
 
 @dataclass
 class OpenReadout:
-    """encoder: what is called or encodes. used: the options that made it, for the record."""
+    """encoder: what is called or encodes, under the readout's name and from the template's mask.
+    used: the options that made it, for the record. method: how it was trained, if that is known."""
 
     encoder: SentenceEncoder | Encode
-    dimension: int
+    backbone: Backbone
+    readout: str
+    template: Template | None = None
+    method: str | None = None
     used: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def dimension(self) -> int:
+        """D, the size of a vector."""
+        return self.backbone.hidden_size
 
     def told(self) -> dict[str, int]:
         """What is known once it has run: sentences of which removing would have left nothing."""
@@ -86,14 +96,17 @@ def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenRead
         encoder = SentenceEncoder.from_pretrained(
             options.model, options.template, options.readout, denoise=options.denoise
         )
-        return OpenReadout(encoder, encoder.dimension, _used(options, FeatureOptions()))
+        reading = encoder.reading
+        own = (encoder.backbone, reading.readout, reading.template, reading.method)
+        return OpenReadout(encoder, *own, _used(options, FeatureOptions()))
     chosen = feature_options(options)
     backbone = load_backbone(options.model)
     features = build_features(options.readout, backbone, chosen, sentences, options.precision)
-    used = _used(options, chosen)
+    used, template = _used(options, chosen), None
     if isinstance(features, TopTokenFeatures):
-        used["template"] = features.template.text
-    return OpenReadout(features, backbone.hidden_size, used)
+        template = features.template
+        used["template"] = template.text
+    return OpenReadout(features, backbone, str(options.readout), template, None, used)
 
 
 def _used(options: EvaluateOptions, chosen: FeatureOptions) -> dict[str, Any]:

@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cotbert_core.errors import UserError, unknown
-from cotbert_core.evaluation import STS_TASKS, evaluate_sts
+from cotbert_core.evaluation import STS_TASKS
 from cotbert_core.evaluation.pairs import Encode
-from cotbert_core.evaluation.sts import missing_tasks, task_name
+from cotbert_core.evaluation.sts import missing_tasks, predict_sts, task_name
 from cotbert_core.evaluation.transfer import (
     TRANSFER_TASKS,
-    evaluate_transfer,
     missing_transfer_tasks,
+    transfer,
     transfer_task_name,
 )
+from pipelines.evaluating.scoring import Scored, add_sts, add_transfer
 from pipelines.progress import say
 
 GROUPS = {"sts": tuple(STS_TASKS), "transfer": tuple(TRANSFER_TASKS)}
@@ -42,15 +41,16 @@ class Tasks:
     def scores(self, encode: Encode) -> dict[str, Any]:
         """An entry for each task; average: Spearman over the STS tasks; transfer_average:
         accuracy over the transfer tasks (x 100)."""
-        result: dict[str, Any] = {}
+        scored = Scored()
+        self.score_into(scored, encode)
+        return scored.entries
+
+    def score_into(self, scored: Scored, encode: Encode, resamples: int = 0) -> None:
+        """Add the entries of `scores`, with intervals where there are resamples."""
         if self.sts:
-            result |= evaluate_sts(encode, self.folder, self.sts)
-            result["average"] = float(np.mean([result[t]["spearman"] for t in self.sts]))
+            add_sts(scored, predict_sts(encode, self.folder, self.sts), resamples)
         if self.transfer:
-            result |= evaluate_transfer(encode, self.folder, self.transfer)
-            accuracies = [result[t]["accuracy"] for t in self.transfer]
-            result["transfer_average"] = float(np.mean(accuracies))
-        return result
+            add_transfer(scored, transfer(encode, self.folder, self.transfer), resamples)
 
 
 def choose_tasks(folder: Path, asked: str, allow_missing: bool) -> Tasks:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +44,9 @@ TEST_SPEARMAN = "test_spearman"
 ALIGNMENT = "alignment"
 UNIFORMITY = "uniformity"
 SENTENCES_PER_SECOND = "sentences_per_second"
+# Of a task in `evaluate`, see task_metric; of two models: DIFFERENCE and P_VALUE.
+SUBSETS = "subsets"
+DIFFERENCE, P_VALUE = "difference", "p"
 VERSIONED = ("cotbert", "ray", "torch", "transformers", "mlflow", "pyarrow", "numpy")
 # Of a job without an outbox.
 RETRIES = 3
@@ -174,6 +178,17 @@ def tracked_run(
 def end_run(run_id: str, status: str) -> None:
     """End the run of a job that cannot do so itself; where the store does not answer, a warning."""
     _retried(lambda: send(connect(), run_id, {"kind": "end", "status": status, "time": now()}))
+
+
+def task_metric(task: str, name: str, model: str | None = None) -> str:
+    """What a number of a task is called: STS12.spearman; of a subset STS12.subsets.MSRpar; of a
+    model among several STS12.difference/MODEL."""
+    return metric_name(f"{task}.{name}" + (f"/{model}" if model is not None else ""))
+
+
+def metric_name(name: str) -> str:
+    """A name that MLflow takes: it refuses brackets and commas."""
+    return re.sub(r"[^\w\-./: ]", "", name)
 
 
 def commit() -> str:

@@ -8,6 +8,7 @@ the subsets' Spearman beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,18 @@ _SUBSETS = {
     "STS15": ("answers-forums", "answers-students", "belief", "headlines", "images"),
     "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
 }
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """cosine, gold: (N,) similarities of N pairs, predicted and given."""
+
+    cosine: np.ndarray
+    gold: np.ndarray
+
+
+Subsets = dict[str, Predicted]
+
 _STSB = {"dev": "sts-dev.csv", "test": "sts-test.csv"}
 _SICK = {"dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
 
@@ -114,10 +127,10 @@ def missing_tasks(senteval_dir: str | Path, tasks: Sequence[str]) -> list[str]:
     return [t for t in tasks if not (folder / STS_TASKS[t][0]).is_dir()]
 
 
-def evaluate_sts(
+def predict_sts(
     encode: Encode, senteval_dir: str | Path, tasks: Sequence[str] = tuple(STS_TASKS)
-) -> dict[str, dict[str, Any]]:
-    """For each task: spearman over all pairs, mean and wmean over its subsets (x 100), pairs.
+) -> dict[str, Subsets]:
+    """For each task its subsets' predicted and gold similarities, `all` where there is one.
 
     Every distinct sentence of all tasks is encoded once. Raises UserError for a missing task.
     """
@@ -127,23 +140,40 @@ def evaluate_sts(
     sides = [side for pairs in subsets for side in (pairs.left, pairs.right)]
     vectors = iter(encode_distinct(encode, *sides))
     return {
-        task: _task_scores(
-            {n: (cosines(next(vectors), next(vectors)), p.gold) for n, p in s.items()}
-        )
+        task: {n: Predicted(cosines(next(vectors), next(vectors)), p.gold) for n, p in s.items()}
         for task, s in data.items()
     }
 
 
-def _task_scores(subsets: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
-    cosine = np.concatenate([c for c, _ in subsets.values()])
-    gold = np.concatenate([g for _, g in subsets.values()])
-    each = {name: spearman(c, g) for name, (c, g) in subsets.items()}
-    sizes = [len(g) for _, g in subsets.values()]
+def evaluate_sts(
+    encode: Encode, senteval_dir: str | Path, tasks: Sequence[str] = tuple(STS_TASKS)
+) -> dict[str, dict[str, Any]]:
+    """For each task: spearman over all pairs, mean and wmean over its subsets (x 100), pairs.
+
+    Every distinct sentence of all tasks is encoded once. Raises UserError for a missing task.
+    """
+    predicted = predict_sts(encode, senteval_dir, tasks)
+    return {task: score_subsets(subsets) for task, subsets in predicted.items()}
+
+
+def pooled(subsets: Subsets) -> Predicted:
+    """All pairs of a task: what the papers call the setting `all`."""
+    parts = list(subsets.values())
+    return Predicted(
+        np.concatenate([part.cosine for part in parts]),
+        np.concatenate([part.gold for part in parts]),
+    )
+
+
+def score_subsets(subsets: Subsets) -> dict[str, Any]:
+    """The entry of one task in the result of `evaluate_sts`."""
+    each = {name: spearman(part.cosine, part.gold) for name, part in subsets.items()}
+    together = pooled(subsets)
     scores = list(each.values())
     return {
-        "spearman": spearman(cosine, gold),
+        "spearman": spearman(together.cosine, together.gold),
         "mean": float(np.mean(scores)),
-        "wmean": float(np.average(scores, weights=sizes)),
-        "pairs": len(gold),
+        "wmean": float(np.average(scores, weights=[len(p.gold) for p in subsets.values()])),
+        "pairs": len(together.gold),
         "subsets": each if len(each) > 1 else {},
     }

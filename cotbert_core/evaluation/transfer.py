@@ -48,7 +48,8 @@ Block = tuple[np.ndarray, np.ndarray]
 class Outcome:
     """A value for each time a regularisation was chosen and a test part scored (x 100).
 
-    unconverged: how many of all classifiers were stopped before they had converged.
+    unconverged: how many of all classifiers were stopped before they had converged. right: of
+    each test part whether an example was told its class; the order is that of the parts.
     """
 
     accuracy: list[float] = field(default_factory=list)
@@ -56,6 +57,7 @@ class Outcome:
     dev_accuracy: list[float] = field(default_factory=list)
     regularisation: list[float] = field(default_factory=list)
     unconverged: int = 0
+    right: list[np.ndarray] = field(default_factory=list)
 
     def fit(self, block: Block, regularisation: float) -> LogisticModel:
         model = fit(*block, regularisation)
@@ -78,7 +80,8 @@ class Outcome:
         """Scores `test` with a classifier of all of `train`."""
         rows, labels = test
         predicted = self.fit(train, regularisation).predict(rows)
-        self.accuracy.append(100 * float((predicted == labels).mean()))
+        self.right.append(predicted == labels)
+        self.accuracy.append(100 * float(self.right[-1].mean()))
         self.f1.append(100 * f1(predicted, labels))
 
 
@@ -126,6 +129,15 @@ PROTOCOLS: dict[str, Callable[[dict[str, Block], int, Outcome], None]] = {
 }
 
 
+@dataclass(frozen=True)
+class Transferred:
+    """scores: as `evaluate_transfer` gives them. right: (N,) whether each test example was told
+    its class; with equal labels and seed the examples are the same ones in the same order."""
+
+    scores: dict[str, Any]
+    right: np.ndarray
+
+
 def evaluate_transfer(
     encode: Encode,
     senteval_dir: str | Path,
@@ -141,6 +153,17 @@ def evaluate_transfer(
     a line without a label or a class too small for the folds, all before anything is encoded,
     and for vectors that are not finite.
     """
+    done = transfer(encode, senteval_dir, tasks, seed)
+    return {task: transferred.scores for task, transferred in done.items()}
+
+
+def transfer(
+    encode: Encode,
+    senteval_dir: str | Path,
+    tasks: Sequence[str] = tuple(TRANSFER_TASKS),
+    seed: int = SENTEVAL_SEED,
+) -> dict[str, Transferred]:
+    """`evaluate_transfer` with the single answers."""
     names = list(dict.fromkeys(map(transfer_task_name, tasks)))
     data = {name: TRANSFER_TASKS[name].load(senteval_dir) for name in names}
     for name, parts in data.items():
@@ -162,7 +185,7 @@ def _check_classes(task: str, train: Part) -> None:
 
 def _score(
     task: str, parts: dict[str, Part], vectors: Iterator[np.ndarray], seed: int
-) -> dict[str, Any]:
+) -> Transferred:
     from threadpoolctl import threadpool_limits
 
     features = [_features([next(vectors) for _ in part.sides]) for part in parts.values()]
@@ -180,7 +203,7 @@ def _score(
         }
         PROTOCOLS[TRANSFER_TASKS[task].protocol](blocks, seed, outcome)
     train, test = parts["train"], parts.get("test", parts["train"])
-    return {
+    scores = {
         "accuracy": float(np.mean(outcome.accuracy)),
         **({"f1": outcome.f1[0]} if len(train.sides) > 1 else {}),
         "dev_accuracy": float(np.mean(outcome.dev_accuracy)),
@@ -189,6 +212,7 @@ def _score(
         "regularisation": outcome.regularisation,
         "unconverged": outcome.unconverged,
     }
+    return Transferred(scores, np.concatenate(outcome.right))
 
 
 def _features(sides: list[np.ndarray]) -> np.ndarray:

@@ -3,28 +3,52 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pipelines.commands.options import Arguments, names_of
-from pipelines.commands.printing import print_scores
+from pipelines.commands.printing import print_differences, print_scores
 
 READOUTS = ("mask", "cls", "mean", "last", "first-last", "static", "top-tokens")
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("model", metavar="MODEL", help="a trained folder or an encoder NAME")
+    command.add_argument(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="a trained folder or an encoder NAME; or NAME,template=TEMPLATE, or NAME,readout=WAY; "
+        "several are compared with the first",
+    )
     command.add_argument("--senteval", type=Path, metavar="DIR", help="a SentEval folder")
     command.add_argument(
         "--tasks",
         help="with commas: sts (the default), transfer, or some of STS12..STS16 STS-B SICK-R and "
-        "of MR CR SUBJ MPQA SST2 TREC MRPC",
+        "of MR CR SUBJ MPQA SST2 TREC MRPC; last mteb (DenoSent's fifteen) or mteb:NAME,... with "
+        "names of MTEB or classification, reranking, retrieval (the extra mteb, and the hub)",
     )
     command.add_argument("--allow-missing", action="store_true", help="skip tasks not there")
     command.add_argument(
         "--dev-pairs", type=Path, metavar="FILE", help="graded pairs; default: this package's"
     )
     _readout_options(command)
+    command.add_argument(
+        "--resamples",
+        type=int,
+        metavar="N",
+        help="of the bootstrap behind the 95 %% intervals; 0: no intervals (default: 1000)",
+    )
     command.add_argument("--output", type=Path, metavar="FILE", help="JSON file to write")
+    command.add_argument(
+        "--report",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="page (.html) or Markdown table (.md) to write, beside published scores; may be "
+        "repeated",
+    )
     command.add_argument("--verbose", action="store_true", help="show errors whole")
 
 
@@ -68,11 +92,22 @@ def _readout_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from pipelines.evaluate import evaluate
+    from pipelines.evaluate import evaluate, evaluate_several
+
+    options = _options(arguments)
+    several = [options.of_model(model) for model in arguments.models]
+    if len(several) == 1:
+        print_scores(evaluate(several[0], arguments.output, reports=arguments.report))
+    else:
+        print_differences(evaluate_several(several, arguments.output, reports=arguments.report))
+
+
+def _options(arguments: Arguments) -> Any:
+    """EvaluateOptions of all models, under the first one's name."""
     from pipelines.evaluate_options import EvaluateOptions
 
     options = EvaluateOptions(
-        arguments.model,
+        arguments.models[0],
         arguments.senteval,
         arguments.dev_pairs,
         arguments.tasks,
@@ -87,4 +122,6 @@ def run(arguments: Arguments) -> None:
         arguments.whiten,
         arguments.whiten_dimensions,
     )
-    print_scores(evaluate(options, arguments.output))
+    if arguments.resamples is None:
+        return options
+    return replace(options, resamples=arguments.resamples)

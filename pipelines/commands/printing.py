@@ -24,19 +24,43 @@ def print_scores(result: dict[str, Any]) -> None:
     from pipelines.progress import table
 
     columns = (
-        *("spearman", "mean", "wmean", "alignment", "uniformity", "pairs"),
-        *("accuracy", "f1", "train", "test"),
+        *("spearman", "accuracy", "main_score", "low", "high", "mean", "wmean"),
+        *("alignment", "uniformity", "pairs", "f1", "train", "test", "metric"),
     )
     tasks = {name: value for name, value in result.items() if isinstance(value, dict)}
     used = [c for c in columns if any(c in scores for scores in tasks.values())]
     rows = [(name, *(_cell(scores.get(c)) for c in used)) for name, scores in tasks.items()]
-    for name, column in (("average", "spearman"), ("transfer_average", "accuracy")):
-        if name in result:
-            rows.append((name, *(_cell(result[name]) if c == column else "" for c in used)))
+    columns_of = {"average": "spearman", "transfer_average": "accuracy"}
+    for name in (name for name in result if name.endswith("average")):
+        own = {columns_of.get(name, "main_score"): result[name]}
+        own |= {end: result.get(f"{name}_{end}") for end in ("low", "high")}
+        rows.append((name, *(_cell(own.get(c)) for c in used)))
     print(table(rows, ("task", *used)))
 
 
-def _cell(value: float | None) -> str:
-    if value is None:
-        return ""
+def print_differences(result: dict[str, Any]) -> None:
+    """A table of scores, a table for each model against the first, and what they say."""
+    from pipelines.evaluating.scoring import score_of
+    from pipelines.evaluating.tables import difference_row
+    from pipelines.progress import table
+
+    models = result["models"]
+    tasks = [t for t, e in next(iter(models.values())).items() if isinstance(e, dict)]
+    tasks += [t for t in next(iter(models.values())) if t.endswith("average")]
+    print_texts([(str(number), label) for number, label in enumerate(models, 1)])
+    rows = [(t, *(_cell(score_of(m[t])) for m in models.values())) for t in tasks]
+    print("\n" + table(rows, ("task", *(f"model {n}" for n, _ in enumerate(models, 1)))))
+    for number, entries in enumerate(result["differences"].values(), 2):
+        if not entries:  # tasks of MTEB alone, whose single answers are not at hand
+            continue
+        header = ("task", f"model {number} - model 1", "95 % interval", "p")
+        print("\n" + table([difference_row(t, e) for t, e in entries.items()], header))
+    print()
+    for verdict in result["verdicts"]:
+        print(verdict)
+
+
+def _cell(value: float | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
     return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"

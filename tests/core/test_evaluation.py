@@ -295,3 +295,58 @@ def test_minilm_on_stsb_dev_equals_scoring_by_hand(shared):
     expected = [cosine(*(table[" ".join(row[i].split())] for i in (5, 6))) for row in rows]
     assert score == pytest.approx(100 * pearson(ranks(expected), ranks(first.gold)), abs=1e-9)
     assert score > 80
+
+
+def whole_numbers(sentences):
+    """Vectors whose dot products are exact, so that equal cosines are equal to the last bit."""
+    seeds = [zlib.crc32(s.encode()) for s in sentences]
+    return np.array([np.random.default_rng(s).integers(-9, 10, 5) for s in seeds], float)
+
+
+def by_numpy(rows):
+    """Spearman x 100 of (left, right, gold) rows, without this package and without scipy."""
+    left, right = (whole_numbers([" ".join(row[i].split()) for row in rows]) for i in (0, 1))
+    sizes = [np.sqrt(np.sum(side * side, axis=1)) for side in (left, right)]
+    predicted = np.sum(left * right, axis=1) / np.maximum(sizes[0] * sizes[1], 1e-12)
+    sides = []
+    for values in (predicted, np.array([float(row[2]) for row in rows])):
+        below, equal = values[:, None] > values, values[:, None] == values
+        ranks_here = below.sum(axis=1) + (equal.sum(axis=1) + 1) / 2
+        sides.append(ranks_here - ranks_here.mean())
+    x, y = sides
+    return 100 * np.sum(x * y) / np.sqrt(np.sum(x * x) * np.sum(y * y))
+
+
+def test_real_tasks_equal_scoring_by_hand(shared):
+    folder = shared / "data" / "senteval"
+
+    def lines(path):
+        return (folder / path).read_bytes().decode("utf-8").split("\n")[:-1]
+
+    rows = {"STS-B": [], "SICK-R": []}
+    for task in ("STS12", "STS13"):
+        rows[task] = []
+        for name in sorted((folder / f"STS/{task}-en-test").glob("STS.input.*.txt")):
+            subset = name.name.removeprefix("STS.input.")
+            if subset in ("ALL.txt", "SMT.txt"):
+                continue
+            home = f"STS/{task}-en-test"
+            golds = lines(f"{home}/STS.gs.{subset}")
+            pairs = [line.split("\t")[:2] for line in lines(f"{home}/{name.name}")]
+            rows[task] += [(*pair, gold) for pair, gold in zip(pairs, golds, strict=True)]
+    for line in lines("STS/STSBenchmark/sts-test.csv"):
+        fields = line.split("\t")
+        rows["STS-B"].append((fields[5], fields[6], fields[4]))
+    for line in lines("SICK/SICK_test_annotated.txt")[1:]:
+        fields = line.split("\t")
+        rows["SICK-R"].append((fields[1], fields[2], fields[3]))
+    found = evaluate_sts(whole_numbers, folder, list(rows))
+    assert {task: len(own) for task, own in rows.items()} == {
+        "STS12": 3108,
+        "STS13": 1500,
+        "STS-B": 1379,
+        "SICK-R": 4927,
+    }
+    for task, own in rows.items():
+        assert found[task]["pairs"] == len(own)
+        assert found[task]["spearman"] == pytest.approx(by_numpy(own), abs=1e-9)

@@ -366,3 +366,11 @@ def test_the_fits_use_one_thread(senteval, monkeypatch):
     with threadpoolctl.threadpool_limits(2):
         evaluate_transfer(encode, senteval, ["SST2"])
     assert set(seen) == {1}
+
+
+@pytest.mark.parametrize("task", ["CR", "TREC"])
+def test_single_answers_make_the_accuracy(senteval, scores, task):
+    done = transfer.transfer(encode, senteval, [task])[task]
+    assert done.scores == scores[task]
+    assert len(done.right) == done.scores["test"]
+    assert 100 * done.right.mean() == pytest.approx(done.scores["accuracy"])

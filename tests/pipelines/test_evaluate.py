@@ -55,7 +55,11 @@ def encode(bert_folder):
 
 
 def scores_of(result):
-    return {k: v for k, v in result.items() if k not in ("sentences_per_second", "mlflow_run_id")}
+    """Without what is no score, and without intervals."""
+    ends = ("low", "high", "subset_intervals")
+    tasks = {task: entry for task, entry in result.items() if isinstance(entry, dict)}
+    kept = {task: {k: v for k, v in e.items() if k not in ends} for task, e in tasks.items()}
+    return kept | {key: result[key] for key in ("average",) if key in result}
 
 
 HERE = "STS13,sts-b,SICK-R"
@@ -79,6 +83,13 @@ def test_the_file_holds_what_evaluate_sts_gives(own_store, tmp_path, senteval, b
     for task, scores in expected.items():
         for name in ("spearman", "mean", "wmean", "pairs"):
             assert metrics[f"{task}.{name}"] == pytest.approx(scores[name])
+        for name in ("low", "high"):
+            assert metrics[f"{task}.{name}"] == pytest.approx(written[task][name])
+        assert written[task]["low"] <= scores["spearman"] <= written[task]["high"]
+    for subset, score in expected["STS13"]["subsets"].items():
+        assert metrics[f"STS13.subsets.{subset}"] == pytest.approx(score)
+        low, high = written["STS13"]["subset_intervals"][subset]
+        assert low < score < high
     assert run.data.params["model"] == bert_folder
     assert [a.path for a in own_store.list_artifacts(run.info.run_id)] == ["scores.json"]
 
@@ -157,3 +168,100 @@ def test_a_broken_task_fails_with_its_file_named(own_store, tmp_path, bert_folde
     command = ["evaluate", bert_folder, "--senteval", str(tmp_path), "--tasks", "STS-B"]
     assert main(command) == 2
     assert "sts-test.csv' does not exist" in capsys.readouterr().err
+
+
+def test_without_resamples_there_are_no_intervals(own_store, senteval, bert_folder):
+    result = evaluate(EvaluateOptions(bert_folder, senteval, tasks="STS-B", resamples=0))
+    kept = ["STS-B", "average", "sentences_per_second", "mlflow_run_id"]
+    assert list(result) == kept
+    assert list(result["STS-B"]) == ["spearman", "mean", "wmean", "pairs", "subsets"]
+
+
+def command(folder, senteval, *words):
+    """Mean pooling and [CLS] of one encoder on two tasks."""
+    models = [f"{folder},readout=last", f"{folder},readout=cls"]
+    return ["evaluate", *models, "--senteval", str(senteval), "--tasks", "STS-B,SICK-R", *words]
+
+
+def test_several_models_are_compared_with_the_first(
+    own_store, tmp_path, senteval, bert_folder, capsys
+):
+    names = ("all.json", "page.html", "table.md")
+    files = [option for name in names for option in ("--report", name)]
+    files[0] = "--output"
+    assert main(command(bert_folder, senteval, *files)) == 0
+    shown = capsys.readouterr().out
+    result = json.loads((tmp_path / "all.json").read_text())
+    labels = list(result["models"])
+    assert result["against"] == labels[0]
+    assert [label.rsplit("/")[-1] for label in labels] == ["bert0 last", "bert0 [CLS]"]
+    (entries,) = result["differences"].values()
+    assert list(entries) == ["STS-B", "SICK-R", "average"]
+    one = {}
+    for readout, label in zip(("last", "cls"), labels, strict=True):
+        options = EvaluateOptions(bert_folder, senteval, tasks="STS-B,SICK-R", readout=readout)
+        one[readout] = scores_of(evaluate(options))
+        assert scores_of(result["models"][label]) == one[readout]
+    gap = one["cls"]["average"] - one["last"]["average"]
+    average = entries["average"]
+    assert average["difference"] == pytest.approx(gap)
+    assert average["low"] < gap < average["high"]
+    assert (verdict := result["verdicts"][0]) in shown
+    assert verdict in (tmp_path / "page.html").read_text()
+    assert verdict in (tmp_path / "table.md").read_text()
+    assert "<svg" in (tmp_path / "page.html").read_text()
+    _check_runs(own_store, result, names)
+
+
+def _check_runs(store, result, names):
+    """A run for the comparison, beneath it one for each model."""
+    whole = store.get_run(result["mlflow_run_id"])
+    (label,) = result["differences"]
+    key = f"average.difference/{label.replace('[', '').replace(']', '')}"
+    found = result["differences"][label]["average"]["difference"]
+    assert whole.data.metrics[key] == pytest.approx(found)
+    assert {a.path for a in store.list_artifacts(whole.info.run_id)} == set(names)
+    for model in result["models"].values():
+        run = store.get_run(model["mlflow_run_id"])
+        assert run.data.tags["mlflow.parentRunId"] == whole.info.run_id
+        assert run.data.metrics["average"] == pytest.approx(model["average"])
+
+
+def test_a_model_and_itself_differ_by_nothing(own_store, senteval, bert_folder, capsys):
+    command = ["evaluate", bert_folder, bert_folder, "--senteval", str(senteval)]
+    assert main([*command, "--tasks", "STS-B"]) == 0
+    assert "is within chance: +0.00 (+0.00 to +0.00)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--resamples", "50"], "resamples is 50: give at least 100, or 0 for none"),
+        (["--resamples", "0"], "resamples is 0 and 2 models are compared"),
+        (["--report", "page.pdf"], "report 'page.pdf' ends in .pdf: give a file that ends in .ht"),
+        (["--report", "a.md", "--report", "a.md"], "a file is named twice"),
+        (["--readout", "mean"], "names its readout, and --readout is given too"),
+    ],
+)
+def test_what_does_not_go_together_is_told(
+    own_store, senteval, bert_folder, capsys, words, message
+):
+    assert main(command(bert_folder, senteval, *words)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_a_model_that_cannot_be_read_stops_the_job_before_the_first(
+    own_store, senteval, bert_folder, capsys
+):
+    command = ["evaluate", bert_folder, "nowhere/model", "--senteval", str(senteval)]
+    assert main([*command, "--tasks", "STS-B"]) == 2
+    assert "evaluate" not in capsys.readouterr().err.replace("cotbert evaluate", "")
+    assert own_store.search_runs(["0", "1"]) == []
+
+
+def test_the_help_tells_the_default(capsys):
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"no intervals (default: {EvaluateOptions('m').resamples})" in told

@@ -1,0 +1,63 @@
+"""Whether one model is better than another on the same pairs, or chance alone says so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from cotbert_core.evaluation.bootstrap import difference
+from pipelines.evaluating.scoring import AVERAGE, TRANSFER_AVERAGE, Scored, score_of
+
+AVERAGES = {
+    AVERAGE: "average Spearman of the STS tasks",
+    TRANSFER_AVERAGE: "average accuracy of the transfer tasks",
+}
+
+
+def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | None]]:
+    """By task and average, by how much `second` is above `first`: difference, low, high, p.
+
+    None where a correlation is not defined: JSON has no NaN.
+    """
+    found = {}
+    for name in first.resampled:
+        gap = score_of(second.entries[name]) - score_of(first.entries[name])
+        values = asdict(difference(gap, first.resampled[name], second.resampled[name]))
+        found[name] = {key: v if math.isfinite(v) else None for key, v in values.items()}
+    return found
+
+
+def verdicts(result: Mapping[str, Any]) -> list[str]:
+    """A sentence for each model but the first, and each average or, without one, each task."""
+    return [
+        _verdict(label, result["against"], name, entry)
+        for label, entries in result["differences"].items()
+        for name, entry in _headlines(entries)
+    ]
+
+
+def _headlines(entries: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, entry in entries.items():
+        # Pairs of one's own are in no average.
+        if name in AVERAGES or name.startswith("pairs-"):
+            yield name, entry
+
+
+def _verdict(label: str, against: str, name: str, entry: Mapping[str, Any]) -> str:
+    of = AVERAGES.get(name, f"Spearman of {name}")
+    gap, low, high = entry["difference"], entry["low"], entry["high"]
+    if None in (gap, low, high):
+        return f"{label} and {against} cannot be compared, {of}: one gives equal cosines alone."
+    if low <= 0 <= high:
+        return (
+            f"The difference between {label} and {against} is within chance: {gap:+.2f} "
+            f"({low:+.2f} to {high:+.2f}), {of}."
+        )
+    better, worse = (label, against) if low > 0 else (against, label)
+    least, most = sorted((abs(low), abs(high)))
+    return (
+        f"{better} is better than {worse} by {abs(gap):.2f} ({least:.2f} to {most:.2f}), "
+        f"p = {entry['p']:.3f}, {of}."
+    )

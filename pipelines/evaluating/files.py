@@ -1,0 +1,61 @@
+"""The files of `cotbert evaluate`: JSON, a Markdown table, a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.errors import UserError
+from cotbert_core.files import write_json, write_text
+from pipelines.evaluating.model import Model
+from pipelines.outputs import check_free
+from pipelines.tracking import Run
+
+REPORTS = (".html", ".md")
+
+
+@dataclass(frozen=True)
+class Files:
+    """output: the JSON file; reports: files whose endings are in REPORTS."""
+
+    output: Path | None
+    reports: tuple[Path, ...]
+
+    @classmethod
+    def checked(cls, output: Path | None, reports: Sequence[Path]) -> Files:
+        """Absolute paths; UserError for one that is taken, named twice or of another kind."""
+        for path in reports:
+            if path.suffix.lower() not in REPORTS:
+                raise UserError(
+                    f"report {str(path)!r} ends in {path.suffix or 'nothing'}: give a file that "
+                    f"ends in {' or '.join(REPORTS)}"
+                )
+        files = cls(
+            _free_file(output) if output else None, tuple(_free_file(path) for path in reports)
+        )
+        named = [path for path in (files.output, *files.reports) if path]
+        if len(set(named)) < len(named):
+            raise UserError(f"a file is named twice among {', '.join(map(str, named))}")
+        return files
+
+    def write(self, run: Run, result: Mapping[str, Any], models: Sequence[Model]) -> None:
+        """Write all of them, and give them to the run."""
+        if self.output is not None:
+            write_json(self.output, result)
+            run.artifact(self.output)
+        for path in self.reports:
+            from pipelines.evaluating import pages  # matplotlib
+
+            page = pages.html_page if path.suffix.lower() == ".html" else pages.markdown
+            write_text(path, page(result, models))
+            run.artifact(path)
+
+
+def _free_file(path: Path) -> Path:
+    """The absolute path of a file that is not there yet."""
+    path = check_free(path)
+    if path.is_dir():
+        raise UserError(f"output {str(path)!r} is a folder: give a file")
+    return path

@@ -1,0 +1,39 @@
+"""The numbers of `cotbert evaluate` under the names that MLflow shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pipelines.tracking import DIFFERENCE, P_VALUE, SUBSETS, metric_name, task_metric
+
+
+def flat_metrics(result: Mapping[str, Any]) -> dict[str, float]:
+    """One model's: STS12.spearman, STS12.low, STS12.subsets.MSRpar, average and so on."""
+    flat: dict[str, float] = {}
+    for name, value in result.items():
+        if not isinstance(value, Mapping):
+            flat |= _number(metric_name(name), value)
+            continue
+        for key, number in value.items():
+            flat |= _number(task_metric(name, key), number)
+        for subset, number in value.get(SUBSETS, {}).items():
+            flat |= _number(task_metric(name, f"{SUBSETS}.{subset}"), number)
+    return flat
+
+
+def difference_metrics(differences: Mapping[str, Any]) -> dict[str, float]:
+    """Of several models: average.difference/MODEL and average.p/MODEL, and so of each task."""
+    flat: dict[str, float] = {}
+    for model, entries in differences.items():
+        for task, entry in entries.items():
+            for key in (DIFFERENCE, P_VALUE):
+                flat |= _number(task_metric(task, key, model), entry[key])
+    return flat
+
+
+def _number(name: str, value: Any) -> dict[str, float]:
+    is_number = isinstance(value, (int, float)) and np.isfinite(value)
+    return {name: float(value)} if is_number else {}

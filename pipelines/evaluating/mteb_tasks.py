@@ -1,0 +1,205 @@
+"""Tasks of MTEB through its own package: the extra `mteb`, and data from the Hugging Face hub.
+
+DenoSent's (section Experiment): ten of classification (its Table 2), four of reranking and
+QuoraRetrieval (its Figure 3), in English, on the test split.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import util
+from typing import Any
+
+import numpy as np
+
+from cotbert_core.backbone import hub_answers
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation.mteb_model import MtebModel
+from cotbert_core.evaluation.pairs import Encode
+from pipelines.evaluating.scoring import Scored
+from pipelines.progress import say
+
+PREFIX = "mteb"
+CLASSIFICATION = (
+    "AmazonCounterfactualClassification",
+    "AmazonReviewsClassification",
+    "Banking77Classification",
+    "EmotionClassification",
+    "MassiveIntentClassification",
+    "MassiveScenarioClassification",
+    "MTOPDomainClassification",
+    "MTOPIntentClassification",
+    "ToxicConversationsClassification",
+    "TweetSentimentExtractionClassification",
+)
+RERANKING = (
+    "AskUbuntuDupQuestions",
+    "MindSmallReranking",
+    "SciDocsRR",
+    "StackOverflowDupQuestions",
+)
+GROUPS = {
+    "classification": CLASSIFICATION,
+    "reranking": RERANKING,
+    "retrieval": ("QuoraRetrieval",),
+}
+DENOSENT = tuple(name for names in GROUPS.values() for name in names)
+# By language alone it would be scored on a second English set too, which MTEB's table leaves out.
+_SUBSETS = {"AmazonCounterfactualClassification": ["en"]}
+# DenoSent reports these of reranking and retrieval, MTEB others as the main score.
+AT_ONE = ("map_at_1", "mrr_at_1")
+
+
+def split_tasks(asked: str) -> tuple[str, tuple[str, ...]]:
+    """The names that are SentEval's, and MTEB's: those after `mteb:`, all of DenoSent's for
+    `mteb` alone. `mteb:` comes last, since MTEB has tasks called STS12 too."""
+    own, names, items = list[str](), list[str](), asked.split(",")
+    while items:
+        item = items.pop(0)
+        if item == PREFIX:
+            names += DENOSENT
+        elif item.startswith(f"{PREFIX}:"):
+            items.insert(0, item.removeprefix(f"{PREFIX}:"))
+            names += [name for i in items for name in GROUPS.get(i, (i,))]
+            break
+        else:
+            own.append(item)
+    return ",".join(own), tuple(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class MtebTasks:
+    """Tasks whose data is at hand."""
+
+    tasks: tuple[Any, ...]
+
+    def score_into(self, scored: Scored, encode: Encode) -> None:
+        """An entry mteb/NAME for each, and mteb_TYPE_average over each type of several."""
+        types: dict[str, list[str]] = {}
+        for task in self.tasks:
+            say(f"mteb {task.metadata.name}")
+            name = f"{PREFIX}/{task.metadata.name}"
+            scored.add(name, _entry(task, _evaluate(encode, task)), np.empty(0))
+            types.setdefault(task.metadata.type.lower(), []).append(name)
+        for kind, names in types.items():
+            if len(names) > 1:
+                scored.add_average(f"{PREFIX}_{kind}_average", names)
+
+
+def open_tasks(names: Sequence[str], allow_missing: bool) -> MtebTasks:
+    """The tasks, their data fetched into the hub's cache before anything is scored.
+
+    UserError without the package, for a name that it does not know, and for data that cannot be
+    had, unless a task may be missing: then it is named and left out.
+    """
+    if util.find_spec("mteb") is None:
+        raise UserError(
+            "tasks of MTEB need the package mteb: install the extra, pip install 'cotbert[mteb]'"
+        )
+    tasks = [_task(name) for name in names]
+    missing: dict[str, str] = {}
+    for task in tasks:
+        if why := _fetched(task):
+            missing[task.metadata.name] = why
+        if missing and (not allow_missing or len(missing) == len(tasks)):
+            raise UserError(
+                f"data of MTEB's {', '.join(missing)} cannot be had ({why}): it comes from the "
+                "Hugging Face hub; run where that answers, set HF_HOME to a cache that holds it, "
+                "or skip what is missing with --allow-missing"
+            )
+    if missing:
+        say(f"warning: skipped {', '.join(missing)}: data cannot be had from the hub")
+    return MtebTasks(tuple(task for task in tasks if task.metadata.name not in missing))
+
+
+def _task(name: str) -> Any:
+    import mteb
+
+    subsets = _SUBSETS.get(name)
+    with _quiet():
+        try:
+            task = mteb.get_task(name, languages=["eng"], hf_subsets=subsets)
+        except KeyError as error:
+            hint = str(error.args[0]).partition("found")[2].strip(" .")
+            raise UserError(
+                f"MTEB has no task {name!r}{f' ({hint})' if hint else ''}: choose one of "
+                f"{', '.join(GROUPS)} or a task's own name"
+            ) from None
+        except ValueError as error:
+            raise UserError(f"MTEB's {name} has no English part ({error}): leave it out") from None
+        if "test" in task.eval_splits:
+            task.filter_eval_splits(["test"])
+    if task.metadata.modalities != ["text"]:
+        raise UserError(f"MTEB's {name} is not of text alone: leave it out")
+    return task
+
+
+def _fetched(task: Any) -> str | None:
+    """None if the task's data is in the cache now, else why not."""
+    with _quiet(), _offline_where_the_hub_is_away():
+        try:
+            task.load_data()
+        except Exception as error:  # whatever the hub, the network or the data set's files do
+            return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        task.unload_data()
+    return None
+
+
+def _evaluate(encode: Encode, task: Any) -> Any:
+    import mteb
+
+    with _quiet(), _offline_where_the_hub_is_away():
+        result = mteb.evaluate(
+            MtebModel(encode), task, cache=None, co2_tracker=False, show_progress_bar=False
+        )
+    return result.task_results[0]
+
+
+def _entry(task: Any, result: Any) -> dict[str, Any]:
+    """main_score x 100 over subsets and splits, its metric, and what DenoSent reports."""
+    parts = [part for parts in result.scores.values() for part in parts]
+    at_one = {
+        key: 100 * float(np.mean([part[key] for part in parts]))
+        for key in AT_ONE
+        if all(key in part for part in parts)
+    }
+    main_score = 100 * float(np.mean([part["main_score"] for part in parts]))
+    return {"main_score": main_score, "metric": task.metadata.main_score, **at_one}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without mteb's advice: newer versions of tasks, batch sizes, metadata."""
+    logger = logging.getLogger("mteb")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def _offline_where_the_hub_is_away() -> Iterator[None]:
+    """The cache alone is asked. Left to themselves its clients try for 30 seconds a task."""
+    import datasets
+    from huggingface_hub import constants
+
+    if hub_answers():
+        yield
+        return
+    places: tuple[Any, ...] = (constants, datasets.config)
+    before = [(place, place.HF_HUB_OFFLINE) for place in places]
+    try:
+        for place, _ in before:
+            place.HF_HUB_OFFLINE = True
+        yield
+    finally:
+        for place, offline in before:
+            place.HF_HUB_OFFLINE = offline

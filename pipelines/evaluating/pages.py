@@ -1,0 +1,79 @@
+"""The reports of `cotbert evaluate`: a page and a Markdown file."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipelines import plots, report
+from pipelines.evaluating.model import Model
+from pipelines.evaluating.scoring import score_of
+from pipelines.evaluating.tables import Table, tables
+
+TITLE = "Evaluation"
+# CoT-BERT Figure 3 is of STS-B.
+PICTURED = ("STS-B", "pairs-test")
+
+
+def html_page(result: Mapping[str, Any], models: Sequence[Model]) -> str:
+    """Everything in one file: sentences, tables, and gold against predicted similarity."""
+    sections = [(table.title, _html(table)) for table in tables(result, models)]
+    if "verdicts" in result:
+        said = "".join(f"<p>{html.escape(line)}</p>" for line in result["verdicts"])
+        sections.insert(0, ("Is the difference real?", said))
+    if (task := _pictured(models[0])) is not None:
+        sections.append((f"Gold against predicted similarity, {task}", _scatter(models, task)))
+    return report.page(TITLE, _note(models), [*sections, ("Settings", _settings(models))])
+
+
+def markdown(result: Mapping[str, Any], models: Sequence[Model]) -> str:
+    """The sentences and tables."""
+    lines = [f"# {TITLE}", "", _note(models), ""]
+    for verdict in result.get("verdicts", ()):
+        lines += [verdict, ""]
+    for table in tables(result, models):
+        lines += [f"## {table.title}", "", *_rows(table), ""]
+        lines += [table.note, ""] if table.note else []
+    return "\n".join(lines)
+
+
+def _note(models: Sequence[Model]) -> str:
+    return f"{len(models)} {'models' if len(models) > 1 else 'model'}: " + "; ".join(
+        model.label for model in models
+    )
+
+
+def _rows(table: Table) -> list[str]:
+    rows = [table.header, tuple("---" for _ in table.header), *table.rows]
+    return [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows]
+
+
+def _html(table: Table) -> str:
+    note = f'<p class="note">{html.escape(table.note)}</p>' if table.note else ""
+    return report.table(table.header, table.rows) + note
+
+
+def _pictured(model: Model) -> str | None:
+    """The task whose pairs are drawn."""
+    predicted = model.scored.predicted
+    return next((task for task in PICTURED if task in predicted), next(iter(predicted), None))
+
+
+def _scatter(models: Sequence[Model], task: str) -> str:
+    panels = [
+        (m.label, m.scored.predicted[task].cosine, score_of(m.scored.entries[task])) for m in models
+    ]
+    return plots.similarity_scatter(models[0].scored.predicted[task].gold, panels, normalized=True)
+
+
+def _settings(models: Sequence[Model]) -> str:
+    """What is no score: how each was read, and where its run is."""
+    rows = [
+        (model.label, key, value)
+        for model in models
+        for key, value in model.result.items()
+        if isinstance(value, (str, int)) and not isinstance(value, bool)
+    ]
+    rows += [(m.label, "sentences_per_second", m.result["sentences_per_second"]) for m in models]
+    return report.table(("model", "setting", "value"), rows, "text")

@@ -1,0 +1,111 @@
+"""Scores with the interval in which chance moves them, as JSON holds them.
+
+Letters: R resamples, N pairs or examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cotbert_core.evaluation import PairScores
+from cotbert_core.evaluation.bootstrap import (
+    interval,
+    resampled_mean,
+    resampled_spearman,
+    seed_of,
+)
+from cotbert_core.evaluation.sts import Predicted, Subsets, pooled, score_subsets
+from cotbert_core.evaluation.transfer import Transferred
+
+AVERAGE = "average"
+TRANSFER_AVERAGE = "transfer_average"
+# What an entry's score is called.
+SCORES = ("spearman", "accuracy", "main_score")
+
+
+@dataclass
+class Scored:
+    """entries: as in the JSON. resampled: (R,) scores x 100 by the same names, none for R = 0.
+    predicted: the pairs' similarities, for pictures."""
+
+    entries: dict[str, Any] = field(default_factory=dict)
+    resampled: dict[str, np.ndarray] = field(default_factory=dict)
+    predicted: dict[str, Predicted] = field(default_factory=dict)
+
+    def add(self, name: str, entry: dict[str, Any], resampled: np.ndarray) -> None:
+        """An entry and, if it was resampled, its interval."""
+        score = next(key for key in entry if key in SCORES)
+        ends = dict(zip(("low", "high"), ends_of(resampled), strict=True)) if len(resampled) else {}
+        rest = {key: value for key, value in entry.items() if key != score}
+        self.entries[name] = {score: entry[score], **ends, **rest}
+        if len(resampled):
+            self.resampled[name] = resampled
+
+    def add_average(self, name: str, tasks: list[str]) -> None:
+        """The mean over tasks that are entries, whose resamples are independent of each other."""
+        self.entries[name] = float(np.mean([score_of(self.entries[task]) for task in tasks]))
+        if all(task in self.resampled for task in tasks):
+            resampled = np.mean([self.resampled[task] for task in tasks], axis=0)
+            self.resampled[name] = resampled
+            ends = zip(("low", "high"), ends_of(resampled), strict=True)
+            self.entries |= {f"{name}_{end}": value for end, value in ends}
+
+
+def score_of(entry: Any) -> float:
+    """An entry's Spearman or accuracy x 100; an average is its own."""
+    if not isinstance(entry, Mapping):
+        return float(entry)
+    return float(next(entry[key] for key in SCORES if key in entry))
+
+
+def ends_of(resampled: np.ndarray) -> list[float | None]:
+    """Low and high; JSON has no NaN: without a correlation there are none."""
+    ends = interval(resampled)
+    return [None if np.isnan(end) else end for end in (ends.low, ends.high)]
+
+
+def add_sts(scored: Scored, predicted: dict[str, Subsets], resamples: int) -> None:
+    """STS tasks and their average. A task's pairs are resampled from all of its subsets."""
+    for task, subsets in predicted.items():
+        together, entry = pooled(subsets), score_subsets(subsets)
+        if resamples and entry["subsets"]:
+            entry["subset_intervals"] = {
+                name: ends_of(_resampled(f"{task}.{name}", part, resamples))
+                for name, part in subsets.items()
+            }
+        scored.add(task, entry, _resampled(task, together, resamples))
+        scored.predicted[task] = together
+    scored.add_average(AVERAGE, list(predicted))
+
+
+def add_transfer(scored: Scored, done: dict[str, Transferred], resamples: int) -> None:
+    """Transfer tasks and their average; the test examples are resampled, no classifier anew."""
+    for task, transferred in done.items():
+        resampled = resampled_mean(transferred.right, resamples, seed_of(task))
+        scored.add(task, transferred.scores, resampled)
+    scored.add_average(TRANSFER_AVERAGE, list(done))
+
+
+def add_pairs(
+    scored: Scored, splits: Mapping[str, tuple[PairScores, np.ndarray]], resamples: int
+) -> None:
+    """Graded pairs: scores and grades of each split."""
+    for split, (scores, gold) in splits.items():
+        name, predicted = f"pairs-{split}", Predicted(scores.cosine, gold)
+        entry = {
+            "spearman": scores.spearman,
+            # JSON has no NaN: without a pair graded above 4 there is no alignment.
+            "alignment": None if np.isnan(scores.alignment) else scores.alignment,
+            "uniformity": scores.uniformity,
+            "pairs": len(scores.cosine),
+        }
+        scored.add(name, entry, _resampled(name, predicted, resamples))
+        scored.predicted[name] = predicted
+
+
+def _resampled(name: str, predicted: Predicted, resamples: int) -> np.ndarray:
+    return resampled_spearman(predicted.cosine, predicted.gold, resamples, seed_of(name))

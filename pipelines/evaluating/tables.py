@@ -1,0 +1,166 @@
+"""The tables of an evaluation's reports, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.evaluating.model import Model
+from pipelines.evaluating.published import (
+    STS,
+    STS_COLUMNS,
+    TRANSFER,
+    TRANSFER_COLUMNS,
+    Published,
+    beside,
+)
+from pipelines.evaluating.scoring import AVERAGE, TRANSFER_AVERAGE, score_of
+from pipelines.tracking import SUBSETS
+
+
+@dataclass(frozen=True)
+class Table:
+    """rows: cells under `header`. note: a paragraph beneath."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+
+def tables(result: Mapping[str, Any], models: Sequence[Model]) -> list[Table]:
+    """All that there is anything for."""
+    made = [
+        _as_published("STS tasks", STS_COLUMNS, AVERAGE, STS, models, "Spearman x 100"),
+        *_differences(result),
+        _as_published(
+            "Transfer tasks", TRANSFER_COLUMNS, TRANSFER_AVERAGE, TRANSFER, models, "Accuracy x 100"
+        ),
+        _others(models),
+        _subsets(models),
+    ]
+    return [table for table in made if table.rows]
+
+
+def _as_published(
+    title: str,
+    columns: Sequence[str],
+    average: str,
+    published: Iterable[Published],
+    models: Sequence[Model],
+    measure: str,
+) -> Table:
+    """A line for each model in the papers' format, its intervals, and the papers' lines."""
+    header = (title, *columns, "Avg.")
+    if not any(average in model.result for model in models):
+        return Table(title, header, [])
+    rows = [row for model in models for row in _model_rows(model, columns, average)]
+    there = sum(c in models[0].result for c in columns)
+    known = beside(published, {model.backbone for model in models})
+    methods = {(model.backbone, model.method) for model in models if model.method}
+    rows += [_published_row(row, methods) for row in known]
+    return Table(title, header, rows, _note(measure, there, len(columns), models))
+
+
+def _note(measure: str, there: int, of: int, models: Sequence[Model]) -> str:
+    note = f"{measure}. Rows in brackets are published, and none of them was run here."
+    if models[0].result.get("resamples"):
+        note += (
+            f" Intervals: 95 %, percentile bootstrap of {models[0].result['resamples']:,} resamples"
+            " of what is scored; they hold no spread of training seeds."
+        )
+    if there < of:
+        note += f" Our average is of the {there} tasks that were scored, theirs of {of}."
+    if any(model.backbone is None for model in models):
+        note += (
+            " An encoder here is in none of the papers: the published rows are of larger ones, "
+            "and show the format rather than a rival."
+        )
+    return note
+
+
+def _model_rows(model: Model, columns: Sequence[str], average: str) -> Iterator[tuple[str, ...]]:
+    result = model.result
+    entries = [result.get(column) for column in columns]
+    cells = ["" if entry is None else _digits(score_of(entry)) for entry in entries]
+    yield (model.label, *cells, _digits(result.get(average)))
+    if f"{average}_low" in result:
+        ends = [(e or {}).get(end) for e in entries for end in ("low", "high")]
+        ends += [result[f"{average}_{end}"] for end in ("low", "high")]
+        pairs = zip(ends[::2], ends[1::2], strict=True)
+        yield ("95 % interval", *(_range(low, high) for low, high in pairs))
+
+
+def _published_row(row: Published, methods: set[tuple[str | None, str]]) -> tuple[str, ...]:
+    same = ", the same method" if (row.backbone, row.trained_by) in methods else ""
+    name = f"[{row.method}, {row.backbone}, {row.kind}{same}; {row.source}]"
+    return (name, *map(_digits, row.scores), _digits(row.average))
+
+
+def _differences(result: Mapping[str, Any]) -> list[Table]:
+    note = (
+        "Paired: both models are scored on the same resampled pairs. p: two-sided, not corrected "
+        "for the number of lines."
+    )
+    return [
+        Table(
+            f"{label} against {result['against']}",
+            ("task", "difference", "95 % interval", "p"),
+            [difference_row(task, entry) for task, entry in entries.items()],
+            note,
+        )
+        for label, entries in result.get("differences", {}).items()
+    ]
+
+
+def difference_row(task: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """A line of a table of differences, for a terminal and a page."""
+    gap, p = entry["difference"], entry["p"]
+    return (
+        task,
+        "" if gap is None else f"{gap:+.2f}",
+        _range(entry["low"], entry["high"], "+"),
+        "" if p is None else f"{p:.3f}",
+    )
+
+
+def _others(models: Sequence[Model]) -> Table:
+    """What is in no table of the papers: pairs of one's own, tasks of MTEB."""
+    header = ("model", "task", "metric", "score x 100", "95 % interval")
+    known = {*STS_COLUMNS, *TRANSFER_COLUMNS}
+    rows = [
+        (
+            *(model.label, name, entry.get("metric", "Spearman"), _digits(score_of(entry))),
+            _range(entry.get("low"), entry.get("high")),
+        )
+        for model in models
+        for name, entry in model.result.items()
+        if isinstance(entry, Mapping) and name not in known
+    ]
+    return Table("Other tasks", header, rows)
+
+
+def _subsets(models: Sequence[Model]) -> Table:
+    header = ("task", "subset", *(model.label for model in models))
+    rows = []
+    for task, entry in models[0].result.items():
+        subsets = entry.get(SUBSETS, {}) if isinstance(entry, Mapping) else {}
+        for name in subsets:
+            cells = [_subset_cell(model.result[task], name) for model in models]
+            rows.append((task, name, *cells))
+    return Table("Subsets", header, rows, "Spearman x 100 of each subset, with its interval.")
+
+
+def _subset_cell(entry: Mapping[str, Any], name: str) -> str:
+    ends = entry.get("subset_intervals", {}).get(name)
+    score = _digits(entry[SUBSETS][name])
+    return f"{score} ({_range(*ends)})" if ends else score
+
+
+def _digits(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _range(low: float | None, high: float | None, sign: str = "") -> str:
+    return "" if low is None or high is None else f"{low:{sign}.2f} to {high:{sign}.2f}"

@@ -1,0 +1,128 @@
+"""The bootstrap of Spearman correlations against scipy, resample by resample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import bootstrap as scipy_bootstrap
+from scipy.stats import rankdata, spearmanr
+
+from cotbert_core.evaluation import bootstrap
+from cotbert_core.evaluation.bootstrap import difference, interval, resampled_spearman, seed_of
+
+
+def graded(count, seed=0, noise=1.0):
+    """Predictions and grades, many of both equal to others."""
+    draw = np.random.default_rng(seed)
+    gold = draw.integers(0, 11, count) / 2.0
+    return np.round(gold + draw.normal(0, noise, count), 1), gold
+
+
+def drawn(count, resamples, seed):
+    """Places of the pairs in each resample, as the module draws them in one block."""
+    return np.random.default_rng(seed).integers(0, count, (resamples, count))
+
+
+def slow(predicted, gold, places):
+    return np.array([100 * spearmanr(predicted[i], gold[i]).statistic for i in places])
+
+
+def test_every_resample_is_ranked_anew_as_scipy_ranks_it():
+    predicted, gold = graded(60)
+    places = drawn(60, 200, 3)
+    expected = slow(predicted, gold, places)
+    np.testing.assert_allclose(
+        resampled_spearman(predicted, gold, 200, seed=3), expected, atol=1e-9
+    )
+    # With the ranks of the whole sample, resampled, the numbers are others.
+    ranks, grades = rankdata(predicted), rankdata(gold)
+    once = [100 * np.corrcoef(ranks[i], grades[i])[0, 1] for i in places]
+    assert np.abs(once - expected).max() > 0.1
+
+
+@pytest.mark.parametrize("cells", [1, 150, 10_000])
+def test_blocks_follow_one_another_in_one_stream(monkeypatch, cells):
+    predicted, gold = graded(50)
+    monkeypatch.setattr(bootstrap, "BLOCK_CELLS", cells)
+    found = resampled_spearman(predicted, gold, 40, seed=1)
+    np.testing.assert_allclose(found, slow(predicted, gold, drawn(50, 40, 1)), atol=1e-9)
+
+
+def test_the_interval_is_that_of_scipys_bootstrap():
+    predicted, gold = graded(300, seed=5)
+    found = interval(resampled_spearman(predicted, gold, 4000))
+    whole = scipy_bootstrap(
+        (predicted, gold),
+        lambda x, y: spearmanr(x, y).statistic,
+        n_resamples=1500,
+        paired=True,
+        vectorized=False,
+        method="percentile",
+        rng=1,
+    ).confidence_interval
+    # Two draws of a percentile that is uncertain by about 0.1 each.
+    assert (found.low, found.high) == pytest.approx((100 * whole.low, 100 * whole.high), abs=0.4)
+    own = 100 * spearmanr(predicted, gold).statistic
+    assert found.low < own < found.high
+
+
+def test_intervals_hold_the_true_correlation_as_often_as_they_say():
+    draw = np.random.default_rng(2)
+    truth = 100 * 6 / np.pi * np.arcsin(0.6 / 2)  # Spearman of normal pairs with Pearson 0.6
+    held = 0
+    for trial in range(150):
+        x = draw.normal(size=200)
+        y = 0.6 * x + 0.8 * draw.normal(size=200)
+        ends = interval(resampled_spearman(x, y, 400, seed=trial))
+        held += ends.low <= truth <= ends.high
+    assert 0.89 <= held / 150 <= 0.99
+
+
+def test_the_resamples_of_two_models_are_the_same_pairs():
+    (first, gold), (second, _) = graded(80, noise=1.0), graded(80, noise=0.9)
+    places = drawn(80, 300, 7)
+    moved = slow(second, gold, places) - slow(first, gold, places)
+    a, b = (resampled_spearman(p, gold, 300, seed=7) for p in (first, second))
+    found = difference(1.5, a, b)
+    low, high = np.percentile(moved, [2.5, 97.5])
+    assert (found.difference, found.low, found.high) == pytest.approx((1.5, low, high))
+    share = min((1 + (moved <= 0).sum()), (1 + (moved >= 0).sum())) / 301
+    assert found.p == pytest.approx(min(1, 2 * share))
+    unpaired = difference(1.5, a, resampled_spearman(second, gold, 300, seed=8))
+    assert unpaired.high - unpaired.low > 1.2 * (found.high - found.low)
+
+
+def test_a_difference_is_real_where_its_interval_leaves_nought_out():
+    noise = np.random.default_rng(0).normal(size=999)
+    up, down, same = (difference(0.0, 0 * noise, noise + shift) for shift in (9, -9, 0))
+    assert (up.real, down.real, same.real) == (True, True, False)
+    assert up.p == down.p == pytest.approx(2 / 1000)
+    assert same.p > 0.5
+    equal = difference(0.0, noise, noise)
+    assert (equal.real, equal.p) == (False, 1.0)
+
+
+def test_a_resample_of_one_value_has_no_correlation():
+    predicted, gold = np.array([0.1, 0.2, 0.3]), np.array([1.0, 1.0, 2.0])
+    found = resampled_spearman(predicted, gold, 500)
+    assert 0 < np.isnan(found).mean() < 1
+    assert np.isfinite([interval(found).low, difference(0.0, found, found).p]).all()
+    flat = interval(resampled_spearman(np.ones(5), np.arange(5.0), 20))
+    assert np.isnan([flat.low, flat.high]).all()
+    assert len(resampled_spearman(predicted, gold, 0)) == 0
+
+
+def test_tasks_have_seeds_of_their_own():
+    predicted, gold = graded(40)
+    runs = [
+        resampled_spearman(predicted, gold, 20, seed_of(t)) for t in ("STS12", "STS12", "STS13")
+    ]
+    assert (runs[0] == runs[1]).all()
+    assert (runs[0] != runs[2]).any()
+
+
+def test_accuracies_are_resampled_with_the_same_draws():
+    right = np.random.default_rng(1).random(40) < 0.7
+    expected = [100 * right[i].mean() for i in drawn(40, 50, 4)]
+    np.testing.assert_allclose(bootstrap.resampled_mean(right, 50, seed=4), expected)
+    assert len(bootstrap.resampled_mean(right, 0)) == 0

@@ -1,0 +1,160 @@
+"""Tasks of MTEB: names, data that is not there, and a task of made data run through mteb."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation.mteb_model import MtebModel
+from pipelines.cli import main
+from pipelines.evaluating import mteb_tasks
+from pipelines.evaluating.mteb_tasks import (
+    DENOSENT,
+    GROUPS,
+    MtebTasks,
+    open_tasks,
+    split_tasks,
+)
+from pipelines.evaluating.scoring import Scored
+
+
+def test_names_after_the_prefix_are_mtebs():
+    assert split_tasks("sts,TREC") == ("sts,TREC", ())
+    assert split_tasks("mteb") == ("", DENOSENT)
+    assert split_tasks("mteb,sts") == ("sts", DENOSENT)
+    assert split_tasks("sts,mteb:STS12,NFCorpus") == ("sts", ("STS12", "NFCorpus"))
+    assert split_tasks("mteb:reranking,QuoraRetrieval")[1] == (
+        *GROUPS["reranking"],
+        "QuoraRetrieval",
+    )
+    assert [len(names) for names in GROUPS.values()] == [10, 4, 1]
+    assert len(set(DENOSENT)) == 15
+
+
+def test_the_extra_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setattr(mteb_tasks.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'cotbert\[mteb\]'"):
+        open_tasks(["SciDocsRR"], allow_missing=True)
+
+
+def test_batches_are_encoded_at_once_and_in_order():
+    calls = []
+    model = MtebModel(lambda texts: [calls.append(texts), np.ones((len(texts), 2))][1])
+    batches = [{"text": ["a", "b"]}, {"text": ["c"], "title": ["t"]}]
+    assert model.encode(batches, task_metadata=None, prompt_type=None).shape == (3, 2)
+    assert calls == [["a", "b", "c"]]
+
+
+THEMES = {0: "two dogs run across the field", 1: "the price of oil rose on monday"}
+
+
+@pytest.fixture
+def weather(monkeypatch):
+    """A task of two classes under MTEB's registry, in this process's memory."""
+    pytest.importorskip("mteb", reason="needs the extra 'mteb', which 270 MB keep out of 'dev'")
+    from datasets import Dataset, DatasetDict
+    from mteb.abstasks import AbsTaskClassification
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    def part(count):
+        draw = np.random.default_rng(count)
+        labels = [n % 2 for n in range(count)]
+        words = [THEMES[label].split() for label in labels]
+        texts = [" ".join(draw.permutation(w)[:4]) for w in words]
+        return Dataset.from_dict({"text": texts, "label": labels})
+
+    class Weather(AbsTaskClassification):
+        metadata = TaskMetadata(
+            name="Weather",
+            description="made",
+            reference=None,
+            dataset={"path": "nobody/weather", "revision": "0"},
+            type="Classification",
+            category="t2c",
+            modalities=["text"],
+            eval_splits=["validation", "test"],
+            eval_langs=["eng-Latn"],
+            main_score="accuracy",
+            date=("2020-01-01", "2020-01-02"),
+            domains=[],
+            task_subtypes=[],
+            license=None,
+            annotations_creators=None,
+            dialect=[],
+            sample_creation=None,
+            bibtex_citation="",
+        )
+
+        def load_data(self, **_):
+            self.dataset = DatasetDict(train=part(60), test=part(40))
+            self.data_loaded = True
+
+    registry = sys.modules["mteb.get_tasks"]._TASKS_REGISTRY
+    monkeypatch.setitem(registry, "Weather", Weather)
+    return Weather
+
+
+@pytest.mark.real
+def test_a_task_runs_through_mteb(own_store, tmp_path, bert_folder, weather, capsys):
+    out = tmp_path / "scores.json"
+    command = ["evaluate", bert_folder, "--tasks", "mteb:Weather", "--precision", "fp32"]
+    assert main([*command, "--output", str(out)]) == 0
+    shown = capsys.readouterr().out
+    result = json.loads(out.read_text())
+    entry = result["mteb/Weather"]
+    assert entry["metric"] == "accuracy"
+    assert 70 < entry["main_score"] <= 100
+    assert f"{entry['main_score']:.2f}" in shown
+    assert not [key for key in result if key.startswith("pairs")]
+    metrics = own_store.get_run(result["mlflow_run_id"]).data.metrics
+    assert metrics["mteb/Weather.main_score"] == pytest.approx(entry["main_score"])
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    assert entry["main_score"] == pytest.approx(_by_mteb_alone(encoder, weather), abs=1e-6)
+
+
+def _by_mteb_alone(encoder, task_class):
+    """The same without this command."""
+    import mteb
+
+    task = task_class()
+    task.filter_eval_splits(["test"])
+    model = MtebModel(lambda texts: encoder.encode(texts, precision="fp32"))
+    found = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False)
+    return 100 * found.task_results[0].get_score()
+
+
+@pytest.mark.real
+def test_data_that_cannot_be_had_is_told_before_anything_is_scored(
+    own_store, bert_folder, weather, capsys
+):
+    def offline(self, **_):
+        raise ConnectionError("Couldn't reach 'nobody/weather' on the Hub")
+
+    weather.load_data, whole = offline, weather.load_data
+    command = ["evaluate", bert_folder, "--tasks", "mteb:Weather"]
+    assert main(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "data of MTEB's Weather cannot be had (Couldn't reach 'nobody/weather' on" in line
+    assert "set HF_HOME" in line
+    assert main([*command, "--allow-missing"]) == 2, "it is the only one"
+    assert own_store.search_runs(["0", "1"]) == []
+    weather.load_data = whole
+    with pytest.raises(UserError, match=r"MTEB has no task 'Wether'.*choose one of classification"):
+        open_tasks(["Wether"], allow_missing=True)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["MockRetrievalTask", "MockRerankingTask"])
+def test_reranking_and_retrieval_have_what_denosent_reports(bert_folder, kind):
+    mocks = pytest.importorskip("mteb.mocks.mock_tasks", reason="needs the extra 'mteb'")
+    scored, task = Scored(), getattr(mocks, kind)()
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    MtebTasks((task,)).score_into(scored, encoder.encode)
+    (entry,) = scored.entries.values()
+    assert 0 <= entry["map_at_1"] <= entry["mrr_at_1"] <= 100
+    assert 0 < entry["main_score"] <= 100

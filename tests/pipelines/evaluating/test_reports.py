@@ -1,0 +1,161 @@
+"""Scores, differences and reports of made predictions: no encoder is opened."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from cotbert_core.evaluation.sts import Predicted
+from cotbert_core.evaluation.transfer import Transferred
+from pipelines.evaluating.differences import differences, verdicts
+from pipelines.evaluating.metrics import difference_metrics, flat_metrics
+from pipelines.evaluating.model import Model
+from pipelines.evaluating.pages import html_page, markdown
+from pipelines.evaluating.published import BERT
+from pipelines.evaluating.scoring import Scored, add_sts, add_transfer
+
+TASKS = {"STS12": ("MSRpar", "OnWN"), "STS-B": ("all",)}
+
+
+def scored(noise, resamples=300, errors=5):
+    """Two STS tasks and a transfer task; more noise is a worse model, `errors` seeds its."""
+    draw, error = np.random.default_rng(5), np.random.default_rng(errors)
+    predicted = {}
+    for task, subsets in TASKS.items():
+        predicted[task] = {}
+        for name in subsets:
+            gold = draw.integers(0, 6, 150).astype(float)
+            predicted[task][name] = Predicted(gold + noise * error.normal(size=150), gold)
+    right = error.random(200) < 1 - noise / 10
+    entry = {"accuracy": 100 * right.mean(), "train": 10, "test": 200}
+    result = Scored()
+    add_sts(result, predicted, resamples)
+    add_transfer(result, {"TREC": Transferred(entry, right)}, resamples)
+    return result
+
+
+def model(label, made, backbone=None, method=None):
+    result = made.entries | {"resamples": 300, "sentences_per_second": 10.0, "mlflow_run_id": "r1"}
+    return Model(label, result, made, backbone, method)
+
+
+def compared(*models):
+    first, *others = models
+    result = {
+        "models": {m.label: m.result for m in models},
+        "against": first.label,
+        "differences": {m.label: differences(first.scored, m.scored) for m in others},
+    }
+    return result | {"verdicts": verdicts(result)}
+
+
+GOOD, BAD, LIKE = scored(1.0), scored(2.0), scored(1.0, errors=6)
+
+
+def test_an_entry_has_its_interval_and_the_average_one_of_its_own():
+    entries = GOOD.entries
+    for task in TASKS:
+        own = GOOD.predicted[task]
+        score = 100 * spearmanr(own.cosine, own.gold).statistic
+        assert entries[task]["spearman"] == pytest.approx(score, abs=1e-9)
+        assert entries[task]["low"] < score < entries[task]["high"]
+    widths = [entries[t]["high"] - entries[t]["low"] for t in TASKS]
+    average = entries["average_high"] - entries["average_low"]
+    # Independent errors average out.
+    assert 0.5 * np.mean(widths) < average < 0.95 * np.mean(widths)
+    assert set(entries["STS12"]["subset_intervals"]) == set(TASKS["STS12"])
+    assert entries["TREC"]["low"] < entries["TREC"]["accuracy"] < entries["TREC"]["high"]
+    assert "low" not in scored(1.0, resamples=0).entries["STS12"]
+
+
+def test_cosines_without_an_order_have_no_interval_in_json():
+    flat = Scored()
+    add_sts(flat, {"STS-B": {"all": Predicted(np.ones(20), np.arange(20.0))}}, 100)
+    entry = flat.entries["STS-B"]
+    assert (entry["low"], entry["high"]) == (None, None)
+    (found,) = set(map(tuple, (d.items() for d in differences(flat, flat).values())))
+    assert dict(found)["difference"] is None
+    result = compared(model("a", flat), model("b", flat))
+    assert "cannot be compared" in result["verdicts"][0]
+    json.dumps(result["differences"], allow_nan=False)
+    assert "cannot be compared" in markdown(result, [model("a", flat), model("b", flat)])
+
+
+def test_verdicts_say_which_is_better_by_how_much():
+    result = compared(model("A", BAD), model("B", GOOD))
+    gap = GOOD.entries["average"] - BAD.entries["average"]
+    first, second = result["verdicts"]
+    assert first.startswith(f"B is better than A by {gap:.2f} (")
+    assert first.endswith("p = 0.007, average Spearman of the STS tasks.")
+    assert "average accuracy of the transfer tasks" in second
+    (turned, _) = compared(model("A", GOOD), model("B", BAD))["verdicts"]
+    assert turned.startswith(f"A is better than B by {gap:.2f} (")
+    numbers = [re.findall(r"\((.+)\), p", v)[0] for v in (first, turned)]
+    assert numbers[0] == numbers[1]
+    (like, _) = compared(model("A", GOOD), model("B", LIKE))["verdicts"]
+    assert like.startswith("The difference between B and A is within chance: ")
+
+
+def test_metrics_have_fixed_names():
+    flat = flat_metrics(GOOD.entries)
+    expected = {"STS12.spearman", "STS12.low", "STS12.high", "STS12.subsets.MSRpar", "average"}
+    assert expected <= set(flat)
+    assert {"average_low", "transfer_average", "TREC.accuracy"} <= set(flat)
+    found = difference_metrics({"m [CLS]": differences(GOOD, BAD)})
+    assert {"average.difference/m CLS", "average.p/m CLS", "STS12.difference/m CLS"} <= set(found)
+
+
+def rows_of(text, title):
+    section = text.split(f"## {title}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_table_has_the_papers_columns_and_rows():
+    text = markdown(GOOD.entries, [model("mine", GOOD, BERT, "cot-bert")])
+    header, _, mine, ends, *published = rows_of(text, "STS tasks")
+    assert header[1:] == ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg."]
+    assert mine[0] == "mine"
+    assert mine[1] == f"{GOOD.entries['STS12']['spearman']:.2f}"
+    assert (mine[2], ends[2], ends[0]) == ("", "", "95 % interval")
+    low, high = (GOOD.entries[f"average_{end}"] for end in ("low", "high"))
+    assert ends[-1] == f"{low:.2f} to {high:.2f}"
+    (own,) = [row for row in published if "the same method" in row[0]]
+    assert own[0] == "[CoT-BERT, BERT-base, unsupervised, the same method; CoT-BERT Table 2]"
+    assert own[-1] == "79.40"
+    assert "Our average is of the 2 tasks that were scored, theirs of 7." in text
+    assert "in none of the papers" not in text
+    assert "in none of the papers" in markdown(GOOD.entries, [model("mine", GOOD)])
+    assert [row[1] for row in rows_of(text, "Subsets")[2:]] == ["MSRpar", "OnWN"]
+    assert rows_of(text, "Transfer tasks")[2][6] == f"{GOOD.entries['TREC']['accuracy']:.2f}"
+
+
+def test_a_page_compares_and_draws_every_model():
+    models = [model("A & co", BAD), model("B|x", GOOD), model("C", LIKE)]
+    result = compared(*models)
+    page = html_page(result, models)
+    assert "A &amp; co" in page
+    assert page.count("<svg") == 1
+    assert "Gold against predicted similarity, STS-B" in page
+    for title in ("Is the difference real?", "B|x against A &amp; co", "C against A &amp; co"):
+        assert f"<h2>{title}</h2>" in page
+    text = markdown(result, models)
+    assert "&#124;" in text
+    assert [row[0] for row in rows_of(text, "C against A & co")[2:]] == [
+        *TASKS,
+        "average",
+        "TREC",
+        "transfer_average",
+    ]
+
+
+def test_other_tasks_have_a_table():
+    extra = replace(model("mine", GOOD), result={"pairs-test": {"spearman": 50.0, "low": 40.0}})
+    assert rows_of(markdown({}, [extra]), "Other tasks")[2] == [
+        *("mine", "pairs-test", "Spearman", "50.00", ""),
+    ]
