@@ -7,6 +7,7 @@ see too. Only safetensors and JSON are opened there, as of any other folder.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import tempfile
@@ -70,6 +71,7 @@ def _folder(address: str) -> Path:
 
 def _download(address: str, folder: Path) -> None:
     """The folder whole or not at all; another process may do the same."""
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     from mlflow.artifacts import download_artifacts
 
     folder.parent.mkdir(parents=True, exist_ok=True)
