@@ -39,7 +39,7 @@ from pipelines.recording.fetching import fetch_model
 from pipelines.shards import map_shards_with_actors
 from pipelines.unfinished import Unfinished, unfinished
 
-__all__ = ["EmbedOptions", "embed", "read_embeddings"]
+__all__ = ["EmbedOptions", "embed", "model_digest", "read_embeddings"]
 
 # About 8,000 sentences, one block: enough to sort by length, little to lose when a worker dies.
 SHARD_BYTES = 1 << 20
@@ -48,7 +48,7 @@ SHARD_BYTES = 1 << 20
 @dataclass(frozen=True)
 class Job:
     """What is embedded, with what. model: the folder or hub name that options.model stands for;
-    digest: by which it is told from another."""
+    digest: by which a folder is told from another."""
 
     options: EmbedOptions
     plan: Plan
@@ -92,7 +92,7 @@ def _job(options: EmbedOptions) -> Job:
         )
     normalize = options.normalize or encoder.reading.normalize
     storage = Storage(dimension, options.dtype, normalize, kept_types(plan))
-    return Job(options, plan, model, model_digest(model, encoder), encoder, storage)
+    return Job(options, plan, model, model_digest(model), encoder, storage)
 
 
 def _plan(options: EmbedOptions, id_column: str | None) -> Plan:
@@ -106,7 +106,7 @@ def _record(job: Job) -> dict[str, Any]:
     return {
         "job": "embed",
         "options": job.options.decisive,
-        "model": job.digest,
+        "model": [job.digest, job.facts["model_commit"]],
         "files": sources.stamps(job.plan),
         "shards": hashlib.sha256(repr(job.plan.shards).encode()).hexdigest()[:16],
         "block_rows": readers.PIECE_ROWS,

@@ -40,6 +40,7 @@ def vectors_facts(
         "normalize": storage.normalize,
         "model": model,
         "model_digest": digest,
+        "model_commit": model_commit(encoder),
         "readout": encoder.reading.readout,
         "template": template.text if template else None,
         "max_tokens": encoder.max_length,
@@ -106,14 +107,19 @@ def versions() -> dict[str, str]:
     return {"cotbert": __version__, "pyarrow": pa.__version__}
 
 
-def model_digest(model: str, encoder: SentenceEncoder) -> str | None:
-    """Short hash of what a model folder's vectors depend on; of a hub name its commit."""
+def model_digest(model: str) -> str | None:
+    """Short hash of what a model folder's vectors depend on; None for a hub name."""
     folder = Path(locate_encoder(model))
     if not folder.is_dir():
-        commit: str | None = getattr(encoder.backbone.model.config, "_commit_hash", None)
-        return commit
+        return None
     digest = hashlib.sha256()
     for path in sorted(path for pattern in DIGESTED for path in folder.rglob(pattern)):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:16]
+
+
+def model_commit(encoder: SentenceEncoder) -> str | None:
+    """The commit that a hub name stood for when the model was loaded; None for a folder."""
+    commit: str | None = getattr(encoder.backbone.model.config, "_commit_hash", None)
+    return commit

@@ -14,8 +14,7 @@ from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from pipelines import embed as embed_job
 from pipelines.cli import main
-from pipelines.embed import EmbedOptions, embed, read_embeddings
-from pipelines.embedding.manifest import model_digest
+from pipelines.embed import EmbedOptions, embed, model_digest, read_embeddings
 from pipelines.prepare import PrepareOptions, prepare
 from pipelines.reading.sources import FILE_BITS
 
@@ -72,7 +71,7 @@ def test_vectors_are_the_encoders_under_row_numbers(
         "mean",
         None,
     )
-    assert manifest["model_digest"] == model_digest(bert_folder, encoder)
+    assert manifest["model_digest"] == model_digest(bert_folder)
     run = own_store.get_run(result["mlflow_run_id"])
     assert (run.info.run_name, run.data.metrics["rows"]) == ("embed", 3)
     told = capsys.readouterr()

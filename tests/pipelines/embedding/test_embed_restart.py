@@ -17,7 +17,7 @@ from cotbert_core.files import read_json
 from pipelines.embed import EmbedOptions, embed, read_embeddings
 
 SHARDS, ROWS = 40, 1000
-WORDS = "a man is playing the guitar and two dogs are running while children watch them".split()
+WORDS = ("a man", "is playing", "the guitar", "and", "two dogs", "are", "running", "children")
 
 
 def write_texts(home):

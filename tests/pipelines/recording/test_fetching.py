@@ -55,7 +55,7 @@ def test_what_mlflow_does_not_have_is_one_sentence(own_store, own_cache, tmp_pat
     (tmp_path / "a.txt").write_text("A man")
     command = ["embed", address, "--input", "a.txt", "--output", "vectors"]
     assert main(command) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith(f"cotbert: model '{address}' cannot be had from MLflow at sqlite:///")
     assert not any(Path(own_cache).rglob("*.safetensors"))
 
