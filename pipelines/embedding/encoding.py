@@ -2,9 +2,10 @@
 
 Letters: N rows of the block, U distinct texts, P pieces that go through the encoder, D dimensions.
 
-Tokenizing is done in turn with the model, not beside it: on 2 cores of an Intel Xeon with AMX
-(2026-11-22, all-MiniLM-L6-v2, bf16) it takes @SHARE@ of the time, all cores are busy in both, and a
-second stage could hide no more than that.
+Reading, tokenizing and writing are done in turn with the model, not beside it: of the time of one
+core of an Intel Xeon with AMX (2026-11-22, all-MiniLM-L6-v2, bf16, 1,024 Wikipedia sentences) the
+model takes 2.6 to 2.9 s, tokenizing 0.04 s, reading and writing 0.01 s each, so that stages beside
+it could hide no more than 2 %.
 """
 
 from __future__ import annotations
