@@ -276,3 +276,11 @@ def budget_slices(lengths: np.ndarray, batch_tokens: int | None) -> list[tuple[i
         slices.append((start, min(stop, len(lengths))))
         start = stop
     return slices
+
+
+def padding(lengths: np.ndarray, batch_tokens: int | None) -> tuple[int, int]:
+    """(padding, all tokens) that `encode_rows` gives the encoder for rows of (N,) lengths."""
+    ordered = np.sort(lengths)[::-1]
+    slices = budget_slices(ordered, batch_tokens)
+    total = sum((stop - start) * int(ordered[start]) for start, stop in slices)
+    return total - int(lengths.sum()), total

@@ -16,6 +16,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.heads import Head, load_head, read_out
 from cotbert_core.method_settings import Denoise
 from cotbert_core.precision import autocast
+from cotbert_core.ragged import Ragged
 from cotbert_core.reading import Reading, reading_of
 from cotbert_core.saving import Saved, save_encoder
 from cotbert_core.settings import Precision
@@ -75,7 +76,6 @@ class SentenceEncoder:
         """D, the size of a vector."""
         return self.backbone.hidden_size
 
-    @torch.inference_mode()
     def encode(
         self,
         sentences: Sequence[str],
@@ -92,12 +92,32 @@ class SentenceEncoder:
         """
         if isinstance(sentences, str):
             raise UserError("encode takes a list of sentences, not one string: put it in a list")
+        ids = self.tokenize(sentences, self.max_length)
+        return self.encode_tokens(ids, batch_tokens, normalize, dtype, precision)
+
+    def tokenize(self, sentences: Sequence[str], max_length: int | None = None) -> Ragged:
+        """Token ids of each sentence as `encode` sees them, without template and special tokens.
+
+        max_length: cut to so many; None: whole, though the encoder takes no more than
+        `self.max_length`.
+        """
         texts = [" ".join(s.split()) for s in sentences]
         if self.reading.full_stop:
             texts = [end_with_full_stop(t) for t in texts]
-        ids = self.backbone.tokenizer(
-            texts, self.max_length, in_template=self.reading.leading_blank
-        )
+        return self.backbone.tokenizer(texts, max_length, in_template=self.reading.leading_blank)
+
+    @torch.inference_mode()
+    def encode_tokens(
+        self,
+        ids: Ragged,
+        batch_tokens: int | None = None,
+        normalize: bool | None = None,
+        dtype: Literal["float32", "float16"] = "float32",
+        precision: Precision = "auto",
+    ) -> np.ndarray:
+        """(N, D) vectors of N sentences out of `tokenize`, each cut to `self.max_length` tokens;
+        the rest as for `encode`."""
+        ids = ids.cut(self.max_length)
         rows = self.bound.wrap(ids)
         if not len(rows):
             return np.zeros((0, self.dimension), dtype)

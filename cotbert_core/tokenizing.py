@@ -28,9 +28,9 @@ class PlainTokenizer:
         self._blank = " " if is_byte_level(self._backend) else ""
 
     def __call__(
-        self, sentences: Sequence[str], max_length: int, *, in_template: bool = True
+        self, sentences: Sequence[str], max_length: int | None, *, in_template: bool = True
     ) -> Ragged:
-        """Token ids of each sentence, cut to `max_length` tokens."""
+        """Token ids of each sentence, cut to `max_length` tokens unless that is None."""
         texts = list(sentences)
         if in_template and self._blank:
             texts = [s and self._blank + s for s in texts]

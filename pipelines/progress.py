@@ -14,7 +14,10 @@ TERMINAL_SECONDS = 0.2
 class Progress:
     """How far a stage is: done of total, fields of the moment, rate and time left."""
 
-    def __init__(self, stage: str, total: int, unit: str, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, stage: str, total: int | None, unit: str, stream: TextIO | None = None
+    ) -> None:
+        """total: None where it is not known; then the time left is not told."""
         self.stage, self.total, self.unit = stage, total, unit
         self.stream = stream or sys.stderr
         self.started = time.monotonic()
@@ -32,15 +35,17 @@ class Progress:
         """Say that `done` of `total` are done. `always`: even if a line has just been shown."""
         now = time.monotonic()
         pause = TERMINAL_SECONDS if self._terminal else LOG_SECONDS
-        if not always and done < self.total and now - self._last < pause:
+        ended = self.total is not None and done >= self.total
+        if not always and not ended and now - self._last < pause:
             return
         self._last = now
-        parts = [f"{self.stage:<8} {self.unit} {done:,}/{self.total:,}", fields, self._left(done)]
-        self._write("  ".join(p for p in parts if p), keep=always or done >= self.total)
+        of_total = "" if self.total is None else f"/{self.total:,}"
+        parts = [f"{self.stage:<8} {self.unit} {done:,}{of_total}", fields, self._left(done)]
+        self._write("  ".join(p for p in parts if p), keep=always or ended)
 
     def _left(self, done: int) -> str:
         worked = done - self._done_before
-        if worked <= 0 or done >= self.total:
+        if self.total is None or worked <= 0 or done >= self.total:
             return ""
         seconds = (time.monotonic() - self.started) / worked * (self.total - done)
         return f"{clock(seconds)} left"

@@ -38,7 +38,9 @@ def map_shards_with_actors(
     dataset = ray.data.range(count, override_num_blocks=count).map(
         _PackedActor,
         fn_constructor_kwargs={"actor": actor, "arguments": arguments},
-        compute=ray.data.ActorPoolStrategy(size=workers),
+        # One at a time: the actor that starts first must not take a second shard, which is seconds
+        # to minutes of work, while another is still starting.
+        compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1),
         **resources,
     )
     yield from _unpacked(dataset)

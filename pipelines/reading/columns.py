@@ -46,6 +46,7 @@ def check_columns(name: str, plan: Plan, found: Sequence[str]) -> None:
     options = dict(zip(plan.texts, COLUMN_OPTIONS, strict=False))
     if plan.id_column:
         options[plan.id_column] = "--id-column"
+    options = {**dict.fromkeys(plan.keep, "--keep"), **options}
     for column in options:
         if found.count(column) > 1:
             raise UserError(f"{name!r} has {found.count(column)} columns {column!r}: rename them")

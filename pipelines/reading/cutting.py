@@ -19,6 +19,11 @@ from pipelines.reading.plans import Plan, Shard
 def cut(name: str, first_row: int, plan: Plan, size: int) -> Iterator[Shard]:
     """The shards of one file, its encoding and its columns checked."""
     kind = kind_of(name) or ""
+    if plan.keep and kind in ("txt", "docstrings", "sick"):
+        raise UserError(
+            f"input {name!r} has no columns and so no {plan.keep[0]!r}: give csv, tsv, jsonl or "
+            "parquet, or leave out --keep"
+        )
     if plan.companions and kind in ("txt", "docstrings"):
         raise UserError(
             f"input {name!r} has no columns and so no {plan.companions[0]!r}: give csv, tsv, "
@@ -59,7 +64,7 @@ def _hub_shards(name: str, first_row: int, plan: Plan) -> Iterator[Shard]:
     check_types(name, plan, schema)
     for start in range(0, rows, hub_datasets.SHARD_ROWS):
         stop = min(start + hub_datasets.SHARD_ROWS, rows)
-        yield Shard(name, "hub", start, stop, first_row + start, files)
+        yield Shard(name, "hub", start, stop, first_row + start, files, stop - start)
 
 
 def _docstring_shards(item: str, first_row: int) -> list[Shard]:
@@ -85,7 +90,8 @@ def _line_shards(path: Path, kind: str, first_row: int, size: int) -> Iterator[S
             while not chunk.endswith(b"\n") and (chunk := lines.readline(size)):
                 length += len(chunk)  # piece by piece: a line may be as long as the file
                 breaks += chunk.endswith(b"\n")
-            yield Shard(str(path), kind, start, start + length, first_row)
+            rows = breaks + (not chunk.endswith(b"\n"))
+            yield Shard(str(path), kind, start, start + length, first_row, rows=rows)
             start += length
             first_row += breaks
 
@@ -103,5 +109,6 @@ def _parquet_shards(name: str, first_row: int, plan: Plan) -> Iterator[Shard]:
     check_columns(name, plan, schema.names)
     check_types(name, plan, schema)
     for group in range(parquet.num_row_groups):
-        yield Shard(name, "parquet", group, group + 1, first_row)
-        first_row += parquet.metadata.row_group(group).num_rows
+        rows = parquet.metadata.row_group(group).num_rows
+        yield Shard(name, "parquet", group, group + 1, first_row, rows=rows)
+        first_row += rows

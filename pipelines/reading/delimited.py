@@ -31,7 +31,8 @@ def delimited_rows(name: str, delimiter: str) -> Iterator[list[str] | Unusable]:
             yield from [Unusable("too_long" if lines == 1 else "unclosed_quote")] * lines
             continue
         if row and row[-1].endswith(_END):
-            yield from [Unusable("unclosed_quote")] * (reader.line_num - before - 1)
+            found = row[-1].removesuffix(_END)
+            yield from [Unusable("unclosed_quote", found)] * (reader.line_num - before - 1)
         else:
             yield row or Unusable("empty")
     yield from long_lines

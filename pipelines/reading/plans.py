@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cotbert_core.batch import COLUMNS
 
@@ -10,7 +10,7 @@ from cotbert_core.batch import COLUMNS
 @dataclass(frozen=True)
 class Shard:
     """A piece of one file. start, stop: bytes of a line file (stop 0: all of it), row groups of a
-    Parquet file, rows of a data set."""
+    Parquet file, rows of a data set. rows: how many it has; None where that takes reading it."""
 
     path: str
     kind: str
@@ -18,12 +18,14 @@ class Shard:
     stop: int = 0
     first_row: int = 0
     files: tuple[str, ...] = ()
+    rows: int | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Plan:
     """What will be read. ignored: files of unknown kind found in folders. companions: the columns
-    of the texts that go with each text, in the order of cotbert_core.batch.COLUMNS."""
+    of the texts that go with each text, in the order of cotbert_core.batch.COLUMNS. keep: columns
+    whose values are handed on as they are."""
 
     shards: list[Shard]
     files: list[str]
@@ -31,6 +33,7 @@ class Plan:
     text_column: str
     id_column: str | None = None
     companions: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:

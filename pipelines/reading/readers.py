@@ -24,7 +24,7 @@ from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.kinds import DELIMITERS
 from pipelines.reading.lines import file_lines
 from pipelines.reading.plans import Plan, Shard
-from pipelines.reading.unusable import Unusable
+from pipelines.reading.unusable import BadRow, Unusable
 
 # Rows in one piece of a shard: enough to sort by length, little to hold.
 PIECE_ROWS = 8192
@@ -39,14 +39,23 @@ _CONTROLS = re.compile(r"[\x01-\x1f\x7f-\x9f ]+")
 class Piece:
     """Up to PIECE_ROWS usable rows, and how many rows were read and dropped on the way.
 
-    companions: for each companion its text in every row.
+    numbers: of the rows, which are their ids where no column is. companions: for each companion
+    its text in every row. kept: for each column that the plan keeps
+    its value in every row. bad: the rows that were dropped.
     """
 
     ids: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     companions: list[list[str]] = field(default_factory=list)
+    kept: list[list[Any]] = field(default_factory=list)
     read: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
+    bad: list[BadRow] = field(default_factory=list)
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Rows that were dropped, by reason."""
+        return Counter(row.reason for row in self.bad)
 
 
 def read(shard: Shard, plan: Plan) -> Iterator[Piece]:
@@ -55,20 +64,21 @@ def read(shard: Shard, plan: Plan) -> Iterator[Piece]:
     UserError when the file breaks off or cannot be read.
     """
     piece = _new_piece(plan)
-    for number, (row_id, values) in enumerate(_rows(shard, plan)):
+    for number, (row_id, values) in enumerate(_rows(shard, plan), start=shard.first_row):
         piece.read += 1
-        texts = _clean_row(values)
-        if plan.id_column is None:
-            row_id = shard.first_row + number
-        elif not isinstance(texts, Unusable) and not _is_id(row_id):
-            texts = Unusable("bad_id")
+        texts = _clean_row(values, len(plan.texts))
+        if plan.id_column and not isinstance(texts, Unusable) and not _is_id(row_id):
+            texts = Unusable("bad_id", texts[0])
         if isinstance(texts, Unusable):
-            piece.dropped[str(texts)] += 1
+            piece.bad.append(BadRow(number, row_id, str(texts), texts.excerpt))
         else:
-            piece.ids.append(row_id)
+            piece.numbers.append(number)
+            piece.ids.append(row_id if plan.id_column else number)
             piece.texts.append(texts[0])
             for column, text in zip(piece.companions, texts[1:], strict=True):
                 column.append(text)
+            for kept, value in zip(piece.kept, values[len(plan.texts) :], strict=True):
+                kept.append(value)
         if piece.read == PIECE_ROWS:
             yield piece
             piece = _new_piece(plan)
@@ -87,18 +97,18 @@ def _rows(shard: Shard, plan: Plan) -> Values:
 
 
 def _new_piece(plan: Plan) -> Piece:
-    return Piece(companions=[[] for _ in plan.companions])
+    return Piece(companions=[[] for _ in plan.companions], kept=[[] for _ in plan.keep])
 
 
-def _clean_row(values: Sequence[Any] | Unusable) -> list[str] | Unusable:
-    """The row's texts with single blanks, or why the row cannot be used."""
+def _clean_row(values: Sequence[Any] | Unusable, count: int) -> list[str] | Unusable:
+    """The row's texts, the first `count` values, with single blanks, or why it cannot be used."""
     if isinstance(values, Unusable):
         return values
     texts = []
-    for prefix, value in zip(PREFIXES, values, strict=False):
+    for prefix, value in zip(PREFIXES, values[:count], strict=False):
         text = _clean(value)
         if isinstance(text, Unusable):
-            return Unusable(prefix + text)
+            return Unusable(prefix + text, text.excerpt if text is value else value)
         texts.append(text)
     return texts
 
@@ -148,19 +158,22 @@ def _read_jsonl(shard: Shard, plan: Plan) -> Values:
         try:
             row = json.loads(line)
         except UnicodeDecodeError:
-            yield None, Unusable("invalid_utf8")
+            yield None, Unusable("invalid_utf8", line)
             continue
         except (ValueError, RecursionError):  # the latter: brackets nested too deep
-            yield None, Unusable("invalid_json" if line.strip() else "empty")
+            yield None, Unusable("invalid_json" if line.strip() else "empty", line)
             continue
         if not isinstance(row, dict):
-            yield None, Unusable("invalid_json")
-        elif missing := _missing(row, plan):
-            yield None, Unusable(f"no_{missing}_column")
+            yield None, Unusable("invalid_json", line)
+            continue
+        row_id = row.get(plan.id_column or "")
+        if missing := _missing(row, plan):
+            yield row_id, Unusable(f"no_{missing}_column", line)
         elif any(line.count(c) > 1 for c in doubtful) and _has_twice(line, plan):
-            yield None, Unusable("duplicate_key")
+            yield row_id, Unusable("duplicate_key", line)
         else:
-            yield row.get(plan.id_column or ""), [_utf8(row[column]) for column in plan.texts]
+            kept = (row.get(column) for column in plan.keep)
+            yield row_id, [*(_utf8(row[column]) for column in plan.texts), *kept]
 
 
 def _missing(row: dict[str, Any], plan: Plan) -> str | None:
@@ -180,16 +193,18 @@ def _read_delimited(shard: Shard, plan: Plan) -> Values:
     rows = delimited_rows(shard.path, DELIMITERS[shard.kind])
     header = list(next(rows, []))  # the plan has seen that it is one
     places = [header.index(column) for column in plan.texts]
+    kept = [header.index(column) for column in plan.keep]
     id_place = header.index(plan.id_column) if plan.id_column else len(header)
     for row in rows:
         if isinstance(row, Unusable):
             yield None, row
         elif any(cell.strip() for cell in row[len(header) :]):
             # A comma in a text without quotes: its rest would be lost.
-            yield None, Unusable("extra_cells")
+            yield None, Unusable("extra_cells", ",".join(row))
         else:
             texts = [_utf8(row[place]) if place < len(row) else None for place in places]
-            yield _whole_number(row[id_place]) if id_place < len(row) else None, texts
+            values = [*texts, *(row[place] if place < len(row) else None for place in kept)]
+            yield _whole_number(row[id_place]) if id_place < len(row) else None, values
 
 
 def _whole_number(cell: str) -> int | None:
@@ -205,7 +220,7 @@ def _utf8(text: Any) -> Any:
         try:
             text.encode()
         except UnicodeEncodeError:
-            return Unusable("invalid_utf8")
+            return Unusable("invalid_utf8", text)
     return text
 
 
@@ -225,13 +240,14 @@ def _read_hub(shard: Shard, plan: Plan) -> Values:
 
 
 def _columns(plan: Plan) -> list[str]:
-    return [*plan.texts, *([plan.id_column] if plan.id_column else [])]
+    return list(dict.fromkeys([*plan.texts, *filter(None, [plan.id_column]), *plan.keep]))
 
 
 def _from_arrow(batch: pa.RecordBatch, plan: Plan) -> Values:
-    texts = [_as_bytes(batch.column(name)) for name in plan.texts]
+    values = [_as_bytes(batch.column(name)) for name in plan.texts]
+    values += [_as_python(batch.column(name)) for name in plan.keep]
     ids = batch.column(plan.id_column).to_pylist() if plan.id_column else [None] * len(batch)
-    yield from zip(ids, zip(*texts, strict=True), strict=True)
+    yield from zip(ids, zip(*values, strict=True), strict=True)
 
 
 def _as_bytes(column: pa.Array) -> list[bytes | None]:
@@ -239,6 +255,16 @@ def _as_bytes(column: pa.Array) -> list[bytes | None]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     values: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
+    return values
+
+
+def _as_python(column: pa.Array) -> list[Any]:
+    """The values of a column that is handed on; bytes of a string column that are no UTF-8 become
+    the sign for that."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        values = [v if v is None else v.decode("utf-8", "replace") for v in _as_bytes(column)]
     return values
 
 

@@ -32,11 +32,12 @@ def plan(
     id_column: str | None = None,
     shard_bytes: int = 4 << 20,
     companions: Sequence[str] = (),
+    keep: Sequence[str] = (),
 ) -> Plan:
     """Find the files, check them and cut them into shards; UserError for what is wrong."""
     files, ignored = _find(inputs)
     companions = _with_sick(files, tuple(companions))
-    made = Plan([], files, ignored, text_column, id_column, companions)
+    made = Plan([], files, ignored, text_column, id_column, companions, tuple(keep))
     shards: list[Shard] = []
     for number, name in enumerate(files):
         try:

@@ -8,12 +8,16 @@ safetensors and JSON, without pickles.
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.backbone import PLAIN_TOKENIZER
 from cotbert_core.errors import UserError
+from cotbert_core.heads import HEAD_FILE
+from cotbert_core.reading import READING_FILE
 from pipelines.progress import say
 from pipelines.recording.store import connect, patient, reason, tracking_uri
 from pipelines.tracking import DEV_SPEARMAN, Run
@@ -76,6 +80,7 @@ def _add_version(
     with tempfile.TemporaryDirectory() as scratch:
         save_flavour(encoder, Path(scratch) / "model", run_id, model.model_id)
         with patient():
+            _add_reading(folder, Path(scratch) / "model")
             client.log_model_artifacts(model.model_id, str(Path(scratch) / "model"))
     client.finalize_logged_model(model.model_id, "READY")
     try:
@@ -109,6 +114,17 @@ def save_flavour(
             for package in ("mlflow", "sentence-transformers", "transformers", "torch")
         ],
     )
+
+
+def _add_reading(folder: Path, saved: Path) -> None:
+    """What sentence-transformers leaves out when it saves a folder again: how we read it. With
+    that, the registered model opens here too."""
+    for marked in saved.rglob("modules.json"):
+        for name in (READING_FILE, HEAD_FILE):
+            if (folder / name).is_file():
+                shutil.copy(folder / name, marked.parent)
+        if (folder / PLAIN_TOKENIZER).is_dir():
+            shutil.copytree(folder / PLAIN_TOKENIZER, marked.parent / PLAIN_TOKENIZER)
 
 
 def _move_alias(

@@ -14,7 +14,7 @@ from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from pipelines import embed as embed_job
 from pipelines.cli import main
-from pipelines.embed import EmbedOptions, embed, read_embeddings
+from pipelines.embed import EmbedOptions, embed, model_digest, read_embeddings
 from pipelines.prepare import PrepareOptions, prepare
 from pipelines.reading.sources import FILE_BITS
 
@@ -71,7 +71,7 @@ def test_vectors_are_the_encoders_under_row_numbers(
         "mean",
         None,
     )
-    assert manifest["model_digest"] == embed_job.model_digest(bert_folder)
+    assert manifest["model_digest"] == model_digest(bert_folder)
     run = own_store.get_run(result["mlflow_run_id"])
     assert (run.info.run_name, run.data.metrics["rows"]) == ("embed", 3)
     told = capsys.readouterr()
@@ -173,7 +173,7 @@ def test_an_existing_output_is_not_touched(tmp_path, bert_folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": "int8"}, "dtype is 'int8': choose one of float32, float16"),
+        ({"dtype": "int4"}, "dtype is 'int4': choose one of float32, float16, int8"),
         ({"workers": -1}, "workers is -1"),
     ],
 )

@@ -1,0 +1,118 @@
+"""Memory and time of `cotbert embed` as the rows grow: `python -m benchmarks.embedding_at_scale`.
+
+Each number of rows is a run of the command in a process of its own, on sentences recombined from
+halves, with a small random encoder (2 layers x 64), so that a million rows take minutes and what
+the pipeline holds is not hidden behind the model. Not part of `make bench`, which must be short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import machine, machine_line, read_texts
+from benchmarks.preparing import recombine
+from cotbert_core.backbone import MINILM, load_tokenizer
+
+ROWS = (100_000, 1_000_000)
+# Of the largest run against the smallest.
+MOST_MEMORY, MOST_TIME = 1.15, 1.10
+SCALES = {"driver_peak_mib": MOST_MEMORY, "worker_peak_mib": MOST_MEMORY, "us_per_row": MOST_TIME}
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """One run. us_per_row: microseconds of its workers' time together, from the first block's
+    begin to the last one's end."""
+
+    rows: int
+    us_per_row: float
+    driver_peak_mib: float
+    worker_peak_mib: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0; 1 where a figure grows by more than it may."""
+    options = _parser().parse_args(arguments)
+    texts = read_texts(options.text)
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        model = small_encoder(home / "model")
+        runs = [_embed(home, model, texts, rows, options.workers) for rows in sorted(options.rows)]
+    print(f"{machine_line(machine())}\n\n{table(runs)}")
+    return 0 if all(growth <= most for _, growth, most in growths(runs)) else 1
+
+
+def small_encoder(folder: Path) -> Path:
+    """A random BERT with all-MiniLM-L6-v2's tokenizer, the same each time."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    tokenizer = load_tokenizer(MINILM).hf
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=128,
+    )
+    BertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _embed(home: Path, model: Path, texts: Sequence[str], rows: int, workers: int) -> Embedded:
+    text, output = home / f"{rows}.txt", home / f"vectors-{rows}"
+    recombine(texts, rows, text)
+    command = [sys.executable, "-m", "pipelines.cli", "embed", str(model), "--input", str(text)]
+    command += ["--output", str(output), "--workers", str(workers)]
+    store = {"MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **store})
+    result: dict[str, Any] = json.loads((output / "result.json").read_text(encoding="utf-8"))
+    return Embedded(
+        result["rows"],
+        1e6 / result["sentences_per_second"],
+        result["driver_peak_mib"],
+        result["worker_peak_mib"],
+    )
+
+
+def growths(runs: Sequence[Embedded]) -> list[tuple[str, float, float]]:
+    """(figure, largest run's over the smallest's, what it may be)."""
+    first, last = runs[0], runs[-1]
+    return [(k, getattr(last, k) / getattr(first, k), most) for k, most in SCALES.items()]
+
+
+def table(runs: Sequence[Embedded]) -> str:
+    """The runs and their growth as Markdown."""
+    lines = ["| rows | us per row | driver MiB | worker MiB |", "| --- | --- | --- | --- |"]
+    for r in runs:
+        figures = (r.rows, round(r.us_per_row), round(r.driver_peak_mib), round(r.worker_peak_mib))
+        lines.append("| " + " | ".join(f"{figure:,}" for figure in figures) + " |")
+    told = [
+        f"{name} grows {growth:.2f} times (may be {most:.2f}){'' if growth <= most else ' MISSED'}"
+        for name, growth, most in growths(runs)
+    ]
+    return "\n".join([*lines, "", *told])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.embedding_at_scale")
+    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="smallest and up")
+    parser.add_argument("--workers", type=int, default=1, help="of each run (default 1)")
+    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""manifest.json and result.json of an embeddings folder."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cotbert_core import __version__
+from cotbert_core.backbone import locate_encoder
+from cotbert_core.encoder import SentenceEncoder
+from pipelines.embedding.blocks import Ledger
+from pipelines.embedding.options import EmbedOptions
+from pipelines.embedding.storing import Storage
+from pipelines.embedding.worker import peak_mib
+from pipelines.reading.plans import Plan
+
+# Of a model folder, what its vectors depend on.
+DIGESTED = ("*.safetensors", "cotbert.json", "modules.json", "tokenizer.json")
+
+
+def vectors_facts(
+    options: EmbedOptions,
+    model: str,
+    digest: str | None,
+    encoder: SentenceEncoder,
+    storage: Storage,
+) -> dict[str, Any]:
+    """What one must know to use the vectors; in the manifest and in each part's metadata.
+
+    scale: of int8, one a dimension: value = stored * scale. normalize: of unit length, because it
+    was asked for or the model does so.
+    """
+    template = encoder.reading.template
+    facts: dict[str, Any] = {
+        "dimension": storage.dimension,
+        "dtype": options.dtype,
+        "normalize": storage.normalize,
+        "model": model,
+        "model_digest": digest,
+        "model_commit": model_commit(encoder),
+        "readout": encoder.reading.readout,
+        "template": template.text if template else None,
+        "max_tokens": encoder.max_length,
+        "on_long": options.on_long,
+    }
+    if model != options.model:
+        facts["model_source"] = options.model
+    if storage.dimension < encoder.dimension:
+        facts["truncated_from"] = encoder.dimension
+    if storage.scale is not None:
+        facts["scale"] = list(storage.scale)
+        facts["calibration"] = {
+            "rows": options.calibration_rows,
+            "method": "largest absolute value of each dimension / 127",
+        }
+    return facts
+
+
+def manifest(
+    options: EmbedOptions, plan: Plan, facts: dict[str, Any], ledger: Ledger
+) -> dict[str, Any]:
+    """The same for the same input, options and versions."""
+    counts = ledger.counts
+    return {
+        "format": 2,
+        "rows": counts["rows"],
+        "skipped": ledger.skipped,
+        "duplicates": counts["duplicates"],
+        "truncated": counts["truncated"],
+        "split": counts["split"],
+        **({"clipped": counts["clipped"]} if options.dtype == "int8" else {}),
+        **facts,
+        "id_column": plan.id_column,
+        "keep": list(options.keep),
+        "inputs": sorted(set(options.inputs)),
+        "files": len(plan.files),
+        "files_ignored": plan.ignored,
+        "versions": versions(),
+    }
+
+
+def result(ledger: Ledger, dimension: int, workers: int, seconds: float) -> dict[str, Any]:
+    """Of the whole job; rate, seconds, workers and memory of this run alone."""
+    counts = ledger.counts
+    return {
+        "rows": counts["rows"],
+        "skipped": sum(ledger.skipped.values()),
+        **{f"skipped_{reason}": n for reason, n in ledger.skipped.items()},
+        "duplicates": counts["duplicates"],
+        "truncated": counts["truncated"],
+        **{key: counts[key] for key in ("split", "clipped") if counts[key]},
+        "dimension": dimension,
+        "padding_waste": round(ledger.padding_waste, 4),
+        "rows_of_this_run": ledger.fresh,
+        "sentences_per_second": round(ledger.rate, 1),
+        "seconds": round(seconds, 3),
+        "workers": workers,
+        "driver_peak_mib": round(peak_mib(), 1),
+        "worker_peak_mib": round(ledger.peak_mib, 1),
+    }
+
+
+def versions() -> dict[str, str]:
+    return {"cotbert": __version__, "pyarrow": pa.__version__}
+
+
+def model_digest(model: str) -> str | None:
+    """Short hash of what a model folder's vectors depend on; None for a hub name."""
+    folder = Path(locate_encoder(model))
+    if not folder.is_dir():
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(path for pattern in DIGESTED for path in folder.rglob(pattern)):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def model_commit(encoder: SentenceEncoder) -> str | None:
+    """The commit that a hub name stood for when the model was loaded; None for a folder."""
+    commit: str | None = getattr(encoder.backbone.model.config, "_commit_hash", None)
+    return commit

@@ -1,0 +1,27 @@
+"""cotbert embed in this process: units one after the other, no Ray and no MLflow."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+
+from pipelines import embed as embed_job
+from pipelines import tracking
+
+
+@pytest.fixture
+def without_ray(monkeypatch):
+    """Two workers, in turn."""
+
+    def in_turn(actor, arguments, count, workers, resources):
+        made = actor(**arguments)
+        return (made({"id": number}) for number in range(count))
+
+    def untracked(*_, **__):
+        return nullcontext(tracking.Run(None, None))
+
+    monkeypatch.setattr(embed_job, "map_shards_with_actors", in_turn)
+    monkeypatch.setattr(embed_job, "worker_pool", lambda workers: (workers or 2, {}, 1))
+    monkeypatch.setattr(embed_job, "ray_session", nullcontext)
+    monkeypatch.setattr(tracking, "tracked_run", untracked)

@@ -1,0 +1,86 @@
+"""Which work is left, and what the records say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipelines.embedding import blocks
+from pipelines.embedding.blocks import Ledger, Unit, expected_rows, record_file, units, write_end
+from pipelines.reading.plans import Plan, Shard
+
+
+def plan(*shards):
+    return Plan(list(shards), [], 0, "text")
+
+
+def record(scratch, shard, block, rows=1, skipped=(), started=0.0):
+    counts = {"rows": rows, "read": rows + len(skipped)}
+    counts |= {f"skipped.{reason}": 1 for reason in skipped}
+    value = {
+        "counts": counts,
+        "started": started,
+        "ended": started + 2,
+        "peak_mib": 100 + started,
+        "skipped": [{"reason": reason} for reason in skipped],
+    }
+    record_file(scratch, shard, block).write_text(json.dumps(value))
+
+
+PARQUET = Shard("a.parquet", "parquet", 0, 1, rows=50)
+LINES = Shard("a.txt", "txt", 0, 9, rows=4)
+STREAM = Shard("a.txt.gz", "txt")
+
+
+def test_every_block_of_a_large_shard_has_one_worker(tmp_path):
+    made = units(plan(PARQUET, LINES, STREAM), tmp_path, 3)
+    assert made == (
+        *(Unit(0, n, 3) for n in range(3)),
+        Unit(1, 0, 1),
+        *(Unit(2, n, 3) for n in range(3)),
+    )
+    for block in range(10):
+        assert sum(unit.has(block) for unit in made[:3]) == 1
+
+
+def test_many_shards_are_not_shared():
+    many = [PARQUET] * (3 * blocks.SHARDS_PER_WORKER)
+    assert {unit.phases for unit in units(plan(*many), _none(), 3)} == {1}
+
+
+def _none():
+    from pathlib import Path
+
+    return Path("no such folder")
+
+
+def test_a_shard_is_done_when_its_end_and_all_its_blocks_are_there(tmp_path):
+    both = plan(LINES, PARQUET)
+    record(tmp_path, 1, 0)
+    record(tmp_path, 1, 1)
+    assert len(units(both, tmp_path, 1)) == 2
+    write_end(tmp_path, 1, 3)
+    assert len(units(both, tmp_path, 1)) == 2
+    record(tmp_path, 1, 2)
+    assert units(both, tmp_path, 1) == (Unit(0, 0, 1),)
+    write_end(tmp_path, 0, 0)  # a shard of no rows
+    assert units(both, tmp_path, 1) == ()
+
+
+def test_what_was_there_counts_but_not_for_the_rate(tmp_path):
+    record(tmp_path, 0, 1, rows=10, skipped=["empty"])
+    ledger = Ledger(tmp_path)
+    assert (ledger.counts["rows"], ledger.fresh, ledger.rate) == (10, 0, 0.0)
+    record(tmp_path, 0, 0, rows=5, skipped=["null", "empty"], started=10.0)
+    ledger.update()
+    ledger.update()
+    assert (ledger.counts["rows"], ledger.fresh, ledger.rate) == (15, 5, 2.5)
+    assert (ledger.skipped, ledger.peak_mib) == ({"empty": 2, "null": 1}, 110.0)
+    assert ledger.reasons() == "2 empty, 1 null"
+    assert [row["reason"] for row in ledger.skipped_rows()] == ["null", "empty", "empty"]
+
+
+@pytest.mark.parametrize(("shards", "rows"), [([PARQUET, LINES], 54), ([LINES, STREAM], None)])
+def test_rows_are_known_unless_a_file_must_be_read(shards, rows):
+    assert expected_rows(plan(*shards)) == rows

@@ -1,0 +1,300 @@
+"""cotbert embed without Ray: bad rows, kept columns, long texts, int8, going on after a stop."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.errors import UserError
+from pipelines.embed import EmbedOptions, embed, read_embeddings
+from pipelines.embedding import worker
+from pipelines.reading import readers
+
+pytestmark = pytest.mark.usefixtures("without_ray")
+
+LONG = "A man is playing the guitar " * 30
+
+
+def skipped(folder):
+    return [json.loads(line) for line in (folder / "skipped.jsonl").read_text().splitlines()]
+
+
+def by_id(folder):
+    ids, vectors = read_embeddings(folder)
+    assert len(set(ids.tolist())) == len(ids)
+    return dict(zip(ids.tolist(), vectors, strict=True))
+
+
+def rows_of(folder):
+    return pd.concat([pd.read_parquet(p) for p in sorted(folder.glob("part-*"))])
+
+
+def options_for(model, path, **more):
+    return EmbedOptions(model, (str(path),), precision="fp32", **more)
+
+
+def test_rows_that_cannot_be_used_are_listed_with_what_they_hold(tmp_path, bert_folder):
+    lines = [
+        b'{"n": 5, "text": "A man"}',
+        b'{"n": 6, "text": null}',
+        b'{"n": 7, "text": ["A man"]}',
+        b'{"n": 8, "text": "  "}',
+        b'{"n": "x", "text": "Two dogs"}',
+        b'{"n": 9, "tex',
+        b'{"n": 10, "other": "A man"}',
+        b'{"n": 11, "text": "' + b"A man " * 200 + b'"}',
+        b'{"n": 12, "text": "oil"}',
+    ]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
+    options = options_for(bert_folder, tmp_path / "a.jsonl", id_column="n", on_long="error")
+    result = embed(options, tmp_path / "out")
+    assert sorted(by_id(tmp_path / "out")) == [5, 12]
+    place = str(tmp_path / "a.jsonl")
+    shown = [
+        (row["row"], row["id"], row["reason"], row["text"]) for row in skipped(tmp_path / "out")
+    ]
+    assert {row["file"] for row in skipped(tmp_path / "out")} == {place}
+    assert shown == [
+        (1, 6, "null", ""),
+        (2, 7, "not_text", "['A man']"),
+        (3, 8, "empty", "  "),
+        (4, "x", "bad_id", "Two dogs"),
+        (5, None, "invalid_json", '{"n": 9, "tex'),
+        (6, 10, "no_text_column", '{"n": 10, "other": "A man"}'),
+        (7, 11, "too_many_tokens", ("A man " * 200)[:80]),
+    ]
+    assert (result["rows"], result["skipped"], result["skipped_too_many_tokens"]) == (2, 7, 1)
+
+
+def test_nothing_is_listed_where_nothing_was_skipped(tmp_path, bert_folder):
+    (tmp_path / "a.txt").write_text("A man\n" + LONG + "\nA man")
+    result = embed(options_for(bert_folder, tmp_path / "a.txt"), tmp_path / "out")
+    assert not (tmp_path / "out" / "skipped.jsonl").exists()
+    assert (result["rows"], result["truncated"], result["duplicates"]) == (3, 1, 1)
+    assert 0 < result["padding_waste"] < 1
+    assert result["worker_peak_mib"] > 10
+
+
+def test_a_long_text_may_be_the_mean_of_its_pieces(tmp_path, bert_folder):
+    (tmp_path / "a.txt").write_text("A man\n" + LONG)
+    vectors = {}
+    for way in ("truncate", "split-mean"):
+        options = options_for(bert_folder, tmp_path / "a.txt", on_long=way, normalize=True)
+        result = embed(options, tmp_path / way)
+        vectors[way] = by_id(tmp_path / way)
+    assert (result["split"], result["truncated"]) == (1, 0)
+    np.testing.assert_allclose(vectors["truncate"][0], vectors["split-mean"][0], atol=1e-5)
+    assert np.abs(vectors["truncate"][1] - vectors["split-mean"][1]).max() > 1e-3
+    assert np.linalg.norm(vectors["split-mean"][1]) == pytest.approx(1, abs=1e-5)
+
+
+def test_columns_are_kept_with_their_types(tmp_path, bert_folder):
+    table = pa.table(
+        {
+            "text": ["A man", None, "Two dogs", "oil"],
+            "when": pa.array([0, 1, 2, None], pa.timestamp("us")),
+            "kind": pa.array(["a", "b", "a", "c"]).dictionary_encode(),
+            "tags": [["x"], [], None, ["y", "z"]],
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
+    keep = ("kind", "when", "tags", "text")
+    embed(options_for(bert_folder, tmp_path / "a.parquet", keep=keep), tmp_path / "out")
+    parts = sorted((tmp_path / "out").glob("part-*"))
+    assert len(parts) == 2
+    found = pa.concat_tables([pq.read_table(p) for p in parts])
+    assert found.column_names == ["id", *keep, "embedding"]
+    assert found["kind"].type == pa.string()
+    expected = table.filter(pa.compute.is_valid(table["text"]))
+    for name in keep:
+        assert found[name].to_pylist() == expected[name].to_pylist()
+
+
+def test_columns_of_json_and_csv_are_kept_as_text(tmp_path, bert_folder):
+    (tmp_path / "a.jsonl").write_text('{"text": "A man", "n": 3}\n{"text": "oil"}\n')
+    (tmp_path / "b.csv").write_text("n,text\n4,Two dogs\n")
+    embed(options_for(bert_folder, tmp_path / "[ab].*", keep=("n",)), tmp_path / "out")
+    assert rows_of(tmp_path / "out")["n"].fillna("none").tolist() == ["3", "none", "4"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("a.txt", "A man", "has no columns and so no 'n'"),
+        ("a.csv", "text\nA man", "has no column 'n': it has text; name one with --keep"),
+    ],
+)
+def test_columns_that_are_not_there_are_told_first(tmp_path, bert_folder, file, text, message):
+    (tmp_path / file).write_text(text)
+    with pytest.raises(UserError, match=message):
+        embed(options_for(bert_folder, tmp_path / file, keep=("n",)), tmp_path / "out")
+
+
+def test_a_column_of_two_types_is_refused(tmp_path, bert_folder):
+    for name, kind in (("a", pa.int32()), ("b", pa.string())):
+        table = pa.table({"text": ["A man"], "n": pa.array([None], kind)})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    with pytest.raises(UserError, match=r"column 'n' is int32 in .*a.parquet' and string in"):
+        embed(options_for(bert_folder, tmp_path / "?.parquet", keep=("n",)), tmp_path / "out")
+
+
+def test_int8_turned_back_is_the_vector(tmp_path, bert_folder, sentences):
+    (tmp_path / "a.txt").write_text("\n".join(sentences))
+    plain = options_for(bert_folder, tmp_path / "a.txt", normalize=True, truncate_dim=20)
+    embed(plain, tmp_path / "float")
+    options = options_for(
+        bert_folder, tmp_path / "a.txt", normalize=True, truncate_dim=20, dtype="int8"
+    )
+    result = embed(options, tmp_path / "int8")
+    exact, back = by_id(tmp_path / "float"), by_id(tmp_path / "int8")
+    manifest = json.loads((tmp_path / "int8" / "manifest.json").read_text())
+    scale = np.asarray(manifest["scale"])
+    assert scale.shape == (20,)
+    assert manifest["calibration"]["rows"] == 2048
+    for row, vector in exact.items():
+        assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
+        assert (np.abs(back[row] - vector) <= 0.501 * scale).all()
+    schema = pq.read_schema(next((tmp_path / "int8").glob("part-*")))
+    assert schema.field("embedding").type == pa.list_(pa.int8(), 20)
+    facts = json.loads(schema.metadata[b"cotbert.embedding"])
+    assert (facts["scale"], facts["truncated_from"]) == (manifest["scale"], 32)
+    assert (result["dimension"], manifest["clipped"]) == (20, 0)
+
+
+def test_more_dimensions_than_there_are_are_refused(tmp_path, bert_folder):
+    (tmp_path / "a.txt").write_text("A man")
+    with pytest.raises(UserError, match="truncate_dim is 33 and the model's vectors have 32"):
+        embed(options_for(bert_folder, tmp_path / "a.txt", truncate_dim=33), tmp_path / "out")
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(readers, "PIECE_ROWS", 4)
+
+
+def write_rows(path, rows):
+    texts = [None if n % 7 == 6 else "A man" + " and dogs" * n for n in range(rows)]
+    pq.write_table(pa.table({"id": range(100, 100 + rows), "text": texts}), path)
+
+
+class StoppedError(Exception):
+    pass
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("again", [1, 3])
+def test_a_stopped_job_goes_on_and_does_no_block_twice(
+    tmp_path, bert_folder, monkeypatch, capsys, again
+):
+    """One row group, the shape of a large file, by 2 workers and then by any number."""
+    write_rows(tmp_path / "a.parquet", 30)
+    undisturbed = embed(options_for(bert_folder, tmp_path / "a.parquet"), tmp_path / "quiet")
+    encoded, encode = [], worker.encode_block
+
+    def stop_at_fourth(encoder, texts, *more):
+        if len(encoded) == 3:
+            raise StoppedError
+        encoded.append(texts[0])
+        return encode(encoder, texts, *more)
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "encode_block", stop_at_fourth)
+        with pytest.raises(StoppedError):
+            embed(options_for(bert_folder, tmp_path / "a.parquet"), out)
+    assert not out.exists()
+    parts = {p.name: p.stat().st_mtime_ns for p in tmp_path.glob("out.partial/*/output/part-*")}
+    assert len(parts) == 3
+
+    def record(encoder, texts, *more):
+        encoded.append(texts[0])
+        return encode(encoder, texts, *more)
+
+    monkeypatch.setattr(worker, "encode_block", record)
+    result = embed(options_for(bert_folder, tmp_path / "a.parquet", workers=again), out)
+    assert len(encoded) == len(set(encoded)) == 8
+    assert {name: (out / name).stat().st_mtime_ns for name in parts} == parts
+    expected = by_id(tmp_path / "quiet")
+    assert by_id(out).keys() == expected.keys()
+    np.testing.assert_array_equal(np.stack([*by_id(out).values()]), np.stack([*expected.values()]))
+    assert skipped(out) == skipped(tmp_path / "quiet")
+    of_a_run = ("rows_of_this_run", "seconds", "sentences_per_second", "workers", "driver_peak_mib")
+    own = [key for key in result if key not in (*of_a_run, "worker_peak_mib")]
+    assert {key: result[key] for key in own} == {key: undisturbed[key] for key in own}
+    assert (result["rows"], result["rows_of_this_run"]) == (26, 26 - 12)
+    assert f"going on with {out}.partial: 12 rows are there" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_another_job_does_not_touch_what_a_stopped_one_left(tmp_path, bert_folder, monkeypatch):
+    write_rows(tmp_path / "a.parquet", 30)
+    out, encode = tmp_path / "out", worker.write_whole
+
+    def stop(path, value):
+        encode(path, value)
+        raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "write_whole", stop)
+        with pytest.raises(StoppedError):
+            embed(options_for(bert_folder, tmp_path / "a.parquet"), out)
+    before = sorted(tmp_path.rglob("out*/**/*"))
+    with pytest.raises(UserError, match=r"made \(options.normalize differ\): give the same"):
+        embed(options_for(bert_folder, tmp_path / "a.parquet", normalize=True), out)
+    write_rows(tmp_path / "a.parquet", 31)
+    with pytest.raises(UserError, match=r"unfinished job with other settings made \(files"):
+        embed(options_for(bert_folder, tmp_path / "a.parquet"), out)
+    assert sorted(tmp_path.rglob("out*/**/*")) == before
+
+
+def test_one_scale_for_all_parts_of_a_job(tmp_path, bert_folder, monkeypatch, sentences):
+    (tmp_path / "a.txt").write_text("\n".join(sentences))
+    options = options_for(bert_folder, tmp_path / "a.txt", dtype="int8")
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.embed.worker_pool", _stop)
+        with pytest.raises(StoppedError):
+            embed(options, tmp_path / "out")
+    (file,) = tmp_path.glob("out.partial/*/scratch/scale.json")
+    scale = [2 * s for s in json.loads(file.read_text())]
+    file.write_text(json.dumps(scale))
+    embed(options, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["scale"] == scale
+
+
+def _stop(*_):
+    raise StoppedError
+
+
+def test_a_model_of_unit_vectors_gives_them_without_being_asked(tmp_path, bert_folder):
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    from dataclasses import replace
+
+    encoder.reading = replace(encoder.reading, normalize=True)
+    encoder.save_pretrained(tmp_path / "model")
+    (tmp_path / "a.txt").write_text("A man\noil")
+    embed(
+        options_for(str(tmp_path / "model"), tmp_path / "a.txt", truncate_dim=9), tmp_path / "out"
+    )
+    norms = [np.linalg.norm(v) for v in by_id(tmp_path / "out").values()]
+    np.testing.assert_allclose(norms, 1, rtol=1e-5)
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["normalize"] is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"on_long": "cut"}, "unknown way with long texts 'cut'"),
+        ({"truncate_dim": 0}, "truncate_dim is 0: give at least 1"),
+        ({"keep": ("a", "a")}, "keep names 'a' twice"),
+        ({"keep": ("embedding",)}, "keep names 'embedding', which the vectors have"),
+    ],
+)
+def test_options_that_cannot_be(changes, message):
+    with pytest.raises(UserError, match=message):
+        EmbedOptions("model", ("a.txt",), **changes)

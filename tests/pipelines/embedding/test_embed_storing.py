@@ -1,0 +1,76 @@
+"""Vectors as they are stored, and turned back."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.embedding.storing import (
+    METADATA_KEY,
+    Storage,
+    as_text,
+    kept_array,
+    read_embeddings,
+    scale_of,
+    write_part,
+)
+
+VECTORS = (np.random.default_rng(0).normal(size=(50, 8)) * np.arange(8)).astype(np.float32)
+
+
+def test_fewer_dimensions_are_of_unit_length_again():
+    plain = Storage(5, "float32", False).shorten(VECTORS)
+    np.testing.assert_array_equal(plain, VECTORS[:, :5])
+    unit = Storage(5, "float32", True).shorten(VECTORS)
+    np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(unit * np.linalg.norm(plain, axis=1, keepdims=True), plain, 1e-5)
+    zero = Storage(5, "float32", True).shorten(np.zeros((1, 8), np.float32))
+    np.testing.assert_array_equal(zero, np.zeros((1, 5)))
+
+
+def test_int8_is_back_within_half_a_scale_and_clipping_is_counted():
+    scale = scale_of(VECTORS)
+    assert scale[0] == 1.0, "the first dimension is always 0"
+    assert scale[7] == pytest.approx(np.abs(VECTORS[:, 7]).max() / 127)
+    storage = Storage(8, "int8", False, scale=scale)
+    stored, clipped = storage.quantize(VECTORS)
+    assert (stored.dtype, clipped) == (np.int8, 0)
+    back = stored * np.asarray(scale, np.float32)
+    assert (np.abs(back - VECTORS) <= np.asarray(scale) * 0.5001).all()
+    more, clipped = storage.quantize(VECTORS * 3)
+    assert clipped == int((np.abs(VECTORS * 3) > 127.5 * np.asarray(scale)).sum()) > 0
+    assert (more.min(), more.max()) == (-127, 127)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_a_part_has_its_columns_and_says_how_to_read_them(tmp_path, dtype):
+    scale = scale_of(VECTORS) if dtype == "int8" else None
+    facts = {"dimension": 8, "scale": scale and list(scale)}
+    kept = (("year", pa.int32()), ("label", pa.string()))
+    storage = Storage(8, dtype, False, kept, scale, facts)
+    stored = storage.quantize(VECTORS)[0]
+    labels = [*["a"] * 48, None, {"b": "ü"}]
+    write_part(storage.table(range(50), [range(50), labels], stored), tmp_path / "part-0.parquet")
+    (tmp_path / "manifest.json").write_text(json.dumps(facts))
+    schema = pq.read_schema(tmp_path / "part-0.parquet")
+    element = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}[dtype]
+    assert schema == pa.schema({"id": pa.int64(), **dict(kept), "embedding": pa.list_(element, 8)})
+    assert json.loads(schema.metadata[METADATA_KEY.encode()]) == facts
+    table = pq.read_table(tmp_path / "part-0.parquet")
+    assert table["label"].to_pylist()[47:] == ["a", None, '{"b": "ü"}']
+    ids, vectors = read_embeddings(tmp_path)
+    assert ids.tolist() == list(range(50))
+    assert vectors.dtype == (np.float16 if dtype == "float16" else np.float32)
+    np.testing.assert_allclose(vectors, VECTORS, atol={"float32": 0}.get(dtype, 0.1))
+
+
+def test_kept_values_of_json_become_text():
+    values = ["text", 3, 1.5, True, None, ["a"], "lone \udc80"]
+    expected = ["text", "3", "1.5", "true", None, '["a"]', "lone ?"]
+    assert [as_text(value) for value in values] == expected
+    assert kept_array(values, pa.string()).to_pylist() == expected
+    assert kept_array([1, None], pa.int32()).to_pylist() == [1, None]

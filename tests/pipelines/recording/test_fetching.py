@@ -1,0 +1,75 @@
+"""MODEL out of MLflow: the folder that an address stands for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cotbert_core import SentenceEncoder
+from cotbert_core.errors import UserError
+from pipelines.cli import main
+from pipelines.recording import fetching
+from pipelines.recording.fetching import fetch_model
+from pipelines.recording.registry import register
+from pipelines.tracking import tracked_run
+
+
+@pytest.mark.real
+def test_a_registered_model_opens_as_the_folder_it_was_made_of(
+    own_store, own_cache, bert_folder, sentences, tmp_path, monkeypatch
+):
+    for name, template in (("first", "cot-bert/anchor"), ("second", "promptbert/anchor")):
+        encoder = SentenceEncoder.from_pretrained(bert_folder, template)
+        encoder.save_pretrained(tmp_path / name)
+        with tracked_run("train", {}) as run:
+            register(run, tmp_path / name, "mine", dev_spearman=float(len(name)))
+    expected = {
+        name: SentenceEncoder.from_pretrained(tmp_path / name).encode(sentences, precision="fp32")
+        for name in ("first", "second")
+    }
+    assert np.abs(expected["first"] - expected["second"]).max() > 0.01
+    found = {
+        "models:/mine/1": "first",
+        "models:/mine@best": "second",
+        "models:/mine/latest": "second",
+        f"runs:/{run.id}/mine": "second",
+    }
+    for address, name in found.items():
+        folder = fetch_model(address)
+        assert Path(folder).is_relative_to(own_cache)
+        vectors = SentenceEncoder.from_pretrained(folder).encode(sentences, precision="fp32")
+        np.testing.assert_allclose(vectors, expected[name], atol=1e-6)
+
+    # Once downloaded it is not again, but the alias is asked for anew.
+    monkeypatch.setattr(fetching, "_download", lambda *_: pytest.fail("downloaded again"))
+    own_store.set_registered_model_alias("mine", "best", "1")
+    assert fetch_model("models:/mine@best") == fetch_model("models:/mine/1")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("address", ["models:/none@best", "models:/none/3", "runs:/abc/model"])
+def test_what_mlflow_does_not_have_is_one_sentence(own_store, own_cache, tmp_path, capsys, address):
+    (tmp_path / "a.txt").write_text("A man")
+    command = ["embed", address, "--input", "a.txt", "--output", "vectors"]
+    assert main(command) == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"cotbert: model '{address}' cannot be had from MLflow at sqlite:///")
+    assert not any(Path(own_cache).rglob("*.safetensors"))
+
+
+def test_a_name_is_itself_and_a_folder_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("model")
+    assert fetch_model("bert-base-uncased") == "bert-base-uncased"
+    assert fetch_model("model") == str(tmp_path / "model")
+
+
+def test_a_folder_without_an_encoder_is_told(tmp_path):
+    (tmp_path / "data").mkdir()
+    with pytest.raises(UserError, match="holds no encoder that opens here"):
+        fetching._encoder_in(tmp_path, "runs:/a/model")
+    (tmp_path / "data" / "config.json").write_text("{}")
+    assert fetching._encoder_in(tmp_path, "runs:/a/model") == tmp_path / "data"
