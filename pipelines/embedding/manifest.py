@@ -43,6 +43,8 @@ def vectors_facts(
         "model_commit": model_commit(encoder),
         "readout": encoder.reading.readout,
         "template": template.text if template else None,
+        "denoise": encoder.reading.denoise,
+        "head": encoder.reading.head,
         "max_tokens": encoder.max_length,
         "on_long": options.on_long,
     }

@@ -15,6 +15,7 @@ from cotbert_core.reading import reading_of
 from cotbert_core.settings import Precision
 from pipelines.embed import model_digest
 from pipelines.progress import say
+from pipelines.recording.fetching import fetch_model
 from pipelines.searching.embeddings import Embeddings
 
 
@@ -46,12 +47,7 @@ def check_texts(texts: Sequence[str]) -> None:
 def query_encoder(embeddings: Embeddings, model: str | None = None) -> SentenceEncoder:
     """The encoder that made the embeddings, read as it was then; UserError for another."""
     manifest = embeddings.manifest
-    name = model or str(manifest["model"])
-    if model is None and Path(name).is_absolute() and not Path(name).exists():
-        raise UserError(
-            f"model {name!r}, which made the embeddings, is not there any more: say with --model "
-            "where it is now"
-        )
+    name = fetch_model(model or _where_it_is(manifest))
     _check_digest(embeddings, name, model is not None)
     encoder = SentenceEncoder.from_pretrained(name, **_reading(name, manifest))
     # What they had before `embed` cut them to the first dimensions, if it did.
@@ -62,6 +58,19 @@ def query_encoder(embeddings: Embeddings, model: str | None = None) -> SentenceE
             f"are of {dimension}: give the model that made them with --model"
         )
     return encoder
+
+
+def _where_it_is(manifest: dict[str, Any]) -> str:
+    """The model that the manifest names; its address in MLflow where the cache has lost it."""
+    name = str(manifest["model"])
+    if not Path(name).is_absolute() or Path(name).exists():
+        return name
+    if source := manifest.get("model_source"):
+        return str(source)
+    raise UserError(
+        f"model {name!r}, which made the embeddings, is not there any more: say with --model "
+        "where it is now"
+    )
 
 
 def _check_digest(embeddings: Embeddings, name: str, told: bool) -> None:
@@ -93,6 +102,12 @@ def _reading(name: str, manifest: dict[str, Any]) -> dict[str, Any]:
     and longest sentence.
     """
     own = reading_of(name)
-    remembered = {"template": own.template and own.template.text, "readout": own.readout}
-    asked = {key: manifest.get(key) for key in remembered}
-    return {} if asked == remembered else asked
+    remembered = {
+        "template": own.template and own.template.text,
+        "readout": own.readout,
+        "denoise": own.denoise,
+        "head": own.head,
+    }
+    if all(manifest.get(key, value) == value for key, value in remembered.items()):
+        return {}
+    return {"template": manifest.get("template"), "readout": manifest.get("readout")}
