@@ -88,7 +88,7 @@ def _check_digest(embeddings: Embeddings, name: str, told: bool) -> None:
         return
     found = model_digest(locate_encoder(name))
     if found != made_by:
-        has = f"digest {found}" if found else "no model.safetensors to compare"
+        has = f"digest {found}" if found else "no folder to compare"
         raise UserError(
             f"model {name!r} is not the one that made the embeddings (it has {has}, theirs is "
             f"{made_by}): name that one with --model, or embed again"
