@@ -22,7 +22,7 @@ from cotbert_core.files import read_json
 from pipelines.history import METRICS_FILE, read_rows
 from pipelines.tuning.state import WORK
 
-RATES = (1e-5, 3e-5, 1e-4)
+RATES = (5e-6, 1e-5, 2e-5, 3e-5, 5e-5, 1e-4)
 SENTENCES = 2_000
 # A sweep may cost this much of its trainings' own work beside the fixed start of each.
 TARGET = 1 / 1.25
