@@ -27,7 +27,7 @@ from pipelines import compare_report, tracking
 from pipelines.corpus import Corpus
 from pipelines.dev import dev_digest
 from pipelines.evaluate import evaluate
-from pipelines.evaluate_options import EvaluateOptions
+from pipelines.evaluating.options import EvaluateOptions
 from pipelines.outputs import RESULT_FILE, RUN_FILE, earlier_run, open_output
 from pipelines.progress import say
 from pipelines.ray_session import ray_session

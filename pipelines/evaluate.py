@@ -18,12 +18,12 @@ from cotbert_core.evaluation.pairs import Encode, PairScores
 from cotbert_core.settings import Precision
 from pipelines import tracking
 from pipelines.dev import BUILT_IN_PAIRS
-from pipelines.evaluate_options import EvaluateOptions
 from pipelines.evaluating.differences import differences, verdicts
 from pipelines.evaluating.files import Files
 from pipelines.evaluating.metrics import difference_metrics, flat_metrics
 from pipelines.evaluating.model import Model
 from pipelines.evaluating.mteb_tasks import MtebTasks, open_tasks, split_tasks
+from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.scoring import Scored, add_pairs
 from pipelines.model_specs import ModelSpec, label_of, numbered
 from pipelines.progress import Progress, say

@@ -25,7 +25,7 @@ from cotbert_core.features.top_tokens import TopTokenFeatures
 from cotbert_core.features.whitening import check_sample
 from cotbert_core.readout import READOUTS
 from cotbert_core.templates import Template
-from pipelines.evaluate_options import EvaluateOptions
+from pipelines.evaluating.options import EvaluateOptions
 from pipelines.progress import say
 from pipelines.reading.plain_texts import read_texts
 

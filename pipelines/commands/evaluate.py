@@ -104,7 +104,7 @@ def run(arguments: Arguments) -> None:
 
 def _options(arguments: Arguments) -> Any:
     """EvaluateOptions of all models, under the first one's name."""
-    from pipelines.evaluate_options import EvaluateOptions
+    from pipelines.evaluating.options import EvaluateOptions
 
     options = EvaluateOptions(
         arguments.models[0],

@@ -12,7 +12,7 @@ from cotbert_core.evaluation import evaluate_sts, read_pairs, score_pairs
 from pipelines.cli import main
 from pipelines.dev import BUILT_IN_PAIRS
 from pipelines.evaluate import evaluate, score_splits
-from pipelines.evaluate_options import EvaluateOptions
+from pipelines.evaluating.options import EvaluateOptions
 
 WORDS = ("man", "dog", "penguin", "woman", "stage", "field", "price", "oil", "song", "line")
 SUBSETS = ("FNWN", "headlines", "OnWN")

@@ -15,7 +15,7 @@ from cotbert_core.readout import READOUTS
 from pipelines.cli import main
 from pipelines.commands import evaluate as command_line
 from pipelines.evaluate import evaluate
-from pipelines.evaluate_options import EvaluateOptions
+from pipelines.evaluating.options import EvaluateOptions
 from pipelines.readouts import Remembered
 
 WORDS = ("man", "dog", "penguin", "woman", "stage", "field", "price", "oil", "song", "line")
