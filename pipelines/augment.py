@@ -16,16 +16,15 @@ from typing import Any
 from cotbert_core import __version__
 from cotbert_core.backbone import from_anywhere, load_tokenizer
 from cotbert_core.errors import UserError
-from cotbert_core.files import write_json, write_text
+from cotbert_core.files import write_json
 from cotbert_core.tokenizing import PlainTokenizer
-from pipelines import tracking
 from pipelines.augmenting.ledger import read_ledger
 from pipelines.augmenting.methods import METHODS, Job
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.parts import PartPlan, read_counts
 from pipelines.augmenting.report import REPORT_FILE, write_report
 from pipelines.corpus import MANIFEST_FILE, Corpus
-from pipelines.outputs import RESULT_FILE, RUN_FILE, check_free, earlier_run
+from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.progress import Progress, say
 from pipelines.unfinished import Unfinished, unfinished
 
@@ -45,16 +44,8 @@ def augment(
     with unfinished(output, {"job": "augment", **record}, paid=True) as work:
         if work.before:
             say(f"going on with what is in {work.output.parent.parent}")
-        params, run_id = {"corpus": str(corpus.path), **record}, earlier_run(work.scratch)
-        with tracking.tracked_run(
-            "augment",
-            params,
-            parent=parent,
-            run_id=run_id,
-            outbox=work.output,
-            outbox_name=work.final,
-        ) as run:
-            write_text(work.scratch / RUN_FILE, run.id or "")
+        params = {"corpus": str(corpus.path), **record}
+        with work.tracked_run("augment", params, parent) as run:
             started = time.monotonic()
             plan = _plan(options, corpus, tokenizer, work)
             summary, fresh = _run(plan, job)

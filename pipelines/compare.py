@@ -21,14 +21,14 @@ from cotbert_core.evaluation import Pairs, score_pairs
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.features import FEATURES, Whitening, build_features
 from cotbert_core.features.whitening import check_sample
-from cotbert_core.files import read_json, write_json, write_text
+from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines import compare_report, tracking
 from pipelines.corpus import Corpus
 from pipelines.dev import dev_digest
 from pipelines.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions
-from pipelines.outputs import RESULT_FILE, RUN_FILE, earlier_run, open_output
+from pipelines.outputs import RESULT_FILE, open_output
 from pipelines.progress import say
 from pipelines.ray_session import ray_session
 from pipelines.recipes import RECIPES
@@ -116,10 +116,9 @@ def compare(
     budget = {key: getattr(comparison.settings, key) for key in BUDGET}
     params = {**budget, "entries": ",".join(comparison.entries), "corpus": str(corpus.path)}
     with (
-        tracking.tracked_run("compare", params, run_id=earlier_run(output), outbox=output) as run,
+        tracking.tracked_run("compare", params, home=output, outbox=output) as run,
         ray_session(verbose),
     ):
-        write_text(output / RUN_FILE, run.id or "")
         rows = []
         for name, settings in comparison.entries.items():
             rows.append(

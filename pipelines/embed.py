@@ -18,8 +18,7 @@ from typing import Any
 
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_json, write_json, write_text
-from pipelines import tracking
+from cotbert_core.files import read_json, write_json
 from pipelines.corpus import MANIFEST_FILE
 from pipelines.embedding import blocks
 from pipelines.embedding.blocks import SKIPPED_FILE, Ledger
@@ -30,7 +29,7 @@ from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.embedding.storing import Storage, read_embeddings
 from pipelines.embedding.watching import watched
 from pipelines.embedding.worker import EmbedUnit, Work
-from pipelines.outputs import RESULT_FILE, RUN_FILE, check_free, earlier_run
+from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.progress import say
 from pipelines.ray_session import ray_session, worker_pool
 from pipelines.reading import readers, sources
@@ -117,19 +116,10 @@ def _record(job: Job) -> dict[str, Any]:
 def _tracked(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> dict[str, Any]:
     """The job under its MLflow run, which is the same after a kill."""
     params = {k: v for k, v in job.options.decisive.items() if v not in (None, [])}
-    run_id = earlier_run(work.scratch)
     with (
-        tracking.tracked_run(
-            "embed",
-            params,
-            parent=parent,
-            run_id=run_id,
-            outbox=work.output,
-            outbox_name=work.final,
-        ) as run,
+        work.tracked_run("embed", params, parent) as run,
         ray_session(verbose),
     ):
-        write_text(work.scratch / RUN_FILE, run.id or "")
         told = _run(job, work) | {"mlflow_run_id": run.id}
         run.result(told)
         run.artifact(work.output / MANIFEST_FILE)

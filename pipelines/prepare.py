@@ -23,13 +23,12 @@ import pyarrow as pa
 from cotbert_core import __version__
 from cotbert_core.backbone import load_tokenizer
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_json, write_json, write_text
+from cotbert_core.files import read_json, write_json
 from cotbert_core.tokenizing import PlainTokenizer
-from pipelines import tracking
 from pipelines.cleaning.cleaner import Cleaner
 from pipelines.cleaning.options import CleanOptions
 from pipelines.corpus import MANIFEST_FILE
-from pipelines.outputs import RESULT_FILE, RUN_FILE, check_free, earlier_run
+from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.preparing import stages
 from pipelines.preparing.exclusion import HIT, Exclusion, read_exclusion
 from pipelines.preparing.passes import CHANGED, DROPPED, LENGTH, Rules
@@ -168,19 +167,10 @@ def _tell_what_is_there(plan: Plan, work: Unfinished) -> None:
 def _run(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> dict[str, Any]:
     params = {**vars(job.options), **cleaning(job.options.clean)}
     params = {k: v for k, v in params.items() if k != "clean" and v not in (None, ())}
-    run_id = earlier_run(work.scratch)
     with (
-        tracking.tracked_run(
-            "prepare",
-            params,
-            parent=parent,
-            run_id=run_id,
-            outbox=work.output,
-            outbox_name=work.final,
-        ) as run,
+        work.tracked_run("prepare", params, parent) as run,
         ray_session(verbose),
     ):
-        write_text(work.scratch / RUN_FILE, run.id or "")
         started, before = time.monotonic(), stages.rows_written(work)
         manifest = _write_corpus(job, work)
         fresh = manifest["rows"] - before

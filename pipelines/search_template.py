@@ -26,7 +26,6 @@ from pipelines import tracking
 from pipelines.dev import dev_pairs
 from pipelines.outputs import (
     RESULT_FILE,
-    RUN_FILE,
     SETTINGS_FILE,
     check_free,
     earlier_run,
@@ -71,8 +70,7 @@ def search_template(
     output = open_output(output, "search", settings, resume)
     ledger = Ledger(output / TEMPLATES_FILE)
     earlier = earlier_run(output)
-    with tracking.tracked_run("search-template", _params(settings), run_id=earlier) as run:
-        write_text(output / RUN_FILE, run.id or "")
+    with tracking.tracked_run("search-template", _params(settings), home=output) as run:
         if run.id != earlier:  # a new run knows nothing of what was scored before
             run.steps([(row["number"], metrics_of(row)) for row in ledger.rows])
         tokens = tokenize_pairs(backbone, pairs)

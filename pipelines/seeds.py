@@ -13,12 +13,12 @@ from typing import Any
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
-from cotbert_core.files import read_json, write_json, write_text
+from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines import tracking
 from pipelines.corpus import Corpus
 from pipelines.dev import dev_digest
-from pipelines.outputs import RESULT_FILE, RUN_FILE, SETTINGS_FILE, earlier_run, open_output
+from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, open_output
 from pipelines.progress import say
 from pipelines.ray_session import ray_session
 from pipelines.train import check_inputs, train
@@ -68,12 +68,9 @@ def train_seeds(
     output = open_output(output, "runs", record, resume)
     params = {**flatten(settings), "seeds": ",".join(map(str, seeds))}
     with (
-        tracking.tracked_run(
-            "train-seeds", params, run_id=earlier_run(output), outbox=output
-        ) as run,
+        tracking.tracked_run("train-seeds", params, home=output, outbox=output) as run,
         ray_session(verbose),
     ):
-        write_text(output / RUN_FILE, run.id or "")
         results = [
             one_seed(settings, seed, corpus, dev, output, resume, verbose, run.key)
             for seed in seeds

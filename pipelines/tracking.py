@@ -19,6 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from cotbert_core.files import write_text
+from pipelines.outputs import RUN_FILE, earlier_run
 from pipelines.progress import say
 from pipelines.recording.courier import Courier
 from pipelines.recording.outbox import BATCH_METRICS, REFUSED_FILE, Outbox
@@ -146,24 +148,27 @@ def tracked_run(
     *,
     name: str | None = None,
     parent: str | None = None,
-    run_id: str | None = None,
     tags: Mapping[str, str] = MappingProxyType({}),
+    home: Path | None = None,
     outbox: Path | None = None,
     outbox_name: Path | None = None,
 ) -> Iterator[Run]:
     """A run for the length of the block; FAILED when the block raises.
 
     name: by which it is listed, the job's without one. parent: id or key of the run under which
-    this one is shown. run_id: an earlier run to go on
-    with. tags: set when the run is made. outbox: folder for what the store does not take;
-    outbox_name: what that folder is called when the job has ended well.
+    this one is shown. tags: set when the run is made. home: folder that keeps the run's id, by
+    which a job that goes on in it goes on in the same run. outbox: folder for what the store does
+    not take; outbox_name: what that folder is called when the job has ended well.
     """
+    run_id = earlier_run(home) if home is not None else None
     if outbox is not None:
         run = _begin(creation(name or job, parent, tags), run_id, Outbox(outbox))
     else:
         parent = None if is_key(parent) else parent  # the store does not know it yet
         create = creation(name or job, parent, tags)
         run = Run(*(_retried(lambda: _open(create, run_id)) or (None, None)))
+    if home is not None:
+        write_text(home / RUN_FILE, run.id or "")
     run.params(params)
     run.tags({"job": job, "commit": commit(), **_versions()})
     try:

@@ -18,7 +18,7 @@ from cotbert_core.card import Facts
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
-from cotbert_core.files import write_json, write_text
+from cotbert_core.files import write_json
 from cotbert_core.methods import Method, build_method
 from cotbert_core.settings import TrainSettings, flatten, override
 from cotbert_core.training import total_steps
@@ -29,7 +29,7 @@ from pipelines.channel import Channel
 from pipelines.corpus import Corpus
 from pipelines.dev import dev_digest
 from pipelines.history import METRICS_FILE, History
-from pipelines.outputs import RESULT_FILE, RUN_FILE, SETTINGS_FILE, earlier_run, open_output
+from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, open_output
 from pipelines.progress import say
 from pipelines.ray_session import check_cores, cpus_per_worker, ray_session
 
@@ -62,11 +62,9 @@ def train(
     digests = {"corpus_digest": corpus.digest, "dev_digest": dev_digest(dev)}
     output = open_output(output, "run", {"settings": flatten(settings), **digests}, resume)
     params = {**flatten(settings), "corpus": str(corpus.path), **digests}
-    earlier = earlier_run(output)
     with tracking.tracked_run(
-        "train", params, name=name, parent=parent, run_id=earlier, outbox=output
+        "train", params, name=name, parent=parent, home=output, outbox=output
     ) as run:
-        write_text(output / RUN_FILE, run.id or "")
         for note in notes:
             say(f"note: {note}")
         run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})

@@ -17,7 +17,7 @@ from typing import Any
 from cotbert_core.backbone import from_anywhere
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation import Pairs
-from cotbert_core.files import read_json, write_json, write_text
+from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from cotbert_core.training import total_steps
 from pipelines import tracking
@@ -25,10 +25,8 @@ from pipelines.corpus import Corpus
 from pipelines.dev import dev_digest
 from pipelines.outputs import (
     RESULT_FILE,
-    RUN_FILE,
     SETTINGS_FILE,
     changed_settings,
-    earlier_run,
     open_output,
 )
 from pipelines.progress import say
@@ -104,12 +102,11 @@ def tune(
             "tune",
             params,
             name=f"tune {options.space.name}",
-            run_id=earlier_run(output),
+            home=output,
             outbox=output,
         ) as run,
         ray_session(verbose),
     ):
-        write_text(output / RUN_FILE, run.id or "")
         _run(options, plan, corpus, dev, output, run.key, verbose)
         result = _result(options, plan, output, run.id)
         if options.register and result["best"]:

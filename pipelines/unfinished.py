@@ -17,7 +17,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
@@ -28,6 +28,7 @@ from cotbert_core.files import check_free, write_json
 from pipelines.outputs import RUN_FILE, changed_settings
 from pipelines.progress import say
 from pipelines.recording.outbox import OUTBOX_FILES
+from pipelines.tracking import Run, tracked_run
 
 RECORD_FILE = "record.json"
 # The lock is touched every 10 s; one of another machine that was not for a minute is stale.
@@ -47,6 +48,19 @@ class Unfinished:
         """What `output` is called when the job is done."""
         partial = self.output.parent.parent
         return partial.with_name(partial.name.removesuffix(".partial"))
+
+    def tracked_run(
+        self, job: str, params: Mapping[str, Any], parent: str | None
+    ) -> AbstractContextManager[Run]:
+        """The job's run in MLflow, which is the same after a kill."""
+        return tracked_run(
+            job,
+            params,
+            parent=parent,
+            home=self.scratch,
+            outbox=self.output,
+            outbox_name=self.final,
+        )
 
 
 @contextmanager

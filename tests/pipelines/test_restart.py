@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from process_tree import below
 
 from cotbert_core.files import read_json
 from pipelines import prepare as prepare_job
@@ -85,20 +86,7 @@ def kill_a_worker(process):
 
 def workers_of(process):
     """Ray's processes below this one that read shards or write parts."""
-    parents, found = {}, []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, _, rest = status.read_text().partition(" (")[2].rpartition(") ")
-        except OSError:
-            continue
-        parents[int(status.parent.name)] = int(rest.split()[1]), name
-    for pid, (parent, name) in parents.items():
-        above = parent
-        while above in parents and above != process.pid:
-            above = parents[above][0]
-        if above == process.pid and name.startswith("ray::ReadRange"):
-            found.append(pid)
-    return found
+    return below(process.pid, "ray::ReadRange")
 
 
 @pytest.mark.ray_local

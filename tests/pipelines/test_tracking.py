@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import tracking
+from pipelines.outputs import RUN_FILE
 from pipelines.tracking import EXPERIMENT, Run, tracked_run
 
 
@@ -179,12 +180,14 @@ def test_the_jobs_own_error_is_raised_though_the_store_is_broken(own_store, caps
     assert "2 calls to MLflow failed" in capsys.readouterr().err
 
 
-def test_a_run_goes_on_under_its_id_and_anew_in_a_store_that_does_not_know_it(own_store):
-    with tracked_run("train", {"seed": 1}) as first:
+def test_a_run_goes_on_under_its_id_and_anew_in_a_store_that_does_not_know_it(own_store, tmp_path):
+    with tracked_run("train", {"seed": 1}, home=tmp_path) as first:
         first.metrics({"loss": 2.0}, step=1)
-    with tracked_run("train", {"seed": 1}, run_id=first.id) as again:
+    assert (tmp_path / RUN_FILE).read_text() == first.id
+    with tracked_run("train", {"seed": 1}, home=tmp_path) as again:
         again.metrics({"loss": 1.0}, step=2)
-    with tracked_run("train", {"seed": 1}, run_id="0" * 32) as other:
+    (tmp_path / RUN_FILE).write_text("0" * 32)
+    with tracked_run("train", {"seed": 1}, home=tmp_path) as other:
         pass
     assert again.id == first.id
     assert other.id not in (first.id, "0" * 32)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from process_tree import below
 
 from cotbert_core.files import read_json
 from pipelines.embed import EmbedOptions, embed, read_embeddings
@@ -56,20 +57,7 @@ def wait_for(count, output, process):
 
 def workers_of(process):
     """The actors below this process that hold an encoder."""
-    parents, found = {}, []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, _, rest = status.read_text().partition(" (")[2].rpartition(") ")
-        except OSError:
-            continue
-        parents[int(status.parent.name)] = int(rest.split()[1]), name
-    for pid, (parent, name) in parents.items():
-        above = parent
-        while above in parents and above != process.pid:
-            above = parents[above][0]
-        if above == process.pid and name.startswith("ray::MapWorker"):
-            found.append(pid)
-    return found
+    return below(process.pid, "ray::MapWorker")
 
 
 @pytest.mark.ray_local

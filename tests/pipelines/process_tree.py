@@ -1,0 +1,27 @@
+"""Which processes a job has started, as Linux tells: the ones a test kills."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def below(pid: int, name: str) -> list[int]:
+    """Processes that `pid` started, itself or by others, whose names begin so."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            shown, _, rest = status.read_text().partition(" (")[2].rpartition(") ")
+        except OSError:  # it has ended
+            continue
+        parents[int(status.parent.name)] = int(rest.split()[1]), shown
+    return [
+        p for p, (_, shown) in parents.items() if shown.startswith(name) and _has(p, pid, parents)
+    ]
+
+
+def _has(process: int, above: int, parents: dict[int, tuple[int, str]]) -> bool:
+    while process in parents:
+        process = parents[process][0]
+        if process == above:
+            return True
+    return False
