@@ -25,10 +25,10 @@ from typing import IO, Any, TextIO
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import check_free, write_json
+from pipelines import tracking
 from pipelines.outputs import RUN_FILE, changed_settings
 from pipelines.progress import say
 from pipelines.recording.outbox import OUTBOX_FILES
-from pipelines.tracking import Run, tracked_run
 
 RECORD_FILE = "record.json"
 # The lock is touched every 10 s; one of another machine that was not for a minute is stale.
@@ -51,9 +51,9 @@ class Unfinished:
 
     def tracked_run(
         self, job: str, params: Mapping[str, Any], parent: str | None
-    ) -> AbstractContextManager[Run]:
+    ) -> AbstractContextManager[tracking.Run]:
         """The job's run in MLflow, which is the same after a kill."""
-        return tracked_run(
+        return tracking.tracked_run(
             job,
             params,
             parent=parent,
