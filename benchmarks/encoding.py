@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from benchmarks.harness import DisagreementError, Row, device, first, interleave
+from benchmarks.harness import Row, device, first, interleave, least_cosine
 from cotbert_core.backbone import MINILM, locate_encoder
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.precision import has_fast_bf16
@@ -34,7 +34,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
     formats: list[Precision] = ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
     tasks = {"peer": encode_peer} | {p: encode_ours(p) for p in formats}
     vectors = {name: task(0) for name, task in tasks.items()}
-    cosines = {p: _least_cosine(vectors[p], vectors["peer"]) for p in formats}
+    cosines = {p: least_cosine(vectors[p], vectors["peer"], LEAST_COSINE) for p in formats}
     seconds = interleave(tasks, rounds)
     return [
         Row(
@@ -48,13 +48,3 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         )
         for p in formats
     ]
-
-
-def _least_cosine(left: np.ndarray, right: np.ndarray) -> float:
-    """The least cosine of a sentence's two vectors; DisagreementError where it is too low."""
-    products = (left.astype(np.float64) * right).sum(axis=1)
-    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    least = float((products / norms).min())
-    if not least >= LEAST_COSINE:
-        raise DisagreementError(f"the least cosine of two vectors of one sentence is {least:.6f}")
-    return least

@@ -18,11 +18,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from cotbert_core.backbone import MINILM, load_tokenizer
 from cotbert_core.batch import Batch
 from cotbert_core.errors import UserError
+from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.precision import has_fast_bf16
 from cotbert_core.settings import Precision, TrainSettings
 from pipelines.reading.docstrings import package_files, sentences
@@ -112,6 +114,14 @@ def compare_formats(
         for own, peer, target in formats
         if {own, peer} <= set(there)
     ]
+
+
+def least_cosine(left: np.ndarray, right: np.ndarray, wanted: float) -> float:
+    """The least cosine of a text's two vectors, (N, D) each; DisagreementError below `wanted`."""
+    least = float(cosines(left, right).min())
+    if not least >= wanted:
+        raise DisagreementError(f"the least cosine of two vectors of one sentence is {least:.6f}")
+    return least
 
 
 def token_batches(texts: Sequence[str], count: int, size: int) -> list[Batch]:

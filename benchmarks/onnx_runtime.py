@@ -16,7 +16,7 @@ import onnxruntime
 import torch
 from tokenizers import Tokenizer
 
-from benchmarks.harness import DisagreementError, Row, device, first, interleave
+from benchmarks.harness import Row, device, first, interleave, least_cosine
 from cotbert_core.backbone import CPU_BATCH_TOKENS, MINILM, budget_slices
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.onnx_graph import write_graph
@@ -48,7 +48,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
             f"cotbert {p}",
             seconds["onnx"],
             seconds[p],
-            check=f"least cosine {_least_cosine(vectors['onnx'], vectors[p]):.6f}",
+            check=f"least cosine {least_cosine(vectors['onnx'], vectors[p], LEAST_COSINE):.6f}",
         )
         for p in formats
     ]
@@ -79,12 +79,3 @@ class _Graph:
             inputs = {"input_ids": ids, "attention_mask": mask}
             parts.append(self._session.run(None, inputs)[0])
         return np.concatenate(parts)[np.argsort(order, kind="stable")]
-
-
-def _least_cosine(left: np.ndarray, right: np.ndarray) -> float:
-    products = (left.astype(np.float64) * right).sum(axis=1)
-    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    least = float((products / norms).min())
-    if not least >= LEAST_COSINE:
-        raise DisagreementError(f"the least cosine of two vectors of one sentence is {least:.6f}")
-    return least
