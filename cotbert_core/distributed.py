@@ -60,6 +60,15 @@ def gather_values(value: float) -> list[float]:
     return [float(p) for p in parts]
 
 
+def gather_objects(value: Any) -> list[Any]:
+    """A small picklable value of each worker, in rank order, on all of them."""
+    if world_size() == 1:
+        return [value]
+    values: list[Any] = [None] * world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
 def encode_together(
     encode: Callable[[Sequence[str]], np.ndarray], sentences: Sequence[str]
 ) -> np.ndarray:
@@ -67,8 +76,7 @@ def encode_together(
     workers = world_size()
     if workers == 1:
         return encode(sentences)
-    shares: list[np.ndarray] = [np.empty(0)] * workers
-    dist.all_gather_object(shares, encode(sentences[rank() :: workers]))
+    shares: list[np.ndarray] = gather_objects(encode(sentences[rank() :: workers]))
     vectors = np.empty((len(sentences), shares[0].shape[1]), shares[0].dtype)
     for start, share in enumerate(shares):
         vectors[start::workers] = share

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cotbert_core.files import write_text
 from pipelines.channel import News
-from pipelines.progress import Progress
+from pipelines.progress import Progress, say
 from pipelines.tracking import DEV_SPEARMAN, LOSS, Run
 
 METRICS_FILE = "metrics.jsonl"
@@ -33,7 +33,10 @@ class History:
 
     def hear(self, news: list[News]) -> None:
         """Take news of some steps from a worker; a resumed one tells all that it told before."""
-        news = [item for item in news if not self._knows(item)]
+        for item in news:
+            if "warning" in item:
+                say(f"warning: {item['warning']}")
+        news = [item for item in news if "values" in item and not self._knows(item)]
         with self._path.open("a", encoding="utf-8") as file:
             for item in news:
                 row = {"step": item["step"], **item["values"]}

@@ -15,6 +15,7 @@ from typing import Any
 
 from cotbert_core.backbone import from_anywhere, load_backbone
 from cotbert_core.card import Facts
+from cotbert_core.checkpoints import best
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
@@ -32,6 +33,8 @@ from pipelines.history import METRICS_FILE, History
 from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, open_output
 from pipelines.progress import say
 from pipelines.ray_session import check_cores, cpus_per_worker, ray_session
+
+CHECKPOINTS = "checkpoints"
 
 
 class TrainingError(RuntimeError):
@@ -69,8 +72,8 @@ def train(
             say(f"note: {note}")
         run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
         history = History(run, output / METRICS_FILE, settings.batch_size)
-        best = _fit(settings, corpus, dev, output, history, verbose, callbacks, judged)
-        best_step = _save_best(settings, corpus, dev, history, best, output / "model")
+        _fit(settings, corpus, dev, output, history, verbose, callbacks, judged)
+        best_step = _save_best(settings, corpus, dev, history, output)
         result = _result(settings, history, best_step, run.id)
         report.write_training_report(output / "report.html", result, history.rows, settings)
         run.metrics({"best_step": result["best_step"], "best_dev_spearman": result["dev_spearman"]})
@@ -126,8 +129,8 @@ def _fit(
     verbose: bool,
     callbacks: Sequence[Any],
     judged: bool,
-) -> Any:
-    """Run the workers; the checkpoint with the best dev score."""
+) -> None:
+    """Run the workers until the last step."""
     with ray_session(verbose), Channel(history.hear) as mailbox:
         import ray.train
 
@@ -138,18 +141,20 @@ def _fit(
             "cpus": settings.cpus_per_worker or cpus_per_worker(settings.workers),
             "mailbox": mailbox,
             "judged": str(output) if judged else None,
+            "reported": bool(callbacks),
+            "checkpoints": str(output / CHECKPOINTS),
         }
         try:
-            result = _trainer(job, settings.workers, output, callbacks).fit()
+            _trainer(job, settings.workers, output, callbacks).fit()
         except ray.train.TrainingFailedError as error:
             raise TrainingError(_cause(error)) from error
         except SystemExit:  # Ray Train's answer to Ctrl-C, after it has stopped the workers
             raise KeyboardInterrupt("the same command with --resume goes on") from None
-        return result.get_best_checkpoint(tracking.DEV_SPEARMAN, "max")
 
 
 def _trainer(job: dict[str, Any], workers: int, output: Path, callbacks: Sequence[Any]) -> Any:
-    """Ray Train's part: where workers run, and which checkpoints stay (the latest and the best)."""
+    """Ray Train's part: where workers run. Its own checkpoints are not used: it copies a folder
+    file by file, and knows of it only half a second later, so that a kill cost two intervals."""
     import ray.train
     from ray.train.torch import TorchTrainer
 
@@ -168,13 +173,8 @@ def _trainer(job: dict[str, Any], workers: int, output: Path, callbacks: Sequenc
         ),
         run_config=ray.train.RunConfig(
             storage_path=str(output),
-            name="checkpoints",
+            name=CHECKPOINTS,
             callbacks=list(callbacks),
-            checkpoint_config=ray.train.CheckpointConfig(
-                num_to_keep=1,
-                checkpoint_score_attribute=tracking.DEV_SPEARMAN,
-                checkpoint_score_order="max",
-            ),
         ),
     )
 
@@ -189,21 +189,22 @@ def _cause(error: Any) -> str:
 
 
 def _save_best(
-    settings: TrainSettings,
-    corpus: Corpus,
-    dev: dict[str, Pairs],
-    history: History,
-    best: Any,
-    path: Path,
+    settings: TrainSettings, corpus: Corpus, dev: dict[str, Pairs], history: History, output: Path
 ) -> int:
-    """Save the model of a checkpoint; its step."""
-    from pipelines.train_worker import load_state
-
-    with best.as_directory() as folder:
-        state = load_state(Path(folder), mapped=True)
-        facts = training_facts(corpus, dev, history, state["step"])
-        _save_model(settings, state["method"], path, facts)
-    return int(state["step"])
+    """Save the model of the checkpoint with the best dev score; its step."""
+    with warnings.catch_warnings(record=True) as damaged:
+        warnings.simplefilter("always")
+        found = best(output / CHECKPOINTS)
+    for warning in damaged:
+        say(f"warning: {warning.message}")
+    if found is None:
+        raise TrainingError(
+            f"no checkpoint in {str(output / CHECKPOINTS)!r} can be read: train again in a new "
+            "folder"
+        )
+    facts = training_facts(corpus, dev, history, found.step)
+    _save_model(settings, found.load(mapped=True)["method"], output / "model", facts)
+    return found.step
 
 
 def _save_model(settings: TrainSettings, weights: dict[str, Any], path: Path, facts: Facts) -> None:

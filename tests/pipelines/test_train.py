@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cotbert_core.checkpoints import checkpoints, newest
 from pipelines.cli import main
 from pipelines.corpus import Corpus
 from pipelines.history import read_rows
@@ -180,6 +182,26 @@ def test_a_killed_run_goes_on_where_it_was(
     assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 2, "it is finished"
 
 
+def test_a_damaged_checkpoint_is_told_and_the_one_before_is_gone_on_with(
+    home: Path, corpus: Path, trained: Path, bert_folder: str, capsys: pytest.CaptureFixture[str]
+):
+    """The run ends as the one that nothing happened to, best model included."""
+    output = home / "damaged"
+    shutil.copytree(trained, output)
+    for name in ("result.json", "metrics.jsonl", "report.html"):
+        (output / name).unlink()
+    shutil.rmtree(output / "model")
+    last, before = checkpoints(output / "checkpoints")[:-3:-1]
+    assert (last.step, before.step) == (6, 4)
+    (last.path / "state.pt").write_bytes(b"half")
+    assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 0
+    assert f"'{last.path}' is damaged (state.pt has 4 bytes" in capsys.readouterr().err
+    assert curve(output) == curve(trained)
+    assert newest(output / "checkpoints").step == 6
+    results = [json.loads((folder / "result.json").read_text()) for folder in (output, trained)]
+    assert results[0]["dev_spearman"] == results[1]["dev_spearman"]
+
+
 def test_ctrl_c_ends_the_run_and_says_how_to_go_on(home: Path, corpus: Path, bert_folder: str):
     line = [COTBERT, *command(bert_folder, corpus, home / "stopped", "max_steps=100000")]
     with (home / "stopped.log").open("w") as log:
@@ -192,11 +214,9 @@ def test_ctrl_c_ends_the_run_and_says_how_to_go_on(home: Path, corpus: Path, ber
 
 
 def wait_for_checkpoint(output: Path) -> None:
-    """Until Ray Train knows of one."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        checkpoints = list(output.glob("checkpoints/checkpoint_*/state.pt"))
-        if checkpoints and (output / "checkpoints/checkpoint_manager_snapshot.json").exists():
+        if checkpoints(output / "checkpoints"):
             return
         time.sleep(0.05)
     raise AssertionError("no checkpoint within two minutes")

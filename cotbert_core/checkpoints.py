@@ -1,0 +1,136 @@
+"""Checkpoints: all that the next step of a run depends on, on disk whole or not at all.
+
+A checkpoint is a folder `step-00000010` with the state and a note of its size and checksum. It is
+written under another name, forced to the disk and renamed, so a kill or a full disk leaves the one
+before. One that was damaged later is told and passed over.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cotbert_core.errors import UserError
+from cotbert_core.files import read_json, write_json
+
+STATE_FILE, NOTE_FILE = "state.pt", "checkpoint.json"
+# The newest so many stay, so that there is one to fall back to, and the best.
+NEWEST = 2
+CHUNK_BYTES = 1 << 22
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """score: of the dev check that it was written after; the higher the better."""
+
+    path: Path
+    step: int
+    score: float
+
+    def damage(self) -> str | None:
+        """What is wrong with its state, read through once; None where it is as it was written."""
+        note, file = read_json(self.path / NOTE_FILE), self.path / STATE_FILE
+        if not file.is_file():
+            return f"{STATE_FILE} is missing"
+        size = file.stat().st_size
+        if size != note["bytes"]:
+            return f"{STATE_FILE} has {size} bytes and had {note['bytes']}"
+        return None if checksum(file) == note["crc32"] else f"{STATE_FILE} was changed"
+
+    def load(self, *, mapped: bool = False) -> dict[str, Any]:
+        """Its state, on the CPU. mapped: a part is read when it is used, so whoever wants the
+        weights alone does not read the optimizer's twice as many; the file must stay so long."""
+        file = self.path / STATE_FILE
+        return dict(torch.load(file, map_location="cpu", weights_only=True, mmap=mapped))
+
+
+def write_checkpoint(folder: Path, step: int, score: float, state: dict[str, Any]) -> Checkpoint:
+    """Write one, then remove those that are neither new nor the best. OSError leaves the others
+    as they were."""
+    path = folder / f"step-{step:08}"
+    partial = path.with_name(path.name + ".partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        torch.save(state, partial / STATE_FILE)
+        force_to_disk(partial / STATE_FILE)
+        size, crc = (partial / STATE_FILE).stat().st_size, checksum(partial / STATE_FILE)
+        note = {"step": step, "score": score, "bytes": size, "crc32": crc}
+        write_json(partial / NOTE_FILE, note)
+        shutil.rmtree(path, ignore_errors=True)  # of an earlier run, damaged since
+        partial.rename(path)
+    except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
+        shutil.rmtree(partial, ignore_errors=True)
+        raise OSError(f"checkpoint {str(path)!r} cannot be written ({error})") from error
+    _prune(folder)
+    return Checkpoint(path, step, score)
+
+
+def checkpoints(folder: Path) -> list[Checkpoint]:
+    """All in a folder, the oldest first; their states are not looked at."""
+    found = []
+    for file in sorted(folder.glob(f"step-????????/{NOTE_FILE}")):
+        try:
+            note = read_json(file)
+            found.append(Checkpoint(file.parent, int(note["step"]), float(note["score"])))
+        except (UserError, KeyError, TypeError, ValueError):
+            _warn(file.parent, f"{NOTE_FILE} cannot be read")
+    return found
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The last one that is not damaged. Warns of those that are."""
+    return _first_whole(checkpoints(folder)[::-1])
+
+
+def best(folder: Path) -> Checkpoint | None:
+    """The one with the highest score, the first of equals. Warns of those that are damaged."""
+    return _first_whole(_by_score(folder))
+
+
+def _by_score(folder: Path) -> list[Checkpoint]:
+    return sorted(checkpoints(folder), key=lambda checkpoint: -checkpoint.score)
+
+
+def _first_whole(found: Sequence[Checkpoint]) -> Checkpoint | None:
+    for checkpoint in found:
+        damage = checkpoint.damage()
+        if damage is None:
+            return checkpoint
+        _warn(checkpoint.path, damage)
+    return None
+
+
+def _warn(path: Path, damage: str) -> None:
+    message = f"checkpoint {str(path)!r} is damaged ({damage}): falling back to another"
+    warnings.warn(message, stacklevel=4)
+
+
+def _prune(folder: Path) -> None:
+    kept = {c.path for c in [*checkpoints(folder)[-NEWEST:], *_by_score(folder)[:1]]}
+    for checkpoint in checkpoints(folder):
+        if checkpoint.path not in kept:
+            shutil.rmtree(checkpoint.path, ignore_errors=True)
+
+
+def checksum(file: Path) -> int:
+    """CRC-32 of its bytes: against damage, not against malice."""
+    crc = 0
+    with file.open("rb") as stream:
+        while chunk := stream.read(CHUNK_BYTES):
+            crc = zlib.crc32(chunk, crc)
+    return crc
+
+
+def force_to_disk(file: Path) -> None:
+    """Until it is there a machine that loses its power may keep the name and lose the bytes."""
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())

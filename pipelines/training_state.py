@@ -1,0 +1,120 @@
+"""The state of a run on one worker, and how a checkpoint keeps it and brings it back."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from torch import nn
+
+from cotbert_core.batch import Batch
+from cotbert_core.checkpoints import newest, write_checkpoint
+from cotbert_core.distributed import gather_objects, rank
+from cotbert_core.evaluation import Pairs
+from cotbert_core.methods import Method
+from cotbert_core.settings import TrainSettings
+from cotbert_core.training import total_steps
+from pipelines.channel import News
+
+# The last checkpoint of a run, which its model is made from, is tried so often.
+LAST_TRIES, WAIT_SECONDS = 3, 5.0
+
+
+@dataclass
+class Training:
+    """All that a checkpoint holds, and what steps need."""
+
+    settings: TrainSettings
+    method: Method
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    corpus: Batch
+    dev: dict[str, Pairs]
+    mailbox: Any
+    folder: Path
+    """Of the checkpoints."""
+    reported: bool = False
+    """Whether a sweep hears of every dev check."""
+    judged: Path | None = None
+    """Where a sweep says whether the run may go on; None: nobody asks."""
+    step: int = 0
+    told: list[News] = field(default_factory=list)
+    """All news so far. A checkpoint keeps it, since what a kill caught on its way is told again."""
+
+    @property
+    def total(self) -> int:
+        return total_steps(len(self.corpus), self.settings)
+
+
+def tell(training: Training, values: dict[str, float]) -> None:
+    """Numbers of this step, to the driver."""
+    news = {"step": training.step, "total": training.total, "values": values}
+    training.told.append(news)
+    _send(training, [news])
+
+
+def _send(training: Training, news: list[News]) -> None:
+    if rank() == 0:
+        ray.get(training.mailbox.put.remote(news))
+
+
+def save(training: Training, score: float) -> None:
+    """Write a checkpoint of everything that the next step depends on, on every worker.
+
+    Storage that refuses it is told, and the run goes on with the checkpoint before; at the last
+    step it is asked again, and then OSError.
+    """
+    states = gather_objects(_random_states())
+    if rank() != 0:
+        return
+    state = {
+        "step": training.step,
+        "method": training.method.state_dict(),
+        "optimizer": training.optimizer.state_dict(),
+        "told": training.told,
+        "random": states,
+    }
+    tries = LAST_TRIES if training.step == training.total else 1
+    for left in reversed(range(tries)):
+        try:
+            write_checkpoint(training.folder, training.step, score, state)
+            return
+        except OSError as error:
+            if tries > 1 and not left:
+                raise
+            _warn(training, f"{error}; going on without it")
+            time.sleep(WAIT_SECONDS if left else 0)
+
+
+def restore(training: Training) -> None:
+    """Go on from the newest whole checkpoint, when the run has one."""
+    with warnings.catch_warnings(record=True) as damaged:
+        warnings.simplefilter("always")
+        # Rank 0 looks, since it takes reading the file; all must take the same.
+        found = gather_objects(newest(training.folder) if rank() == 0 else None)[0]
+    for warning in damaged:
+        _warn(training, str(warning.message))
+    if found is None:
+        return
+    state = found.load()
+    training.method.load_state_dict(state["method"])
+    training.optimizer.load_state_dict(state["optimizer"])
+    training.step, training.told = state["step"], state["told"]
+    for kind, random_state in state["random"][rank()].items():
+        (torch.cuda if kind == "cuda" else torch).set_rng_state(random_state)
+    _send(training, training.told)
+
+
+def _warn(training: Training, text: str) -> None:
+    _send(training, [{"warning": text}])
+
+
+def _random_states() -> dict[str, torch.Tensor]:
+    """What dropout draws from next."""
+    states = {"cpu": torch.get_rng_state()}
+    return states | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})

@@ -1,0 +1,116 @@
+"""Checkpoints that are whole, the ones that stay, and what becomes of damaged ones."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+
+import pytest
+import torch
+
+from cotbert_core import checkpoints as module
+from cotbert_core.checkpoints import best, checkpoints, newest, write_checkpoint
+
+
+def state(step):
+    return {"step": step, "weights": torch.full((64, 64), float(step))}
+
+
+def write(folder, scores):
+    for step, score in scores.items():
+        write_checkpoint(folder, step, score, state(step))
+
+
+def steps(folder):
+    return [checkpoint.step for checkpoint in checkpoints(folder)]
+
+
+def test_the_two_newest_and_the_best_stay(tmp_path):
+    write(tmp_path, {10: 50.0, 20: 70.0, 30: 60.0, 40: 65.0, 50: 64.0})
+    assert steps(tmp_path) == [20, 40, 50]
+    assert newest(tmp_path).step == 50
+    assert best(tmp_path).step == 20
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_of_equal_scores_the_first_is_the_best(tmp_path):
+    write(tmp_path, {1: 70.0, 2: 70.0, 3: 70.0, 4: 70.0})
+    assert best(tmp_path).step == 1
+    assert steps(tmp_path) == [1, 3, 4]
+
+
+def test_a_state_comes_back_as_it_was(tmp_path):
+    write(tmp_path, {3: 1.0})
+    for mapped in (False, True):
+        back = newest(tmp_path).load(mapped=mapped)
+        assert back["step"] == 3
+        assert torch.equal(back["weights"], torch.full((64, 64), 3.0))
+
+
+def test_an_empty_folder_has_none(tmp_path):
+    assert newest(tmp_path) is best(tmp_path) is None
+    assert checkpoints(tmp_path / "missing") == []
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def flip(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+DAMAGES = {"has .* bytes and had": cut, "was changed": flip, "is missing": lambda f: f.unlink()}
+
+
+@pytest.mark.parametrize("told", DAMAGES)
+def test_a_damaged_one_is_told_and_passed_over(tmp_path, told):
+    write(tmp_path, {1: 50.0, 2: 60.0})
+    DAMAGES[told](tmp_path / "step-00000002" / module.STATE_FILE)
+    for choose in (newest, best):
+        with pytest.warns(UserWarning, match=rf"step-00000002' is damaged \(state.pt {told}"):
+            assert choose(tmp_path).step == 1
+
+
+def test_one_without_a_readable_note_is_told_and_passed_over(tmp_path):
+    write(tmp_path, {1: 50.0, 2: 60.0})
+    (tmp_path / "step-00000002" / module.NOTE_FILE).write_text("{")
+    with pytest.warns(UserWarning, match="checkpoint.json cannot be read"):
+        assert newest(tmp_path).step == 1
+
+
+def test_a_damaged_one_is_replaced_when_its_step_is_done_again(tmp_path):
+    write(tmp_path, {1: 50.0, 2: 60.0})
+    flip(tmp_path / "step-00000002" / module.STATE_FILE)
+    write(tmp_path, {2: 60.0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert newest(tmp_path).step == 2
+
+
+@pytest.mark.parametrize("where", ["save", "note", "rename"])
+def test_a_refused_write_leaves_the_ones_before(tmp_path, monkeypatch, where):
+    write(tmp_path, {1: 50.0})
+
+    def refuse(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    owner, name = {
+        "save": (module.torch, "save"),
+        "note": (module, "write_json"),
+        "rename": (module.Path, "rename"),
+    }[where]
+    monkeypatch.setattr(owner, name, refuse)
+    with pytest.raises(OSError, match=r"step-00000002' cannot be written .*No space left"):
+        write_checkpoint(tmp_path, 2, 60.0, state(2))
+    monkeypatch.undo()
+    assert steps(tmp_path) == [1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001"]
+
+
+def test_what_a_kill_left_half_written_is_no_checkpoint(tmp_path):
+    write(tmp_path, {1: 50.0, 2: 60.0})
+    shutil.copytree(tmp_path / "step-00000002", tmp_path / "step-00000003.partial")
+    assert steps(tmp_path) == [1, 2]
