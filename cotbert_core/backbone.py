@@ -20,6 +20,7 @@ from torch import Tensor
 
 from cotbert_core.errors import UserError
 from cotbert_core.readout import READOUTS
+from cotbert_core.threads import map_threads
 from cotbert_core.tokenizing import SentenceTokenizer
 from cotbert_core.wrapping import Rows
 
@@ -229,17 +230,18 @@ def encode_rows(
     lengths = rows.lengths.numpy()
     order = np.argsort(-lengths, kind="stable")
     read = READOUTS[readout]
-    vectors = []
-    for start, stop in budget_slices(lengths[order], batch_tokens):
-        chosen = torch.from_numpy(order[start:stop])
-        hidden = _last_hidden(backbone, rows, chosen, int(lengths[order[start]]))
-        vectors.append(
-            read(
-                hidden,
-                rows.readout[chosen].to(hidden.device),
-                rows.lengths[chosen].to(hidden.device),
-            ).float()
-        )
+
+    def vectors_of(piece: tuple[int, int]) -> Tensor:
+        chosen = torch.from_numpy(order[slice(*piece)])
+        hidden = _last_hidden(backbone, rows, chosen, int(lengths[order[piece[0]]]))
+        places, ends = rows.readout[chosen], rows.lengths[chosen]
+        return read(hidden, places.to(hidden.device), ends.to(hidden.device)).float()
+
+    pieces = budget_slices(lengths[order], batch_tokens)
+    # Dropout draws from one stream, whose order threads would make a matter of chance.
+    quiet = not (torch.is_grad_enabled() or backbone.model.training)
+    beside = quiet and backbone.device.type == "cpu"
+    vectors = map_threads(vectors_of, pieces) if beside else list(map(vectors_of, pieces))
     back = torch.from_numpy(np.argsort(order, kind="stable")).to(backbone.device)
     return torch.cat(vectors)[back]
 
