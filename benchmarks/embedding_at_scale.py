@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(growth <= most for _, growth, most in growths(runs)) else 1
 
 
-def small_encoder(folder: Path) -> Path:
+def small_encoder(folder: Path, layers: int = 2, width: int = 64) -> Path:
     """A random BERT with all-MiniLM-L6-v2's tokenizer, the same each time."""
     import torch
     from transformers import BertConfig, BertModel
@@ -60,10 +60,10 @@ def small_encoder(folder: Path) -> Path:
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(tokenizer),
-        hidden_size=64,
-        num_hidden_layers=2,
+        hidden_size=width,
+        num_hidden_layers=layers,
         num_attention_heads=2,
-        intermediate_size=128,
+        intermediate_size=2 * width,
         max_position_embeddings=128,
     )
     BertModel(config).save_pretrained(folder)

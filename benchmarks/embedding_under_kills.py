@@ -27,10 +27,13 @@ from benchmarks.harness import DisagreementError, least_cosine, machine, machine
 from benchmarks.preparing import recombine
 from cotbert_core.backbone import MINILM
 from pipelines.embed import read_embeddings
+from pipelines.reading.readers import PIECE_ROWS
 
 WORKER = "ray::MapWorker"
 # Batches differ by what else is in a block, never by kills: the blocks are the same.
 LEAST_COSINE = 0.999999
+# A drawn kill comes within so long after the block before is done; a block takes about 10 s.
+WITHIN_SECONDS = 8.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,11 @@ class Job:
         self.begin()
         return True
 
+    def blocks(self) -> int:
+        """Those that are done."""
+        parts = self._output.parent.glob(f"{self._output.name}.partial/*/scratch/block-*.json")
+        return sum(1 for _ in parts)
+
     def wait(self) -> None:
         if self._process.wait() != 0:
             raise DisagreementError(f"the job ended with status {self._process.returncode}")
@@ -108,15 +116,20 @@ def undisturbed(text: Path, output: Path, rows: int) -> Ended:
     return Ended("undisturbed", time.monotonic() - started, 0, rows)
 
 
-def at_moments(text: Path, output: Path, quiet: Ended, kills: int, seed: int) -> Ended:
-    """Workers and the driver in turn, at moments drawn over the undisturbed run's time."""
+def at_moments(text: Path, output: Path, rows: int, kills: int, seed: int) -> Ended:
+    """Workers and the driver in turn, each within a block that is drawn."""
     draw = random.Random(seed)
+    blocks = rows // PIECE_ROWS
     job, started, done = Job(text, output), time.monotonic(), 0
-    while done < kills and job.running:
-        time.sleep(draw.uniform(0.2, 1.8) * quiet.seconds / kills)
-        done += job.running and (job.kill_driver() if done % 2 else job.kill_worker())
+    for after in sorted(draw.sample(range(blocks), min(kills, blocks))):
+        while job.running and job.blocks() < after:
+            time.sleep(0.05)
+        time.sleep(draw.uniform(0.0, WITHIN_SECONDS))
+        while job.running and not (job.kill_driver() if done % 2 else job.kill_worker()):
+            time.sleep(0.05)
+        done += 1
     job.wait()
-    return Ended("killed at drawn moments", time.monotonic() - started, done, quiet.rows)
+    return Ended("killed at drawn moments", time.monotonic() - started, done, rows)
 
 
 def every(text: Path, output: Path, rows: int, seconds: float, long: float) -> Ended:
@@ -148,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text, quiet, killed, chaos = (home / n for n in ("text.txt", "quiet", "killed", "chaos"))
         recombine(texts, options.rows, text)
         runs = [undisturbed(text, quiet, options.rows)]
-        runs.append(at_moments(text, killed, runs[0], options.kills, options.seed))
+        runs.append(at_moments(text, killed, options.rows, options.kills, options.seed))
         check(killed, quiet)
         runs.append(every(text, chaos, options.rows, options.every, options.long))
         check(chaos, quiet)

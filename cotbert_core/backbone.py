@@ -20,6 +20,7 @@ from torch import Tensor
 
 from cotbert_core.errors import UserError
 from cotbert_core.readout import READOUTS
+from cotbert_core.recomputing import recomputed
 from cotbert_core.threads import map_threads
 from cotbert_core.tokenizing import SentenceTokenizer
 from cotbert_core.wrapping import Rows
@@ -220,12 +221,17 @@ def _has_pickle(location: str) -> bool:
 
 
 def encode_rows(
-    backbone: Backbone, rows: Rows, readout: str, batch_tokens: int | None = None
+    backbone: Backbone,
+    rows: Rows,
+    readout: str,
+    batch_tokens: int | None = None,
+    chunk: int | None = None,
 ) -> Tensor:
     """(N, D) sentence vectors of N rows, differentiable, in the rows' order.
 
     Rows are sorted by length and run in batches of at most `batch_tokens` padded tokens (None:
-    all at once), each no wider than its longest row, so that little is spent on padding.
+    all at once), each no wider than its longest row, so that little is spent on padding. chunk:
+    rows of a batch at most; the backward pass then computes its activations again.
     """
     lengths = rows.lengths.numpy()
     order = np.argsort(-lengths, kind="stable")
@@ -237,11 +243,16 @@ def encode_rows(
         places, ends = rows.readout[chosen], rows.lengths[chosen]
         return read(hidden, places.to(hidden.device), ends.to(hidden.device)).float()
 
-    pieces = budget_slices(lengths[order], batch_tokens)
+    pieces = budget_slices(lengths[order], batch_tokens, chunk)
     # Dropout draws from one stream, whose order threads would make a matter of chance.
     quiet = not (torch.is_grad_enabled() or backbone.model.training)
     beside = quiet and backbone.device.type == "cpu"
-    vectors = map_threads(vectors_of, pieces) if beside else list(map(vectors_of, pieces))
+    if beside:
+        vectors = map_threads(vectors_of, pieces)
+    elif chunk is None:
+        vectors = [vectors_of(piece) for piece in pieces]
+    else:
+        vectors = [recomputed(vectors_of, piece) for piece in pieces]
     back = torch.from_numpy(np.argsort(order, kind="stable")).to(backbone.device)
     return torch.cat(vectors)[back]
 
@@ -265,16 +276,20 @@ def _last_hidden(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -> 
     return cast(Tensor, output.last_hidden_state)
 
 
-def budget_slices(lengths: np.ndarray, batch_tokens: int | None) -> list[tuple[int, int]]:
-    """Cut lengths sorted from long to short into runs of at most `batch_tokens` padded tokens.
+def budget_slices(
+    lengths: np.ndarray, batch_tokens: int | None, most_rows: int | None = None
+) -> list[tuple[int, int]]:
+    """Cut lengths sorted from long to short into runs of at most `batch_tokens` padded tokens, and
+    of at most `most_rows`; None: any number.
 
     A row longer than the budget makes a run of its own.
     """
-    if batch_tokens is None:
-        return [(0, len(lengths))] if len(lengths) else []
-    slices, start = [], 0
+    slices, start, most = [], 0, most_rows or len(lengths)
     while start < len(lengths):
-        stop = start + max(1, batch_tokens // max(1, int(lengths[start])))
+        within = most
+        if batch_tokens is not None:
+            within = max(1, batch_tokens // max(1, int(lengths[start])))
+        stop = start + min(within, most)
         slices.append((start, min(stop, len(lengths))))
         start = stop
     return slices

@@ -69,6 +69,10 @@ class TrainSettings(Settings):
     optimizer: OptimizerSettings = OptimizerSettings()
     batch_size: int = Field(256, ge=2)
     """Sentences in the global batch, over all workers."""
+    chunk_size: int | None = Field(None, ge=1)
+    """Rows (a sentence under a template) whose activations are kept at once; the backward pass
+    computes the others' again, so a large batch takes the memory of a chunk and about a third more
+    time, with the same loss and gradient. null: all are kept."""
     max_length: int = Field(32, ge=1)
     """Tokens of a sentence, template not counted."""
     epochs: int = Field(1, ge=1)
@@ -83,6 +87,8 @@ class TrainSettings(Settings):
     precision: Precision = "auto"
     """auto: bf16 where the machine has it."""
     workers: int = Field(1, ge=1)
+    min_workers: int | None = Field(None, ge=1)
+    """A run that has lost a node for good goes on with as few; null: it waits for a new one."""
     cpus_per_worker: int | None = Field(None, ge=1)
     """Cores of each worker; null shares out those of the machines evenly."""
     seed: int = Field(0, ge=0)
@@ -94,6 +100,15 @@ class TrainSettings(Settings):
             faults.append(
                 f"batch_size is {self.batch_size}: it must be a multiple of workers "
                 f"({self.workers})"
+            )
+        if self.chunk_size is not None and not isinstance(self.method, ContrastiveSettings):
+            faults.append(
+                f"chunk_size is {self.chunk_size}: method {self.method.name} keeps all "
+                "activations; set chunk_size=null"
+            )
+        if self.min_workers is not None and self.min_workers > self.workers:
+            faults.append(
+                f"min_workers is {self.min_workers}: give at most workers ({self.workers}), or null"
             )
         if faults:
             raise ValueError("; ".join(faults))

@@ -94,15 +94,21 @@ def total_steps(sentences: int, settings: TrainSettings) -> int:
 
 
 def batches(
-    sentences: int, settings: TrainSettings, done: int, total: int, rank: int
+    sentences: int,
+    settings: TrainSettings,
+    done: int,
+    total: int,
+    rank: int,
+    workers: int | None = None,
 ) -> Iterator[tuple[int, np.ndarray]]:
     """(step, (b,) corpus rows of this worker) for the steps after `done`.
 
     The order of an epoch is a permutation seeded by (seed, epoch), so a resumed run sees the
     batches that the uninterrupted one would have seen, and W workers share the batches of one.
+    workers: W, where it is not that of the settings.
     """
     per_epoch = steps_in_epoch(sentences, settings.batch_size)
-    share = settings.batch_size // settings.workers
+    share = settings.batch_size // (workers or settings.workers)
     order, order_epoch = np.empty(0, np.int64), -1
     for step in range(done + 1, total + 1):
         epoch, index = divmod(step - 1, per_epoch)

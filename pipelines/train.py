@@ -29,16 +29,11 @@ from pipelines.cards import training_facts
 from pipelines.channel import Channel
 from pipelines.corpus import Corpus
 from pipelines.dev import dev_digest
+from pipelines.fitting import CHECKPOINTS, Job, TrainingError, fit
 from pipelines.history import METRICS_FILE, History
 from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, open_output
 from pipelines.progress import say
-from pipelines.ray_session import check_cores, cpus_per_worker, ray_session
-
-CHECKPOINTS = "checkpoints"
-
-
-class TrainingError(RuntimeError):
-    """A run that failed after it had begun: exit status 1."""
+from pipelines.ray_session import check_cores, ray_session
 
 
 def train(
@@ -72,7 +67,9 @@ def train(
             say(f"note: {note}")
         run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
         history = History(run, output / METRICS_FILE, settings.batch_size)
-        _fit(settings, corpus, dev, output, history, verbose, callbacks, judged)
+        job = Job(settings, corpus.path, dev, output, judged, tuple(callbacks))
+        with ray_session(verbose), Channel(history.hear) as mailbox:
+            fit(job, mailbox)
         best_step = _save_best(settings, corpus, dev, history, output)
         result = _result(settings, history, best_step, run.id)
         report.write_training_report(output / "report.html", result, history.rows, settings)
@@ -118,74 +115,6 @@ def _check_room(method: Method, settings: TrainSettings) -> None:
                 f"{settings.max_length}: together they must stay within the encoder's "
                 f"{method.backbone.max_tokens}"
             )
-
-
-def _fit(
-    settings: TrainSettings,
-    corpus: Corpus,
-    dev: dict[str, Pairs],
-    output: Path,
-    history: History,
-    verbose: bool,
-    callbacks: Sequence[Any],
-    judged: bool,
-) -> None:
-    """Run the workers until the last step."""
-    with ray_session(verbose), Channel(history.hear) as mailbox:
-        import ray.train
-
-        job = {
-            "settings": settings.model_dump(),
-            "corpus": str(corpus.path),
-            "dev": dev,
-            "cpus": settings.cpus_per_worker or cpus_per_worker(settings.workers),
-            "mailbox": mailbox,
-            "judged": str(output) if judged else None,
-            "reported": bool(callbacks),
-            "checkpoints": str(output / CHECKPOINTS),
-        }
-        try:
-            _trainer(job, settings.workers, output, callbacks).fit()
-        except ray.train.TrainingFailedError as error:
-            raise TrainingError(_cause(error)) from error
-        except SystemExit:  # Ray Train's answer to Ctrl-C, after it has stopped the workers
-            raise KeyboardInterrupt("the same command with --resume goes on") from None
-
-
-def _trainer(job: dict[str, Any], workers: int, output: Path, callbacks: Sequence[Any]) -> Any:
-    """Ray Train's part: where workers run. Its own checkpoints are not used: it copies a folder
-    file by file, and knows of it only half a second later, so that a kill cost two intervals."""
-    import ray.train
-    from ray.train.torch import TorchTrainer
-
-    from pipelines.train_worker import train_worker
-
-    gpus = int(ray.cluster_resources().get("GPU", 0))
-    if 0 < gpus < workers:
-        say(f"warning: {workers} workers and {gpus} GPUs: training on CPU cores")
-    return TorchTrainer(
-        train_worker,
-        train_loop_config=job,
-        scaling_config=ray.train.ScalingConfig(
-            num_workers=workers,
-            use_gpu=gpus >= workers,
-            resources_per_worker={"CPU": job["cpus"]},
-        ),
-        run_config=ray.train.RunConfig(
-            storage_path=str(output),
-            name=CHECKPOINTS,
-            callbacks=list(callbacks),
-        ),
-    )
-
-
-def _cause(error: Any) -> str:
-    """The first worker's own words."""
-    failures = getattr(error, "worker_failures", None) or {}
-    for worker in sorted(failures):
-        lines = str(failures[worker]).strip().splitlines()
-        return f"worker {worker}: {lines[-1] if lines else failures[worker]!r}"
-    return str(error).strip().splitlines()[-1]
 
 
 def _save_best(

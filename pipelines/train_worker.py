@@ -5,7 +5,6 @@ All that a worker needs comes in one plain dict; the mathematics is cotbert_core
 
 from __future__ import annotations
 
-import random
 import time
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from cotbert_core.settings import TrainSettings, build
 from cotbert_core.training import batches, make_optimizer, train_step
 from pipelines.corpus import Corpus
 from pipelines.tracking import DEV_SPEARMAN, LOSS
-from pipelines.training_state import Training, restore, save, tell
+from pipelines.training_state import Training, restore, save, seed_all, tell
 from pipelines.verdicts import WAIT_SECONDS, may_go_on
 
 
@@ -39,7 +38,7 @@ def train_worker(job: dict[str, Any]) -> None:
         return
     settings = training.settings
     for step, rows in batches(
-        len(training.corpus), settings, training.step, training.total, rank()
+        len(training.corpus), settings, training.step, training.total, rank(), world_size()
     ):
         _step(training, step, rows)
         if step % settings.eval_every == 0 or step == training.total:
@@ -57,12 +56,12 @@ def _set_up(job: dict[str, Any]) -> Training:
         # Before anything is put on "cuda": workers of one machine see all of its GPUs.
         torch.cuda.set_device(ray.train.torch.get_device())
     settings = build(TrainSettings, job["settings"])
-    _seed(settings.seed)
+    seed_all(settings.seed)
     backbone = load_backbone(settings.encoder, dropout=settings.dropout)
     method = build_method(backbone, settings).to(backbone.device)
     model = _parallel(method)
     # Weights are equal on all workers; dropout must not be.
-    _seed(settings.seed * settings.workers + rank())
+    seed_all(settings.seed * settings.workers + rank())
     return Training(
         settings=settings,
         method=method,
@@ -81,12 +80,6 @@ def _parallel(method: Method) -> nn.Module:
     if world_size() == 1:
         return method
     return nn.parallel.DistributedDataParallel(method)
-
-
-def _seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
 
 
 def _step(training: Training, step: int, rows: np.ndarray) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import time
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import ray
 import torch
 from torch import nn
 
 from cotbert_core.batch import Batch
 from cotbert_core.checkpoints import newest, write_checkpoint
-from cotbert_core.distributed import gather_objects, rank
+from cotbert_core.distributed import gather_objects, rank, world_size
 from cotbert_core.evaluation import Pairs
 from cotbert_core.methods import Method
 from cotbert_core.settings import TrainSettings
@@ -105,9 +107,22 @@ def restore(training: Training) -> None:
     training.method.load_state_dict(state["method"])
     training.optimizer.load_state_dict(state["optimizer"])
     training.step, training.told = state["step"], state["told"]
-    for kind, random_state in state["random"][rank()].items():
-        (torch.cuda if kind == "cuda" else torch).set_rng_state(random_state)
+    _restore_random(training, state["random"])
     _send(training, training.told)
+
+
+def _restore_random(training: Training, states: list[dict[str, torch.Tensor]]) -> None:
+    if len(states) != world_size():  # a node was lost: no worker's dropout can go on
+        seed_all(hash((training.settings.seed, training.step, world_size(), rank())) % 2**63)
+        return
+    for kind, state in states[rank()].items():
+        (torch.cuda if kind == "cuda" else torch).set_rng_state(state)
+
+
+def seed_all(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def _warn(training: Training, text: str) -> None:

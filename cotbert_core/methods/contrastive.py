@@ -90,7 +90,7 @@ class Contrastive(Method):
     def _encode_rows(self, parts: list[Rows]) -> tuple[Tensor, ...]:
         rows = concatenate_rows(parts, self.backbone.tokenizer.hf.pad_token_id)
         budget = CPU_TRAIN_TOKENS if self.backbone.device.type == "cpu" else None
-        vectors = encode_rows(self.backbone, rows, self.readout, budget)
+        vectors = encode_rows(self.backbone, rows, self.readout, budget, self.settings.chunk_size)
         return torch.split(vectors, [len(p) for p in parts])
 
     def contrast(self, vectors: list[Tensor], *, extended: bool = False) -> Tensor:

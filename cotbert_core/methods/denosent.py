@@ -32,6 +32,7 @@ from cotbert_core.methods.simcse import plain_reading
 from cotbert_core.mlm import mlm_head
 from cotbert_core.ragged import Ragged
 from cotbert_core.reading import Reading
+from cotbert_core.recomputing import recomputed
 from cotbert_core.settings import TrainSettings
 from cotbert_core.wrapping import Rows
 
@@ -89,9 +90,10 @@ class DenoSent(Contrastive):
         order = np.argsort(-lengths, kind="stable")
         budget = CPU_TRAIN_TOKENS if self.backbone.device.type == "cpu" else None
         total = torch.zeros((), device=memory.device)
-        for start, stop in budget_slices(lengths[order], budget):
-            chosen = torch.from_numpy(order[start:stop])
-            total = total + self._rebuilt(rows, chosen, int(lengths[order[start]]), memory)
+        chunk = self.settings.chunk_size
+        for start, stop in budget_slices(lengths[order], budget, chunk):
+            piece = rows, torch.from_numpy(order[start:stop]), int(lengths[order[start]]), memory
+            total = total + (recomputed(self._rebuilt, *piece) if chunk else self._rebuilt(*piece))
         tokens = sum(gather_values(float(lengths.sum())))
         return total * world_size() / tokens
 

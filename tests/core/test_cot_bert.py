@@ -197,11 +197,13 @@ def _one_of_two(own, settings, lists, folder):
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("chunk", [None, 2])
 def test_two_processes_have_the_loss_and_gradient_of_one(
-    roberta_folder, tiny_settings, sentences, tmp_path
+    roberta_folder, tiny_settings, sentences, tmp_path, chunk
 ):
-    settings = tiny_settings(roberta_folder, {"workers": 2, "batch_size": 6})
-    one = build(settings)
+    changes = {"workers": 2, "batch_size": 6}
+    one = build(tiny_settings(roberta_folder, changes))
+    settings = tiny_settings(roberta_folder, changes | {"chunk_size": chunk})
     lists = [row.tolist() for row in one.backbone.tokenizer(sentences, 8)]
     loss = one(Batch(Ragged.from_lists(lists))).loss
     loss.backward()

@@ -8,10 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from process_tree import below
 
 from cotbert_core.checkpoints import checkpoints, newest
 from pipelines.cli import main
@@ -180,6 +183,33 @@ def test_a_killed_run_goes_on_where_it_was(
     assert curve(output) == curve(trained)
     assert killed_run == (output / "mlflow_run_id").read_text(), "one run in MLflow, not two"
     assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 2, "it is finished"
+
+
+def test_a_run_goes_on_by_itself_when_a_worker_dies(
+    home: Path, corpus: Path, bert_folder: str, capfd: pytest.CaptureFixture[str]
+):
+    """SIGKILL of one of two workers after the first checkpoint: the undisturbed curve, once."""
+    output, quiet = home / "lost-worker", home / "lost-none"
+    changes = ("workers=2", "max_steps=60", "eval_every=10")
+    assert main(command(bert_folder, corpus, quiet, *changes)) == 0
+
+    def kill() -> None:
+        wait_for_checkpoint(output)
+        os.kill(below(os.getpid(), "ray::RayTrainWo")[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    assert main(command(bert_folder, corpus, output, *changes)) == 0
+    killer.join()
+    told = capfd.readouterr().err
+    assert "warning: a worker was lost" in told
+    assert "going on from the checkpoint of step" in told
+    assert curve(output) == curve(quiet)
+    result = json.loads((output / "result.json").read_text())
+    assert result["steps"] == 60
+    lines = map(json.loads, (output / "metrics.jsonl").read_text().splitlines())
+    done = Counter(line["step"] for line in lines if "loss" in line)
+    assert sum(done.values()) - len(done) <= 10 + 2, "one interval is done again, and what was told"
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_gone_on_with(

@@ -1,0 +1,96 @@
+"""Memory and time of a large contrastive batch in chunks: `python -m benchmarks.gradient_cache`.
+
+The forward and backward pass of 1,024 sentences, whole and in chunks of 64 rows, each in a process
+of its own, in fp32 and without dropout, on a small random encoder. Memory is the most that the
+process held in the two passes over what it held before them. Not part of `make bench`: it is about
+memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.embedding_at_scale import small_encoder
+from benchmarks.harness import machine, machine_line, read_texts, token_batches
+from cotbert_core.backbone import load_backbone
+from cotbert_core.methods import build_method
+from cotbert_core.settings import TrainSettings
+from pipelines.embedding.worker import peak_mib
+
+BATCH, CHUNK = 1024, 64
+LAYERS, WIDTH = 4, 128
+MOST_DIFFERENCE, MOST_MEMORY = 1e-5, 0.25
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0; 1 where the gradient or the memory is not what it should be."""
+    options = _parser().parse_args(arguments)
+    if options.pass_ is not None:
+        _pass(json.loads(options.pass_))
+        return 0
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        text = home / "text.txt"
+        text.write_text("\n".join(read_texts(options.text)), encoding="utf-8")
+        model = small_encoder(home / "model", LAYERS, WIDTH)
+        chunks = {"whole": None, f"chunks of {CHUNK} rows": CHUNK}
+        found = {what: _in_a_process(home, text, model, chunk) for what, chunk in chunks.items()}
+    whole, chunked = found.values()
+    print(f"{machine_line(machine())}\n\n| batch of {BATCH} | MiB | seconds |\n| --- | --- | --- |")
+    for what, one in found.items():
+        print(f"| {what} | {one['mib']:,.0f} | {one['seconds']:.1f} |")
+    difference = max(
+        float((chunked["gradient"][name] - gradient).abs().max())
+        for name, gradient in whole["gradient"].items()
+    )
+    memory = chunked["mib"] / whole["mib"]
+    print(f"\ngradient differs by at most {difference:.1e}; {memory:.0%} of the memory")
+    return 0 if difference <= MOST_DIFFERENCE and memory <= MOST_MEMORY else 1
+
+
+def _in_a_process(home: Path, text: Path, model: Path, chunk: int | None) -> dict[str, Any]:
+    output = home / f"{chunk}.pt"
+    job = {"text": str(text), "model": str(model), "chunk": chunk, "output": str(output)}
+    command = [sys.executable, "-m", "benchmarks.gradient_cache", "--pass", json.dumps(job)]
+    subprocess.run(command, check=True)
+    return dict(torch.load(output))
+
+
+def _pass(job: dict[str, Any]) -> None:
+    """Forward and backward; the gradient, the seconds and the memory to a file."""
+    settings = TrainSettings(
+        encoder=job["model"], batch_size=BATCH, dropout=0.0, chunk_size=job["chunk"]
+    )
+    torch.manual_seed(0)
+    method = build_method(load_backbone(settings.encoder, dropout=0.0), settings).train()
+    batch, small = token_batches(read_texts(Path(job["text"])), 2, BATCH)
+    method(small.take(torch.arange(8).numpy())).loss.backward()  # what is made at the first use
+    method.zero_grad()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+    before, started = peak_mib(), time.perf_counter()
+    method(batch).loss.backward()
+    seconds = time.perf_counter() - started
+    gradient = {n: p.grad for n, p in method.named_parameters() if p.grad is not None}
+    found = {"mib": peak_mib() - before, "seconds": seconds, "gradient": gradient}
+    torch.save(found, job["output"])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gradient_cache")
+    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
+    parser.add_argument("--pass", dest="pass_", help=argparse.SUPPRESS)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
