@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import machine, machine_line, read_texts
+from benchmarks.harness import machine, machine_line, random_encoder, read_texts
 from benchmarks.preparing import recombine
-from cotbert_core.backbone import MINILM, load_tokenizer
 
 ROWS = (100_000, 1_000_000)
 # Of the largest run against the smallest.
@@ -45,30 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     texts = read_texts(options.text)
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
-        model = small_encoder(home / "model")
+        model = random_encoder(home / "model", layers=2, width=64, heads=2)
         runs = [_embed(home, model, texts, rows, options.workers) for rows in sorted(options.rows)]
     print(f"{machine_line(machine())}\n\n{table(runs)}")
     return 0 if all(growth <= most for _, growth, most in growths(runs)) else 1
-
-
-def small_encoder(folder: Path, layers: int = 2, width: int = 64) -> Path:
-    """A random BERT with all-MiniLM-L6-v2's tokenizer, the same each time."""
-    import torch
-    from transformers import BertConfig, BertModel
-
-    tokenizer = load_tokenizer(MINILM).hf
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=2,
-        intermediate_size=2 * width,
-        max_position_embeddings=128,
-    )
-    BertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def _embed(home: Path, model: Path, texts: Sequence[str], rows: int, workers: int) -> Embedded:

@@ -62,7 +62,7 @@ def fit(job: Job, mailbox: Any) -> None:
             if not is_loss(error) or restarts > RESTARTS:
                 raise TrainingError(_cause(error)) from error
             say(
-                f"warning: a worker was lost ({_cause(error)}): going on from "
+                f"warning: {_cause(error)}: going on from "
                 f"{f'the checkpoint of step {done}' if done else 'the beginning'}"
             )
         except SystemExit:  # Ray Train's answer to Ctrl-C, after it has stopped the workers
@@ -143,18 +143,29 @@ def _trainer(job: Job, workers: int, mailbox: Any) -> Any:
 
 
 def is_loss(error: Any) -> bool:
-    """Whether a process or a node was lost, and no worker says that it failed by itself. The
-    others then fail too, since they wait for the lost one."""
+    """Whether a process or a node was lost; the other workers then fail too, since they wait for
+    the lost one."""
+    return any(_died(failure) for failure in _failures(error).values())
+
+
+def _failures(error: Any) -> dict[int, Any]:
+    """By rank."""
+    return getattr(error, "worker_failures", None) or {}
+
+
+def _died(failure: Any) -> bool:
     from ray.exceptions import RayActorError
 
-    failures = list((getattr(error, "worker_failures", None) or {}).values())
-    return any(isinstance(failure, RayActorError) for failure in failures)
+    # Ray Train hands a death on inside an error of its own.
+    return isinstance(getattr(failure, "health_check_failure", failure), RayActorError)
 
 
 def _cause(error: Any) -> str:
-    """The first worker's own words."""
-    failures = getattr(error, "worker_failures", None) or {}
-    for worker in sorted(failures):
+    """What the first worker that was lost, or else that failed, says."""
+    failures = _failures(error)
+    for worker in sorted(failures, key=lambda rank: (not _died(failures[rank]), rank)):
+        if _died(failures[worker]):
+            return f"worker {worker}: its process died (killed, out of memory, or a lost node)"
         lines = str(failures[worker]).strip().splitlines()
         return f"worker {worker}: {lines[-1] if lines else failures[worker]!r}"
     return str(error).strip().splitlines()[-1]

@@ -50,6 +50,8 @@ def error(*failures):
 
 
 def test_a_death_is_a_loss_and_a_failure_is_none():
+    wrapped = SimpleNamespace(health_check_failure=RayActorError())
+    assert is_loss(error(ValueError("connection closed by peer"), wrapped))
     assert is_loss(error(RayActorError(), ValueError("peer is gone")))
     assert not is_loss(error(ValueError("the loss at step 2 is nan")))
     assert not is_loss(SimpleNamespace(worker_failures=None))
