@@ -19,6 +19,7 @@ from typing import Any
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
+from cotbert_core.openvino_model import check_openvino
 from pipelines.corpus import MANIFEST_FILE
 from pipelines.embedding import blocks
 from pipelines.embedding.blocks import SKIPPED_FILE, Ledger
@@ -83,6 +84,8 @@ def _job(options: EmbedOptions) -> Job:
         plan = _plan(options, ID_COLUMN)
     model = fetch_model(options.model)
     encoder = SentenceEncoder.from_pretrained(model, options.template, options.readout)
+    if options.backend == "openvino":
+        check_openvino(encoder)
     dimension = options.truncate_dim or encoder.dimension
     if dimension > encoder.dimension:
         raise UserError(

@@ -6,7 +6,7 @@ import argparse
 
 from pipelines.commands.options import Arguments, job_options, names_of, reading_options
 from pipelines.commands.printing import print_result
-from pipelines.embedding.options import CALIBRATION_ROWS, DTYPES, ON_LONG
+from pipelines.embedding.options import BACKENDS, CALIBRATION_ROWS, DTYPES, ON_LONG
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -48,6 +48,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of int8: first rows of the input whose largest values set the scale",
     )
+    command.add_argument(
+        "--backend",
+        default="torch",
+        choices=BACKENDS,
+        help="what runs the encoder; openvino, an extra, is faster on CPUs",
+    )
     command.add_argument("--workers", type=int, help="default: one a GPU, or one a machine")
     reading_options(command)
     job_options(command, "new folder for the vectors, or that of the same job to go on with")
@@ -71,5 +77,6 @@ def run(arguments: Arguments) -> None:
         arguments.truncate_dim,
         arguments.on_long,
         arguments.calibration_rows,
+        arguments.backend,
     )
     print_result(embed(options, arguments.output, arguments.verbose))

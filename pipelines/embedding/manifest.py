@@ -47,6 +47,7 @@ def vectors_facts(
         "head": encoder.reading.head,
         "max_tokens": encoder.max_length,
         "on_long": options.on_long,
+        "backend": options.backend,
     }
     if model != options.model:
         facts["model_source"] = options.model

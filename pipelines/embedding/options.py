@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # the command line reads this file, and pydantic takes 0.2 s
 
 DTYPES = ("float32", "float16", "int8")
 ON_LONG = ("truncate", "error", "split-mean")
+BACKENDS = ("torch", "openvino")
 # The columns of a part that are not passed through.
 ID_COLUMN, VECTOR_COLUMN = "id", "embedding"
 # int8: rows whose vectors set the scale.
@@ -26,7 +27,7 @@ class EmbedOptions:
     None: one for each GPU, or one for each machine without any. keep: columns of the input handed
     on. truncate_dim: the first so many dimensions alone. on_long: what becomes of a text of more
     tokens than the model reads: its beginning, nothing (the row is listed), or the mean of its
-    pieces' vectors. calibration_rows: of int8."""
+    pieces' vectors. calibration_rows: of int8. backend: what runs the encoder on CPU cores."""
 
     model: str
     inputs: tuple[str, ...]
@@ -42,12 +43,15 @@ class EmbedOptions:
     truncate_dim: int | None = None
     on_long: str = "truncate"
     calibration_rows: int = CALIBRATION_ROWS
+    backend: str = "torch"
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise UserError(f"dtype is {self.dtype!r}: choose one of {', '.join(DTYPES)}")
         if self.on_long not in ON_LONG:
             raise unknown("way with long texts", self.on_long, ON_LONG)
+        if self.backend not in BACKENDS:
+            raise unknown("backend", self.backend, BACKENDS)
         for name in ("workers", "truncate_dim", "calibration_rows"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -60,6 +60,10 @@ class EmbedUnit:
         self._encoder = SentenceEncoder.from_pretrained(
             work.model, options.template, options.readout
         )
+        if options.backend == "openvino":
+            from cotbert_core.openvino_model import with_openvino
+
+            self._encoder = with_openvino(self._encoder, options.precision)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         unit, plan = self._work.units[int(row["id"])], self._work.plan

@@ -298,3 +298,18 @@ def test_a_model_of_unit_vectors_gives_them_without_being_asked(tmp_path, bert_f
 def test_options_that_cannot_be(changes, message):
     with pytest.raises(UserError, match=message):
         EmbedOptions("model", ("a.txt",), **changes)
+
+
+def test_the_openvino_backend_gives_the_vectors_of_torch(tmp_path, bert_folder):
+    pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+    (tmp_path / "a.txt").write_text("A man is playing the guitar\nTwo dogs\n" + LONG)
+    folders = {name: tmp_path / name for name in ("torch", "openvino")}
+    for name, folder in folders.items():
+        embed(options_for(bert_folder, tmp_path / "a.txt", backend=name), folder)
+    left, right = (by_id(folder) for folder in folders.values())
+    assert left.keys() == right.keys()
+    for key, vector in left.items():
+        np.testing.assert_allclose(right[key], vector, atol=2e-5)
+    assert json.loads((folders["openvino"] / "manifest.json").read_text())["backend"] == "openvino"
+    with pytest.raises(UserError, match="unknown backend 'onnx': choose one of openvino, torch"):
+        options_for(bert_folder, tmp_path / "a.txt", backend="onnx")

@@ -1,0 +1,62 @@
+"""The compiled encoder against torch: the same vectors for every reading, in threads and out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core import openvino_model
+from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.errors import UserError
+from cotbert_core.openvino_model import with_openvino
+
+SENTENCES = ["A man walks.", "", "Two dogs", *(f"She saw {'a penguin ' * n}" for n in range(12))]
+READINGS = {
+    "mean": {"readout": "mean"},
+    "cls": {"readout": "cls"},
+    "mask, pad denoising": {"template": "cot-bert/anchor", "denoise": "pad"},
+    "mask, position denoising": {"template": "promptbert/anchor", "denoise": "position"},
+}
+
+
+@pytest.fixture(autouse=True)
+def openvino():
+    return pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_vectors_are_those_of_torch(encoder_folder, reading):
+    encoder = SentenceEncoder.from_pretrained(encoder_folder, **READINGS[reading])
+    compiled = with_openvino(encoder, "fp32")
+    for budget in (None, 32):  # one batch, and many beside each other
+        vectors = compiled.encode(SENTENCES, batch_tokens=budget)
+        expected = encoder.encode(SENTENCES, batch_tokens=budget, precision="fp32")
+        np.testing.assert_allclose(vectors, expected, atol=2e-5)
+    assert np.abs(expected[0] - expected[2]).max() > 1e-3, "premise: texts differ"
+    assert (compiled.dimension, compiled.max_length) == (encoder.dimension, encoder.max_length)
+
+
+def test_a_later_batch_does_not_change_earlier_vectors(bert_folder):
+    compiled = with_openvino(SentenceEncoder.from_pretrained(bert_folder, readout="cls"), "fp32")
+    rows = compiled.bound.wrap(compiled.tokenize(["A man walks."]))
+    given = {"input_ids": rows.ids, "attention_mask": None}
+    places = torch.arange(rows.ids.shape[1])[None]
+    first = compiled.backbone.model(**given, position_ids=places).last_hidden_state
+    kept = first.clone()
+    compiled.backbone.model(input_ids=rows.ids.flip(1), attention_mask=None, position_ids=places)
+    assert torch.equal(first, kept)
+
+
+def test_bf16_is_close(bert_folder):
+    encoder = SentenceEncoder.from_pretrained(bert_folder, readout="mean")
+    vectors = with_openvino(encoder, "bf16").encode(SENTENCES)
+    expected = encoder.encode(SENTENCES, precision="fp32")
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
+    assert ((vectors * expected).sum(1) / lengths).min() > 0.999
+
+
+def test_without_the_extra_it_is_refused(bert_folder, monkeypatch):
+    monkeypatch.setattr(openvino_model, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'cotbert\[openvino\]'"):
+        with_openvino(SentenceEncoder.from_pretrained(bert_folder))
