@@ -7,50 +7,29 @@ different processes; what is running stands in a file of the cache folder.
 
 from __future__ import annotations
 
-import os
+import fcntl
 import secrets
 import shutil
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from cluster import processes
+from cluster.nodes import HOST, START_SECONDS, LocalCluster, free_ports, start
 from cluster.server import JobServer
-from cluster.tokens import MODE, ensure_token
+from cluster.tokens import ensure_token
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from pipelines.places import cache_folder
 from pipelines.progress import say
-from pipelines.ray_session import LOOPBACK, own_cores
+from pipelines.ray_session import own_cores
 
-HOST = "127.0.0.1"
-START_SECONDS = 60.0
 # Ray's sockets lie about 70 characters below a node's folder, and Linux allows 107 for them.
 LONGEST_FOLDER = 32
-STORE_BYTES = 2 << 30
-
-
-@dataclass(frozen=True)
-class LocalCluster:
-    """A cluster that `up` made.
-
-    address: of the job server, http://. ray_address: for RAY_ADDRESS. mark: in the environment of
-    all its processes. folder: of its nodes' logs and sockets.
-    """
-
-    address: str
-    ray_address: str
-    nodes: int
-    cpus_per_node: int
-    mark: str
-    folder: str
 
 
 def state_file() -> Path:
@@ -72,32 +51,48 @@ def up(nodes: int = 2, cpus_per_node: int | None = None) -> LocalCluster:
     UserError when one is up already. Where a start fails, all that had started is stopped.
     """
     cluster = _plan(nodes, cpus_per_node)
-    with _claimed(cluster):
+    with _alone(), _claimed(cluster):
         made = ensure_token()
         if made is not None:
             say(f"made a token for this machine's clusters: {made}")
         for number in range(nodes):
-            _start(cluster, number)
+            start(cluster, number)
         _wait_until_whole(cluster)
     return cluster
 
 
 def down() -> tuple[LocalCluster, int]:
     """Stop the cluster of `up`; it, and how many processes there were (0: it had ended)."""
-    if not state_file().is_file():
-        raise UserError(
-            "no cluster is up: `cotbert cluster up` makes one, and one that something else "
-            "started is left alone"
-        )
-    cluster = LocalCluster(**read_json(state_file()))
-    return cluster, _remove(cluster)
+    with _alone():
+        if not state_file().is_file():
+            raise UserError(
+                "no cluster is up: `cotbert cluster up` makes one, and one that something else "
+                "started is left alone"
+            )
+        cluster = LocalCluster(**read_json(state_file()))
+        return cluster, _remove(cluster)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """No other process brings a cluster up or down in this block."""
+    lock = state_file().with_suffix(".lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                "another command is bringing a cluster up or down: wait until it has ended"
+            ) from None
+        yield
 
 
 def _plan(nodes: int, cpus_per_node: int | None) -> LocalCluster:
     for name, number in (("nodes", nodes), ("cpus_per_node", cpus_per_node)):
         if number is not None and number < 1:
             raise UserError(f"{name} is {number}: give 1 or more")
-    gcs, dashboard = _free_ports(2)
+    gcs, dashboard = free_ports(2)
     cpus = cpus_per_node or max(1, own_cores() // nodes)
     mark = secrets.token_hex(8)
     folder = Path(tempfile.gettempdir()) / f"cotbert-{mark}"
@@ -133,101 +128,6 @@ def _remove(cluster: LocalCluster) -> int:
     shutil.rmtree(cluster.folder, ignore_errors=True)
     state_file().unlink(missing_ok=True)
     return ended
-
-
-def _start(cluster: LocalCluster, number: int) -> None:
-    """Start one node, the first as the head; RuntimeError with Ray's words when it does not."""
-    folder = Path(cluster.folder) / str(number)
-    folder.mkdir()
-    gpus = _gpus()[number :: cluster.nodes]
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", *_where(cluster, number)]
-    command += [f"--num-cpus={cluster.cpus_per_node}", f"--num-gpus={len(gpus)}"]
-    command += [f"--temp-dir={folder}", f"--object-store-memory={_store_bytes(cluster.nodes)}"]
-    command += ["--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats"]
-    environment = {**_environment(cluster, number), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
-    log = folder / "start.log"  # no pipe: the daemons would hold it open
-    with log.open("wb") as output:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            timeout=START_SECONDS,
-            check=False,
-            start_new_session=True,
-        )
-    if done.returncode:
-        lines = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
-        raise RuntimeError(
-            f"node {number + 1} of {cluster.nodes} did not start ({lines[-1].strip()}); what had "
-            "started is stopped"
-        )
-
-
-def _where(cluster: LocalCluster, number: int) -> list[str]:
-    """A node's options of addresses and ports."""
-    if number:
-        # To 0.0.0.0 goes to loopback too, and unlike 127.0.0.1 Ray takes it as it is.
-        return [
-            f"--address=0.0.0.0:{_port(cluster.ray_address)}",
-            "--dashboard-agent-listen-port=0",
-        ]
-    client, agent = _free_ports(2)
-    ports = [
-        f"--port={_port(cluster.ray_address)}",
-        f"--dashboard-port={_port(cluster.address)}",
-        f"--ray-client-server-port={client}",
-        f"--dashboard-agent-listen-port={agent}",
-    ]
-    return ["--head", f"--node-ip-address={HOST}", f"--dashboard-host={HOST}", *ports]
-
-
-def _port(address: str) -> str:
-    return address.rpartition(":")[2]
-
-
-def _environment(cluster: LocalCluster, number: int) -> dict[str, str]:
-    """Of a node, and so of every job and worker on it."""
-    own = {
-        k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
-    }
-    return {
-        **own,
-        MODE: "token",
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        processes.MARK: cluster.mark,
-        # Ray starts no second node where it believes that there cannot be one.
-        **{name: "1" if number else value for name, value in LOOPBACK.items()},
-    }
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens at, all different."""
-    free = [socket.socket() for _ in range(count)]
-    try:
-        for one in free:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in free]
-    finally:
-        for one in free:
-            one.close()
-
-
-def _gpus() -> list[str]:
-    """This process's GPUs; each goes to one node alone."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [gpu for gpu in named.split(",") if gpu not in ("", "-1")]
-    devices = Path("/dev").glob("nvidia[0-9]*")
-    return sorted(device.name.removeprefix("nvidia") for device in devices)
-
-
-def _store_bytes(nodes: int) -> int:
-    """Shared memory of each node's objects: the nodes together take half of what is free."""
-    free = shutil.disk_usage("/dev/shm").free
-    return max(100 << 20, min(STORE_BYTES, free // (2 * nodes)))
 
 
 def _wait_until_whole(cluster: LocalCluster) -> None:

@@ -50,7 +50,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from cluster import jobs
+    from cluster import following, jobs
     from cluster.server import JobServer
 
     _check(arguments)
@@ -62,11 +62,11 @@ def run(arguments: Arguments) -> None:
     if arguments.status:
         from pipelines.commands.printing import print_texts
 
-        print_texts(jobs.describe(arguments.status, server))
+        print_texts(following.describe(arguments.status, server))
     elif arguments.stop:
-        print(jobs.stop(arguments.stop, server))
+        print(following.stop(arguments.stop, server))
     else:
-        _end(jobs.follow(arguments.logs, server))
+        _end(following.follow(arguments.logs, server))
 
 
 def _check(arguments: Arguments) -> None:
@@ -79,7 +79,7 @@ def _check(arguments: Arguments) -> None:
 
 
 def _submit(arguments: Arguments, server: JobServer) -> None:
-    from cluster import jobs
+    from cluster import following, jobs
 
     job = jobs.check(arguments.command, server, arguments.name, arguments.env, arguments.may_grow)
     jobs.submit(job, server)
@@ -87,7 +87,7 @@ def _submit(arguments: Arguments, server: JobServer) -> None:
     if arguments.no_wait:
         print(job.name)
     else:
-        _end(jobs.follow(job.name, server))
+        _end(following.follow(job.name, server))
 
 
 def _end(status: int) -> None:

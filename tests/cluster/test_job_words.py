@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from job_server import FakeServer, answers
 
-from cluster import jobs, package, words
+from cluster import following, jobs, package, words
 from cluster.server import JobServer
 from cotbert_core.errors import UserError
 from pipelines.cli import main
@@ -188,8 +188,8 @@ def test_a_job_as_it_is_sent(place, monkeypatch):
     assert (job.variables["HF_TOKEN"], job.variables["A"]) == ("secret", "b=c")
     assert not any("secret" in note for note in job.notes)
     assert job.notes[0] == "passed on: A, COTBERT_CACHE, HF_HUB_OFFLINE, HF_TOKEN"
-    assert job.notes[1] == f"all nodes must see {place}/text.txt, {place}/o"
-    assert job.notes[2].startswith("MLFLOW_TRACKING_URI is not set")
+    assert job.notes[1] == f"all nodes must see {place}/text.txt, {place}/o, {place}/cache"
+    assert job.notes[2].startswith("MLFLOW_TRACKING_URI is not set here")
 
 
 @pytest.mark.parametrize(
@@ -222,5 +222,5 @@ def test_a_cluster_that_grows_is_not_asked_for_its_cores(own_place):
     ],
 )
 def test_a_jobs_end_is_this_commands(job, status, text, capsys):
-    assert jobs.exit_status("mine", job) == status
+    assert following.exit_status("mine", job) == status
     assert text in capsys.readouterr().err

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from cluster import jobs, local, processes
-from cluster.local import LocalCluster
+from cluster import jobs, local, nodes, processes
+from cluster.nodes import LocalCluster
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from pipelines.cli import main
@@ -47,7 +47,7 @@ def sleepers(own_place):
 
 def test_the_last_line_is_the_job_server(own_place, monkeypatch, capsys):
     made = LocalCluster(**MADE, mark="mine", folder="/nodes")
-    monkeypatch.setattr(local, "up", lambda nodes, cpus: made if (nodes, cpus) == (3, 4) else None)
+    monkeypatch.setattr(local, "up", lambda *asked: made if asked == (3, 4) else None)
     assert main(["cluster", "up", "--nodes", "3", "--cpus-per-node", "4"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2:] == ["RAY_ADDRESS=127.0.0.1:1235", "http://127.0.0.1:1234"]
@@ -72,6 +72,15 @@ def test_a_second_cluster_is_refused(sleepers, own_place, capsys):
     assert main(["cluster", "up"]) == 2
     assert "a cluster is up already, at http://127.0.0.1:1234" in capsys.readouterr().err
     assert jobs.find_address(None) == MADE["address"]
+
+
+def test_two_commands_at_a_time_are_refused(own_place, capsys):
+    with local._alone():
+        for action in ("up", "down"):
+            assert main(["cluster", action]) == 2
+            assert "another command is bringing a cluster" in capsys.readouterr().err
+    assert main(["cluster", "down"]) == 2
+    assert "no cluster is up" in capsys.readouterr().err
 
 
 def test_down_ends_exactly_its_processes(sleepers, own_place, capsys):
@@ -106,7 +115,7 @@ def test_a_start_that_fails_leaves_nothing(own_place, monkeypatch, capsys):
         plans.append(cluster)
         return ["--head", "--port=none"]
 
-    monkeypatch.setattr(local, "_where", where)
+    monkeypatch.setattr(nodes, "_where", where)
     assert main(["cluster", "up"]) == 1
     told = capsys.readouterr().err
     assert "node 1 of 2 did not start" in told
@@ -119,6 +128,6 @@ def test_a_start_that_fails_leaves_nothing(own_place, monkeypatch, capsys):
 
 def test_each_gpu_is_one_nodes(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,7")
-    assert [local._gpus()[node::2] for node in range(2)] == [["3", "7"], ["5"]]
+    assert [nodes._gpus()[node::2] for node in range(2)] == [["3", "7"], ["5"]]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert local._gpus() == []
+    assert nodes._gpus() == []
