@@ -20,12 +20,9 @@ def follow(name: str, server: JobServer) -> int:
 
     An interruption ends the following alone: the job goes on.
     """
-    server.known_job(name)
+    ended = server.known_job(name)["status"] in ENDED
     try:
-        try:
-            asyncio.run(_print_output(client_of(server), name))
-        except Exception as error:  # of the connection: the job knows nothing of it
-            say(f"the output of {name} cannot be shown further ({error}); waiting for its end")
+        _show(name, client_of(server), ended)
         job = _wait_for_end(name, server, None)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
@@ -33,6 +30,17 @@ def follow(name: str, server: JobServer) -> int:
             f"`{again('stop', name, server)}` ends it"
         ) from None
     return exit_status(name, job)
+
+
+def _show(name: str, client: Any, ended: bool) -> None:
+    """Print a job's output, as it comes while the job runs."""
+    try:
+        if ended:
+            print(client.get_job_logs(name), end="")
+        else:
+            asyncio.run(_print_output(client, name))
+    except Exception as error:  # of the connection: the job knows nothing of it
+        say(f"the output of {name} cannot be shown further ({error}); waiting for its end")
 
 
 async def _print_output(client: Any, name: str) -> None:

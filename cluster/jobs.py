@@ -119,8 +119,8 @@ def _notes(paths: Sequence[str], variables: dict[str, str], is_local: bool) -> t
         notes.append(f"all nodes must see {', '.join(seen)}")
     if not store:
         notes.append(
-            "MLFLOW_TRACKING_URI is not set here: unless the cluster sets it, the record of the run "
-            "ends with its node"
+            "MLFLOW_TRACKING_URI is not set here: unless the cluster sets it, the record of the "
+            "run ends with its node"
         )
     elif store.startswith("sqlite:") or re.match(r"https?://(localhost|127\.)", store):
         notes.append(f"MLFLOW_TRACKING_URI is {store}, which each node takes for its own")

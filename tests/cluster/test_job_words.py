@@ -224,3 +224,35 @@ def test_a_cluster_that_grows_is_not_asked_for_its_cores(own_place):
 def test_a_jobs_end_is_this_commands(job, status, text, capsys):
     assert following.exit_status("mine", job) == status
     assert text in capsys.readouterr().err
+
+
+class Broken:
+    """Ray's client of a job whose output ends with an error, after which the job ends too."""
+
+    def __init__(self, error, fake):
+        self.error, self.fake = error, fake
+
+    async def tail_job_logs(self, name):
+        yield "half a line"
+        ended = {"status": "FAILED", "message": "cotbert: late", "driver_exit_code": 2}
+        self.fake.told[f"/api/jobs/{name}"] = (200, ended)
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (RuntimeError("gone"), 2, "cannot be shown further (gone); waiting for its end"),
+        (KeyboardInterrupt(), 130, "interrupted; the job goes on: `cotbert submit --logs mine"),
+    ],
+)
+def test_a_job_outlives_who_looks_at_it(own_place, monkeypatch, capsys, error, status, text):
+    with FakeServer(answers(jobs={"mine": {"status": "RUNNING"}})) as fake:
+        monkeypatch.setattr(following, "client_of", lambda server: Broken(error, fake))
+        try:
+            ended = main(["submit", "--logs", "mine", "--address", fake.url])
+        except SystemExit as stop:
+            ended = stop.code
+    told = capsys.readouterr()
+    assert (ended, told.out) == (status, "half a line")
+    assert text in told.err
