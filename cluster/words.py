@@ -23,7 +23,7 @@ LOCAL = ("cluster", "submit")
 # Options and arguments whose text may be a path: of something that must be there ...
 INPUTS = ("corpus", "embeddings", "exclude", "folder", "input", "text", "whiten")
 # ... or a path, or a name of something else.
-NAMES = (*("backward", "encoder", "forward", "model", "models", "name", "set", "space"),)
+NAMES = ("backward", "encoder", "forward", "model", "models", "name", "set", "space")
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/|(docstrings|hf|models|runs):")
 _FOLDER_OF = ("sick:",)
 

@@ -12,11 +12,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
     up = actions.add_parser(
         "up",
         help="bring a cluster up; its addresses are printed, the job server's last",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    up.add_argument("--nodes", type=int, default=2, metavar="N", help="raylets on this machine")
+    up.add_argument("--nodes", type=int, default=2, metavar="N", help="how many (default: 2)")
     up.add_argument(
-        "--cpus-per-node", type=int, metavar="N", help="default: this machine's cores, shared out"
+        "--cpus-per-node",
+        type=int,
+        metavar="N",
+        help="that tasks may use (default: the cores, shared out)",
     )
     down = actions.add_parser("down", help="stop what `up` started, and nothing else")
     for action in (up, down):

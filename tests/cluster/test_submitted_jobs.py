@@ -6,9 +6,9 @@ import os
 import re
 from pathlib import Path
 
+import clean_place
 import numpy as np
 import pytest
-from conftest import NAMES
 
 from cluster import local, processes
 from cluster.server import JobServer, Node
@@ -25,15 +25,9 @@ TEXTS = ["A man is singing.", "Two dogs run", "What do you want?"]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A home and a cache of this module's own; no variable of Ray's is set."""
-    folder = tmp_path_factory.mktemp("place")
+    """A clean place of this module's own."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in NAMES:
-            patch.delenv(name, raising=False)
-        patch.setenv("HOME", str(folder / "home"))
-        patch.setenv("COTBERT_CACHE", str(folder / "cache"))
-        patch.chdir(folder)
-        yield folder
+        yield clean_place.clean(patch, tmp_path_factory.mktemp("place"))
 
 
 @pytest.fixture(scope="module")
