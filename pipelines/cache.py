@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 from cotbert_core.backbone import load_tokenizer
 from pipelines.corpus import MANIFEST_FILE, Corpus
+from pipelines.places import cache_folder
 from pipelines.prepare import PrepareOptions, prepare, recognise_triples
 from pipelines.progress import say
 from pipelines.reading import sources
-
-
-def cache_folder() -> Path:
-    """COTBERT_CACHE, else cotbert in the user's cache folder."""
-    if "COTBERT_CACHE" in os.environ:
-        return Path(os.environ["COTBERT_CACHE"]).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")).absolute() / "cotbert"
 
 
 def open_or_prepare(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import warnings
@@ -22,6 +23,9 @@ _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "TOKENIZERS_PARALLELISM": "true",
 }
+# Ray takes 127.0.0.1 for the machine's address in the network unless it believes that a cluster of
+# several machines cannot be. Nodes, and drivers, of a cluster on loopback alone need this.
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 @contextmanager
@@ -85,11 +89,17 @@ def _quieten(verbose: bool) -> None:
 
 def cpus_per_worker(workers: int) -> int:
     """The cores each of `workers` gets when the nodes' cores are shared out evenly."""
+    cores = _cores_of_nodes() or [1]
+    on_one_node = -(-workers // len(cores))
+    return max(1, min(cores) // on_one_node)
+
+
+def _cores_of_nodes() -> list[int]:
+    """Of each living node that runs tasks; a head may be there for drivers alone."""
     import ray
 
     cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-    on_one_node = -(-workers // len(cores))
-    return max(1, min(cores) // on_one_node)
+    return [number for number in cores if number]
 
 
 def worker_pool(
@@ -104,14 +114,26 @@ def worker_pool(
     import ray
 
     gpus = int(ray.cluster_resources().get("GPU", 0))
-    cores = int(ray.cluster_resources().get("CPU", 1))
-    workers = workers or gpus or len([n for n in ray.nodes() if n["Alive"]])
+    cores = _cores_of_nodes() or [1]
+    workers = workers or gpus or len(cores)
     workers = min(workers, shards or workers)
-    share = (cores - 1) / workers
-    resources = {"num_cpus": float(int(share)) if share >= 1 else max(share, 0.01)}
+    resources = {"num_cpus": _share(cores, workers)}
     if gpus >= workers:
         resources["num_gpus"] = 1
     return workers, resources, cpus_per_worker(workers)
+
+
+def _share(cores: list[int], workers: int) -> float:
+    """Cores that each actor asks for: as many as leave room for all actors and, wherever Ray puts
+    them, a whole core on some node. None where only parts of a core would be left."""
+    even = (sum(cores) - 1) / workers
+    for share in (*map(float, range(int(even), 0, -1)), max(even, 0.01)):
+        room = sum(math.floor(node / share + 1e-9) for node in cores)
+        # So many actors on each node leave less than one core there.
+        filled = sum(math.floor((node - 1) / share + 1e-9) + 1 for node in cores)
+        if room >= workers and filled > workers:
+            return share
+    return 0.0
 
 
 def own_cores() -> int:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from cotbert_core.errors import UserError
 from pipelines.augmenting.marian import MarianModel, load_tokenizer
 from pipelines.augmenting.options import BackTranslation
-from pipelines.cache import cache_folder
+from pipelines.places import cache_folder
 
 Ids = list[list[int]]
 # A translation of one or two tokens may be much longer than its source.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from pipelines.commands import (
     augment,
+    cluster,
     compare,
     embed,
     evaluate,
@@ -22,6 +23,7 @@ from pipelines.commands import (
     quickstart,
     search,
     search_template,
+    submit,
     tokens,
     track_sync,
     train,
@@ -102,6 +104,16 @@ COMMANDS: dict[str, Command] = {
         generate_templates.add_options,
         generate_templates.run,
         "make templates with T5 from words and their definitions",
+    ),
+    "cluster": (
+        cluster.add_options,
+        cluster.run,
+        "bring up, or take down, a Ray cluster of several nodes on this machine",
+    ),
+    "submit": (
+        submit.add_options,
+        submit.run,
+        "run a command on a Ray cluster, ask after it, stop it",
     ),
     "track-sync": (
         track_sync.add_options,

@@ -17,7 +17,7 @@ from typing import Any
 from cotbert_core.backbone import from_anywhere
 from cotbert_core.errors import UserError
 from cotbert_core.reading import READING_FILE
-from pipelines.cache import cache_folder
+from pipelines.places import cache_folder
 from pipelines.progress import say
 from pipelines.recording.store import connect, patient, reason, tracking_uri
 

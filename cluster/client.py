@@ -1,0 +1,37 @@
+"""Ray's own client of a job server."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cluster.server import JobServer
+
+ADDRESS = "RAY_API_SERVER_ADDRESS"
+_TALKATIVE = (
+    "ray._private.runtime_env.packaging",
+    "ray.dashboard.modules.dashboard_sdk",
+    "ray.dashboard.modules.job.sdk",
+)
+
+
+def client_of(server: JobServer) -> Any:
+    """Ray's client, of this server whatever the environment names, and quiet."""
+    with _without("RAY_ADDRESS", ADDRESS):
+        from ray.job_submission import JobSubmissionClient
+
+        for name in _TALKATIVE:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        return JobSubmissionClient(server.address, headers=dict(server.headers))
+
+
+@contextmanager
+def _without(*names: str) -> Iterator[None]:
+    kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)

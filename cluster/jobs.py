@@ -1,0 +1,157 @@
+"""A command of this project as a job on a cluster.
+
+What can be wrong is looked for before anything is sent: the command, the address, the token, the
+versions, the job's name, room for its workers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shlex
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster import needs, words
+from cluster.client import ADDRESS, client_of
+from cluster.following import again
+from cluster.local import running
+from cluster.package import absolute_variables, passed_variables, write_code
+from cluster.server import JobServer
+from cotbert_core.errors import UserError
+from pipelines.progress import say
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command that may be submitted as it stands."""
+
+    name: str
+    words: tuple[str, ...]
+    variables: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def find_address(given: str | None) -> str:
+    """--address, else RAY_API_SERVER_ADDRESS, else the cluster of `cotbert cluster up`."""
+    address = given or os.environ.get(ADDRESS)
+    if address:
+        return address
+    local = running()
+    if local is None:
+        raise UserError(
+            f"no cluster is named and none is up here: give --address, set {ADDRESS}, or bring "
+            "one up by `cotbert cluster up`"
+        )
+    return local.address
+
+
+def check(
+    command: Sequence[str],
+    server: JobServer,
+    name: str | None,
+    environment: Sequence[str] = (),
+    may_grow: bool = False,
+) -> Job:
+    """The job that a command becomes; UserError for all that can be told to be wrong.
+
+    environment: NAME, to pass this process's value on, or NAME=VALUE.
+    may_grow: the cluster adds nodes, so what it has now does not count.
+    """
+    arguments = words.parse(command)
+    need = needs.need_of(command[0], arguments)
+    new, paths = words.absolute(command)
+    asked = (key,) if (key := getattr(arguments, "key_variable", None)) else ()
+    variables = absolute_variables({**passed_variables(os.environ, asked), **_given(environment)})
+    _check_name(name)
+    server.check_versions()
+    if name is not None and (known := server.job(name)) is not None:
+        raise UserError(
+            f"a job {name!r} is there already ({known['status'].lower()}): give another --name"
+        )
+    if not may_grow:
+        needs.check_room(command[0], need, server.nodes(), server.address)
+    local = running()
+    is_local = local is not None and local.address == server.address
+    if is_local:
+        variables.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{Path.cwd() / 'mlflow.db'}")
+    notes = _notes(paths, variables, is_local)
+    return Job(name or _new_name(command[0]), tuple(new), variables, notes)
+
+
+def _given(environment: Sequence[str]) -> dict[str, str]:
+    given = {}
+    for text in environment:
+        name, sign, value = text.partition("=")
+        if not name.isidentifier():
+            raise UserError(f"--env is {text!r}: give NAME, or NAME=VALUE")
+        if not sign and name not in os.environ:
+            raise UserError(f"--env names {name}, which is not set here: set it, or give a value")
+        given[name] = value if sign else os.environ[name]
+    return given
+
+
+def _check_name(name: str | None) -> None:
+    if name is not None and not _NAME.fullmatch(name):
+        raise UserError(
+            f"the job's name is {name!r}: give letters, digits, '.', '_' and '-', at most 100"
+        )
+
+
+def _new_name(command: str) -> str:
+    return f"{command}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def _notes(paths: Sequence[str], variables: dict[str, str], is_local: bool) -> tuple[str, ...]:
+    """What the user should know before the job runs elsewhere."""
+    store = variables.get("MLFLOW_TRACKING_URI", "")
+    notes = [f"passed on: {', '.join(sorted(variables))}"] if variables else []
+    if is_local:
+        return tuple(notes)
+    seen = [*paths, *(v for k, v in variables.items() if k == "COTBERT_CACHE")]
+    if seen:
+        notes.append(f"all nodes must see {', '.join(seen)}")
+    if not store:
+        notes.append(
+            "MLFLOW_TRACKING_URI is not set here: unless the cluster sets it, the record of the "
+            "run ends with its node"
+        )
+    elif store.startswith("sqlite:") or re.match(r"https?://(localhost|127\.)", store):
+        notes.append(f"MLFLOW_TRACKING_URI is {store}, which each node takes for its own")
+    return tuple(notes)
+
+
+def submit(job: Job, server: JobServer) -> None:
+    """Send the code and start the job. UserError when another job has taken its name meanwhile."""
+    client = client_of(server)
+    entrypoint = shlex.join(["python", "-m", "pipelines.cli", *job.words])
+    with tempfile.TemporaryDirectory(prefix="cotbert-code-") as folder:
+        write_code(Path(folder))
+        environment = {"working_dir": folder, "env_vars": job.variables}
+        try:
+            client.submit_job(
+                entrypoint=entrypoint,
+                submission_id=job.name,
+                runtime_env=environment,
+                metadata={"command": shlex.join(["cotbert", *job.words])},
+            )
+        except RuntimeError as error:
+            if "already exists" in str(error):
+                raise UserError(
+                    f"a job {job.name!r} is there already: give another --name"
+                ) from None
+            raise
+
+
+def announce(job: Job, server: JobServer) -> None:
+    for note in job.notes:
+        say(f"note: {note}")
+    say(f"submitted {job.name} to {server.address}")
+    for what in ("status", "logs", "stop"):
+        say(f"  {again(what, job.name, server)}")

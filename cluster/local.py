@@ -1,0 +1,150 @@
+"""A Ray cluster of several nodes on this machine: each a raylet of its own, on loopback alone.
+
+It is what a large cluster is, only small: jobs come through a job server, workers of different
+nodes share nothing but the disk, and a token is asked for. `up` and `down` may be called from
+different processes; what is running stands in a file of the cache folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cluster import processes
+from cluster.nodes import HOST, START_SECONDS, LocalCluster, free_ports, start
+from cluster.server import JobServer
+from cluster.tokens import ensure_token
+from cotbert_core.errors import UserError
+from cotbert_core.files import read_json, write_json
+from pipelines.places import cache_folder
+from pipelines.progress import say
+from pipelines.ray_session import own_cores
+
+# Ray's sockets lie about 70 characters below a node's folder, and Linux allows 107 for them.
+LONGEST_FOLDER = 32
+
+
+def state_file() -> Path:
+    return cache_folder() / "cluster.json"
+
+
+def running() -> LocalCluster | None:
+    """The cluster that `up` made and that still has processes."""
+    if not state_file().is_file():
+        return None
+    known = LocalCluster(**read_json(state_file()))
+    return known if processes.marked(known.mark) else None
+
+
+def up(nodes: int = 2, cpus_per_node: int | None = None) -> LocalCluster:
+    """Bring a cluster up and wait until its job server and all nodes answer.
+
+    cpus_per_node: cores that tasks may ask of each node; this machine's, shared out, by default.
+    UserError when one is up already. Where a start fails, all that had started is stopped.
+    """
+    cluster = _plan(nodes, cpus_per_node)
+    with _alone(), _claimed(cluster):
+        made = ensure_token()
+        if made is not None:
+            say(f"made a token for this machine's clusters: {made}")
+        for number in range(nodes):
+            start(cluster, number)
+        _wait_until_whole(cluster)
+    return cluster
+
+
+def down() -> tuple[LocalCluster, int]:
+    """Stop the cluster of `up`; it, and how many processes there were (0: it had ended)."""
+    with _alone():
+        if not state_file().is_file():
+            raise UserError(
+                "no cluster is up: `cotbert cluster up` makes one, and one that something else "
+                "started is left alone"
+            )
+        cluster = LocalCluster(**read_json(state_file()))
+        return cluster, _remove(cluster)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """No other process brings a cluster up or down in this block."""
+    lock = state_file().with_suffix(".lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                "another command is bringing a cluster up or down: wait until it has ended"
+            ) from None
+        yield
+
+
+def _plan(nodes: int, cpus_per_node: int | None) -> LocalCluster:
+    for name, number in (("nodes", nodes), ("cpus_per_node", cpus_per_node)):
+        if number is not None and number < 1:
+            raise UserError(f"{name} is {number}: give 1 or more")
+    gcs, dashboard = free_ports(2)
+    cpus = cpus_per_node or max(1, own_cores() // nodes)
+    mark = secrets.token_hex(8)
+    folder = Path(tempfile.gettempdir()) / f"cotbert-{mark}"
+    if len(str(folder)) > LONGEST_FOLDER:
+        folder = Path("/tmp") / folder.name
+    address = f"http://{HOST}:{dashboard}"
+    return LocalCluster(address, f"{HOST}:{gcs}", nodes, cpus, mark, str(folder))
+
+
+@contextmanager
+def _claimed(cluster: LocalCluster) -> Iterator[None]:
+    """The state file is this cluster's, written first so that `down` ends even a killed start."""
+    known = running()
+    if known is not None:
+        raise UserError(
+            f"a cluster is up already, at {known.address}: use it, or end it by "
+            "`cotbert cluster down`"
+        )
+    if state_file().is_file():  # of a cluster that has ended, with the machine perhaps
+        _remove(LocalCluster(**read_json(state_file())))
+    Path(cluster.folder).mkdir(mode=0o700)
+    write_json(state_file(), asdict(cluster))
+    try:
+        yield
+    except BaseException:
+        _remove(cluster)
+        raise
+
+
+def _remove(cluster: LocalCluster) -> int:
+    """End its processes, then remove its folder and record."""
+    ended = processes.stop(cluster.mark)
+    shutil.rmtree(cluster.folder, ignore_errors=True)
+    state_file().unlink(missing_ok=True)
+    return ended
+
+
+def _wait_until_whole(cluster: LocalCluster) -> None:
+    """Return when the job server knows all nodes."""
+    limit = time.monotonic() + START_SECONDS
+    server = JobServer(cluster.address)
+    while True:
+        try:
+            server.check_versions()
+            found: Any = len(server.nodes())
+        except UserError as error:
+            found = error
+        if found == cluster.nodes:
+            return
+        if time.monotonic() > limit:
+            raise RuntimeError(
+                f"after {START_SECONDS:.0f} s not all of {cluster.nodes} nodes had joined "
+                f"({found}); what had started is stopped"
+            )
+        time.sleep(0.2)

@@ -1,0 +1,56 @@
+"""What a command asks of a cluster, against what the cluster has."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cluster.server import Node
+from cotbert_core.errors import UserError
+
+
+@dataclass(frozen=True)
+class Need:
+    """Workers that must run at the same time, and the cores of each."""
+
+    workers: int
+    cpus: int
+
+
+def need_of(command: str, arguments: argparse.Namespace) -> Need | None:
+    """What a training asks for; None of commands that take what there is.
+
+    Settings are made whole on the way, so a wrong recipe, setting or space is a UserError here.
+    """
+    from pipelines.commands.options import recipe_settings
+
+    if command == "train":
+        settings = [recipe_settings(arguments, arguments.recipe)]
+    elif command == "compare":
+        from pipelines.recipes import RECIPES
+
+        settings = [recipe_settings(arguments, n) for n in arguments.entries if n in RECIPES]
+    elif command == "tune":
+        from tune_spaces import open_space
+
+        space = open_space(arguments.space)
+        settings = [recipe_settings(arguments, arguments.recipe or space.recipe)]
+    else:
+        return None
+    trials = getattr(arguments, "max_concurrent", None) or 1
+    needs = [Need(s.workers * trials, s.cpus_per_worker or 1) for s in settings]
+    return max(needs, key=lambda need: need.workers * need.cpus, default=None)
+
+
+def check_room(command: str, need: Need | None, nodes: Sequence[Node], address: str) -> None:
+    """UserError when the workers of a command would wait for ever for cores."""
+    if need is None or sum(int(node.cpus // need.cpus) for node in nodes) >= need.workers:
+        return
+    cpus = ", ".join(f"{node.cpus:g}" for node in nodes)
+    raise UserError(
+        f"{command} asks for {need.workers} workers at a time with {need.cpus} core(s) each, and "
+        f"the {len(nodes)} nodes of {address} have {cpus} CPUs and "
+        f"{sum(node.gpus for node in nodes):g} GPUs in all: give fewer --workers, or --may-grow "
+        "where the cluster adds nodes by itself"
+    )

@@ -1,0 +1,131 @@
+"""One node of a cluster on this machine: the raylet that `ray start` leaves behind, its addresses,
+its environment and its share of the machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster import processes
+from cluster.tokens import MODE
+from pipelines.ray_session import LOOPBACK
+
+HOST = "127.0.0.1"
+START_SECONDS = 60.0
+STORE_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class LocalCluster:
+    """A cluster that `up` made.
+
+    address: of the job server, http://. ray_address: for RAY_ADDRESS. mark: in the environment of
+    all its processes. folder: of its nodes' logs and sockets.
+    """
+
+    address: str
+    ray_address: str
+    nodes: int
+    cpus_per_node: int
+    mark: str
+    folder: str
+
+
+def start(cluster: LocalCluster, number: int) -> None:
+    """Start one node, the first as the head; RuntimeError with Ray's words when it does not."""
+    folder = Path(cluster.folder) / str(number)
+    folder.mkdir()
+    gpus = _gpus()[number :: cluster.nodes]
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", *_where(cluster, number)]
+    command += [f"--num-cpus={cluster.cpus_per_node}", f"--num-gpus={len(gpus)}"]
+    command += [f"--temp-dir={folder}", f"--object-store-memory={_store_bytes(cluster.nodes)}"]
+    command += ["--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats"]
+    environment = {**_environment(cluster, number), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    log = folder / "start.log"  # no pipe: the daemons would hold it open
+    with log.open("wb") as output:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            timeout=START_SECONDS,
+            check=False,
+            start_new_session=True,
+        )
+    if done.returncode:
+        lines = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+        raise RuntimeError(
+            f"node {number + 1} of {cluster.nodes} did not start ({lines[-1].strip()}); what had "
+            "started is stopped"
+        )
+
+
+def _where(cluster: LocalCluster, number: int) -> list[str]:
+    """A node's options of addresses and ports."""
+    if number:
+        # To 0.0.0.0 goes to loopback too, and unlike 127.0.0.1 Ray takes it as it is.
+        return [
+            f"--address=0.0.0.0:{_port(cluster.ray_address)}",
+            "--dashboard-agent-listen-port=0",
+        ]
+    client, agent = free_ports(2)
+    ports = [
+        f"--port={_port(cluster.ray_address)}",
+        f"--dashboard-port={_port(cluster.address)}",
+        f"--ray-client-server-port={client}",
+        f"--dashboard-agent-listen-port={agent}",
+    ]
+    return ["--head", f"--node-ip-address={HOST}", f"--dashboard-host={HOST}", *ports]
+
+
+def _port(address: str) -> str:
+    return address.rpartition(":")[2]
+
+
+def _environment(cluster: LocalCluster, number: int) -> dict[str, str]:
+    """Of a node, and so of every job and worker on it."""
+    own = {
+        k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+    }
+    return {
+        **own,
+        MODE: "token",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        processes.MARK: cluster.mark,
+        # Ray starts no second node where it believes that there cannot be one.
+        **{name: "1" if number else value for name, value in LOOPBACK.items()},
+    }
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens at, all different."""
+    free = [socket.socket() for _ in range(count)]
+    try:
+        for one in free:
+            one.bind((HOST, 0))
+        return [one.getsockname()[1] for one in free]
+    finally:
+        for one in free:
+            one.close()
+
+
+def _gpus() -> list[str]:
+    """This process's GPUs; each goes to one node alone."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [gpu for gpu in named.split(",") if gpu not in ("", "-1")]
+    devices = Path("/dev").glob("nvidia[0-9]*")
+    return sorted(device.name.removeprefix("nvidia") for device in devices)
+
+
+def _store_bytes(nodes: int) -> int:
+    """Shared memory of each node's objects: the nodes together take half of what is free."""
+    free = shutil.disk_usage("/dev/shm").free
+    return max(100 << 20, min(STORE_BYTES, free // (2 * nodes)))

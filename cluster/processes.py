@@ -1,0 +1,79 @@
+"""The processes of one cluster, as Linux tells them from all others.
+
+Ray's daemons leave the process that started them. They keep its environment, so a variable with a
+random value marks them; Ray's workers, which overwrite theirs by their titles, are their children.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+MARK = "COTBERT_CLUSTER"
+GRACE_SECONDS = 3.0
+GONE_SECONDS = 10.0
+
+
+def marked(mark: str) -> set[int]:
+    """Living processes with this mark, and all that they have started; never this one."""
+    parents = _parents()
+    found = {pid for pid in parents if _has_mark(pid, f"{MARK}={mark}".encode())}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {os.getpid()}
+
+
+def _has_mark(pid: int, entry: bytes) -> bool:
+    try:
+        return entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended, or is another user's
+        return False
+
+
+def _parents() -> dict[int, int]:
+    """Living process -> the one above it."""
+    parents = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = file.read_text(errors="replace").rpartition(") ")[2].split()[:2]
+        except OSError:
+            continue
+        if state not in "ZX":
+            parents[int(file.parent.name)] = int(parent)
+    return parents
+
+
+def stop(mark: str) -> int:
+    """End all processes with the mark, kindly and then not; how many there were."""
+    known = marked(mark)
+    _signal(known, signal.SIGTERM)
+    if left := _wait(known, mark, GRACE_SECONDS):
+        _signal(left, signal.SIGKILL)
+        if left := _wait(left, mark, GONE_SECONDS):
+            raise RuntimeError(f"the processes {sorted(left)} of the cluster do not end")
+    return len(known)
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def _wait(pids: set[int], mark: str, seconds: float) -> set[int]:
+    """Those that are still there after so long, with what they started meanwhile."""
+    limit = time.monotonic() + seconds
+    while left := _living(pids, _parents()) | marked(mark):
+        if time.monotonic() > limit:
+            return left
+        time.sleep(0.1)
+    return set()
+
+
+def _living(pids: set[int], parents: Mapping[int, int]) -> set[int]:
+    return {pid for pid in pids if pid in parents}

@@ -1,0 +1,13 @@
+"""Where this project keeps what it may make again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """COTBERT_CACHE, else cotbert in the user's cache folder."""
+    if "COTBERT_CACHE" in os.environ:
+        return Path(os.environ["COTBERT_CACHE"]).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")).absolute() / "cotbert"

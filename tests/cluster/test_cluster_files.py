@@ -1,0 +1,219 @@
+"""The files for Kubernetes, cloud machines and images: known fields, one version, real commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+import cluster
+from pipelines.cli import build_parser
+from pipelines.commands import COMMANDS
+
+HOME = Path(cluster.__file__).parent
+ROOT = HOME.parent
+CONSTRAINTS = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+RAY = re.search(r"(?m)^ray==(\S+)$", CONSTRAINTS)[1]
+KUBERAY = ("kuberay/raycluster.yaml", "kuberay/rayjob.yaml")
+ALL = (*KUBERAY, "ray-cluster.yaml", "Dockerfile")
+
+# The published fields of ray.io/v1, and of Kubernetes those that these files use.
+POD = {
+    "metadata": None,
+    "spec": {
+        "containers": [
+            {
+                **dict.fromkeys(("name", "image", "imagePullPolicy", "command", "args", "ports")),
+                "env": [{"name": None, "value": None, "valueFrom": None}],
+                "envFrom": [{"secretRef": {"name": None, "optional": None}}],
+                "resources": {"requests": None, "limits": None},
+                "volumeMounts": [dict.fromkeys(("name", "mountPath", "subPath", "readOnly"))],
+            }
+        ],
+        "volumes": [{"name": None, "persistentVolumeClaim": {"claimName": None, "readOnly": None}}],
+        "tolerations": [dict.fromkeys(("key", "operator", "value", "effect", "tolerationSeconds"))],
+        **dict.fromkeys(("nodeSelector", "serviceAccountName", "imagePullSecrets")),
+    },
+}
+CLUSTER_SPEC = {
+    **dict.fromkeys(("suspend", "managedBy", "headServiceAnnotations", "rayVersion")),
+    **dict.fromkeys(("enableInTreeAutoscaling", "gcsFaultToleranceOptions", "upgradeStrategy")),
+    "authOptions": dict.fromkeys(("mode", "secretName", "enableK8sTokenAuth")),
+    "autoscalerOptions": dict.fromkeys(
+        (
+            *("resources", "image", "imagePullPolicy", "securityContext", "idleTimeoutSeconds"),
+            *("upscalingMode", "version", "env", "envFrom", "volumeMounts"),
+        )
+    ),
+    "headGroupSpec": {
+        **dict.fromkeys(("headService", "enableIngress", "serviceType", "resources", "labels")),
+        "rayStartParams": {"num-cpus": None, "dashboard-host": None},
+        "template": POD,
+    },
+    "workerGroupSpecs": [
+        {
+            **dict.fromkeys(("suspend", "groupName", "replicas", "minReplicas", "maxReplicas")),
+            **dict.fromkeys(("idleTimeoutSeconds", "numOfHosts", "scaleStrategy", "resources")),
+            "labels": None,
+            "rayStartParams": {},
+            "template": POD,
+        }
+    ],
+}
+FIELDS = {
+    "PersistentVolumeClaim": {
+        "accessModes": None,
+        "storageClassName": None,
+        "resources": {"requests": {"storage": None}},
+    },
+    "RayCluster": CLUSTER_SPEC,
+    "RayJob": {
+        **dict.fromkeys(("activeDeadlineSeconds", "backoffLimit", "submitterPodTemplate")),
+        **dict.fromkeys(("metadata", "clusterSelector", "submitterConfig", "managedBy", "jobId")),
+        **dict.fromkeys(("deletionStrategy", "entrypoint", "runtimeEnvYAML", "submissionMode")),
+        **dict.fromkeys(("entrypointResources", "entrypointNumCpus", "entrypointNumGpus")),
+        **dict.fromkeys(("ttlSecondsAfterFinished", "shutdownAfterJobFinishes", "suspend")),
+        **dict.fromkeys(("preRunningDeadlineSeconds", "waitingTtlSeconds")),
+        "rayClusterSpec": CLUSTER_SPEC,
+    },
+}
+VERSIONS = {"PersistentVolumeClaim": "v1", "RayCluster": "ray.io/v1", "RayJob": "ray.io/v1"}
+
+
+def text_of(name):
+    return (HOME / name).read_text(encoding="utf-8")
+
+
+def unknown(value, known, path=""):
+    """Paths of fields that are not known; None stands for anything."""
+    if known is None:
+        return []
+    if isinstance(known, list):
+        assert isinstance(value, list), f"{path} is no list"
+        return [p for i, item in enumerate(value) for p in unknown(item, known[0], f"{path}[{i}]")]
+    assert isinstance(value, dict), f"{path} is no mapping"
+    wrong = [f"{path}.{key}" for key in value if key not in known]
+    shared = [key for key in value if key in known]
+    return wrong + [p for key in shared for p in unknown(value[key], known[key], f"{path}.{key}")]
+
+
+def clusters():
+    """The cluster that each KubeRay file describes."""
+    for name in KUBERAY:
+        for part in yaml.safe_load_all(text_of(name)):
+            if part["kind"].startswith("Ray"):
+                yield part["spec"].get("rayClusterSpec", part["spec"])
+
+
+@pytest.mark.parametrize("name", KUBERAY)
+def test_kuberay_knows_every_field(name):
+    for part in yaml.safe_load_all(text_of(name)):
+        assert set(part) == {"apiVersion", "kind", "metadata", "spec"}
+        assert part["apiVersion"] == VERSIONS[part["kind"]]
+        assert unknown(part["spec"], FIELDS[part["kind"]]) == []
+
+
+def test_the_walk_finds_a_field_that_is_none():
+    spec = yaml.safe_load(text_of("kuberay/rayjob.yaml"))["spec"]
+    group = spec["rayClusterSpec"]["workerGroupSpecs"][0]
+    group["template"]["spec"]["containers"][0]["volumeMount"] = []
+    spec["backOffLimit"] = 1
+    wrong = ".rayClusterSpec.workerGroupSpecs[0].template.spec.containers[0].volumeMount"
+    assert unknown(spec, FIELDS["RayJob"]) == [".backOffLimit", wrong]
+
+
+@pytest.mark.parametrize("spec", clusters(), ids=KUBERAY)
+def test_what_a_kuberay_cluster_must_have(spec):
+    """A token, a head without work, GPUs for workers, one storage, MLflow and secrets for all."""
+    assert spec["authOptions"]["mode"] == "token"
+    assert spec["enableInTreeAutoscaling"] is True
+    assert spec["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+    assert spec["headGroupSpec"]["serviceType"] == "ClusterIP"
+    group = spec["workerGroupSpecs"][0]
+    assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    for pod in (spec["headGroupSpec"]["template"]["spec"], group["template"]["spec"]):
+        container = pod["containers"][0]
+        assert {e["name"] for e in container["env"]} == {"MLFLOW_TRACKING_URI", "COTBERT_CACHE"}
+        assert container["envFrom"][0]["secretRef"]["name"] == "cotbert-secrets"
+        assert container["volumeMounts"][0]["mountPath"] == "/mnt/cotbert"
+        assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == "cotbert-storage"
+    limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert limits["nvidia.com/gpu"] == "1"
+
+
+def test_rays_launcher_knows_every_field():
+    """By the schema that Ray itself holds such a file against."""
+    home = Path(find_spec("ray").origin).parent
+    schema = json.loads((home / "autoscaler" / "ray-schema.json").read_text())
+    told = yaml.safe_load(text_of("ray-cluster.yaml"))
+    jsonschema.validate(told, schema)
+    with pytest.raises(jsonschema.ValidationError, match="max_worker"):
+        jsonschema.validate({**told, "max_worker": 1}, schema)
+    assert told["head_node_type"] in told["available_node_types"]
+    assert told["available_node_types"]["head"]["resources"]["CPU"] == 0
+    assert "RAY_AUTH_MODE=token" in " ".join(told["docker"]["run_options"])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_one_version_of_ray(name):
+    text = text_of(name)
+    versions = re.findall(r"(?:rayproject/ray:|cotbert:|rayVersion: \")([\d.]+)", text)
+    assert versions
+    assert set(versions) == {RAY}
+
+
+def test_the_version_is_one_that_the_project_allows():
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    low, high = re.search(r"ray\[[a-z,]+\]>=([\d.]+),<([\d.]+)", project).groups()
+    assert low <= RAY < high
+    python = re.search(r'requires-python = ">=3\.(\d+)"', project)[1]
+    assert f"ray:{RAY}-py3{python}-gpu" in text_of("Dockerfile")
+
+
+def test_the_image_holds_all_packages():
+    copied = re.findall(r"(?m)^COPY --chown=ray (\w+) \1$", text_of("Dockerfile"))
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    packages = re.search(r"(?s)packages = \[(.*?)\]", project)[1]
+    assert set(copied) == {name.split(".")[0] for name in re.findall(r'"([\w.]+)"', packages)}
+    assert all((ROOT / name).is_dir() for name in copied)
+
+
+def test_the_entry_point_is_a_command():
+    job = yaml.safe_load(text_of("kuberay/rayjob.yaml"))["spec"]
+    words = shlex.split(job["entrypoint"])
+    assert words[0] == "cotbert"
+    arguments = build_parser().parse_args(words[1:])
+    assert arguments.workers == job["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"]
+
+
+def commands_of_the_page():
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    for block in re.findall(r"(?s)```(?:sh)?\n(.*?)```", page):
+        for line in block.replace("\\\n", " ").splitlines():
+            if found := re.match(r"(?:\S+=\S+ )*cotbert (.+)", line.partition(" #")[0].strip()):
+                yield found[1]
+    yield from re.findall(r"`cotbert ([^`]+)`", page)
+
+
+@pytest.mark.parametrize("command", sorted(set(commands_of_the_page())))
+def test_every_command_of_the_page_is_one(command):
+    words = shlex.split(command)
+    assert words[0] in COMMANDS
+    if len(words) > 1:
+        build_parser().parse_args(words)
+    if "--" in words:
+        build_parser().parse_args(words[words.index("--") + 1 :])
+
+
+def test_every_file_of_the_page_is_there():
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(cluster/[\w./-]+)`|\]\(([\w./-]+)\)", page)
+    assert named
+    for here, link in named:
+        assert (ROOT / here if here else ROOT / "docs" / link).exists(), here or link

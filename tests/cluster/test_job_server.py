@@ -1,0 +1,145 @@
+"""What is wrong with an address, a token, a version or a job is told at once, in one sentence."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+from job_server import FakeServer, answers
+
+from cluster.server import JobServer, Node
+from cluster.tokens import default_path, ensure_token, find_token
+from cotbert_core.errors import UserError
+from pipelines.cli import main
+
+TRAIN = ("train", "quickstart", "--corpus", "/corpus", "--output", "/out")
+JOB = {"status": "SUCCEEDED", "entrypoint": "python", "driver_exit_code": 0}
+
+
+def refusal(capsys, *words):
+    """The one sentence of a command that ends with status 2 within a second or two."""
+    started = time.monotonic()
+    assert main(["submit", *words]) == 2
+    assert time.monotonic() - started < 5
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count("\n") == 1
+    return told.err
+
+
+def test_a_server_that_fits_is_taken(own_place):
+    with FakeServer(answers(nodes=(0, 8), gpus=1), token="t") as fake:
+        default_path().parent.mkdir(parents=True)
+        default_path().write_text("t\n")
+        server = JobServer(fake.url + "/")
+        server.check_versions()
+        assert server.address == fake.url
+        assert server.nodes() == [Node(0, 1), Node(8, 1)]
+        assert server.job("none") is None
+
+
+def test_no_cluster_at_the_address(own_place, capsys):
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        told = refusal(capsys, "--address", address, "--", *TRAIN)
+    assert f"no Ray job server answers at {address} ([Errno 111] Connection refused)" in told
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:6379", "ray://127.0.0.1:10001", "http://", "up"])
+def test_an_address_that_is_none(own_place, capsys, address):
+    told = refusal(capsys, "--address", address, "--", *TRAIN)
+    assert f"address is {address!r}: give the job server's" in told
+
+
+def test_no_address_at_all(own_place, capsys):
+    assert "no cluster is named and none is up here" in refusal(capsys, "--", *TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("token", "text"), [(None, "asks for a token: put"), ("other", "does not take the token: put")]
+)
+def test_the_token(own_place, capsys, monkeypatch, token, text):
+    if token:
+        monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+    with FakeServer(answers(), token="right") as fake:
+        told = refusal(capsys, "--address", fake.url, "--", *TRAIN)
+    assert text in told
+    assert "right" not in told
+
+
+def test_a_token_file_that_is_not_there(own_place, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "none")
+    with pytest.raises(UserError, match="token file 'none' cannot be read"):
+        find_token()
+
+
+def test_a_token_is_made_once_and_for_its_owner_alone(own_place):
+    path = ensure_token()
+    assert path == default_path()
+    assert path.stat().st_mode & 0o777 == 0o600
+    token = find_token()
+    assert len(token) == 64
+    assert ensure_token() is None
+    assert find_token() == token
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        (answers(ray="2.9.3"), "runs Ray 2.9.3 and this is Ray 2."),
+        (answers(python="3.8.19"), "runs Python 3.8 and this is Python 3."),
+        ({}, "is no Ray job server"),
+        ({"/api/version": (200, ["a"])}, "is no Ray job server"),
+        ({"/api/version": (200, b"<html>")}, "no Ray job server answers at"),
+        ({"/api/version": (503, {})}, "answers with status 503"),
+    ],
+)
+def test_another_server(own_place, capsys, told, text):
+    with FakeServer(told) as fake:
+        assert text in refusal(capsys, "--address", fake.url, "--", *TRAIN)
+
+
+@pytest.mark.parametrize("question", ["--status", "--logs", "--stop"])
+def test_an_unknown_job(own_place, capsys, question):
+    with FakeServer(answers(jobs={"known": JOB})) as fake:
+        told = refusal(capsys, question, "knwon", "--address", fake.url)
+    assert f"the cluster at {fake.url} knows no job 'knwon'" in told
+
+
+def test_a_job_of_that_name_is_there(own_place, capsys):
+    with FakeServer(answers(jobs={"mine": JOB})) as fake:
+        told = refusal(capsys, "--address", fake.url, "--name", "mine", "--", *TRAIN)
+    assert "a job 'mine' is there already (succeeded): give another --name" in told
+
+
+@pytest.mark.parametrize(
+    ("nodes", "more", "text"),
+    [
+        ((2, 2), ("--workers", "8"), "train asks for 8 workers at a time with 1 core(s) each"),
+        # Three nodes of two cores have six, and yet no room for two workers of three.
+        ((2, 2, 2), ("--workers", "2", "--set", "cpus_per_worker=3"), "the 3 nodes of"),
+        ((0, 1), ("--workers", "2"), "have 0, 1 CPUs and 0 GPUs in all"),
+    ],
+)
+def test_too_few_cores(own_place, capsys, nodes, more, text):
+    with FakeServer(answers(nodes=nodes)) as fake:
+        assert text in refusal(capsys, "--address", fake.url, "--", *TRAIN, *more)
+
+
+def test_a_jobs_state_is_told(own_place, capsys):
+    job = {
+        "status": "FAILED",
+        "entrypoint": "python -m pipelines.cli embed",
+        "metadata": {"command": "cotbert embed"},
+        "message": "failed, last available logs:\nline\ncotbert: model '/x' is missing\n",
+        "driver_exit_code": 2,
+        "start_time": 1_000,
+        "end_time": 13_000,
+    }
+    with FakeServer(answers(jobs={"mine": job})) as fake:
+        assert main(["submit", "--status", "mine", "--address", fake.url]) == 0
+    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (rows["status"], rows["command"]) == ("failed", "cotbert embed")
+    assert (rows["seconds"], rows["reason"]) == ("12", "model '/x' is missing")

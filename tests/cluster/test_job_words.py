@@ -1,0 +1,258 @@
+"""What is submitted: a command that parses, absolute paths, code and no data."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from job_server import FakeServer, answers
+
+from cluster import following, jobs, package, words
+from cluster.server import JobServer
+from cotbert_core.errors import UserError
+from pipelines.cli import main
+from pipelines.commands import COMMANDS
+
+TRAIN = ("train", "quickstart", "--corpus", "/corpus", "--output", "/out")
+
+
+@pytest.fixture
+def place(own_place):
+    (own_place / "text.txt").write_text("A man\n")
+    (own_place / "model").mkdir()
+    return own_place
+
+
+def options():
+    """Every command's options and arguments."""
+    for name, (add_options, _, _) in COMMANDS.items():
+        parser = argparse.ArgumentParser()
+        add_options(parser)
+        for action in parser._actions:
+            yield name, action
+
+
+@pytest.mark.parametrize(
+    "marked",  # `@` before what becomes absolute
+    [
+        "embed @model --input @text.txt --output @out",
+        "embed bert-base-uncased --input @*.txt --output @out",
+        "embed models:/a@b --input s3://b/x hf:a /x.txt --out @o",
+        "embed @./new --input docstrings:numpy --output @../o",
+        "search /v model --model @model --text @text.txt",
+        "evaluate @model,readout=cls gpt --dev-pairs @p.tsv",
+        "evaluate @model --whiten tasks",
+        "train quickstart --corpus @text.txt --set encoder=@model --set seed=1 --output @o",
+        "prepare --input sick:@model --encoder @model --output @o",
+        "recipes @model",
+    ],
+)
+def test_relative_paths_mean_this_folder(place, marked):
+    def absolute(found):
+        return os.path.normpath(place / found[1])
+
+    path = r"(?<![a-z])@([^\s,]+)"
+    command = re.sub(path, r"\1", marked)
+    new, paths = words.absolute(command.split())
+    assert new == re.sub(path, absolute, marked).split()
+    assert {absolute(found) for found in re.finditer(path, marked)} <= set(paths)
+    assert all(os.path.isabs(path) for path in paths)
+    assert words.absolute(command.replace(" --output ", " --output=").split())[0] == new
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("embed model --input none.txt --output o", "input 'none.txt' is not in this folder"),
+        ("train quickstart --corpus none --output o", "corpus 'none' is not in this folder"),
+        ("search none query", "embeddings 'none' is not in this folder"),
+        ("prepare --input sick:none --encoder x --output o", "input 'none' is not in this folder"),
+    ],
+)
+def test_an_input_that_is_not_here_is_refused(place, command, text):
+    with pytest.raises(UserError, match=text):
+        words.absolute(command.split())
+
+
+def test_every_argument_that_may_be_a_path_is_known():
+    """A string that is no path by its type is in the lists, or is plainly something else."""
+    found = {action.dest for _, action in options() if action.type is None}
+    assert {*words.INPUTS, *words.NAMES} - {"folder"} <= found
+    texts = {a.dest for _, a in options() if a.type is None and a.nargs != 0 and not a.choices} - {
+        *words.INPUTS,
+        *words.NAMES,
+    }
+    assert not {n for n in texts if n.endswith(("dir", "file", "path", "folder", "corpus"))}
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("train nothing --corpus /c --output /o", "unknown recipe 'nothing'"),
+        ("train quickstart --corpus /c --output /o --set seed", "'seed' is no assignment"),
+        (
+            "train quickstart --corpus /c --output /o --set method.heat=1",
+            "'method.heat' is unknown",
+        ),
+        ("tune nothing --corpus /c --output /o", "space"),
+        ("cluster up", "'cluster' runs on this machine"),
+        ("cotbert train", "begins with 'cotbert'"),
+        ("quickstart", "quickstart has no --output"),
+    ],
+)
+def test_a_typo_costs_nothing(own_place, capsys, command, text):
+    """No request is made."""
+    with FakeServer(answers()) as fake:
+        with pytest.raises(UserError, match=text):
+            jobs.check(command.split(), JobServer(fake.url), None)
+        assert fake.asked == []
+
+
+def test_a_word_that_no_command_knows_ends_as_always(own_place, capsys):
+    for wrong in ("tran", "train quickstart --corpus c --output o --worker-count 2"):
+        with FakeServer(answers()) as fake, pytest.raises(SystemExit, match="2"):
+            main(["submit", "--address", fake.url, "--", *wrong.split()])
+        assert "usage: cotbert" in capsys.readouterr().err
+        assert fake.asked == []
+
+
+def test_what_is_checked_before_sending_imports_nothing_heavy():
+    """So that a mistake, `--status` and `cluster down` are told at once."""
+    heavy = "{'torch', 'transformers', 'mlflow', 'ray', 'pyarrow', 'numpy'}"
+    code = f"import sys, cluster.jobs; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_command_and_a_question_do_not_go_together(own_place, capsys):
+    assert main(["submit", "--status", "a", "--", "recipes"]) == 2
+    assert main(["submit"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert "leave one out" in told[0]
+    assert "no command is given" in told[1]
+
+
+def test_the_address_that_is_named_first_wins(own_place, monkeypatch):
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://there:8265")
+    assert jobs.find_address(None) == "http://there:8265"
+    assert jobs.find_address("http://here:1") == "http://here:1"
+
+
+def test_the_code_travels_and_nothing_else(tmp_path):
+    package.write_code(tmp_path)
+    sent = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
+    assert {path.parts[0] for path in sent} == set(package.PACKAGES)
+    assert {path.suffix for path in sent} == {".py", ".tsv", ".typed"}
+    assert {p.name for p in sent if p.suffix == ".tsv"} == {
+        p.name for p in (Path(words.__file__).parents[1] / "pipelines" / "data").glob("*.tsv")
+    }
+    assert Path("pipelines/cli.py") in sent
+    assert not any("__pycache__" in path.parts for path in sent)
+    assert sum((tmp_path / path).stat().st_size for path in sent) < 5_000_000
+
+
+def test_what_of_the_environment_is_passed_on(own_place):
+    environment = {
+        "HF_TOKEN": "h",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_PROFILE": "mine",
+        "MLFLOW_TRACKING_URI": "sqlite:///mlflow.db",
+        "COTBERT_CACHE": "cache",
+        "OPENAI_API_KEY": "",
+        "MY_KEY": "k",
+        "PATH": "/bin",
+    }
+    passed = package.passed_variables(environment, ("MY_KEY",))
+    assert set(passed) == {
+        *("HF_TOKEN", "AWS_ACCESS_KEY_ID", "MLFLOW_TRACKING_URI", "COTBERT_CACHE", "MY_KEY")
+    }
+    held = package.absolute_variables(passed)
+    assert held["COTBERT_CACHE"] == str(own_place / "cache")
+    assert held["MLFLOW_TRACKING_URI"] == f"sqlite:///{own_place}/mlflow.db"
+
+
+def test_a_job_as_it_is_sent(place, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    command = ["train", "quickstart", "--corpus", "text.txt", "--output", "o"]
+    with FakeServer(answers()) as fake:
+        job = jobs.check(command, JobServer(fake.url), "mine", ["A=b=c"])
+        unnamed = jobs.check(command, JobServer(fake.url), None)
+    assert job.name == "mine"
+    assert unnamed.name.startswith("train-")
+    assert job.words[3] == str(place / "text.txt")
+    assert (job.variables["HF_TOKEN"], job.variables["A"]) == ("secret", "b=c")
+    assert not any("secret" in note for note in job.notes)
+    assert job.notes[0] == "passed on: A, COTBERT_CACHE, HF_HUB_OFFLINE, HF_TOKEN"
+    assert job.notes[1] == f"all nodes must see {place}/text.txt, {place}/o, {place}/cache"
+    assert job.notes[2].startswith("MLFLOW_TRACKING_URI is not set here")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"name": "a/b"}, "the job's name is 'a/b'"),
+        ({"environment": ["1=2"]}, "--env is '1=2'"),
+        ({"environment": ["NOT_SET_HERE"]}, "--env names NOT_SET_HERE, which is not set here"),
+    ],
+)
+def test_names_that_are_none(own_place, options, text):
+    with FakeServer(answers()) as fake, pytest.raises(UserError, match=text):
+        jobs.check(TRAIN, JobServer(fake.url), **{"name": None, **options})
+
+
+def test_a_cluster_that_grows_is_not_asked_for_its_cores(own_place):
+    command = [*TRAIN, "--workers", "8"]
+    with FakeServer(answers(nodes=(1,))) as fake:
+        assert jobs.check(command, JobServer(fake.url), None, may_grow=True).words
+
+
+@pytest.mark.parametrize(
+    ("job", "status", "text"),
+    [
+        ({"status": "SUCCEEDED", "driver_exit_code": 0}, 0, ""),
+        ({"status": "FAILED", "driver_exit_code": 2, "message": "x\ncotbert: no"}, 2, "failed: no"),
+        ({"status": "FAILED", "driver_exit_code": -9, "message": "killed"}, 1, "failed: killed"),
+        ({"status": "FAILED", "message": None}, 1, "failed: its log tells"),
+        ({"status": "STOPPED", "driver_exit_code": None}, 1, "was stopped"),
+    ],
+)
+def test_a_jobs_end_is_this_commands(job, status, text, capsys):
+    assert following.exit_status("mine", job) == status
+    assert text in capsys.readouterr().err
+
+
+class Broken:
+    """Ray's client of a job whose output ends with an error, after which the job ends too."""
+
+    def __init__(self, error, fake):
+        self.error, self.fake = error, fake
+
+    async def tail_job_logs(self, name):
+        yield "half a line"
+        ended = {"status": "FAILED", "message": "cotbert: late", "driver_exit_code": 2}
+        self.fake.told[f"/api/jobs/{name}"] = (200, ended)
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (RuntimeError("gone"), 2, "cannot be shown further (gone); waiting for its end"),
+        (KeyboardInterrupt(), 130, "interrupted; the job goes on: `cotbert submit --logs mine"),
+    ],
+)
+def test_a_job_outlives_who_looks_at_it(own_place, monkeypatch, capsys, error, status, text):
+    with FakeServer(answers(jobs={"mine": {"status": "RUNNING"}})) as fake:
+        monkeypatch.setattr(following, "client_of", lambda server: Broken(error, fake))
+        try:
+            ended = main(["submit", "--logs", "mine", "--address", fake.url])
+        except SystemExit as stop:
+            ended = stop.code
+    told = capsys.readouterr()
+    assert (ended, told.out) == (status, "half a line")
+    assert text in told.err

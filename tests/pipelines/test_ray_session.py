@@ -1,0 +1,53 @@
+"""How the cores of a cluster are shared out among actors and the task that feeds them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from pipelines import ray_session
+
+
+def placements(cores, share, workers):
+    """Every way to put so many actors on the nodes, as the cores that it leaves free on each."""
+    for counts in product(range(workers + 1), repeat=len(cores)):
+        free = [node - share * count for node, count in zip(cores, counts, strict=True)]
+        if sum(counts) == workers and min(free) > -1e-9:
+            yield free
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("cores", [[1], [2], [4], [64], [1, 1], [2, 2], [1, 4], [4, 4], [8, 8, 8]])
+def test_a_whole_core_is_left_wherever_the_actors_are(cores, workers):
+    share = ray_session._share(cores, workers)
+    left = [max(free) for free in placements(cores, share, workers)]
+    assert left
+    assert min(left) > 1 - 1e-6
+    if share:  # and no more could be asked for
+        more = placements(cores, share + 1, workers)
+        assert share + 1 > (sum(cores) - 1) / workers or min(map(max, more), default=0) < 1
+
+
+def test_two_nodes_of_one_core_and_two_actors():
+    """Half a core each, on different nodes, left two halves, and the job waited for ever."""
+    assert ray_session._share([1, 1], 2) == 0
+    assert ray_session._share([2, 2], 2) == 1
+
+
+def test_one_actor_asks_for_no_more_than_a_node_has():
+    """It asked for three cores of two nodes with two each."""
+    assert ray_session._share([2, 2], 1) == 2
+
+
+def test_a_head_without_work_has_no_share(monkeypatch):
+    import ray
+
+    nodes = [{"Alive": True, "Resources": {"CPU": n} if n else {}} for n in (0, 8, 8)]
+    nodes.append({"Alive": False, "Resources": {"CPU": 64}})
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 16.0, "GPU": 2.0})
+    assert ray_session.worker_pool(None) == (2, {"num_cpus": 7.0, "num_gpus": 1}, 8)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 16.0})
+    assert ray_session.worker_pool(None) == (2, {"num_cpus": 7.0}, 8)
+    assert ray_session.cpus_per_worker(4) == 4
