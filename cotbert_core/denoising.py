@@ -7,13 +7,14 @@ every template at every step. Letters: K distinct lengths, L tokens, D hidden si
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cotbert_core.backbone import Backbone, encode_rows
+from cotbert_core.distributed import gather_with_gradient, rank, union, world_size
 from cotbert_core.errors import unknown
 from cotbert_core.method_settings import Denoise, PadPositions
 from cotbert_core.wrapping import BoundTemplate, Rows
@@ -65,6 +66,35 @@ def bias_rows(
     distinct, which = np.unique(np.asarray(lengths, np.int64), return_inverse=True)
     rows = DENOISERS[mode](template, distinct, pad_positions, backbone.position_start)
     return rows, which
+
+
+def shared_bias_rows(
+    backbone: Backbone,
+    template: BoundTemplate,
+    lengths: np.ndarray,
+    mode: Denoise,
+    pad_positions: PadPositions,
+    limit: int,
+) -> tuple[Rows, np.ndarray]:
+    """This worker's share of the rows for the K distinct lengths of all workers, and (N,) indices
+    into the vectors that gather_biases gives.
+
+    limit: no length is above it. Each share has as many rows; the last may hold one twice.
+    """
+    if mode not in DENOISERS:
+        raise unknown("denoising mode", mode, DENOISERS)
+    workers = world_size()
+    distinct = union(lengths, limit)
+    each = -(-len(distinct) // workers)
+    own = np.resize(distinct[rank() :: workers], each) if len(distinct) > rank() else distinct[:1]
+    rows = DENOISERS[mode](template, own, pad_positions, backbone.position_start)
+    place = np.searchsorted(distinct, lengths)
+    return rows, place % workers * each + place // workers
+
+
+def gather_biases(shares: Sequence[Tensor]) -> list[Tensor]:
+    """(k, D) of this worker for each template -> (W * k, D) of all workers, with gradient."""
+    return [gather_with_gradient(share) for share in shares]
 
 
 def template_bias(

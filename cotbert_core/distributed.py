@@ -49,12 +49,26 @@ class _Gather(torch.autograd.Function):
         return total[rank() * context.rows :][: context.rows]
 
 
+def union(values: np.ndarray, limit: int) -> np.ndarray:
+    """The distinct numbers, each in 0..limit, that any worker has, in order, on all of them."""
+    if world_size() == 1:
+        return np.unique(values)
+    there = torch.zeros(limit + 1, dtype=torch.int32, device=_device())
+    there[torch.from_numpy(np.unique(values)).to(there.device)] = 1
+    dist.all_reduce(there, dist.ReduceOp.MAX)
+    return np.flatnonzero(there.cpu().numpy())
+
+
+def _device() -> torch.device:
+    """Where the process group takes tensors from."""
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
 def gather_values(value: float) -> list[float]:
     """One number of each worker, in rank order, on all of them."""
     if world_size() == 1:
         return [value]
-    device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
-    own = torch.tensor([value], dtype=torch.float64, device=device)
+    own = torch.tensor([value], dtype=torch.float64, device=_device())
     parts = [torch.empty_like(own) for _ in range(world_size())]
     dist.all_gather(parts, own)
     return [float(p) for p in parts]

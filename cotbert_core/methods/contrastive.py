@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cotbert_core.backbone import Backbone, encode_rows
-from cotbert_core.denoising import bias_rows
+from cotbert_core.denoising import gather_biases, shared_bias_rows
 from cotbert_core.distributed import gather_with_gradient, rank
 from cotbert_core.losses import extended_info_nce, info_nce
 from cotbert_core.method_settings import ContrastiveSettings, DenoisedSettings
@@ -56,6 +56,7 @@ class Contrastive(Method):
         """For each view (b, D) vectors, and (b, D) biases of their template or None.
 
         All rows of the step, the biases' too, go through the encoder together, sorted by length.
+        Each worker computes its share of the biases that any of them needs.
         """
         filled = [view.template.wrap(view.texts) for view in views]
         method = self.settings.method
@@ -70,20 +71,27 @@ class Contrastive(Method):
         else:
             both = self._encode_rows(filled + list(empty))
             vectors, biases = both[: len(filled)], both[len(filled) :]
+        all_biases = gather_biases(biases)
         which = [templates.index(view.template) for view in views]
         own = [places[t].pop(0) for t in which]
         return [
-            (v, biases[t][torch.from_numpy(rows).to(v.device)])
+            (v, all_biases[t][torch.from_numpy(rows).to(v.device)])
             for v, t, rows in zip(vectors, which, own, strict=True)
         ]
 
     def _bias_rows(
         self, template: BoundTemplate, views: list[View], method: DenoisedSettings
     ) -> tuple[Rows, list[np.ndarray]]:
-        """One row for each length among all views of a template; for each view (b,) indices."""
+        """This worker's rows for a template's lengths; for each of its views (b,) indices into all
+        workers' vectors of them."""
         lengths = [view.texts.lengths for view in views if view.template == template]
-        rows, which = bias_rows(
-            self.backbone, template, np.concatenate(lengths), method.denoise, method.pad_positions
+        rows, which = shared_bias_rows(
+            self.backbone,
+            template,
+            np.concatenate(lengths),
+            method.denoise,
+            method.pad_positions,
+            self.backbone.max_tokens,
         )
         return rows, np.split(which, np.cumsum([len(n) for n in lengths])[:-1])
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from cotbert_core import denoising
 from cotbert_core.backbone import load_backbone
-from cotbert_core.denoising import bias_rows, template_bias
+from cotbert_core.denoising import bias_rows, shared_bias_rows, template_bias
 from cotbert_core.errors import UserError
 from cotbert_core.templates import resolve_template
 from cotbert_core.wrapping import BoundTemplate
@@ -118,3 +119,23 @@ def test_an_unknown_mode_lists_those_there_are(backbone, bound):
         UserError, match="unknown denoising mode 'pads': choose one of pad, position"
     ):
         bias_rows(backbone, bound, LENGTHS, "pads")
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+def test_workers_share_the_rows_of_all_lengths(backbone, bound, monkeypatch, workers):
+    """Each computes a part; all parts together hold every length of any worker, found by index."""
+    lengths = [np.array([3, 5, 3, 9 + own % 2]) for own in range(workers)]
+    every = np.unique(np.concatenate(lengths))
+    monkeypatch.setattr(denoising, "world_size", lambda: workers)
+    monkeypatch.setattr(denoising, "union", lambda values, limit: every)
+    shares, places = [], []
+    for own in range(workers):
+        monkeypatch.setattr(denoising, "rank", lambda own=own: own)
+        rows, which = shared_bias_rows(backbone, bound, lengths[own], "pad", "aligned", 60)
+        shares.append(rows.lengths.numpy() - bound.length)
+        places.append(which)
+    assert len({len(share) for share in shares}) == 1, "gathering takes equal shares"
+    assert len(shares[0]) == -(-len(every) // workers)
+    together = np.concatenate(shares)
+    for own in range(workers):
+        assert together[places[own]].tolist() == lengths[own].tolist()
