@@ -47,10 +47,16 @@ class Work:
     scratch: str
 
 
+# Shapes for which oneDNN keeps its compiled code: of its own 1,024 the last ones come after half a
+# million rows, since the last batch of every block has a shape of its own, and take 200 MB.
+PRIMITIVES = "256"
+
+
 class EmbedUnit:
     """An actor: the blocks of unit `id` that are not done yet."""
 
     def __init__(self, work: Work, threads: int) -> None:
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
         torch.set_num_threads(threads)
         # The tokenizer's own threads, which else are as many as the machine has for each worker.
         os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
