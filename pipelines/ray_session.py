@@ -15,6 +15,9 @@ from cotbert_core.errors import UserError
 
 # Set before Ray is imported, in the environment, so that its worker processes have them too.
 _QUIET = {
+    # Heaps of a process: glibc's eight a core keep what a thread once used. 835 instead of 977 MiB
+    # of an embed worker after 100,000 rows.
+    "MALLOC_ARENA_MAX": "2",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",

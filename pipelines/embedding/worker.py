@@ -47,8 +47,9 @@ class Work:
     scratch: str
 
 
-# Shapes for which oneDNN keeps its compiled code: of its own 1,024 the last ones come after half a
-# million rows, since the last batch of every block has a shape of its own, and take 200 MB.
+# Shapes for which oneDNN keeps its compiled code. The last batch of every block has a shape of its
+# own, so that memory grows until its own limit of 1,024 is reached: by 104 MiB from 100,000 to
+# 300,000 rows of a small encoder, with 256 by 29.
 PRIMITIVES = "256"
 
 
