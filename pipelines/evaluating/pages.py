@@ -39,9 +39,8 @@ def markdown(result: Mapping[str, Any], models: Sequence[Model]) -> str:
 
 
 def _note(models: Sequence[Model]) -> str:
-    return f"{len(models)} {'models' if len(models) > 1 else 'model'}: " + "; ".join(
-        model.label for model in models
-    )
+    labels = "; ".join(model.label for model in models)
+    return f"{len(models)} {'models' if len(models) > 1 else 'model'}: {labels}."
 
 
 def _rows(table: Table) -> list[str]:
