@@ -93,11 +93,12 @@ def newest(folder: Path) -> Checkpoint | None:
 
 def best(folder: Path) -> Checkpoint | None:
     """The one with the highest score, the first of equals. Warns of those that are damaged."""
-    return _first_whole(_by_score(folder))
+    return _first_whole(_by_score(checkpoints(folder)))
 
 
-def _by_score(folder: Path) -> list[Checkpoint]:
-    return sorted(checkpoints(folder), key=lambda checkpoint: -checkpoint.score)
+def _by_score(found: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """The best first, the first of equals before the others."""
+    return sorted(found, key=lambda checkpoint: -checkpoint.score)
 
 
 def _first_whole(found: Sequence[Checkpoint]) -> Checkpoint | None:
@@ -115,9 +116,10 @@ def _warn(path: Path, damage: str) -> None:
 
 
 def _prune(folder: Path) -> None:
-    kept = {c.path for c in [*checkpoints(folder)[-NEWEST:], *_by_score(folder)[:1]]}
-    for checkpoint in checkpoints(folder):
-        if checkpoint.path not in kept:
+    found = checkpoints(folder)
+    kept = [*found[-NEWEST:], *_by_score(found)[:1]]
+    for checkpoint in found:
+        if checkpoint not in kept:
             shutil.rmtree(checkpoint.path, ignore_errors=True)
 
 

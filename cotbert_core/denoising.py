@@ -52,6 +52,19 @@ def _pad_rows(
 DENOISERS: dict[str, BiasRows] = {"position": _position_rows, "pad": _pad_rows}
 
 
+def _empty_rows(
+    backbone: Backbone,
+    template: BoundTemplate,
+    lengths: np.ndarray,
+    mode: Denoise,
+    pad_positions: PadPositions,
+) -> Rows:
+    """One row of the empty template for each length."""
+    if mode not in DENOISERS:
+        raise unknown("denoising mode", mode, DENOISERS)
+    return DENOISERS[mode](template, lengths, pad_positions, backbone.position_start)
+
+
 def bias_rows(
     backbone: Backbone,
     template: BoundTemplate,
@@ -61,11 +74,8 @@ def bias_rows(
 ) -> tuple[Rows, np.ndarray]:
     """Rows of the empty template for the K distinct values of `lengths` (N,), and (N,) indices
     into them."""
-    if mode not in DENOISERS:
-        raise unknown("denoising mode", mode, DENOISERS)
     distinct, which = np.unique(np.asarray(lengths, np.int64), return_inverse=True)
-    rows = DENOISERS[mode](template, distinct, pad_positions, backbone.position_start)
-    return rows, which
+    return _empty_rows(backbone, template, distinct, mode, pad_positions), which
 
 
 def shared_bias_rows(
@@ -81,13 +91,11 @@ def shared_bias_rows(
 
     limit: no length is above it. Each share has as many rows; the last may hold one twice.
     """
-    if mode not in DENOISERS:
-        raise unknown("denoising mode", mode, DENOISERS)
     workers = world_size()
     distinct = union(lengths, limit)
     each = -(-len(distinct) // workers)
     own = np.resize(distinct[rank() :: workers], each) if len(distinct) > rank() else distinct[:1]
-    rows = DENOISERS[mode](template, own, pad_positions, backbone.position_start)
+    rows = _empty_rows(backbone, template, own, mode, pad_positions)
     place = np.searchsorted(distinct, lengths)
     return rows, place % workers * each + place // workers
 
