@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,11 +26,12 @@ import numpy as np
 
 from benchmarks.harness import DisagreementError, least_cosine, machine, machine_line, read_texts
 from benchmarks.preparing import recombine
+from cluster.processes import started_by
 from cotbert_core.backbone import MINILM
 from pipelines.embed import read_embeddings
 from pipelines.reading.readers import PIECE_ROWS
 
-WORKER = "ray::MapWorker"
+WORKER = b"ray::MapWorker"
 # Batches differ by what else is in a block, never by kills: the blocks are the same.
 LEAST_COSINE = 0.999999
 # A drawn kill comes within so long after the block before is done; a block takes about 10 s.
@@ -70,10 +72,12 @@ class Job:
 
     def kill_worker(self) -> bool:
         """Whether one was there."""
-        found = below(self._process.pid, WORKER)
-        for pid in found[:1]:
-            os.kill(pid, signal.SIGKILL)
-        return bool(found)
+        for pid in started_by(self._process.pid):
+            with suppress(OSError):  # it has ended meanwhile
+                if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(WORKER):
+                    os.kill(pid, signal.SIGKILL)
+                    return True
+        return False
 
     def kill_driver(self) -> bool:
         self._process.kill()
@@ -89,25 +93,6 @@ class Job:
     def wait(self) -> None:
         if self._process.wait() != 0:
             raise DisagreementError(f"the job ended with status {self._process.returncode}")
-
-
-def below(pid: int, name: str) -> list[int]:
-    """Processes of this name that `pid` started, itself or by others (Linux's ps tells)."""
-    listing = subprocess.run(
-        ["ps", "-eo", "pid=,ppid=,args="], check=True, capture_output=True, text=True
-    ).stdout
-    told = [line.split(None, 2) for line in listing.splitlines()]
-    parents = {int(pid_): int(parent) for pid_, parent, *_ in told}
-    named = [int(words[0]) for words in told if words[-1].startswith(name)]
-    return [process for process in named if pid in _above(process, parents)]
-
-
-def _above(process: int, parents: dict[int, int]) -> list[int]:
-    line = []
-    while process in parents:
-        process = parents[process]
-        line.append(process)
-    return line
 
 
 def undisturbed(text: Path, output: Path, rows: int) -> Ended:

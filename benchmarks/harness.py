@@ -96,10 +96,9 @@ def compare_formats(
     """
     there: list[Precision] = ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
     formats = [row for row in formats if {row[0], row[1]} <= set(there)]
-    tasks: dict[str, Step] = {}
-    for own, peer, _ in formats:
-        tasks |= {f"ours {own}": ours(own)} if f"ours {own}" not in tasks else {}
-        tasks |= {f"released {peer}": released(peer)} if f"released {peer}" not in tasks else {}
+    own_ones, peers = (dict.fromkeys(row[side] for row in formats) for side in (0, 1))
+    tasks = {f"ours {p}": ours(p) for p in own_ones}
+    tasks |= {f"released {p}": released(p) for p in peers}
     for task in tasks.values():
         task(0)
     seconds = interleave(tasks, rounds)

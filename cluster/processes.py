@@ -21,9 +21,19 @@ def marked(mark: str) -> set[int]:
     """Living processes with this mark, and all that they have started; never this one."""
     parents = _parents()
     found = {pid for pid in parents if _has_mark(pid, f"{MARK}={mark}".encode())}
+    return (found | _below(found, parents)) - {os.getpid()}
+
+
+def started_by(pid: int) -> set[int]:
+    """Living processes that this one has started, itself or by others."""
+    return _below({pid}, _parents())
+
+
+def _below(pids: set[int], parents: Mapping[int, int]) -> set[int]:
+    found = set(pids)
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
-    return found - {os.getpid()}
+    return found - pids
 
 
 def _has_mark(pid: int, entry: bytes) -> bool:
