@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotbert_core.backbone import Backbone, encode_rows
+from cotbert_core.backbone import Backbone
 from cotbert_core.distributed import gather_with_gradient, rank, union, world_size
 from cotbert_core.errors import unknown
+from cotbert_core.forward import encode_rows
 from cotbert_core.method_settings import Denoise, PadPositions
 from cotbert_core.wrapping import BoundTemplate, Rows
 

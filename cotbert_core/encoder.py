@@ -9,10 +9,11 @@ from typing import Literal
 import numpy as np
 import torch
 
-from cotbert_core.backbone import Backbone, encode_rows, load_backbone
+from cotbert_core.backbone import Backbone, load_backbone
 from cotbert_core.card import Facts
 from cotbert_core.denoising import bias_rows
 from cotbert_core.errors import UserError
+from cotbert_core.forward import encode_rows
 from cotbert_core.heads import Head, load_head, read_out
 from cotbert_core.method_settings import Denoise
 from cotbert_core.precision import autocast

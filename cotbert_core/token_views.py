@@ -13,9 +13,10 @@ import torch
 from tokenizers import decoders
 from torch import Tensor
 
-from cotbert_core.backbone import Backbone, encode_rows
+from cotbert_core.backbone import Backbone
 from cotbert_core.denoising import template_bias
 from cotbert_core.errors import UserError
+from cotbert_core.forward import encode_rows
 from cotbert_core.method_settings import Denoise
 from cotbert_core.ragged import Ragged
 from cotbert_core.wrapping import BoundTemplate

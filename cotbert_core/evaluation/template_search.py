@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cotbert_core.backbone import Backbone, encode_rows
+from cotbert_core.backbone import Backbone
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.evaluation.pairs import Pairs, cosines, spearman
+from cotbert_core.forward import encode_rows
 from cotbert_core.precision import autocast
 from cotbert_core.ragged import Ragged
 from cotbert_core.reading import Reading

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotbert_core.backbone import Backbone, encode_rows
+from cotbert_core.backbone import Backbone
 from cotbert_core.denoising import gather_biases, shared_bias_rows
 from cotbert_core.distributed import gather_with_gradient, rank
+from cotbert_core.forward import encode_rows
 from cotbert_core.losses import extended_info_nce, info_nce
 from cotbert_core.method_settings import ContrastiveSettings, DenoisedSettings
 from cotbert_core.methods.base import Method

@@ -16,10 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cotbert_core.backbone import Backbone, budget_slices
+from cotbert_core.backbone import Backbone
 from cotbert_core.batch import Batch
 from cotbert_core.decoder import Decoder
 from cotbert_core.distributed import gather_values, world_size
+from cotbert_core.forward import budget_slices
 from cotbert_core.method_settings import DenoSentSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import (

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotbert_core.backbone import padding
 from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.forward import padding
 from cotbert_core.ragged import Ragged
 from cotbert_core.settings import Precision
 

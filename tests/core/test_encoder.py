@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.backbone import MINILM, budget_slices, load_backbone
+from cotbert_core.backbone import MINILM, load_backbone
+from cotbert_core.forward import budget_slices
 from cotbert_core.reading import Reading
 from cotbert_core.templates import TEMPLATES, Template
 

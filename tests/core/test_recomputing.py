@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cotbert_core import backbone
+from cotbert_core import forward
 from cotbert_core.backbone import load_backbone
 from cotbert_core.batch import Batch
 from cotbert_core.errors import UserError
@@ -72,7 +72,7 @@ def test_the_backward_pass_has_the_dropout_of_the_forward_pass(
 ):
     settings = settings_of(kind, dropout=0.3, chunk_size=4)
     loss, found = gradient(settings, batch)
-    for module in (backbone, denosent_module):
+    for module in (forward, denosent_module):
         monkeypatch.setattr(module, "recomputed", lambda function, *inputs: function(*inputs))
     kept_loss, kept = gradient(settings, batch)
     assert loss == kept_loss
@@ -84,9 +84,9 @@ def test_the_backward_pass_has_the_dropout_of_the_forward_pass(
 def test_each_chunk_is_encoded_once_more(settings_of, batch, monkeypatch):
     """Of 3 templates and 6 sentences, and the biases of their lengths, in chunks of 4."""
     widths = []
-    run = backbone._last_hidden
+    run = forward._last_hidden
     monkeypatch.setattr(
-        backbone,
+        forward,
         "_last_hidden",
         lambda b, r, chosen, w: widths.append(len(chosen)) or run(b, r, chosen, w),
     )

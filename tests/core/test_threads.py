@@ -7,8 +7,8 @@ import threading
 import pytest
 import torch
 
-from cotbert_core.backbone import encode_rows
 from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.forward import encode_rows
 from cotbert_core.threads import map_threads
 
 
