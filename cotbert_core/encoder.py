@@ -20,7 +20,7 @@ from cotbert_core.precision import autocast
 from cotbert_core.ragged import Ragged
 from cotbert_core.reading import Reading, reading_of
 from cotbert_core.saving import Saved, save_encoder
-from cotbert_core.settings import Precision
+from cotbert_core.settings import Attention, Precision
 from cotbert_core.templates import Template
 from cotbert_core.tokenizing import end_with_full_stop
 from cotbert_core.wrapping import BoundTemplate
@@ -57,6 +57,7 @@ class SentenceEncoder:
         denoise: Denoise | None = None,
         *,
         allow_pickle: bool = False,
+        attention: Attention = "auto",
     ) -> SentenceEncoder:
         """Open a folder, a hub name or all-MiniLM-L6-v2.
 
@@ -65,9 +66,10 @@ class SentenceEncoder:
         readout: mask, cls or mean. max_length: tokens of a sentence, template not counted.
         denoise: subtract the template's bias (position or pad) from the mask vector.
         allow_pickle: take weights from pytorch_model.bin where there are no safetensors.
+        attention: how rows attend (cotbert_core.attention).
         Raises UserError for what cannot be opened or read that way.
         """
-        backbone = load_backbone(str(name_or_path), allow_pickle=allow_pickle)
+        backbone = load_backbone(str(name_or_path), allow_pickle=allow_pickle, attention=attention)
         reading = reading_of(str(name_or_path), template, readout, max_length, denoise)
         head = load_head(reading.head, str(name_or_path), backbone) if reading.head else None
         return cls(backbone, reading, head)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from cotbert_core.backbone import Backbone
@@ -13,6 +15,21 @@ from cotbert_core.readout import READOUTS
 from cotbert_core.recomputing import recomputed
 from cotbert_core.threads import map_threads
 from cotbert_core.wrapping import Rows
+
+
+@dataclass(frozen=True)
+class Given:
+    """A batch of n rows on the encoder's device.
+
+    inputs: of the encoder, padded to (n, width), or packed into (1, tokens) with their offsets;
+    attended: (n, width), where there is no padding; places: (n,) positions that are read; ends:
+    (n,) lengths.
+    """
+
+    inputs: dict[str, Any]
+    attended: Tensor
+    places: Tensor
+    ends: Tensor
 
 
 def encode_rows(
@@ -32,43 +49,61 @@ def encode_rows(
     order = np.argsort(-lengths, kind="stable")
     read = READOUTS[readout]
 
-    def vectors_of(piece: tuple[int, int]) -> Tensor:
+    def given(piece: tuple[int, int]) -> Given:
         chosen = torch.from_numpy(order[slice(*piece)])
-        hidden = _last_hidden(backbone, rows, chosen, int(lengths[order[piece[0]]]))
-        places, ends = rows.readout[chosen], rows.lengths[chosen]
-        return read(hidden, places.to(hidden.device), ends.to(hidden.device)).float()
+        return _given(backbone, rows, chosen, int(lengths[order[piece[0]]]))
+
+    def vectors_of(given: Given) -> Tensor:
+        return read(_last_hidden(backbone.model, given), given.places, given.ends).float()
 
     pieces = budget_slices(lengths[order], batch_tokens, chunk)
     # Dropout draws from one stream, whose order threads would make a matter of chance.
     quiet = not (torch.is_grad_enabled() or backbone.model.training)
-    beside = quiet and backbone.device.type == "cpu"
-    if beside:
-        vectors = map_threads(vectors_of, pieces)
+    if quiet and backbone.device.type == "cpu" and not backbone.packs:
+        vectors = map_threads(lambda piece: vectors_of(given(piece)), pieces)
     elif chunk is None:
-        vectors = [vectors_of(piece) for piece in pieces]
+        vectors = [vectors_of(given(piece)) for piece in pieces]
     else:
-        vectors = [recomputed(vectors_of, piece) for piece in pieces]
+        # Both passes get the same tensors: jagged attention tells batches apart by their offsets.
+        vectors = [recomputed(vectors_of, given(piece)) for piece in pieces]
     back = torch.from_numpy(np.argsort(order, kind="stable")).to(backbone.device)
     return torch.cat(vectors)[back]
 
 
-def _last_hidden(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -> Tensor:
-    """(n, width, D) last layer of the chosen rows."""
+def _given(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -> Given:
+    """The chosen rows, of which the longest has `width` tokens, on the encoder's device."""
     device = backbone.device
-    lengths = rows.lengths[chosen]
-    full = bool((lengths == width).all())
-    attended = None if full else torch.arange(width) < lengths[:, None]
-    positions = (
-        torch.arange(width).expand(len(chosen), -1)
-        if rows.positions is None
-        else rows.positions[chosen, :width]
+    ends, ids = rows.lengths[chosen], rows.ids[chosen, :width]
+    counted = torch.arange(width).expand(len(chosen), -1)
+    positions = counted if rows.positions is None else rows.positions[chosen, :width]
+    positions = positions + backbone.position_start
+    attended = counted < ends[:, None]
+    inputs: dict[str, Any] = {"input_ids": ids, "position_ids": positions}
+    if backbone.packs:
+        inputs = {name: padded[attended][None] for name, padded in inputs.items()}
+        inputs["offsets"] = F.pad(ends.cumsum(0), (1, 0))
+    else:
+        inputs["attention_mask"] = None if bool(attended.all()) else attended.long()
+    return Given(
+        {name: None if part is None else _sent(part, device) for name, part in inputs.items()},
+        *(_sent(part, device) for part in (attended, rows.readout[chosen], ends)),
     )
-    output = backbone.model(
-        input_ids=rows.ids[chosen, :width].to(device, non_blocking=True),
-        attention_mask=None if attended is None else attended.long().to(device),
-        position_ids=(positions + backbone.position_start).to(device),
-    )
-    return cast(Tensor, output.last_hidden_state)
+
+
+def _sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """On the device; to a GPU out of pinned memory, so that the next batch is made meanwhile."""
+    if device.type != "cuda":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def _last_hidden(model: Any, given: Given) -> Tensor:
+    """(n, width, D) last layer of the rows; what stands at their padding means nothing."""
+    if "offsets" not in given.inputs:
+        return cast(Tensor, model(**given.inputs).last_hidden_state)
+    output: Tensor = model(**given.inputs, longest=given.attended.shape[1]).last_hidden_state
+    padded = output.new_zeros(*given.attended.shape, output.shape[-1])
+    return padded.masked_scatter(given.attended[..., None], output)
 
 
 def budget_slices(

@@ -23,6 +23,7 @@ from cotbert_core.method_settings import (
 from cotbert_core.templates import resolve_template
 
 Precision = Literal["auto", "bf16", "fp32"]
+Attention = Literal["auto", "eager", "sdpa", "unpadded"]
 Schedule = Literal["linear", "constant"]
 ROLES = ("anchor", "positive", "negative")
 
@@ -86,6 +87,9 @@ class TrainSettings(Settings):
     """The encoder's dropout rates; null keeps the encoder's own."""
     precision: Precision = "auto"
     """auto: bf16 where the machine has it."""
+    attention: Attention = "auto"
+    """How rows attend (cotbert_core.attention); unpadded: without padding, the same numbers with
+    another order of dropout."""
     workers: int = Field(1, ge=1)
     min_workers: int | None = Field(None, ge=1)
     """A run that has lost a node for good goes on with as few; null: it waits for a new one."""

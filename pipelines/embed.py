@@ -83,7 +83,9 @@ def _job(options: EmbedOptions) -> Job:
     if options.id_column is None and sources.all_have_integers(plan, ID_COLUMN):
         plan = _plan(options, ID_COLUMN)
     model = fetch_model(options.model)
-    encoder = SentenceEncoder.from_pretrained(model, options.template, options.readout)
+    encoder = SentenceEncoder.from_pretrained(
+        model, options.template, options.readout, attention=options.attention
+    )
     if options.backend == "openvino":
         check_openvino(encoder)
     dimension = options.truncate_dim or encoder.dimension

@@ -83,7 +83,7 @@ def train(
 def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
     """What the user should know of this run; UserError for all that can be wrong, before a worker
     starts."""
-    backbone = load_backbone(settings.encoder)
+    backbone = load_backbone(settings.encoder, attention=settings.attention)
     corpus.check_tokenizer(settings.encoder, backbone.tokenizer.hash, settings.max_length)
     corpus.require(settings.method.needs, settings.method.name)
     if settings.batch_size > len(corpus):

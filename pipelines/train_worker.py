@@ -57,7 +57,9 @@ def _set_up(job: dict[str, Any]) -> Training:
         torch.cuda.set_device(ray.train.torch.get_device())
     settings = build(TrainSettings, job["settings"])
     seed_all(settings.seed)
-    backbone = load_backbone(settings.encoder, dropout=settings.dropout)
+    backbone = load_backbone(
+        settings.encoder, dropout=settings.dropout, attention=settings.attention
+    )
     method = build_method(backbone, settings).to(backbone.device)
     model = _parallel(method)
     # Weights are equal on all workers; dropout must not be.

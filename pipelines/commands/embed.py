@@ -54,6 +54,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
         choices=BACKENDS,
         help="what runs the encoder; openvino, an extra, is faster on CPUs",
     )
+    command.add_argument(
+        "--attention",
+        default="auto",
+        choices=("auto", "eager", "sdpa", "unpadded"),
+        help="unpadded: rows are packed, for GPUs, on which it has not been measured yet",
+    )
     command.add_argument("--workers", type=int, help="default: one a GPU, or one a machine")
     reading_options(command)
     job_options(command, "new folder for the vectors, or that of the same job to go on with")
@@ -78,5 +84,6 @@ def run(arguments: Arguments) -> None:
         arguments.on_long,
         arguments.calibration_rows,
         arguments.backend,
+        arguments.attention,
     )
     print_result(embed(options, arguments.output, arguments.verbose))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cotbert_core.errors import UserError, unknown
 
 if TYPE_CHECKING:  # the command line reads this file, and pydantic takes 0.2 s
-    from cotbert_core.settings import Precision
+    from cotbert_core.settings import Attention, Precision
 
 DTYPES = ("float32", "float16", "int8")
 ON_LONG = ("truncate", "error", "split-mean")
@@ -27,7 +27,8 @@ class EmbedOptions:
     None: one for each GPU, or one for each machine without any. keep: columns of the input handed
     on. truncate_dim: the first so many dimensions alone. on_long: what becomes of a text of more
     tokens than the model reads: its beginning, nothing (the row is listed), or the mean of its
-    pieces' vectors. calibration_rows: of int8. backend: what runs the encoder on CPU cores."""
+    pieces' vectors. calibration_rows: of int8. backend: what runs the encoder on CPU cores.
+    attention: how its rows attend (cotbert_core.attention)."""
 
     model: str
     inputs: tuple[str, ...]
@@ -44,6 +45,7 @@ class EmbedOptions:
     on_long: str = "truncate"
     calibration_rows: int = CALIBRATION_ROWS
     backend: str = "torch"
+    attention: Attention = "auto"
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:

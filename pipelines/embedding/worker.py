@@ -65,7 +65,7 @@ class EmbedUnit:
         self._output, self._scratch = Path(work.output), Path(work.scratch)
         options = work.options
         self._encoder = SentenceEncoder.from_pretrained(
-            work.model, options.template, options.readout
+            work.model, options.template, options.readout, attention=options.attention
         )
         if options.backend == "openvino":
             from cotbert_core.openvino_model import with_openvino

@@ -88,7 +88,7 @@ def test_each_chunk_is_encoded_once_more(settings_of, batch, monkeypatch):
     monkeypatch.setattr(
         forward,
         "_last_hidden",
-        lambda b, r, chosen, w: widths.append(len(chosen)) or run(b, r, chosen, w),
+        lambda model, given: widths.append(len(given.ends)) or run(model, given),
     )
     gradient(settings_of("cot-bert", dropout=0.0), batch)
     rows = sum(widths)
