@@ -23,13 +23,14 @@ from benchmarks import (
     searching,
     sweeping,
     training,
+    training_base,
 )
 from benchmarks.harness import DisagreementError, Row, machine, machine_line, read_texts, table
 from cotbert_core.errors import UserError
 
 BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "training": training.run,
-    "training-base": training.run_base,
+    "training-base": training_base.run,
     "denosent": denosent.run,
     "encoding": encoding.run,
     "embedding": embedding.run,

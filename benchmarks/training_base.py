@@ -1,0 +1,103 @@
+"""A CoT-BERT step of 128 sentences with an encoder of BERT-base's shape, random weights.
+
+As released, such a step keeps more than 24 GiB of activations even in bf16. On a CPU both ways are
+therefore measured with two depths, each in a process of its own, and taken to 12 layers by the
+straight line through both: a step's time is that of its layers and a part that has none. Ours in
+bf16 is run whole beside it, to show how well that line holds. On a GPU everything is run whole.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.harness import (
+    Formats,
+    Row,
+    device,
+    random_encoder,
+    token_batches,
+)
+from benchmarks.training import Case, loss_difference, ours, released
+from cotbert_core.batch import Batch
+from cotbert_core.precision import has_fast_bf16
+from cotbert_core.settings import Precision
+
+SIDES = {"cotbert": ours, "released": released}
+BATCH, LAYERS, WIDTH, HEADS = 128, 12, 768, 12
+DEPTHS = (1, 3)
+PAIRS: Formats = (("bf16", "fp32", 5.0), ("fp32", "fp32", 2.0), ("bf16", "bf16", None))
+
+
+@dataclass
+class Steps:
+    """Steps of both sides; folders: of the encoders by their depth."""
+
+    folders: dict[int, str]
+    batches: Sequence[Batch]
+    known: dict[tuple[str, Precision, int], float] = field(default_factory=dict)
+
+    def at(self, side: str, precision: Precision, depth: int) -> float:
+        """Median seconds of a step in a process of its own, whose memory is then given back."""
+        key = (side, precision, depth)
+        if key not in self.known:
+            case = Case(self.folders[depth], BATCH)
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                self.known[key] = pool.submit(
+                    _measure, side, case, precision, self.batches
+                ).result()
+        return self.known[key]
+
+    def seconds(self, side: str, precision: Precision) -> float:
+        """Of 12 layers."""
+        if device().type == "cuda":
+            return self.at(side, precision, LAYERS)
+        return line(DEPTHS, [self.at(side, precision, depth) for depth in DEPTHS], LAYERS)
+
+
+def run(texts: Sequence[str], rounds: int) -> list[Row]:
+    """Seconds of a step, in every number format that the machine computes in."""
+    batches = token_batches(texts, rounds + 1, BATCH)
+    with tempfile.TemporaryDirectory() as name:
+        depths = (*DEPTHS, LAYERS)
+        folders = {n: str(random_encoder(Path(name) / str(n), n, WIDTH, HEADS)) for n in depths}
+        steps, fast = Steps(folders, batches), has_fast_bf16(device())
+        told = f"same loss to {loss_difference(Case(folders[DEPTHS[0]], BATCH), batches[0]):.0e}"
+        if fast and device().type == "cpu":
+            whole = steps.at("cotbert", "bf16", LAYERS)
+            told += f"; {LAYERS} layers by {DEPTHS}, cotbert bf16 run whole {whole:.1f} s"
+        return [
+            Row(
+                f"training step, BERT-base, batch {BATCH}",
+                f"cotbert {own}",
+                f"released {peer}",
+                steps.seconds("cotbert", own),
+                steps.seconds("released", peer),
+                target,
+                told,
+            )
+            for own, peer, target in PAIRS
+            if fast or own == peer == "fp32"
+        ]
+
+
+def line(places: Sequence[int], values: Sequence[float], place: int) -> float:
+    """The value at `place` of the straight line through two points."""
+    (left, right), (low, high) = places, values
+    return low + (high - low) * (place - left) / (right - left)
+
+
+def _measure(side: str, case: Case, precision: Precision, batches: Sequence[Batch]) -> float:
+    step = SIDES[side](case, precision, batches)
+    found = []
+    for number in range(len(batches)):
+        started = time.perf_counter()
+        step(number)
+        found.append(time.perf_counter() - started)
+    return statistics.median(found[1:])
