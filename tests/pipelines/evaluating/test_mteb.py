@@ -1,4 +1,4 @@
-"""Tasks of MTEB: names, data that is not there, and a task of made data run through mteb."""
+"""Tasks of MTEB: names, data that is not there, and tasks of made and of real data."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from cotbert_core.backbone import MINILM
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.mteb_model import MtebModel
@@ -56,7 +57,6 @@ THEMES = {0: "two dogs run across the field", 1: "the price of oil rose on monda
 @pytest.fixture
 def weather(monkeypatch):
     """A task of two classes under MTEB's registry, in this process's memory."""
-    pytest.importorskip("mteb", reason="needs the extra 'mteb', which 270 MB keep out of 'dev'")
     from datasets import Dataset, DatasetDict
     from mteb.abstasks import AbsTaskClassification
     from mteb.abstasks.task_metadata import TaskMetadata
@@ -151,10 +151,36 @@ def test_data_that_cannot_be_had_is_told_before_anything_is_scored(
 @pytest.mark.real
 @pytest.mark.parametrize("kind", ["MockRetrievalTask", "MockRerankingTask"])
 def test_reranking_and_retrieval_have_what_denosent_reports(bert_folder, kind):
-    mocks = pytest.importorskip("mteb.mocks.mock_tasks", reason="needs the extra 'mteb'")
+    from mteb.mocks import mock_tasks as mocks
+
     scored, task = Scored(), getattr(mocks, kind)()
     encoder = SentenceEncoder.from_pretrained(bert_folder)
     MtebTasks((task,)).score_into(scored, encoder.encode)
     (entry,) = scored.entries.values()
     assert 0 <= entry["map_at_1"] <= entry["mrr_at_1"] <= 100
     assert 0 < entry["main_score"] <= 100
+
+
+def test_real_pairs_score_through_mteb_as_they_do_here(own_store, tmp_path, shared, monkeypatch):
+    """STS-B's test set, of which MTEB has the same pairs as SentEval, all-MiniLM-L6-v2."""
+    import mteb
+    from datasets import Dataset, DatasetDict
+
+    home = shared / "data" / "senteval"
+    lines = (home / "STS" / "STSBenchmark" / "sts-test.csv").read_text(encoding="utf-8")
+    rows = [line.split("\t") for line in lines.splitlines()]
+    columns = {"sentence1": 5, "sentence2": 6}
+    texts = {name: [row[place] for row in rows] for name, place in columns.items()}
+    data = Dataset.from_dict({**texts, "score": [float(row[4]) for row in rows]})
+
+    def load_data(self, **_):
+        self.dataset, self.data_loaded = DatasetDict(test=data), True
+
+    monkeypatch.setattr(type(mteb.get_task("STSBenchmark")), "load_data", load_data)
+    out = tmp_path / "scores.json"
+    tasks = ["--senteval", str(home), "--tasks", "STSBenchmark,mteb:STSBenchmark"]
+    assert main(["evaluate", MINILM, *tasks, "--output", str(out)]) == 0
+    result = json.loads(out.read_text())
+    assert result["mteb/STSBenchmark"]["main_score"] > 80
+    expected = pytest.approx(result["STS-B"]["spearman"], abs=0.02)
+    assert result["mteb/STSBenchmark"]["main_score"] == expected
