@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from cotbert_core.attention import UNPADDED, check_packable, resolve_attention
+from cotbert_core.attention import UNPADDED, attend, opened_with
+from cotbert_core.dropout import replace_dropout
 from cotbert_core.errors import UserError
 from cotbert_core.settings import Attention
 from cotbert_core.tokenizing import SentenceTokenizer
@@ -153,14 +154,16 @@ def load_backbone(
         AutoModel,
         name,
         allow_pickle=allow_pickle,
-        attn_implementation=resolve_attention(attention, device),
+        attn_implementation=opened_with(attention, device),
         dtype=torch.float32,
         **rates,
     )
-    check_packable(name, model)
     if getattr(model, "pooler", None) is not None:
         model.pooler.requires_grad_(False)
-    return Backbone(model.to(device).eval(), tokenizer, name)
+    model = model.to(device).eval()
+    attend(model, name, attention)
+    replace_dropout(model)
+    return Backbone(model, tokenizer, name)
 
 
 @cache

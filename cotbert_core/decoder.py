@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cotbert_core.dropout import Dropout, dropout
 from cotbert_core.errors import UserError
 
 
@@ -58,7 +59,7 @@ class MemoryAttention(nn.Module):
         by_head = value.view(rows, self.heads, size // self.heads)
         weight = self.outward.weight.view(size, self.heads, size // self.heads)
         shares = torch.einsum("bhd,ohd->bho", by_head, weight)
-        kept = F.dropout(shares.new_ones(rows, length, self.heads), self.dropout)
+        kept = dropout(shares.new_ones(rows, length, self.heads), self.dropout)
         return torch.einsum("blh,bho->blo", kept, shares) + self.outward.bias
 
 
@@ -72,7 +73,7 @@ class DecoderLayer(nn.Module):
         self.inward = nn.Linear(size, feed_forward)
         self.outward = nn.Linear(feed_forward, size)
         self.norms = nn.ModuleList([nn.LayerNorm(size) for _ in range(3)])
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, attended: Tensor, memory: Tensor) -> Tensor:
         first, second, third = self.norms

@@ -102,9 +102,10 @@ class _Last(nn.Module):
         return hidden
 
 
-def _compile(model: nn.Module, precision: str, threads: int) -> Any:
+def _compile(model: Any, precision: str, threads: int) -> Any:
     import openvino
 
+    model.set_attn_implementation("eager")
     hints = {
         "INFERENCE_PRECISION_HINT": precision,
         "INFERENCE_NUM_THREADS": threads,

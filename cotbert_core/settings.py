@@ -23,7 +23,7 @@ from cotbert_core.method_settings import (
 from cotbert_core.templates import resolve_template
 
 Precision = Literal["auto", "bf16", "fp32"]
-Attention = Literal["auto", "eager", "sdpa", "unpadded"]
+Attention = Literal["auto", "plain", "eager", "sdpa", "unpadded"]
 Schedule = Literal["linear", "constant"]
 ROLES = ("anchor", "positive", "negative")
 

@@ -20,6 +20,7 @@ from cotbert_core.backbone import Backbone
 from cotbert_core.batch import Batch
 from cotbert_core.decoder import Decoder
 from cotbert_core.distributed import gather_values, world_size
+from cotbert_core.dropout import dropout
 from cotbert_core.forward import budget_slices
 from cotbert_core.method_settings import DenoSentSettings
 from cotbert_core.methods.base import MethodOutput
@@ -102,7 +103,9 @@ class DenoSent(Contrastive):
         """Summed cross-entropy over the tokens of the chosen rows."""
         ids = rows.ids[chosen, :width].to(memory.device)
         attended = (torch.arange(width) < rows.lengths[chosen][:, None]).to(memory.device)
-        noisy = F.dropout(self._embedded(ids), self.method.dropout, self.training)
+        noisy = self._embedded(ids)
+        if self.training:
+            noisy = dropout(noisy, self.method.dropout)
         hidden = self.decoder(noisy, attended, memory[chosen.to(memory.device)])
         scores = self.vocabulary(hidden[attended])
         return F.cross_entropy(scores.float(), ids[attended], reduction="sum")

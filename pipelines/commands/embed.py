@@ -57,7 +57,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--attention",
         default="auto",
-        choices=("auto", "eager", "sdpa", "unpadded"),
+        choices=("auto", "plain", "eager", "sdpa", "unpadded"),
         help="unpadded: rows are packed, for GPUs, on which it has not been measured yet",
     )
     command.add_argument("--workers", type=int, help="default: one a GPU, or one a machine")

@@ -54,6 +54,11 @@ class EmbedOptions:
             raise unknown("way with long texts", self.on_long, ON_LONG)
         if self.backend not in BACKENDS:
             raise unknown("backend", self.backend, BACKENDS)
+        if self.backend != "torch" and self.attention != "auto":
+            raise UserError(
+                f"attention is {self.attention!r} and backend {self.backend!r} has its own: leave "
+                "one of them out"
+            )
         for name in ("workers", "truncate_dim", "calibration_rows"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -8,7 +8,7 @@ import torch
 from transformers import DistilBertConfig, DistilBertModel
 
 from cotbert_core import SentenceEncoder, UserError, forward
-from cotbert_core.attention import resolve_attention, unpadded_attention
+from cotbert_core.attention import opened_with, unpadded_attention
 from cotbert_core.backbone import load_backbone
 from cotbert_core.batch import Batch
 from cotbert_core.methods import build_method
@@ -124,12 +124,38 @@ def test_a_family_that_cannot_pack_is_refused(bert_folder, tmp_path):
     config = DistilBertConfig(vocab_size=len(tokenizer), dim=8, n_layers=1, n_heads=2, hidden_dim=8)
     DistilBertModel(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="of the family 'distilbert': only bert, roberta"):
+    with pytest.raises(
+        UserError, match="of the family 'distilbert': only bert, roberta, xlm-roberta have it"
+    ):
         load_backbone(str(tmp_path), attention="unpadded")
+    assert load_backbone(str(tmp_path)).model.config._attn_implementation == "eager"
 
 
-def test_the_default_suits_the_device():
-    assert resolve_attention("auto", torch.device("cpu")) == "eager"
-    assert resolve_attention("auto", torch.device("cuda")) == "sdpa"
-    with pytest.raises(UserError, match="attention 'flash'"):
-        resolve_attention("flash", torch.device("cpu"))
+def test_the_default_suits_the_device(bert_folder):
+    assert load_backbone(bert_folder).model.config._attn_implementation == "plain"
+    assert opened_with("auto", torch.device("cuda")) == "sdpa"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_plain_attention_is_that_of_transformers(encoder_folder, family, sentences, precision):
+    """And in bf16 no further from the fp32 vectors than transformers' own."""
+
+    def encode(attention, precision=precision):
+        encoder = SentenceEncoder.from_pretrained(
+            encoder_folder, f"{family}/anchor", attention=attention
+        )
+        return encoder.encode(sentences, precision=precision)
+
+    exact = encode("eager", "fp32")
+    far, theirs = (np.abs(encode(a) - exact).max() for a in ("plain", "eager"))
+    assert far <= (2e-6 if precision == "fp32" else 1.5 * theirs)
+
+
+def test_plain_attention_has_the_gradient_of_transformers(encoder_folder, tiny_settings, sentences):
+    batch = Batch(load_backbone(encoder_folder).tokenizer(sentences, 8))
+    found = [
+        one_step(tiny_settings(encoder_folder, {"attention": a}), batch) for a in ("eager", "plain")
+    ]
+    assert found[1][0] == pytest.approx(found[0][0], abs=1e-6)
+    for name, gradient in found[0][1].items():
+        torch.testing.assert_close(found[1][1][name], gradient, rtol=1e-4, atol=2e-5)

@@ -63,7 +63,8 @@ def test_noise_zeroes_its_share_of_the_embeddings_and_scales_the_rest(make, batc
     zero = draws == 0
     assert zero.float().mean().item() == pytest.approx(dropout, abs=0.015)
     expected = (whole / (1 - dropout)).expand_as(draws)
-    torch.testing.assert_close(draws[~zero], expected[~zero])
+    # The rate is one of 65,536, and the scale goes by it.
+    torch.testing.assert_close(draws[~zero], expected[~zero], rtol=5e-5, atol=1e-5)
     if dropout:
         assert (zero[0] != zero[1]).any(), "each step draws anew"
         assert 0 < zero[0].float().mean(dim=1).min() < 1, "elements are dropped, not tokens"

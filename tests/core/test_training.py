@@ -137,12 +137,15 @@ def test_the_norm_reported_is_before_clipping(start, corpus, settings):
         assert result.gradient_norm > 1e-2
 
 
-def test_training_lowers_the_loss(start, corpus, settings):
-    fresh, _ = start()
-    _, trained = run(start, corpus, settings, steps=30)
-    with torch.no_grad():
-        before, after = (method(Batch(corpus)).loss.item() for method in (fresh, trained))
-    assert after < before - 0.1
+def test_training_lowers_the_loss(corpus, settings):
+    """Without dropout, whose noise in so small an encoder is larger than what is learned."""
+    method = build_method(load_backbone(settings.encoder, dropout=0.0), settings).train()
+    optimizer, total = make_optimizer(method, settings.optimizer), 30
+    losses = [
+        train_step(method, Batch(corpus.take(rows)), optimizer, settings, step, total).loss
+        for step, rows in batches(len(corpus), settings, 0, total, rank=0)
+    ]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.1
 
 
 def test_the_seed_makes_the_run(start, corpus, settings):
