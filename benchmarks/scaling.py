@@ -25,6 +25,7 @@ from cotbert_core.backbone import MINILM, load_backbone
 from cotbert_core.batch import Batch
 from cotbert_core.distributed import gather_with_gradient, rank, world_size
 from cotbert_core.methods import build_method
+from cotbert_core.sampling import own_share
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training import make_optimizer, train_step
 
@@ -71,12 +72,11 @@ def _worker(
     model = DistributedDataParallel(method) if workers > 1 else method
     optimizer = make_optimizer(method, settings.optimizer)
     found: list[float] = []
-    share = BATCH // workers
-    rows = torch.arange(rank() * share, (rank() + 1) * share).numpy()
     for number, batch in enumerate(batches, 1):
         dist.barrier()
         started = time.perf_counter()
-        train_step(model, batch.take(rows), optimizer, settings, number, len(batches))
+        share = own_share(batch, rank(), workers)
+        train_step(model, share, optimizer, settings, number, len(batches))
         dist.barrier()
         found.append(time.perf_counter() - started)
     seconds = {"step": statistics.median(found[1:])}

@@ -32,6 +32,12 @@ class Batch:
         """Which of COLUMNS are there."""
         return tuple(name for name in COLUMNS if getattr(self, name) is not None)
 
+    @property
+    def tokens(self) -> np.ndarray:
+        """(N,) int64 tokens of each row, its companions' included."""
+        companions = (getattr(self, name).lengths for name in self.columns)
+        return sum(companions, start=self.sentences.lengths)
+
     def take(self, rows: np.ndarray) -> Batch:
         """The chosen rows, in the order given."""
         return self._each(lambda texts: texts.take(rows))

@@ -90,15 +90,24 @@ def shared_bias_rows(
     """This worker's share of the rows for the K distinct lengths of all workers, and (N,) indices
     into the vectors that gather_biases gives.
 
-    limit: no length is above it. Each share has as many rows; the last may hold one twice.
+    limit: no length is above it. Each share has as many rows, the last may hold one twice; dealt
+    out there and back (0, 1, 1, 0), since one way the last worker would have the longest ones.
     """
     workers = world_size()
     distinct = union(lengths, limit)
+    turn, whose = np.divmod(np.arange(len(distinct)), workers)
+    whose = np.where(turn % 2, workers - 1 - whose, whose)
     each = -(-len(distinct) // workers)
-    own = np.resize(distinct[rank() :: workers], each) if len(distinct) > rank() else distinct[:1]
-    rows = _empty_rows(backbone, template, own, mode, pad_positions)
+    own = distinct[whose == rank()]
+    rows = _empty_rows(
+        backbone,
+        template,
+        np.resize(own if len(own) else distinct[:1], each),
+        mode,
+        pad_positions,
+    )
     place = np.searchsorted(distinct, lengths)
-    return rows, place % workers * each + place // workers
+    return rows, whose[place] * each + turn[place]
 
 
 def gather_biases(shares: Sequence[Tensor]) -> list[Tensor]:

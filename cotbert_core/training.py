@@ -1,11 +1,7 @@
-"""One training step, and what a run needs around it; knows no cluster.
-
-Letters: B sentences in the global batch, W workers, b = B / W rows of one worker.
-"""
+"""One training step, and what a run needs around it; knows no cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,45 +75,6 @@ def train_step(
     optimizer.step()
     parts = {name: _mean(gather_values(float(v))) for name, v in output.parts.items()}
     return StepResult(_mean(losses), rate, norm, parts)
-
-
-def steps_in_epoch(sentences: int, batch_size: int) -> int:
-    """Whole batches in the corpus. The ragged last batch is dropped: the count of negatives is
-    part of the objective."""
-    return sentences // batch_size
-
-
-def total_steps(sentences: int, settings: TrainSettings) -> int:
-    """Steps of the whole run."""
-    if settings.max_steps is not None:
-        return settings.max_steps
-    return settings.epochs * steps_in_epoch(sentences, settings.batch_size)
-
-
-def batches(
-    sentences: int,
-    settings: TrainSettings,
-    done: int,
-    total: int,
-    rank: int,
-    workers: int | None = None,
-) -> Iterator[tuple[int, np.ndarray]]:
-    """(step, (b,) corpus rows of this worker) for the steps after `done`.
-
-    The order of an epoch is a permutation seeded by (seed, epoch), so a resumed run sees the
-    batches that the uninterrupted one would have seen, and W workers share the batches of one.
-    workers: W, where it is not that of the settings.
-    """
-    per_epoch = steps_in_epoch(sentences, settings.batch_size)
-    share = settings.batch_size // (workers or settings.workers)
-    order, order_epoch = np.empty(0, np.int64), -1
-    for step in range(done + 1, total + 1):
-        epoch, index = divmod(step - 1, per_epoch)
-        if epoch != order_epoch:
-            order = np.random.default_rng([settings.seed, epoch]).permutation(sentences)
-            order_epoch = epoch
-        start = index * settings.batch_size + rank * share
-        yield step, order[start : start + share]
 
 
 def _refuse_non_finite(what: str, values: list[float], step: int) -> None:

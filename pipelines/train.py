@@ -21,8 +21,8 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import write_json
 from cotbert_core.methods import Method, build_method
+from cotbert_core.sampling import total_steps
 from cotbert_core.settings import TrainSettings, flatten, override
-from cotbert_core.training import total_steps
 from cotbert_core.wrapping import BoundTemplate
 from pipelines import report, tracking
 from pipelines.cards import training_facts

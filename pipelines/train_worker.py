@@ -19,8 +19,9 @@ from cotbert_core.backbone import load_backbone
 from cotbert_core.distributed import encode_together, rank, world_size
 from cotbert_core.evaluation import score_pairs
 from cotbert_core.methods import Method, build_method
+from cotbert_core.sampling import batches, own_share
 from cotbert_core.settings import TrainSettings, build
-from cotbert_core.training import batches, make_optimizer, train_step
+from cotbert_core.training import make_optimizer, train_step
 from pipelines.corpus import Corpus
 from pipelines.tracking import DEV_SPEARMAN, LOSS
 from pipelines.training_state import Training, restore, save, seed_all, tell
@@ -37,9 +38,7 @@ def train_worker(job: dict[str, Any]) -> None:
     elif not _may_go_on(training, wait=0):
         return
     settings = training.settings
-    for step, rows in batches(
-        len(training.corpus), settings, training.step, training.total, rank(), world_size()
-    ):
+    for step, rows in batches(len(training.corpus), settings, training.step, training.total):
         _step(training, step, rows)
         if step % settings.eval_every == 0 or step == training.total:
             _keep(training, _check(training))
@@ -87,7 +86,7 @@ def _parallel(method: Method) -> nn.Module:
 def _step(training: Training, step: int, rows: np.ndarray) -> None:
     started = time.perf_counter()
     training.model.train()
-    batch = training.corpus.take(rows)
+    batch = own_share(training.corpus.take(rows), rank(), world_size())
     result = train_step(
         training.model, batch, training.optimizer, training.settings, step, training.total
     )

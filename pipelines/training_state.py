@@ -19,8 +19,8 @@ from cotbert_core.checkpoints import newest, write_checkpoint
 from cotbert_core.distributed import gather_objects, rank, world_size
 from cotbert_core.evaluation import Pairs
 from cotbert_core.methods import Method
+from cotbert_core.sampling import total_steps
 from cotbert_core.settings import TrainSettings
-from cotbert_core.training import total_steps
 from pipelines.channel import News
 
 # The last checkpoint of a run, which its model is made from, is tried so often.

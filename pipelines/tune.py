@@ -18,8 +18,8 @@ from cotbert_core.backbone import from_anywhere
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json
+from cotbert_core.sampling import total_steps
 from cotbert_core.settings import TrainSettings, flatten, override
-from cotbert_core.training import total_steps
 from pipelines import tracking
 from pipelines.corpus import Corpus
 from pipelines.dev import dev_digest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -17,6 +18,7 @@ from cotbert_core.losses import extended_info_nce, info_nce
 from cotbert_core.methods import METHODS, build_method, contrastive
 from cotbert_core.methods.contrastive import View
 from cotbert_core.ragged import Ragged
+from cotbert_core.sampling import deal, own_share
 from cotbert_core.templates import resolve_template
 from tests.core import slow_reference
 
@@ -180,12 +182,11 @@ def test_one_process_gathers_nothing():
 
 
 def _one_of_two(own, settings, lists, folder):
-    """A process of the test below: its half of the batch under DDP."""
+    """A process of the test below: its share of the batch under DDP."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=own, world_size=2)
     model = DistributedDataParallel(build(settings))
-    half = len(lists) // 2
-    loss = model(Batch(Ragged.from_lists(lists[own * half : (own + 1) * half]))).loss
+    loss = model(own_share(Batch(Ragged.from_lists(lists)), own, 2)).loss
     loss.backward()
     mean = sum(gather_values(loss.item())) / 2
     torch.save((mean, rank(), world_size(), gradients(model.module)), f"{folder}/{own}.pt")
@@ -205,6 +206,8 @@ def test_two_processes_have_the_loss_and_gradient_of_one(
     one = build(tiny_settings(roberta_folder, changes))
     settings = tiny_settings(roberta_folder, changes | {"chunk_size": chunk})
     lists = [row.tolist() for row in one.backbone.tokenizer(sentences, 8)]
+    lengths = np.array([len(row) for row in lists])
+    assert deal(lengths, 2).ravel().tolist() != list(range(6)), "premise: no consecutive halves"
     loss = one(Batch(Ragged.from_lists(lists))).loss
     loss.backward()
     torch.multiprocessing.spawn(_one_of_two, (settings, lists, str(tmp_path)), nprocs=2)

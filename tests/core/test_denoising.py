@@ -139,3 +139,15 @@ def test_workers_share_the_rows_of_all_lengths(backbone, bound, monkeypatch, wor
     together = np.concatenate(shares)
     for own in range(workers):
         assert together[places[own]].tolist() == lengths[own].tolist()
+
+
+def test_no_worker_has_the_longer_rows_each_time(backbone, bound, monkeypatch):
+    lengths = np.arange(1, 9)
+    monkeypatch.setattr(denoising, "world_size", lambda: 2)
+    monkeypatch.setattr(denoising, "union", lambda values, limit: lengths)
+    shares = []
+    for own in (0, 1):
+        monkeypatch.setattr(denoising, "rank", lambda own=own: own)
+        rows, _ = shared_bias_rows(backbone, bound, lengths, "pad", "aligned", 60)
+        shares.append(rows.lengths.numpy() - bound.length)
+    assert [share.tolist() for share in shares] == [[1, 4, 5, 8], [2, 3, 6, 7]]

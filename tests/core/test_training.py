@@ -1,10 +1,9 @@
-"""A training step: rates by hand, batches of any number of workers, and what must not move."""
+"""A training step: rates by hand, and what must not move."""
 
 from __future__ import annotations
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,14 +11,12 @@ from cotbert_core import training
 from cotbert_core.backbone import load_backbone
 from cotbert_core.batch import Batch
 from cotbert_core.methods import build_method
+from cotbert_core.sampling import batches
 from cotbert_core.settings import OptimizerSettings
 from cotbert_core.training import (
     NonFiniteLossError,
-    batches,
     learning_rate,
     make_optimizer,
-    steps_in_epoch,
-    total_steps,
     train_step,
 )
 
@@ -51,7 +48,7 @@ def run(start, corpus, settings, seed=0, steps=4):
     """Loss curve and method of a short run."""
     method, optimizer = start(seed)
     curve = []
-    for step, rows in batches(len(corpus), settings, 0, steps, rank=0):
+    for step, rows in batches(len(corpus), settings, 0, steps):
         result = train_step(method, Batch(corpus.take(rows)), optimizer, settings, step, steps)
         curve.append(result.loss)
     return curve, method
@@ -70,44 +67,6 @@ def test_learning_rates_by_hand(changes, expected):
     settings = OptimizerSettings(learning_rate=1.0, **changes)
     rates = [learning_rate(step, 4, settings) for step in (1, 2, 3, 4)]
     assert rates == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("workers", [2, 4])
-def test_workers_partition_the_batch_of_one(settings, workers):
-    settings = settings.model_copy(update={"batch_size": 8, "workers": workers})
-    alone = settings.model_copy(update={"workers": 1})
-    expected = dict(batches(30, alone, 0, 7, rank=0))
-    parts = [dict(batches(30, settings, 0, 7, rank=r)) for r in range(workers)]
-    for step in range(1, 8):
-        rows = [part[step] for part in parts]
-        assert {len(r) for r in rows} == {8 // workers}
-        assert np.concatenate(rows).tolist() == expected[step].tolist()
-
-
-def test_a_resumed_run_sees_the_batches_of_the_whole_run(settings):
-    whole = [(s, r.tolist()) for s, r in batches(30, settings, 0, 20, rank=0)]
-    assert [s for s, _ in whole] == list(range(1, 21))
-    for done in (0, 3, 7, 19):
-        rest = [(s, r.tolist()) for s, r in batches(30, settings, done, 20, rank=0)]
-        assert rest == whole[done:]
-    assert not list(batches(30, settings, 20, 20, rank=0))
-
-
-def test_epochs_are_reshuffled_and_drop_the_ragged_end(settings):
-    seen = [r for _, r in batches(30, settings, 0, 14, rank=0)]
-    epochs = [np.concatenate(seen[:7]), np.concatenate(seen[7:])]
-    for rows in epochs:
-        assert len(set(rows.tolist())) == 28
-        assert set(rows.tolist()) < set(range(30))
-    assert epochs[0].tolist() != epochs[1].tolist()
-    other = settings.model_copy(update={"seed": 1})
-    assert next(batches(30, other, 0, 1, rank=0))[1].tolist() != seen[0].tolist()
-
-
-def test_total_steps_counts_whole_batches(settings):
-    assert steps_in_epoch(30, 4) == 7
-    assert total_steps(30, settings.model_copy(update={"epochs": 3})) == 21
-    assert total_steps(30, settings.model_copy(update={"epochs": 3, "max_steps": 5})) == 5
 
 
 def test_a_step_moves_every_weight_but_the_pooler(start, corpus, settings):
