@@ -79,6 +79,9 @@ class TrainSettings(Settings):
     epochs: int = Field(1, ge=1)
     max_steps: int | None = Field(None, ge=1)
     """Ends the run before `epochs` are over, or repeats the corpus until reached."""
+    shuffle_rows: int | None = Field(None, ge=1)
+    """Sentences shuffled together, about; they are read while the run goes on. null: all of the
+    corpus, held in memory, up to 20 million; above that 1 million."""
     eval_every: int = Field(125, ge=1)
     """Steps between dev checks; the best dev Spearman is kept."""
     dev: Literal["sts-b", "sts-b+sick-r"] = "sts-b"
@@ -109,6 +112,11 @@ class TrainSettings(Settings):
             faults.append(
                 f"chunk_size is {self.chunk_size}: method {self.method.name} keeps all "
                 "activations; set chunk_size=null"
+            )
+        if self.shuffle_rows is not None and self.shuffle_rows < self.batch_size:
+            faults.append(
+                f"shuffle_rows is {self.shuffle_rows}: give at least batch_size "
+                f"({self.batch_size}), or null"
             )
         if self.min_workers is not None and self.min_workers > self.workers:
             faults.append(

@@ -86,22 +86,46 @@ class Corpus:
 
     def batch(self) -> Batch:
         """All rows with their companions, in the order of the parts."""
-        table = self._table(["input_ids", *(f"{name}_ids" for name in self.columns)])
-        companions = {name: ragged_column(table[f"{name}_ids"]) for name in self.columns}
-        return Batch(ragged_column(table["input_ids"]), **companions)
+        return batch_of(self.table(ids_columns(self.columns)), self.columns)
 
     def sentences(self) -> Ragged:
         """The token ids of all rows without companions, in the order of the parts."""
-        return ragged_column(self._table(["input_ids"])["input_ids"])
+        return ragged_column(self.table(["input_ids"])["input_ids"])
 
     def texts(self) -> dict[int, str]:
         """The sentence of each id."""
-        table = self._table(["id", "text"])
+        table = self.table(["id", "text"])
         return dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
 
-    def _table(self, columns: list[str]) -> pa.Table:
-        parts = sorted(self.path.glob("part-*.parquet"))
-        return pa.concat_tables([pq.read_table(part, columns=columns) for part in parts])
+    def table(self, columns: list[str], parts: Sequence[int] | None = None) -> pa.Table:
+        """Columns of the parts with these numbers, one after another; None: of all."""
+        paths = self._parts()
+        chosen = paths if parts is None else [paths[number] for number in parts]
+        return pa.concat_tables([pq.read_table(path, columns=columns) for path in chosen])
+
+    def part_rows(self) -> tuple[int, ...]:
+        """Rows of each part; UserError when they are not those of the manifest."""
+        rows = tuple(pq.read_metadata(path).num_rows for path in self._parts())
+        if sum(rows) != len(self):
+            raise UserError(
+                f"the parts of corpus {str(self.path)!r} hold {sum(rows)} rows and its "
+                f"{MANIFEST_FILE} says {len(self)}: prepare it again"
+            )
+        return rows
+
+    def _parts(self) -> list[Path]:
+        return sorted(self.path.glob("part-*.parquet"))
+
+
+def batch_of(table: pa.Table, columns: Sequence[str]) -> Batch:
+    """The rows of id columns (ids_columns) as a batch."""
+    sentences, *companions = (ragged_column(table[name]) for name in ids_columns(columns))
+    return Batch(sentences, **dict(zip(columns, companions, strict=True)))
+
+
+def ids_columns(columns: Sequence[str]) -> list[str]:
+    """Names of the columns that hold a row's token ids, given its companions."""
+    return ["input_ids", *(f"{name}_ids" for name in columns)]
 
 
 def text_columns(columns: Sequence[str]) -> list[str]:
@@ -115,10 +139,9 @@ def corpus_table(ids: pa.Array, texts: Sequence[pa.Array], tokens: Sequence[Ragg
     ids int64, texts strings; texts and tokens are the sentences', then those of each companion.
     """
     companions = COLUMNS[: len(tokens) - 1]
-    ids_columns = ["input_ids", *(f"{name}_ids" for name in companions)]
     arrays, names = [ids], ["id"]
     for text, values, ids_name, lists in zip(
-        text_columns(companions), texts, ids_columns, tokens, strict=True
+        text_columns(companions), texts, ids_columns(companions), tokens, strict=True
     ):
         arrays += [values, _list_array(lists)]
         names += [text, ids_name]

@@ -31,7 +31,7 @@ class TrainingError(RuntimeError):
 @dataclass(frozen=True)
 class Job:
     """judged: whether a sweep says after every dev check if the run may go on; callbacks: of Ray
-    Train, for a sweep that listens."""
+    Train, for a sweep that listens; part_rows: of each part of a corpus that is streamed."""
 
     settings: TrainSettings
     corpus: Path
@@ -39,6 +39,7 @@ class Job:
     output: Path
     judged: bool = False
     callbacks: tuple[Any, ...] = ()
+    part_rows: tuple[int, ...] | None = None
 
     @property
     def checkpoints(self) -> Path:
@@ -124,6 +125,7 @@ def _trainer(job: Job, workers: int, mailbox: Any) -> Any:
         train_loop_config={
             "settings": job.settings.model_dump(),
             "corpus": str(job.corpus),
+            "part_rows": job.part_rows,
             "dev": job.dev,
             "cpus": cpus,
             "mailbox": mailbox,

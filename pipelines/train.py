@@ -23,6 +23,7 @@ from cotbert_core.files import write_json
 from cotbert_core.methods import Method, build_method
 from cotbert_core.sampling import total_steps
 from cotbert_core.settings import TrainSettings, flatten, override
+from cotbert_core.windows import window_rows
 from cotbert_core.wrapping import BoundTemplate
 from pipelines import report, tracking
 from pipelines.cards import training_facts
@@ -57,6 +58,10 @@ def train(
     """
     settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
     notes = check_inputs(settings, corpus)
+    part_rows, together = None, window_rows(settings, len(corpus))
+    if together is not None:
+        part_rows = corpus.part_rows()
+        notes.append(f"the corpus is streamed: about {together:,} rows are shuffled together")
     digests = {"corpus_digest": corpus.digest, "dev_digest": dev_digest(dev)}
     output = open_output(output, "run", {"settings": flatten(settings), **digests}, resume)
     params = {**flatten(settings), "corpus": str(corpus.path), **digests}
@@ -67,7 +72,7 @@ def train(
             say(f"note: {note}")
         run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
         history = History(run, output / METRICS_FILE, settings.batch_size)
-        job = Job(settings, corpus.path, dev, output, judged, tuple(callbacks))
+        job = Job(settings, corpus.path, dev, output, judged, tuple(callbacks), part_rows)
         with ray_session(verbose), Channel(history.hear) as mailbox:
             fit(job, mailbox)
         best_step = _save_best(settings, corpus, dev, history, output)

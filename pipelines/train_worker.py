@@ -16,14 +16,15 @@ import torch
 from torch import nn
 
 from cotbert_core.backbone import load_backbone
+from cotbert_core.batch import Batch
 from cotbert_core.distributed import encode_together, rank, world_size
 from cotbert_core.evaluation import score_pairs
 from cotbert_core.methods import Method, build_method
-from cotbert_core.sampling import batches, own_share
 from cotbert_core.settings import TrainSettings, build
 from cotbert_core.training import make_optimizer, train_step
 from pipelines.corpus import Corpus
 from pipelines.tracking import DEV_SPEARMAN, LOSS
+from pipelines.training_data import open_data, own_batches
 from pipelines.training_state import Training, restore, save, seed_all, tell
 from pipelines.verdicts import WAIT_SECONDS, may_go_on
 
@@ -38,8 +39,10 @@ def train_worker(job: dict[str, Any]) -> None:
     elif not _may_go_on(training, wait=0):
         return
     settings = training.settings
-    for step, rows in batches(len(training.corpus), settings, training.step, training.total):
-        _step(training, step, rows)
+    for step, batch, waited in own_batches(
+        training.corpus, settings, training.step, training.total
+    ):
+        _step(training, step, batch, waited)
         if step % settings.eval_every == 0 or step == training.total:
             _keep(training, _check(training))
             if step < training.total and not _may_go_on(training):
@@ -68,7 +71,7 @@ def _set_up(job: dict[str, Any]) -> Training:
         method=method,
         model=model,
         optimizer=make_optimizer(method, settings.optimizer),
-        corpus=Corpus.open(job["corpus"]).batch().cut(settings.max_length),
+        corpus=open_data(Corpus.open(job["corpus"]), job["part_rows"], settings),
         dev=job["dev"],
         mailbox=job["mailbox"],
         folder=Path(job["checkpoints"]),
@@ -83,10 +86,10 @@ def _parallel(method: Method) -> nn.Module:
     return nn.parallel.DistributedDataParallel(method)
 
 
-def _step(training: Training, step: int, rows: np.ndarray) -> None:
+def _step(training: Training, step: int, batch: Batch, waited: float) -> None:
+    """waited: seconds for the batch, which are part of the step."""
     started = time.perf_counter()
     training.model.train()
-    batch = own_share(training.corpus.take(rows), rank(), world_size())
     result = train_step(
         training.model, batch, training.optimizer, training.settings, step, training.total
     )
@@ -98,7 +101,8 @@ def _step(training: Training, step: int, rows: np.ndarray) -> None:
             "learning_rate": result.learning_rate,
             "gradient_norm": result.gradient_norm,
             **result.parts,
-            "step_seconds": time.perf_counter() - started,
+            "data_wait_seconds": waited,
+            "step_seconds": waited + time.perf_counter() - started,
         },
     )
 

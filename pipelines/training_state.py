@@ -14,7 +14,6 @@ import ray
 import torch
 from torch import nn
 
-from cotbert_core.batch import Batch
 from cotbert_core.checkpoints import newest, write_checkpoint
 from cotbert_core.distributed import gather_objects, rank, world_size
 from cotbert_core.evaluation import Pairs
@@ -22,6 +21,7 @@ from cotbert_core.methods import Method
 from cotbert_core.sampling import total_steps
 from cotbert_core.settings import TrainSettings
 from pipelines.channel import News
+from pipelines.training_data import Data
 
 # The last checkpoint of a run, which its model is made from, is tried so often.
 LAST_TRIES, WAIT_SECONDS = 3, 5.0
@@ -35,7 +35,7 @@ class Training:
     method: Method
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    corpus: Batch
+    corpus: Data
     dev: dict[str, Pairs]
     mailbox: Any
     folder: Path

@@ -1,0 +1,106 @@
+"""The global batches of a corpus that is too large for memory, read by Ray Data as training goes.
+
+Each worker has a pipeline of its own over the run's windows (cotbert_core.windows), one task a
+window: it reads the id columns of the window's parts, shuffles the rows and hands them on in
+blocks. The worker takes B rows after B rows, and its own share of them. Every worker so reads every
+part, W times the reads of one: a row of 27 tokens is about 60 bytes of a part and 112 of an object
+store, and 8 workers at 2,000 rows a second read 1 MB/s of storage. For that a batch's rows
+are known to all workers, which need not be equally fast or be as many after a restart, and none
+waits for a common queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import ray.data
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource, ReadTask
+
+from cotbert_core.batch import Batch
+from cotbert_core.settings import TrainSettings
+from cotbert_core.windows import Window, windows
+from pipelines.corpus import Corpus, batch_of, ids_columns
+
+# Rows of a block: 7 MB of ids, handed on before the rest of the window is taken.
+BLOCK_ROWS = 65_536
+# Global batches that are ready before they are asked for.
+READY = 4
+# Windows that a worker's pipeline keeps in the object store, and the least it may take of it.
+AHEAD, LEAST_BYTES = 2, 128 << 20
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A corpus of which each worker holds a window or two. together: rows of a window, about;
+    part_rows: of each part."""
+
+    corpus: Corpus
+    part_rows: tuple[int, ...]
+    together: int
+
+    def __len__(self) -> int:
+        return sum(self.part_rows)
+
+    def batches(
+        self, settings: TrainSettings, done: int, total: int
+    ) -> Iterator[tuple[int, Batch]]:
+        """(step, global batch) for the steps after `done`."""
+        plan = tuple(windows(self.part_rows, settings, self.together, done, total))
+        dataset = self._dataset(plan)
+        tables = dataset.iter_batches(
+            batch_size=settings.batch_size, batch_format="pyarrow", prefetch_batches=READY
+        )
+        for step, table in zip(range(done + 1, total + 1), tables, strict=True):
+            yield step, batch_of(table, self.corpus.columns).cut(settings.max_length)
+
+    def _dataset(self, plan: Sequence[Window]) -> Any:
+        source = _Windows(self.corpus, plan)
+        # Without cores of their own: the training workers hold all of them. One window at a time is
+        # read while the one before is trained on.
+        dataset = ray.data.read_datasource(
+            source, override_num_blocks=len(plan), num_cpus=0, concurrency=1
+        )
+        options = dataset.context.execution_options
+        options.preserve_order = True
+        # Else Ray Data would fill half of the object store, for each worker.
+        texts = 1 + len(self.corpus.columns)
+        window = self.together * texts * (4 * self.corpus.manifest["max_length"] + 4)
+        options.resource_limits = ray.data.ExecutionResources.for_limits(
+            object_store_memory=max(AHEAD * window, LEAST_BYTES)
+        )
+        return dataset
+
+
+class _Windows(Datasource):  # type: ignore[misc]
+    """A task for each window."""
+
+    def __init__(self, corpus: Corpus, plan: Sequence[Window]) -> None:
+        super().__init__()
+        self._corpus, self._plan = corpus, plan
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        return None
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[ReadTask]:
+        return [
+            ReadTask(
+                partial(read_window, self._corpus, window),
+                BlockMetadata(window.stop - window.start, None, None, None),
+            )
+            for window in self._plan
+        ]
+
+
+def read_window(corpus: Corpus, window: Window) -> Iterator[pa.Table]:
+    """The rows of a window in their order, token ids alone."""
+    rows = corpus.table(ids_columns(corpus.columns), window.parts).combine_chunks()
+    order = window.order(len(rows))
+    for start in range(0, len(order), BLOCK_ROWS):
+        yield rows.take(pa.array(order[start : start + BLOCK_ROWS]))

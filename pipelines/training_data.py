@@ -1,0 +1,64 @@
+"""What a worker trains on, batch by batch: its rows of a corpus in memory or of a streamed one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from cotbert_core.batch import Batch
+from cotbert_core.distributed import rank, world_size
+from cotbert_core.sampling import batches, own_share
+from cotbert_core.settings import TrainSettings
+from cotbert_core.windows import window_rows
+from pipelines.corpus import Corpus
+
+
+class Data(Protocol):
+    """A corpus in the order of a run."""
+
+    def __len__(self) -> int: ...
+
+    def batches(
+        self, settings: TrainSettings, done: int, total: int
+    ) -> Iterator[tuple[int, Batch]]:
+        """(step, global batch) for the steps after `done`."""
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """All rows, held by each worker."""
+
+    rows: Batch
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batches(
+        self, settings: TrainSettings, done: int, total: int
+    ) -> Iterator[tuple[int, Batch]]:
+        for step, rows in batches(len(self), settings, done, total):
+            yield step, self.rows.take(rows)
+
+
+def open_data(corpus: Corpus, part_rows: tuple[int, ...] | None, settings: TrainSettings) -> Data:
+    """part_rows: of a corpus that is streamed, the rows of each part."""
+    together = window_rows(settings, len(corpus))
+    if together is None or part_rows is None:
+        return InMemory(corpus.batch().cut(settings.max_length))
+    from pipelines.streaming import Stream
+
+    return Stream(corpus, part_rows, together)
+
+
+def own_batches(
+    data: Data, settings: TrainSettings, done: int, total: int
+) -> Iterator[tuple[int, Batch, float]]:
+    """(step, this worker's b rows, seconds that it waited for them) for the steps after `done`."""
+    source = data.batches(settings, done, total)
+    started = time.perf_counter()
+    for step, batch in source:
+        share = own_share(batch, rank(), world_size())
+        yield step, share, time.perf_counter() - started
+        started = time.perf_counter()

@@ -1,0 +1,176 @@
+"""A corpus streamed by Ray Data: the batches of a slow reading, also on two workers and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tiny_corpus import write_corpus
+
+from cotbert_core.backbone import load_backbone
+from cotbert_core.batch import Batch
+from cotbert_core.checkpoints import checkpoints
+from cotbert_core.methods import build_method
+from cotbert_core.ragged import Ragged
+from cotbert_core.training import make_optimizer, train_step
+from cotbert_core.windows import windows
+from pipelines.cli import main
+from pipelines.corpus import Corpus, corpus_table
+from pipelines.history import read_rows
+from pipelines.ray_session import ray_session
+from pipelines.recipes import settings_for
+from pipelines.training_state import seed_all
+
+pytestmark = pytest.mark.ray_local
+
+SETTINGS = (
+    "batch_size=8",
+    "max_steps=12",
+    "eval_every=4",
+    "optimizer.learning_rate=1e-3",
+    "precision=fp32",
+    "dropout=0",
+    "max_length=9",
+    "shuffle_rows=20",
+    "workers=2",
+)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder to work in, with one Ray session for the module and its own tracking store."""
+    folder = tmp_path_factory.mktemp("streaming")
+    old, before = Path.cwd(), dict(os.environ)
+    os.chdir(folder)
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    with ray_session():
+        yield folder
+    os.chdir(old)
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def corpus(home, bert_folder):
+    """77 different sentences in parts of unequal size: 9 steps an epoch, 5 rows left over."""
+    subjects = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman", "The penguin")
+    ends = ("on the stage.", "in the green field", "while they watch the ice.", "after the answer.")
+    verbs = ("is singing", "walks", "saw a penguin")
+    lines = [f"{s} {v} {e}" for s in subjects for v in verbs for e in ends][:77]
+    parts = [lines[a:b] for a, b in ((0, 11), (11, 12), (12, 30), (30, 44), (44, 60), (60, 77))]
+    return Corpus.open(write_corpus(home / "corpus", bert_folder, *parts))
+
+
+@pytest.fixture(scope="module")
+def settings(bert_folder):
+    return settings_for("quickstart", None, SETTINGS, {"encoder": bert_folder})
+
+
+def slow_batches(corpus, settings, done, total):
+    """Global batches as lists of (sentence, companions...), the parts read row by row."""
+    parts = [pq.read_table(path).to_pylist() for path in sorted(corpus.path.glob("part-*"))]
+    names = ["input_ids", *(f"{name}_ids" for name in corpus.columns)]
+    plan = windows(corpus.part_rows(), settings, settings.shuffle_rows, done, total)
+    rows = []
+    for window in plan:
+        laid = [row for number in window.parts for row in parts[number]]
+        rows += [laid[number] for number in window.order(len(laid))]
+    texts = [[row[name][: settings.max_length] for name in names] for row in rows]
+    size = settings.batch_size
+    return [texts[start : start + size] for start in range(0, len(texts), size)]
+
+
+def command(encoder, corpus, output, *flags):
+    sets = [part for item in SETTINGS for part in ("--set", item)]
+    return [
+        *("train", "quickstart", "--encoder", encoder, "--corpus", str(corpus.path)),
+        *("--output", str(output), *sets, *flags),
+    ]
+
+
+def curve(output):
+    return [row["loss"] for row in read_rows(output / "metrics.jsonl").values() if "loss" in row]
+
+
+@pytest.fixture(scope="module")
+def trained(home, corpus, bert_folder):
+    """A finished run of two workers over one epoch and a third."""
+    assert main(command(bert_folder, corpus, home / "run")) == 0
+    return home / "run"
+
+
+def test_two_workers_train_on_the_batches_of_a_slow_reading(trained, corpus, settings):
+    seed_all(settings.seed)
+    method = build_method(load_backbone(settings.encoder, dropout=0.0), settings).train()
+    optimizer = make_optimizer(method, settings.optimizer)
+    expected = []
+    for step, rows in enumerate(slow_batches(corpus, settings, 0, 12), 1):
+        batch = Batch(Ragged.from_lists([row[0] for row in rows]))
+        expected.append(train_step(method, batch, optimizer, settings, step, 12).loss)
+    assert len(expected) == 12
+    assert curve(trained) == pytest.approx(expected, abs=1e-4)
+    assert max(expected) - min(expected) > 1e-2, "premise: the losses move"
+
+
+def test_the_wait_for_data_is_told_and_part_of_the_step(trained):
+    rows = read_rows(trained / "metrics.jsonl")
+    for step in range(1, 13):
+        assert 0 < rows[step]["data_wait_seconds"] < rows[step]["step_seconds"]
+
+
+def test_a_run_resumed_in_the_middle_of_a_window_has_the_curve_of_the_whole(
+    home, trained, corpus, settings, bert_folder
+):
+    output = home / "resumed"
+    shutil.copytree(trained, output)
+    for name in ("result.json", "metrics.jsonl", "report.html"):
+        (output / name).unlink()
+    shutil.rmtree(output / "model")
+    last, before = checkpoints(output / "checkpoints")[:-3:-1]
+    assert (last.step, before.step) == (12, 8)
+    shutil.rmtree(last.path)
+    first = next(windows(corpus.part_rows(), settings, settings.shuffle_rows, 8, 12))
+    assert first.start > 0, "premise: step 8 ended within a window"
+    assert main(command(bert_folder, corpus, output, "--resume")) == 0
+    assert curve(output) == curve(trained)
+    results = [json.loads((folder / "result.json").read_text()) for folder in (output, trained)]
+    assert results[0]["dev_spearman"] == results[1]["dev_spearman"]
+
+
+def test_companions_are_streamed_with_their_sentence_and_cut(home, corpus, settings):
+    """Without cores of their own: the session's are all taken."""
+    import ray
+
+    from pipelines.streaming import Stream
+
+    folder = home / "triples"
+    shutil.copytree(corpus.path, folder)
+    for path in folder.glob("part-*"):
+        table = pq.read_table(path)
+        own = table["input_ids"].to_pylist()
+        texts = [pa.array([""] * len(own))] * 3
+        tokens = [own, [row[::-1] for row in own], [row * 2 for row in own]]
+        made = corpus_table(table["id"].combine_chunks(), texts, [*map(Ragged.from_lists, tokens)])
+        pq.write_table(made, path)
+    triples = Corpus(folder, {**corpus.manifest, "columns": ["augmented", "negative"]})
+    stream = Stream(triples, triples.part_rows(), settings.shuffle_rows)
+
+    @ray.remote(num_cpus=ray.cluster_resources()["CPU"])
+    def read():
+        return [
+            (step, batch.sentences, batch.augmented, batch.negative)
+            for step, batch in stream.batches(settings, 5, 20)
+        ]
+
+    found = ray.get(read.remote())
+    assert [step for step, *_ in found] == list(range(6, 21))
+    expected = slow_batches(triples, settings, 5, 20)
+    for (_, *texts), rows in zip(found, expected, strict=True):
+        assert [[ids.tolist() for ids in row] for row in zip(*texts, strict=True)] == rows
+    sentence, augmented, negative = expected[0][0]
+    assert sentence != augmented != negative, "premise"

@@ -1,0 +1,53 @@
+"""What a worker trains on: a window of a corpus against its parts read row by row."""
+
+from __future__ import annotations
+
+import pytest
+from tiny_corpus import write_corpus
+
+from cotbert_core.errors import UserError
+from cotbert_core.sampling import batches
+from cotbert_core.windows import Window
+from pipelines.corpus import Corpus
+from pipelines.training_data import InMemory, open_data, own_batches
+
+
+@pytest.fixture
+def corpus(tmp_path, bert_folder, sentences):
+    parts = (sentences[:3], sentences[3:4], sentences[4:])
+    return Corpus.open(write_corpus(tmp_path / "corpus", bert_folder, *parts))
+
+
+def test_the_rows_of_each_part_are_counted_and_must_be_the_manifests(
+    tmp_path, bert_folder, sentences, corpus
+):
+    assert corpus.part_rows() == (3, 1, 2)
+    short = write_corpus(tmp_path / "short", bert_folder, sentences, rows=9)
+    with pytest.raises(UserError, match="hold 6 rows and its manifest"):
+        Corpus.open(short).part_rows()
+
+
+def test_a_corpus_in_memory_gives_the_rows_of_each_step(corpus, bert_folder, tiny_settings):
+    settings = tiny_settings(bert_folder, {"batch_size": 2, "max_length": 3})
+    data = open_data(corpus, None, settings)
+    assert isinstance(data, InMemory)
+    assert len(data) == 6
+    found = list(own_batches(data, settings, 1, 5))
+    assert [step for step, _, _ in found] == [2, 3, 4, 5]
+    lists = [row.tolist()[:3] for row in corpus.sentences()]
+    for (_, batch, waited), (_, rows) in zip(found, batches(6, settings, 1, 5), strict=True):
+        assert [row.tolist() for row in batch.sentences] == [lists[row] for row in rows]
+        assert waited >= 0
+
+
+def test_a_window_is_its_parts_end_to_end_and_shuffled(corpus, monkeypatch):
+    from pipelines import streaming
+
+    monkeypatch.setattr(streaming, "BLOCK_ROWS", 2)
+    window = Window(parts=(2, 0), seed=(0, 0, 1), start=1, stop=4)
+    blocks = list(streaming.read_window(corpus, window))
+    assert [len(block) for block in blocks] == [2, 1]
+    lists = [row.tolist() for row in corpus.sentences()]
+    laid = [lists[4], lists[5], *lists[:3]]
+    found = [row for block in blocks for row in block["input_ids"].to_pylist()]
+    assert found == [laid[number] for number in window.order(5)]
