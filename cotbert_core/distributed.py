@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cotbert_core.timing import section
+
 
 def world_size() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -38,14 +40,16 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, vectors: Tensor) -> Tensor:
         context.rows = len(vectors)
-        parts = [torch.empty_like(vectors) for _ in range(world_size())]
-        dist.all_gather(parts, vectors.contiguous())
-        return torch.cat(parts)
+        with section("gather"):
+            parts = [torch.empty_like(vectors) for _ in range(world_size())]
+            dist.all_gather(parts, vectors.contiguous())
+            return torch.cat(parts)
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> Tensor:
-        total = gradient.contiguous()
-        dist.all_reduce(total)
+        with section("gather"):
+            total = gradient.contiguous()
+            dist.all_reduce(total)
         return total[rank() * context.rows :][: context.rows]
 
 
@@ -55,8 +59,9 @@ def union(values: np.ndarray, limit: int) -> np.ndarray:
         return np.unique(values)
     there = torch.zeros(limit + 1, dtype=torch.int32, device=_device())
     there[torch.from_numpy(np.unique(values)).to(there.device)] = 1
-    dist.all_reduce(there, dist.ReduceOp.MAX)
-    return np.flatnonzero(there.cpu().numpy())
+    with section("gather"):
+        dist.all_reduce(there, dist.ReduceOp.MAX)
+        return np.flatnonzero(there.cpu().numpy())
 
 
 def _device() -> torch.device:
@@ -70,8 +75,19 @@ def gather_values(value: float) -> list[float]:
         return [value]
     own = torch.tensor([value], dtype=torch.float64, device=_device())
     parts = [torch.empty_like(own) for _ in range(world_size())]
-    dist.all_gather(parts, own)
-    return [float(p) for p in parts]
+    with section("gather"):
+        dist.all_gather(parts, own)
+        return [float(p) for p in parts]
+
+
+def sums(values: Sequence[float]) -> list[float]:
+    """Each number summed over the workers, on all of them."""
+    if world_size() == 1:
+        return list(values)
+    total = torch.tensor(values, dtype=torch.float64, device=_device())
+    with section("gather"):
+        dist.all_reduce(total)
+        return [float(v) for v in total]
 
 
 def gather_objects(value: Any) -> list[Any]:
@@ -79,7 +95,8 @@ def gather_objects(value: Any) -> list[Any]:
     if world_size() == 1:
         return [value]
     values: list[Any] = [None] * world_size()
-    dist.all_gather_object(values, value)
+    with section("gather"):
+        dist.all_gather_object(values, value)
     return values
 
 

@@ -125,9 +125,11 @@ def budget_slices(
     return slices
 
 
-def padding(lengths: np.ndarray, batch_tokens: int | None) -> tuple[int, int]:
+def padding(
+    lengths: np.ndarray, batch_tokens: int | None, chunk: int | None = None
+) -> tuple[int, int]:
     """(padding, all tokens) that `encode_rows` gives the encoder for rows of (N,) lengths."""
     ordered = np.sort(lengths)[::-1]
-    slices = budget_slices(ordered, batch_tokens)
+    slices = budget_slices(ordered, batch_tokens, chunk)
     total = sum((stop - start) * int(ordered[start]) for start, stop in slices)
     return total - int(lengths.sum()), total

@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from cotbert_core.batch import Batch
-from cotbert_core.distributed import gather_values
+from cotbert_core.distributed import gather_values, world_size
 from cotbert_core.precision import autocast
 from cotbert_core.settings import OptimizerSettings, TrainSettings
+from cotbert_core.timing import section, section_after_gradients
 
 
 class NonFiniteLossError(RuntimeError):
@@ -64,15 +65,18 @@ def train_step(
         group["lr"] = rate
     optimizer.zero_grad(set_to_none=True)
     device = next(model.parameters()).device
-    with autocast(settings.precision, device):
+    with section("forward"), autocast(settings.precision, device):
         output = model(batch)
     losses = gather_values(float(output.loss.detach()))
     _refuse_non_finite("loss", losses, step)
-    output.loss.backward()
     trainable = [p for group in optimizer.param_groups for p in group["params"]]
-    norm = float(nn.utils.clip_grad_norm_(trainable, settings.optimizer.clip))
-    _refuse_non_finite("gradient norm", gather_values(norm), step)
-    optimizer.step()
+    exchanged = trainable if world_size() > 1 else []
+    with section("backward"), section_after_gradients(exchanged, "gather"):
+        output.loss.backward()
+    with section("optimizer"):
+        norm = float(nn.utils.clip_grad_norm_(trainable, settings.optimizer.clip))
+        _refuse_non_finite("gradient norm", gather_values(norm), step)
+        optimizer.step()
     parts = {name: _mean(gather_values(float(v))) for name, v in output.parts.items()}
     return StepResult(_mean(losses), rate, norm, parts)
 

@@ -15,6 +15,7 @@ from cotbert_core.heads import Head
 from cotbert_core.reading import Reading
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.templates import Template, resolve_template
+from cotbert_core.work import Work
 
 
 @dataclass
@@ -39,6 +40,8 @@ class Method(nn.Module):
         self.encoder = backbone.model
         self.settings = settings
         self.kept_head: Head | None = None
+        self.work = Work()
+        """Of all forward passes so far, on this worker; whoever counts steps sets it back."""
 
     @abstractmethod
     def forward(self, batch: Batch) -> MethodOutput:

@@ -6,6 +6,7 @@ b rows of this worker, B of the global batch, D hidden size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,12 +17,14 @@ from torch import Tensor
 from cotbert_core.backbone import Backbone
 from cotbert_core.denoising import gather_biases, shared_bias_rows
 from cotbert_core.distributed import gather_with_gradient, rank
-from cotbert_core.forward import encode_rows
+from cotbert_core.forward import encode_rows, padding
 from cotbert_core.losses import extended_info_nce, info_nce
 from cotbert_core.method_settings import ContrastiveSettings, DenoisedSettings
 from cotbert_core.methods.base import Method
 from cotbert_core.ragged import Ragged
 from cotbert_core.settings import TrainSettings
+from cotbert_core.timing import section
+from cotbert_core.work import Work, encoder_flops
 from cotbert_core.wrapping import BoundTemplate, Rows, concatenate_rows
 
 # On a CPU the rows of a step, sorted by length, run in batches of this many tokens: 192 rows of
@@ -66,11 +69,11 @@ class Contrastive(Method):
         templates = list(dict.fromkeys(view.template for view in views))
         empty, places = zip(*(self._bias_rows(t, views, method) for t in templates), strict=True)
         if method.freeze_bias:
-            with torch.no_grad():
-                biases = self._encode_rows(list(empty))
+            with torch.no_grad(), section("bias rows"):
+                biases = self._encode_rows([], empty)
             vectors = self._encode_rows(filled)
         else:
-            both = self._encode_rows(filled + list(empty))
+            both = self._encode_rows(filled, empty)
             vectors, biases = both[: len(filled)], both[len(filled) :]
         all_biases = gather_biases(biases)
         which = [templates.index(view.template) for view in views]
@@ -96,10 +99,22 @@ class Contrastive(Method):
         )
         return rows, np.split(which, np.cumsum([len(n) for n in lengths])[:-1])
 
-    def _encode_rows(self, parts: list[Rows]) -> tuple[Tensor, ...]:
+    def _encode_rows(
+        self, filled: Sequence[Rows], empty: Sequence[Rows] = ()
+    ) -> tuple[Tensor, ...]:
+        """(n, D) of each part; `empty` are those of empty templates."""
+        parts = [*filled, *empty]
         rows = concatenate_rows(parts, self.backbone.tokenizer.hf.pad_token_id)
         budget = CPU_TRAIN_TOKENS if self.backbone.device.type == "cpu" else None
-        vectors = encode_rows(self.backbone, rows, self.readout, budget, self.settings.chunk_size)
+        chunk = self.settings.chunk_size
+        lengths = rows.lengths.numpy()
+        self.work += Work(
+            tokens=float(lengths.sum()),
+            padding=padding(lengths, budget, chunk)[0],
+            bias_tokens=float(sum(int(part.lengths.sum()) for part in empty)),
+            flops=encoder_flops(self.encoder, lengths, backward=torch.is_grad_enabled()),
+        )
+        vectors = encode_rows(self.backbone, rows, self.readout, budget, chunk)
         return torch.split(vectors, [len(p) for p in parts])
 
     def contrast(self, vectors: list[Tensor], *, extended: bool = False) -> Tensor:
@@ -111,7 +126,8 @@ class Contrastive(Method):
         columns = [gather_with_gradient(v) for v in others]
         loss = extended_info_nce if extended else info_nce
         first = len(anchor) * rank()
-        return loss(anchor, *columns, temperature=self.temperature, first=first)
+        with section("loss"):
+            return loss(anchor, *columns, temperature=self.temperature, first=first)
 
 
 def mean_cosine(left: Tensor, right: Tensor) -> Tensor:

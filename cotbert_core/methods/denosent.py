@@ -36,6 +36,8 @@ from cotbert_core.ragged import Ragged
 from cotbert_core.reading import Reading
 from cotbert_core.recomputing import recomputed
 from cotbert_core.settings import TrainSettings
+from cotbert_core.timing import section
+from cotbert_core.work import Work, linear_weights, transformer_flops
 from cotbert_core.wrapping import Rows
 
 
@@ -78,7 +80,8 @@ class DenoSent(Contrastive):
             parts["positive_cosine"] = mean_cosine(*vectors)
         if self.generates:
             target = others if self.method.target == "augmented" else batch.sentences
-            parts["generative"] = self.denoise(target, memory)
+            with section("decoder"):
+                parts["generative"] = self.denoise(target, memory)
             losses.append(self.method.generative_weight * parts["generative"])
         return MethodOutput(torch.stack(losses).sum(), {k: v.detach() for k, v in parts.items()})
 
@@ -89,6 +92,7 @@ class DenoSent(Contrastive):
         """
         rows = self.anchor.wrap(target)
         lengths = rows.lengths.numpy()
+        self.work += Work(flops=self._decoder_flops(lengths))
         order = np.argsort(-lengths, kind="stable")
         budget = CPU_TRAIN_TOKENS if self.backbone.device.type == "cpu" else None
         total = torch.zeros((), device=memory.device)
@@ -98,6 +102,16 @@ class DenoSent(Contrastive):
             total = total + (recomputed(self._rebuilt, *piece) if chunk else self._rebuilt(*piece))
         tokens = sum(gather_values(float(lengths.sum())))
         return total * world_size() / tokens
+
+    def _decoder_flops(self, lengths: np.ndarray) -> float:
+        """Model FLOPs of decoder and vocabulary head, forward and backward: what reads the memory
+        meets each row once, all else each token."""
+        per_token = linear_weights(self.decoder, but="memory")
+        per_row = linear_weights(self.decoder)[0] - per_token[0]
+        words = linear_weights(self.vocabulary)[0]
+        size, layers = self.backbone.hidden_size, self.method.layers
+        layered = transformer_flops(lengths, size, layers, *per_token, backward=True)
+        return layered + 6.0 * (per_row * len(lengths) + words * float(lengths.sum()))
 
     def _rebuilt(self, rows: Rows, chosen: Tensor, width: int, memory: Tensor) -> Tensor:
         """Summed cross-entropy over the tokens of the chosen rows."""

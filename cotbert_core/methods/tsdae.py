@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotbert_core.backbone import Backbone, locate_encoder
+from cotbert_core.backbone import Backbone, locate_encoder, padding
 from cotbert_core.batch import Batch
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import TsdaeSettings
@@ -22,6 +22,7 @@ from cotbert_core.ragged import Ragged
 from cotbert_core.reading import Reading
 from cotbert_core.saving import ONLY_HERE
 from cotbert_core.settings import TrainSettings
+from cotbert_core.work import Work, encoder_flops
 from cotbert_core.wrapping import BoundTemplate, Rows
 
 
@@ -37,8 +38,17 @@ class Tsdae(Method):
 
     def forward(self, batch: Batch) -> MethodOutput:
         damaged = delete_tokens(batch.sentences, self.method.deletion)
-        sides = [self._features(self.bare.wrap(t)) for t in (damaged, batch.sentences)]
-        return MethodOutput(self.objective(sides, None))
+        rows = [self.bare.wrap(texts) for texts in (damaged, batch.sentences)]
+        self._count(rows[0].lengths.numpy())
+        return MethodOutput(self.objective([self._features(r) for r in rows], None))
+
+    def _count(self, lengths: np.ndarray) -> None:
+        """The encoder's work; the decoder's, which shares its weights, is not counted."""
+        self.work += Work(
+            tokens=float(lengths.sum()),
+            padding=padding(lengths, None)[0],
+            flops=encoder_flops(self.encoder, lengths),
+        )
 
     def _features(self, rows: Rows) -> dict[str, Tensor]:
         attended = torch.arange(rows.ids.shape[1]) < rows.lengths[:, None]

@@ -128,6 +128,7 @@ def test_loss_and_gradients_are_sentence_transformers_own(make, batch, encoder_f
     output = method(batch)
     assert output.loss.item() == pytest.approx(expected.item(), rel=1e-5)
     assert output.parts == {}
+    assert method.work.tokens == len(damaged.flat) + 2 * len(damaged), "what is encoded"
     output.loss.backward()
     expected.backward()
     found, wanted = gradients(method.objective.decoder), gradients(peer.decoder)

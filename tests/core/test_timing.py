@@ -1,0 +1,209 @@
+"""A step's seconds by section: each second once, in the section that it was spent in."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.autograd.graph import register_multi_grad_hook
+
+from cotbert_core import distributed, timing
+from cotbert_core.backbone import load_backbone
+from cotbert_core.batch import Batch
+from cotbert_core.distributed import gather_with_gradient
+from cotbert_core.methods import build_method
+from cotbert_core.timing import clocked_sections, section, section_after_gradients
+from cotbert_core.training import make_optimizer, train_step
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def spend(monkeypatch):
+    """A function that lets seconds go by, on a clock that nothing else moves."""
+    now = [100.0]
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+
+    def spend(seconds):
+        now[0] += seconds
+
+    return spend
+
+
+class Spending(torch.autograd.Function):
+    """The vectors as they are; 8 seconds in the forward pass, 16 in the backward."""
+
+    @staticmethod
+    def forward(context, vectors, spend):
+        context.spend = spend
+        with section("gather"):
+            spend(8)
+        return vectors * 1.0
+
+    @staticmethod
+    def backward(context, gradient):
+        with section("gather"):
+            context.spend(16)
+        return gradient, None
+
+
+def test_a_second_belongs_to_the_innermost_section_alone(spend):
+    with clocked_sections(CPU) as clock:
+        spend(1)
+        with section("forward"):
+            spend(2)
+            with section("gather"):
+                spend(4)
+                with section("loss"):
+                    spend(8)
+            spend(16)
+        with section("gather"):
+            spend(32)
+        whole, sections = clock.lap()
+    assert sections == {"forward": 18, "gather": 36, "loss": 8}
+    assert whole == 63
+
+
+def test_laps_start_anew_and_what_is_skipped_is_in_none(spend):
+    with clocked_sections(CPU) as clock:
+        with section("loss"):
+            spend(1)
+        assert clock.lap() == (1, {"loss": 1})
+        spend(2)
+        clock.skip()
+        spend(4)
+        assert clock.lap() == (4, {})
+
+
+def test_a_section_that_raises_is_left(spend):
+    with clocked_sections(CPU) as clock:
+        with pytest.raises(KeyError), section("forward"), section("loss"):
+            spend({}[1])
+        with section("backward"):
+            spend(2)
+        assert clock.lap() == (2, {"loss": 0, "forward": 0, "backward": 2})
+
+
+def test_the_backward_of_a_gather_is_gather_and_not_backward(spend):
+    weight = torch.ones(3, requires_grad=True)
+    with clocked_sections(CPU) as clock:
+        with section("forward"):
+            loss = Spending.apply(weight, spend).sum()
+        with section("backward"):
+            spend(1)
+            loss.backward()
+        assert clock.lap()[1] == {"forward": 0, "gather": 24, "backward": 1}
+
+
+def test_a_thread_that_is_waited_for_may_enter_sections(spend):
+    """As autograd's own does when the loss is on a GPU."""
+
+    def work():
+        with section("gather"):
+            spend(4)
+
+    with clocked_sections(CPU) as clock:
+        with section("backward"):
+            spend(1)
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            spend(2)
+        assert clock.lap()[1] == {"backward": 3, "gather": 4}
+
+
+def test_what_comes_after_the_gradients_is_another_section(spend):
+    weights = [torch.ones(3, requires_grad=True) for _ in range(2)]
+    # After the last gradient, as DDP's own hooks.
+    for weight in weights:
+        weight.register_post_accumulate_grad_hook(lambda _: spend(4))
+    with clocked_sections(CPU) as clock:
+        loss = Spending.apply(weights[0] * weights[1], lambda seconds: spend(seconds)).sum()
+        clock.lap()
+        with section("backward"), section_after_gradients(weights, "optimizer"):
+            spend(1)
+            loss.backward()
+            spend(32)
+        _, sections = clock.lap()
+    assert sections["gather"] == 16
+    assert sections["optimizer"] >= 4 + 32
+    assert sum(sections.values()) == 1 + 16 + 2 * 4 + 32
+
+
+def test_without_a_clock_nothing_is_measured_traced_or_hooked(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(timing.time, "perf_counter", never)
+    monkeypatch.setattr(timing, "record_function", never)
+    monkeypatch.setattr(timing, "register_multi_grad_hook", never)
+    weight = torch.ones(2, requires_grad=True)
+    with section("forward"), section("loss"):
+        loss = weight.sum()
+    with section_after_gradients([weight], "gather"):
+        loss.backward()
+    assert section("forward") is section("loss"), "one object for all"
+    assert register_multi_grad_hook is not never, "premise: there is one to call"
+
+
+def test_a_trace_has_the_sections_names():
+    with torch.profiler.profile() as trace, clocked_sections(CPU), section("bias rows"):
+        torch.ones(2).sum()
+    assert "bias rows" in {event.key for event in trace.key_averages()}
+
+
+@pytest.fixture
+def second_of_two(monkeypatch):
+    """This process as rank 1 of 2, whose other worker has the same values."""
+
+    def all_gather(parts, own):
+        for part in parts:
+            part.copy_(own)
+
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "rank", lambda: 1)
+    monkeypatch.setattr(distributed, "_device", lambda: CPU)
+    monkeypatch.setattr(dist, "all_gather", all_gather)
+    monkeypatch.setattr(dist, "all_reduce", lambda total, *_: None)
+
+
+def test_gathers_are_clocked_in_both_directions(second_of_two, monkeypatch, spend):
+    monkeypatch.setattr(dist, "all_reduce", lambda total, *_: spend(16))
+    vectors = torch.ones(2, 3, requires_grad=True)
+    with clocked_sections(CPU) as clock:
+        gathered = gather_with_gradient(vectors)
+        assert clock.lap()[1].keys() == {"gather"}
+        gathered.sum().backward()
+        assert clock.lap()[1] == {"gather": 16}
+
+
+@pytest.mark.parametrize(
+    ("changes", "more"),
+    [
+        ({}, set()),
+        ({"method.freeze_bias": True}, {"bias rows"}),
+        ({"method.name": "denosent"}, {"decoder"}),
+    ],
+    ids=["cot-bert", "frozen bias", "denosent"],
+)
+def test_a_step_has_its_sections_and_the_numbers_of_one_without_a_clock(
+    bert_folder, tiny_settings, denosent_settings, sentences, changes, more
+):
+    make = denosent_settings if "decoder" in more else tiny_settings
+    settings = make(bert_folder, {"dropout": 0.1, "batch_size": 6, **changes})
+
+    def step():
+        torch.manual_seed(0)
+        method = build_method(load_backbone(settings.encoder, dropout=0.1), settings).train()
+        batch = Batch(method.backbone.tokenizer(sentences, 8))
+        return train_step(method, batch, make_optimizer(method, settings.optimizer), settings, 1, 2)
+
+    plain = step()
+    with clocked_sections(CPU) as clock:
+        clocked = step()
+        whole, sections = clock.lap()
+    assert clocked == plain
+    assert sections.keys() == {"forward", "loss", "backward", "optimizer"} | more
+    assert 0 < sum(sections.values()) <= whole
