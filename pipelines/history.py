@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from pathlib import Path
 
 from cotbert_core.files import write_text
@@ -54,6 +55,11 @@ class History:
         seconds = [row["step_seconds"] for row in self.rows.values() if "step_seconds" in row]
         seconds = seconds[-last:] if last else seconds
         return self._batch_size * len(seconds) / sum(seconds) if seconds else math.nan
+
+    def median(self, name: str) -> float:
+        """Of a number that steps have; nan where none has it."""
+        values = [row[name] for row in self.rows.values() if name in row]
+        return statistics.median(values) if values else math.nan
 
     def _show(self, step: int, total: int, values: dict[str, float]) -> None:
         if self._progress is None:

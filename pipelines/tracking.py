@@ -46,6 +46,12 @@ TEST_SPEARMAN = "test_spearman"
 ALIGNMENT = "alignment"
 UNIFORMITY = "uniformity"
 SENTENCES_PER_SECOND = "sentences_per_second"
+# Of a training step, over all workers: real tokens, the share of padding, model FLOPs and their
+# share of what the workers' cores or GPUs reach in a large product (cotbert_core.work).
+TOKENS_PER_SECOND = "tokens_per_second"
+PADDING_SHARE = "padding_share"
+MODEL_FLOPS_PER_SECOND = "model_flops_per_second"
+FLOP_USE = "flop_use"
 # Of a task in `evaluate`, see task_metric; of two models: DIFFERENCE and P_VALUE.
 SUBSETS = "subsets"
 DIFFERENCE, P_VALUE = "difference", "p"

@@ -165,6 +165,8 @@ def _result(
         "dev_spearman_before": history.rows[0][tracking.DEV_SPEARMAN],
         "loss": history.rows[history.last_step][tracking.LOSS],
         "sentences_per_second": round(history.rate(), 2),
+        tracking.TOKENS_PER_SECOND: round(history.median(tracking.TOKENS_PER_SECOND), 1),
+        tracking.FLOP_USE: round(history.median(tracking.FLOP_USE), 4),
         "workers": settings.workers,
         "seed": settings.seed,
         "mlflow_run_id": run_id,

@@ -6,6 +6,7 @@ All that a worker needs comes in one plain dict; the mathematics is cotbert_core
 from __future__ import annotations
 
 import time
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,21 @@ from torch import nn
 
 from cotbert_core.backbone import load_backbone
 from cotbert_core.batch import Batch
-from cotbert_core.distributed import encode_together, rank, world_size
+from cotbert_core.distributed import encode_together, rank, sums, world_size
 from cotbert_core.evaluation import score_pairs
 from cotbert_core.methods import Method, build_method
 from cotbert_core.settings import TrainSettings, build
 from cotbert_core.training import make_optimizer, train_step
+from cotbert_core.work import Work, matrix_rate
 from pipelines.corpus import Corpus
-from pipelines.tracking import DEV_SPEARMAN, LOSS
+from pipelines.tracking import (
+    DEV_SPEARMAN,
+    FLOP_USE,
+    LOSS,
+    MODEL_FLOPS_PER_SECOND,
+    PADDING_SHARE,
+    TOKENS_PER_SECOND,
+)
 from pipelines.training_data import open_data, own_batches
 from pipelines.training_state import Training, restore, save, seed_all, tell
 from pipelines.verdicts import WAIT_SECONDS, may_go_on
@@ -77,6 +86,7 @@ def _set_up(job: dict[str, Any]) -> Training:
         folder=Path(job["checkpoints"]),
         reported=job["reported"],
         judged=Path(job["judged"]) if job["judged"] else None,
+        matrix_rate=sums([matrix_rate(settings.precision, backbone.device)])[0],
     )
 
 
@@ -90,10 +100,13 @@ def _step(training: Training, step: int, batch: Batch, waited: float) -> None:
     """waited: seconds for the batch, which are part of the step."""
     started = time.perf_counter()
     training.model.train()
+    training.method.work = Work()
     result = train_step(
         training.model, batch, training.optimizer, training.settings, step, training.total
     )
     training.step = step
+    work = Work(*sums(astuple(training.method.work)))
+    seconds = waited + time.perf_counter() - started
     tell(
         training,
         {
@@ -102,9 +115,20 @@ def _step(training: Training, step: int, batch: Batch, waited: float) -> None:
             "gradient_norm": result.gradient_norm,
             **result.parts,
             "data_wait_seconds": waited,
-            "step_seconds": waited + time.perf_counter() - started,
+            "step_seconds": seconds,
+            **_speeds(work, seconds, training.matrix_rate),
         },
     )
+
+
+def _speeds(work: Work, seconds: float, matrix_rate: float) -> dict[str, float]:
+    """How well a step used the machines. work: of all workers."""
+    return {
+        TOKENS_PER_SECOND: work.tokens / seconds,
+        PADDING_SHARE: work.padding_share,
+        MODEL_FLOPS_PER_SECOND: work.flops / seconds,
+        FLOP_USE: work.flops / seconds / matrix_rate,
+    }
 
 
 def _check(training: Training) -> float:

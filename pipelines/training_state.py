@@ -44,6 +44,8 @@ class Training:
     """Whether a sweep hears of every dev check."""
     judged: Path | None = None
     """Where a sweep says whether the run may go on; None: nobody asks."""
+    matrix_rate: float = float("nan")
+    """FLOPs a second of all workers' matrix products together."""
     step: int = 0
     told: list[News] = field(default_factory=list)
     """All news so far. A checkpoint keeps it, since what a kill caught on its way is told again."""

@@ -6,22 +6,30 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from process_tree import below
 
+from cotbert_core.backbone import load_tokenizer
 from cotbert_core.checkpoints import checkpoints, newest
+from cotbert_core.templates import resolve_template
+from cotbert_core.training import batches
+from cotbert_core.wrapping import BoundTemplate
 from pipelines.cli import main
 from pipelines.corpus import Corpus
 from pipelines.history import read_rows
 from pipelines.prepare import PrepareOptions, prepare
 from pipelines.ray_session import ray_session
+from pipelines.recipes import settings_for
 
 pytestmark = pytest.mark.ray_local
 
@@ -141,6 +149,41 @@ def test_mlflow_holds_settings_steps_report_model_and_provenance(home: Path, tra
     assert logged == pytest.approx(curve(trained))
     names = {item.path for item in client.list_artifacts(run_id)}
     assert {"report.html", "model", "settings.json"} <= names
+
+
+def test_steps_tell_how_well_they_used_the_machine(
+    home: Path, corpus: Path, trained: Path, bert_folder: str
+):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{home / 'mlflow.db'}")
+    result = json.loads((trained / "result.json").read_text())
+    run_id, rows = result["mlflow_run_id"], read_rows(trained / "metrics.jsonl")
+    names = ("tokens_per_second", "padding_share", "model_flops_per_second", "flop_use")
+    for name in names:
+        logged = [m.value for m in client.get_metric_history(run_id, name)]
+        assert logged == [rows[step][name] for step in range(1, 7)]
+    steps = {step: row for step, row in rows.items() if step}
+    for step, least, most in tokens_of_steps(corpus, bert_folder):
+        row = steps[step]
+        assert least - 0.5 < row["tokens_per_second"] * row["step_seconds"] < most + 0.5
+        assert 0 <= row["padding_share"] < 0.5
+        assert 0 < row["flop_use"] < 1
+    rate = statistics.median(row["tokens_per_second"] for row in steps.values())
+    assert result["tokens_per_second"] == pytest.approx(rate, abs=0.1)
+
+
+def tokens_of_steps(corpus: Path, encoder: str) -> Iterator[tuple[int, int, int]]:
+    """Step, and the least and most tokens of both workers' rows: each template around each
+    sentence, and empty for each length; of an odd number of lengths one is done twice."""
+    settings = settings_for("quickstart", None, SETTINGS, {})
+    hf, lengths = load_tokenizer(encoder).hf, Corpus.open(corpus).batch().sentences.lengths
+    roles = (settings.templates.anchor, settings.templates.positive, settings.templates.negative)
+    templates = [BoundTemplate.bind(resolve_template(name), hf).length for name in roles]
+    for step, rows in batches(len(lengths), settings, 0, 6, rank=0, workers=1):
+        texts = [*lengths[rows], *np.unique(lengths[rows])]
+        least = sum(int(n) + template for template in templates for n in texts)
+        yield step, least, least + sum(12 + template for template in templates)
 
 
 def test_the_same_seed_gives_the_same_curve_bit_for_bit(
