@@ -31,7 +31,8 @@ class TrainingError(RuntimeError):
 @dataclass(frozen=True)
 class Job:
     """judged: whether a sweep says after every dev check if the run may go on; callbacks: of Ray
-    Train, for a sweep that listens; part_rows: of each part of a corpus that is streamed."""
+    Train, for a sweep that listens; part_rows: of each part of a corpus that is streamed; profile:
+    the folder for one."""
 
     settings: TrainSettings
     corpus: Path
@@ -40,6 +41,7 @@ class Job:
     judged: bool = False
     callbacks: tuple[Any, ...] = ()
     part_rows: tuple[int, ...] | None = None
+    profile: Path | None = None
 
     @property
     def checkpoints(self) -> Path:
@@ -132,6 +134,7 @@ def _trainer(job: Job, workers: int, mailbox: Any) -> Any:
             "judged": str(job.output) if job.judged else None,
             "reported": bool(job.callbacks),
             "checkpoints": str(job.checkpoints),
+            "profile": str(job.profile) if job.profile else None,
         },
         scaling_config=ray.train.ScalingConfig(
             num_workers=workers,

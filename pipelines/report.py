@@ -11,6 +11,8 @@ from typing import Any
 from cotbert_core.files import write_text
 from cotbert_core.settings import TrainSettings, flatten
 from pipelines import plots
+from pipelines.profile_table import notes, profile_table
+from pipelines.profiling import Row
 from pipelines.tracking import commit
 
 _STYLE = """
@@ -59,13 +61,20 @@ def write_training_report(
     result: Mapping[str, Any],
     rows: Mapping[int, Mapping[str, float]],
     settings: TrainSettings,
+    profile: Sequence[Row] = (),
 ) -> None:
-    """The report of one training run."""
+    """The report of one training run. profile: its steps' seconds by section, if it has them."""
     shown = [(key, f"{v:.4g}" if isinstance(v, float) else v) for key, v in result.items()]
     sections = [
         ("Result", table(("", ""), shown, "text")),
         ("Loss and dev score by step", plots.training_curves(rows)),
+        *([("Where the time went", _profile(profile))] if profile else []),
         ("Settings", settings_table(settings)),
     ]
     title = f"{settings.method.name} on {settings.encoder}"
     write_text(path, page(title, "A training run of cotbert.", sections))
+
+
+def _profile(rows: Sequence[Row]) -> str:
+    told = "".join(f"<li>{html.escape(note)}</li>\n" for note in notes(rows))
+    return f"{table(*profile_table(rows))}<ul>\n{told}</ul>"

@@ -1,7 +1,8 @@
 """cotbert train: a recipe, a corpus and an output folder to a trained, tracked encoder.
 
 The output folder holds settings.json (written first), checkpoints/ and metrics.jsonl while the
-run goes on, then model/ (best by dev score), report.html and, last of all, result.json.
+run goes on, then model/ (best by dev score), report.html and, last of all, result.json; profile/
+where one is asked for.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cotbert_core.sampling import total_steps
 from cotbert_core.settings import TrainSettings, flatten, override
 from cotbert_core.windows import window_rows
 from cotbert_core.wrapping import BoundTemplate
-from pipelines import report, tracking
+from pipelines import profiling, report, tracking
 from pipelines.cards import training_facts
 from pipelines.channel import Channel
 from pipelines.corpus import Corpus
@@ -33,6 +34,7 @@ from pipelines.dev import dev_digest
 from pipelines.fitting import CHECKPOINTS, Job, TrainingError, fit
 from pipelines.history import METRICS_FILE, History
 from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, open_output
+from pipelines.profile_table import write_table
 from pipelines.progress import say
 from pipelines.ray_session import check_cores, ray_session
 
@@ -50,11 +52,13 @@ def train(
     tags: Mapping[str, str] = MappingProxyType({}),
     callbacks: Sequence[Any] = (),
     judged: bool = False,
+    profile: bool = False,
 ) -> dict[str, Any]:
     """Train and return the result; UserError before anything starts, TrainingError after.
 
     parent, name, tags: of its MLflow run. callbacks: of Ray Train, for a sweep that listens;
     judged: whether it says after every dev check if the run may go on (pipelines.verdicts).
+    profile: whether to leave one in `output` (pipelines.profiling).
     """
     settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
     notes = check_inputs(settings, corpus)
@@ -62,6 +66,8 @@ def train(
     if together is not None:
         part_rows = corpus.part_rows()
         notes.append(f"the corpus is streamed: about {together:,} rows are shuffled together")
+    if profile:
+        profiling.check_steps(total_steps(len(corpus), settings))
     digests = {"corpus_digest": corpus.digest, "dev_digest": dev_digest(dev)}
     output = open_output(output, "run", {"settings": flatten(settings), **digests}, resume)
     params = {**flatten(settings), "corpus": str(corpus.path), **digests}
@@ -72,14 +78,16 @@ def train(
             say(f"note: {note}")
         run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
         history = History(run, output / METRICS_FILE, settings.batch_size)
-        job = Job(settings, corpus.path, dev, output, judged, tuple(callbacks), part_rows)
+        folder = output / profiling.FOLDER if profile else None
+        job = Job(settings, corpus.path, dev, output, judged, tuple(callbacks), part_rows, folder)
         with ray_session(verbose), Channel(history.hear) as mailbox:
             fit(job, mailbox)
         best_step = _save_best(settings, corpus, dev, history, output)
         result = _result(settings, history, best_step, run.id)
-        report.write_training_report(output / "report.html", result, history.rows, settings)
+        steps = _profile_table(folder) if folder else []
+        report.write_training_report(output / "report.html", result, history.rows, settings, steps)
         run.metrics({"best_step": result["best_step"], "best_dev_spearman": result["dev_spearman"]})
-        for name in ("report.html", "model", SETTINGS_FILE):
+        for name in ("report.html", "model", SETTINGS_FILE, *([profiling.FOLDER] * profile)):
             run.artifact(output / name)
         write_json(output / RESULT_FILE, result)
     return result
@@ -120,6 +128,13 @@ def _check_room(method: Method, settings: TrainSettings) -> None:
                 f"{settings.max_length}: together they must stay within the encoder's "
                 f"{method.backbone.max_tokens}"
             )
+
+
+def _profile_table(folder: Path) -> list[profiling.Row]:
+    """The table beside the steps that the workers left; the steps."""
+    rows = profiling.read_steps(folder / profiling.STEPS_FILE)
+    write_table(folder, rows)
+    return rows
 
 
 def _save_best(

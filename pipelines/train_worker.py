@@ -22,9 +22,11 @@ from cotbert_core.distributed import encode_together, rank, sums, world_size
 from cotbert_core.evaluation import score_pairs
 from cotbert_core.methods import Method, build_method
 from cotbert_core.settings import TrainSettings, build
+from cotbert_core.timing import section
 from cotbert_core.training import make_optimizer, train_step
 from cotbert_core.work import Work, matrix_rate
 from pipelines.corpus import Corpus
+from pipelines.profiling import Lap, profiled
 from pipelines.tracking import (
     DEV_SPEARMAN,
     FLOP_USE,
@@ -47,15 +49,23 @@ def train_worker(job: dict[str, Any]) -> None:
         _check(training)
     elif not _may_go_on(training, wait=0):
         return
+    with profiled(job["profile"] and Path(job["profile"]), training.method.backbone.device) as lap:
+        _steps(training, lap)
+
+
+def _steps(training: Training, lap: Lap) -> None:
+    """All that are left, with their checks; `lap` at the end of each."""
     settings = training.settings
     for step, batch, waited in own_batches(
         training.corpus, settings, training.step, training.total
     ):
         _step(training, step, batch, waited)
-        if step % settings.eval_every == 0 or step == training.total:
+        checked = step % settings.eval_every == 0 or step == training.total
+        if checked:
             _keep(training, _check(training))
-            if step < training.total and not _may_go_on(training):
-                return
+        lap(step, training.method.work)
+        if checked and step < training.total and not _may_go_on(training):
+            return
 
 
 def _may_go_on(training: Training, wait: float = WAIT_SECONDS) -> bool:
@@ -139,10 +149,11 @@ def _check(training: Training) -> float:
         return encoder.encode(sentences, precision=training.settings.precision)
 
     started = time.perf_counter()
-    scores = {
-        name: score_pairs(lambda s: encode_together(encode, s), pairs).spearman
-        for name, pairs in training.dev.items()
-    }
+    with section("dev check"):
+        scores = {
+            name: score_pairs(lambda s: encode_together(encode, s), pairs).spearman
+            for name, pairs in training.dev.items()
+        }
     mean = sum(scores.values()) / len(scores)
     each = {f"{DEV_SPEARMAN}.{name}": score for name, score in scores.items()}
     seconds = {"check_seconds": time.perf_counter() - started}

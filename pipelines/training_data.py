@@ -11,6 +11,7 @@ from cotbert_core.batch import Batch
 from cotbert_core.distributed import rank, world_size
 from cotbert_core.sampling import batches, own_share
 from cotbert_core.settings import TrainSettings
+from cotbert_core.timing import section
 from cotbert_core.windows import window_rows
 from pipelines.corpus import Corpus
 
@@ -57,8 +58,12 @@ def own_batches(
 ) -> Iterator[tuple[int, Batch, float]]:
     """(step, this worker's b rows, seconds that it waited for them) for the steps after `done`."""
     source = data.batches(settings, done, total)
-    started = time.perf_counter()
-    for step, batch in source:
-        share = own_share(batch, rank(), world_size())
-        yield step, share, time.perf_counter() - started
+    while True:
         started = time.perf_counter()
+        with section("data wait"):
+            found = next(source, None)
+            if found is None:
+                return
+            step, batch = found
+            share = own_share(batch, rank(), world_size())
+        yield step, share, time.perf_counter() - started

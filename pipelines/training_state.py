@@ -20,6 +20,7 @@ from cotbert_core.evaluation import Pairs
 from cotbert_core.methods import Method
 from cotbert_core.sampling import total_steps
 from cotbert_core.settings import TrainSettings
+from cotbert_core.timing import section
 from pipelines.channel import News
 from pipelines.training_data import Data
 
@@ -86,7 +87,8 @@ def save(training: Training, score: float) -> None:
     tries = LAST_TRIES if training.step == training.total else 1
     for left in reversed(range(tries)):
         try:
-            write_checkpoint(training.folder, training.step, score, state)
+            with section("checkpoint"):
+                write_checkpoint(training.folder, training.step, score, state)
             return
         except OSError as error:
             if tries > 1 and not left:

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotbert_core.backbone import Backbone, locate_encoder, padding
+from cotbert_core.backbone import Backbone, locate_encoder
 from cotbert_core.batch import Batch
 from cotbert_core.errors import UserError
+from cotbert_core.forward import padding
 from cotbert_core.method_settings import TsdaeSettings
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.simcse import plain_reading

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from cotbert_core.errors import UserError
 from pipelines.commands.options import (
     Arguments,
     job_options,
@@ -23,21 +24,41 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="train N times (seeds 0 to N-1; or name them: 3,5,8) and tell mean, spread, min, max",
     )
+    command.add_argument(
+        "--profile",
+        action="store_true",
+        help="clock every step by section and trace two: a table, and DIR/profile/ for the rest",
+    )
     job_options(command, "new folder for the model, its checkpoints and report")
 
 
 def run(arguments: Arguments) -> None:
     settings = recipe_settings(arguments, arguments.recipe)
     from pipelines.dev import dev_sets
+    from pipelines.profile_table import read_table
     from pipelines.seeds import parse_seeds, train_seeds
     from pipelines.train import train
 
     seeds = parse_seeds(arguments.seeds) if arguments.seeds is not None else None
+    _check_profile(arguments)
     dev = dev_sets(settings, arguments.senteval, arguments.dev_pairs)
     corpus = training_corpus(arguments, settings)
     again: dict[str, Any] = {"resume": arguments.resume, "verbose": arguments.verbose}
     if seeds is None:
-        print_result(train(settings, corpus, dev, arguments.output, **again))
+        result = train(settings, corpus, dev, arguments.output, profile=arguments.profile, **again)
+        print_result(result)
+        if arguments.profile:
+            print("\n" + read_table(arguments.output), end="")
         return
     result = train_seeds(settings, seeds, corpus, dev, arguments.output, **again)
     print_result({key: value for key, value in result.items() if key != "runs"})
+
+
+def _check_profile(arguments: Arguments) -> None:
+    """UserError for what a profile of one whole run cannot go with."""
+    for name, given in (("resume", arguments.resume), ("seeds", arguments.seeds is not None)):
+        if arguments.profile and given:
+            raise UserError(
+                f"--profile and --{name} are both given: a profile is of one run from its first "
+                "step; leave one of them out"
+            )

@@ -8,9 +8,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from cotbert_core import backbone, work
-from cotbert_core.backbone import encode_rows, load_backbone
+from cotbert_core import forward as forward_module
+from cotbert_core import work
+from cotbert_core.backbone import load_backbone
 from cotbert_core.batch import Batch
+from cotbert_core.forward import encode_rows
 from cotbert_core.methods import build_method, contrastive
 from cotbert_core.ragged import Ragged
 from cotbert_core.work import Work, encoder_flops, matrix_rate, transformer_flops
@@ -84,15 +86,14 @@ def test_bert_base_takes_the_published_flops():
 def slow_work(monkeypatch, method, batch):
     """Tokens, padding and bias tokens as the encoder itself sees them."""
     seen = {"tokens": 0, "padding": 0}
-    real = backbone._last_hidden
+    real = forward_module._last_hidden
 
-    def watched(encoder, rows, chosen, width):
-        lengths = rows.lengths[chosen]
-        seen["tokens"] += int(lengths.sum())
-        seen["padding"] += len(chosen) * width - int(lengths.sum())
-        return real(encoder, rows, chosen, width)
+    def watched(model, given):
+        seen["tokens"] += int(given.attended.sum())
+        seen["padding"] += given.inputs["input_ids"].numel() - int(given.attended.sum())
+        return real(model, given)
 
-    monkeypatch.setattr(backbone, "_last_hidden", watched)
+    monkeypatch.setattr(forward_module, "_last_hidden", watched)
     method(batch)
     return seen
 
@@ -115,6 +116,15 @@ def test_tokens_and_padding_are_those_that_the_encoder_sees(
     wrapped = sum(int(t.wrap(ids).lengths.sum()) for t in method.templates)
     assert method.work.tokens - method.work.bias_tokens == wrapped
     assert (method.work.bias_tokens > 0) == (changes.get("method.denoise") != "none")
+
+
+def test_packed_rows_have_no_padding(encoder_folder, tiny_settings, sentences, monkeypatch):
+    settings = tiny_settings(encoder_folder, {"batch_size": 6, "attention": "unpadded"})
+    backbone = load_backbone(encoder_folder, dropout=0.0, attention=settings.attention)
+    method = build_method(backbone, settings)
+    seen = slow_work(monkeypatch, method, Batch(backbone.tokenizer(sentences, 8)))
+    assert seen["padding"] == method.work.padding == 0
+    assert seen["tokens"] == method.work.tokens
 
 
 def test_frozen_biases_have_no_backward_pass(bert_folder, tiny_settings, sentences):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import io
 import json
 import os
 import shutil
@@ -22,12 +25,14 @@ from process_tree import below
 from cotbert_core.backbone import load_tokenizer
 from cotbert_core.checkpoints import checkpoints, newest
 from cotbert_core.templates import resolve_template
+from cotbert_core.timing import SECTIONS
 from cotbert_core.training import batches
 from cotbert_core.wrapping import BoundTemplate
 from pipelines.cli import main
 from pipelines.corpus import Corpus
 from pipelines.history import read_rows
 from pipelines.prepare import PrepareOptions, prepare
+from pipelines.profiling import read_steps
 from pipelines.ray_session import ray_session
 from pipelines.recipes import settings_for
 
@@ -186,12 +191,55 @@ def tokens_of_steps(corpus: Path, encoder: str) -> Iterator[tuple[int, int, int]
         yield step, least, least + sum(12 + template for template in templates)
 
 
-def test_the_same_seed_gives_the_same_curve_bit_for_bit(
-    home: Path, corpus: Path, trained: Path, bert_folder: str
+@pytest.fixture(scope="module")
+def profiled(home: Path, corpus: Path, trained: Path, bert_folder: str) -> tuple[Path, str]:
+    """The finished run again, with a profile; what it printed."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert main(command(bert_folder, corpus, home / "again", flags=["--profile"])) == 0
+    return home / "again", printed.getvalue()
+
+
+def test_the_same_seed_gives_the_same_curve_bit_for_bit_profiled_or_not(
+    trained: Path, profiled: tuple[Path, str]
 ):
-    assert main(command(bert_folder, corpus, home / "again")) == 0
-    assert curve(home / "again") == curve(trained)
+    assert curve(profiled[0]) == curve(trained)
     assert len(set(curve(trained))) == 6
+
+
+def test_a_profile_has_a_trace_every_step_by_section_and_a_table(
+    home: Path, profiled: tuple[Path, str]
+):
+    from mlflow import MlflowClient
+
+    output, printed = profiled
+    with gzip.open(output / "profile" / "trace-rank0.json.gz", "rt", encoding="utf-8") as file:
+        names = {event.get("name") for event in json.load(file)["traceEvents"]}
+    work = {"data wait", "forward", "loss", "backward", "gather", "optimizer"}
+    assert work <= names
+    assert any(name and name.startswith("aten::") for name in names)
+    rows = read_steps(output / "profile" / "steps.csv")
+    assert [(r["step"], r["worker"]) for r in rows] == [(s, w) for s in range(1, 7) for w in (0, 1)]
+    for row in rows:
+        assert all(row[name] > 0 for name in work | {"bias rows"})
+        assert row["rest"] >= 0
+        whole = sum(row[name] for name in (*SECTIONS, "rest"))
+        assert whole == pytest.approx(row["seconds"], abs=1e-4)
+    told = read_rows(output / "metrics.jsonl")
+    for step in (1, 3, 5):  # without a dev check, whose gathers are none of the step's
+        own = next(row for row in rows if (row["step"], row["worker"]) == (step, 0))
+        assert sum(own[name] for name in SECTIONS) <= told[step]["step_seconds"] + 1e-4
+    saved = {(r["step"], r["worker"]) for r in rows if r["checkpoint"] > 0}
+    assert saved == {(2, 0), (4, 0), (6, 0)}
+    table = (output / "profile" / "table.md").read_text()
+    assert "| checkpoint" in table
+    assert "waiting for a slower worker takes" in table
+    assert printed.endswith(table)
+    assert "Where the time went" in (output / "report.html").read_text()
+    client = MlflowClient(f"sqlite:///{home / 'mlflow.db'}")
+    run_id = json.loads((output / "result.json").read_text())["mlflow_run_id"]
+    files = {item.path for item in client.list_artifacts(run_id, "profile")}
+    assert files == {f"profile/{n}" for n in ("table.md", "steps.csv", "trace-rank0.json.gz")}
 
 
 def test_two_workers_give_the_curve_of_one(home: Path, corpus: Path, bert_folder: str):
@@ -336,6 +384,14 @@ def test_what_a_user_gets_wrong_is_told_before_anything_starts(
         if change.startswith("encoder"):
             line = [part for part in line if part not in ("--encoder", bert_folder)]
         assert main(line) == 2
+        assert told in capsys.readouterr().err
+        assert not (home / "wrong").exists()
+    for flags, told in (
+        (["--profile", "--resume"], "--profile and --resume are both given"),
+        (["--profile", "--seeds", "2"], "--profile and --seeds are both given"),
+        (["--profile", "--set", "max_steps=4"], "the run has 4 steps and --profile counts those"),
+    ):
+        assert main(command(bert_folder, corpus, home / "wrong", flags=flags)) == 2
         assert told in capsys.readouterr().err
         assert not (home / "wrong").exists()
 

@@ -1,0 +1,108 @@
+"""What a profile says: the seconds of a step by section, and which worker the others wait for."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from cotbert_core.files import write_text
+from cotbert_core.timing import SECTIONS
+from pipelines.profiling import COUNTED, FOLDER, REST, UNCOUNTED_STEPS, Row
+
+TABLE_FILE = "table.md"
+WHOLE = "whole step"
+NOTES = (
+    "A section's time is its own alone. The share is of the time of all counted steps; the median "
+    "is over the steps that have the section.",
+    "bias rows: their share of the forward pass by tokens, since they run in the same batches as "
+    "all other rows; clocked by themselves with method.freeze_bias.",
+    "gather: exchange with the other workers and waiting for them, that of gradients counted from "
+    "where a worker's own backward pass has ended.",
+)
+Line = tuple[str, ...]
+
+
+def profile_table(rows: Sequence[Row]) -> tuple[Line, list[Line]]:
+    """Header and lines, of worker 0: median ms, share, steps; of several workers also the least
+    and the most of their medians. No lines where no step was counted."""
+    counted = [row for row in rows if row["kind"] == COUNTED]
+    workers = sorted({row["worker"] for row in counted})
+    by_worker = [[row for row in counted if row["worker"] == w] for w in workers]
+    header: Line = ("section", "median ms", "share", "steps")
+    header += ("least worker", "most worker") if len(workers) > 1 else ()
+    names = {name: name for name in (*SECTIONS, REST)} | {WHOLE: "seconds"}
+    lines = [_line(name, column, by_worker) for name, column in names.items() if by_worker]
+    return header, [line for line in lines if line is not None]
+
+
+def _line(name: str, column: str, by_worker: Sequence[Sequence[Row]]) -> Line | None:
+    """None for a section that no step of any worker has."""
+    there = [[row[column] for row in rows if row[column] > 0] for rows in by_worker]
+    if not any(there):
+        return None
+    medians = [statistics.median(values) if values else 0.0 for values in there]
+    share = sum(there[0]) / sum(row["seconds"] for row in by_worker[0])
+    own = (name, _ms(medians[0]), f"{share:.1%}", str(len(there[0])))
+    return own + ((_ms(min(medians)), _ms(max(medians))) if len(medians) > 1 else ())
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:,.1f}"
+
+
+def waiting(rows: Sequence[Row]) -> str | None:
+    """How long workers wait for slower ones, and for whom: whoever spends least in the gathers of a
+    step came last to them, and what others spend more is waiting. None of one worker."""
+    steps: dict[int, dict[int, float]] = {}
+    for row in rows:
+        if row["kind"] == COUNTED:
+            steps.setdefault(row["step"], {})[row["worker"]] = row["gather"]
+    workers = sorted({worker for gathers in steps.values() for worker in gathers})
+    if len(workers) < 2:
+        return None
+    means = {
+        worker: statistics.fmean(
+            gathers[worker] - min(gathers.values()) for gathers in steps.values()
+        )
+        for worker in workers
+    }
+    slow, early = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    return (
+        f"Of gather, waiting for a slower worker takes {_ms(means[slow])} ms a step on worker "
+        f"{slow}, which the others wait for most, and {_ms(means[early])} ms on worker {early}."
+    )
+
+
+def notes(rows: Sequence[Row]) -> list[str]:
+    """What to know beside the table."""
+    steps = len({row["step"] for row in rows if row["kind"] == COUNTED})
+    counted = (
+        f"Worker 0, {steps} steps: the first {UNCOUNTED_STEPS} warmed up or were traced, which "
+        "makes them slower."
+        if steps
+        else "No step was counted: the run went on from a checkpoint with too few steps left."
+    )
+    told = waiting(rows)
+    return [counted, *NOTES, *([told] if told else [])]
+
+
+def read_table(output: Path) -> str:
+    """The table of a run's output folder."""
+    return (output.expanduser() / FOLDER / TABLE_FILE).read_text(encoding="utf-8")
+
+
+def write_table(folder: Path, rows: Sequence[Row]) -> None:
+    """Table and notes in Markdown that also reads well in a terminal."""
+    header, lines = profile_table(rows)
+    widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
+
+    def row(cells: Line) -> str:
+        first = cells[0].ljust(widths[0])
+        others = (c.rjust(w) for c, w in zip(cells[1:], widths[1:], strict=True))
+        return f"| {' | '.join((first, *others))} |"
+
+    rule = "|".join(["-" * (widths[0] + 2), *("-" * (w + 1) + ":" for w in widths[1:])])
+    table = "\n".join([row(header), f"|{rule}|", *map(row, lines)])
+    text = table + "\n\n" + "\n".join(f"- {note}" for note in notes(rows)) + "\n"
+    write_text(folder / TABLE_FILE, text)

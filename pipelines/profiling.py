@@ -1,0 +1,118 @@
+"""`cotbert train --profile`, on the workers: every step's seconds by section, and a trace of a few.
+
+The folder OUTPUT/profile then holds steps.csv, a row for each step and worker, and a trace of
+worker 0 for chrome://tracing or https://ui.perfetto.dev. A run that goes on from a checkpoint after
+the loss of a worker begins its profile anew.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from cotbert_core.distributed import gather_objects, rank
+from cotbert_core.errors import UserError
+from cotbert_core.timing import SECTIONS, Clock, clocked_sections
+from cotbert_core.work import Work
+
+FOLDER, STEPS_FILE, TRACE_FILE = "profile", "steps.csv", "trace-rank0.json.gz"
+# The first step fills caches; the tracer wants one of its own to warm up, and makes steps slower.
+WARM_STEPS, TRACER_WARM_STEPS, TRACED_STEPS = 1, 1, 2
+UNCOUNTED_STEPS = WARM_STEPS + TRACER_WARM_STEPS + TRACED_STEPS
+COUNTED, TRACED, WARM = "counted", "traced", "warm-up"
+REST = "rest"
+COLUMNS = ("step", "worker", "kind", "seconds", *SECTIONS, REST)
+Row = dict[str, Any]
+Lap = Callable[[int, Work], None]
+
+
+def check_steps(steps: int) -> None:
+    """UserError when no step of the run would be left to count."""
+    if steps <= UNCOUNTED_STEPS:
+        raise UserError(
+            f"the run has {steps} steps and --profile counts those after the first "
+            f"{UNCOUNTED_STEPS}, which warm up and are traced: train for more, or leave it out"
+        )
+
+
+@contextmanager
+def profiled(folder: Path | None, device: torch.device) -> Iterator[Lap]:
+    """What to call at the end of each step, with its number and this worker's work; None: nothing
+    is recorded. On every worker; the files are there when the block has ended well."""
+    if folder is None:
+        yield lambda step, work: None
+        return
+    rows: list[Row] = []
+    if rank() == 0:
+        folder.mkdir(exist_ok=True)
+    with _tracer(folder, device) as tracer, clocked_sections(device) as clock:
+
+        def lap(step: int, work: Work) -> None:
+            rows.append(_row(clock, step, work, len(rows)))
+            if tracer is not None:
+                tracer.step()
+                clock.skip()
+
+        yield lap
+    shares: list[list[Row]] = gather_objects(rows)
+    if rank() == 0:
+        _write_steps(folder / STEPS_FILE, [row for share in shares for row in share])
+
+
+def _row(clock: Clock, step: int, work: Work, before: int) -> Row:
+    """before: steps that were clocked before this one."""
+    seconds, sections = clock.lap()
+    found: Row = {name: sections.get(name, 0.0) for name in SECTIONS}
+    rest = seconds - sum(found.values())
+    if not found["bias rows"]:  # in the same batches as the other rows
+        found["bias rows"] = found["forward"] * work.bias_share
+        found["forward"] -= found["bias rows"]
+    kind = WARM if before < WARM_STEPS else TRACED if before < UNCOUNTED_STEPS else COUNTED
+    facts: Row = {"step": step, "worker": rank(), "kind": kind, "seconds": seconds}
+    return {**facts, **found, REST: rest}
+
+
+def _tracer(folder: Path, device: torch.device) -> Any:
+    """torch's profiler over TRACED_STEPS steps of worker 0, and nothing on the others."""
+    if rank() != 0:
+        return nullcontext()
+    kinds = [ProfilerActivity.CPU]
+    kinds += [ProfilerActivity.CUDA] if device.type == "cuda" else []
+    return profile(
+        activities=kinds,
+        schedule=schedule(wait=WARM_STEPS, warmup=TRACER_WARM_STEPS, active=TRACED_STEPS, repeat=1),
+        on_trace_ready=lambda tracer: _write_trace(tracer, folder / TRACE_FILE),
+    )
+
+
+def _write_trace(tracer: Any, path: Path) -> None:
+    partial = path.with_name(f"partial-{path.name}")
+    tracer.export_chrome_trace(str(partial))  # packed, as the name ends in .gz
+    partial.rename(path)
+
+
+def _write_steps(path: Path, rows: Sequence[Row]) -> None:
+    partial = path.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        for row in sorted(rows, key=lambda row: (row["step"], row["worker"])):
+            writer.writerow({k: f"{v:.6f}" if isinstance(v, float) else v for k, v in row.items()})
+    partial.rename(path)
+
+
+def read_steps(path: Path) -> list[Row]:
+    """The rows of a steps file."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [_typed(row) for row in csv.DictReader(file)]
+
+
+def _typed(row: dict[str, str]) -> Row:
+    numbers = {name: float(row[name]) for name in ("seconds", *SECTIONS, REST)}
+    return {"step": int(row["step"]), "worker": int(row["worker"]), "kind": row["kind"], **numbers}
