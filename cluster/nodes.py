@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,10 +39,13 @@ class LocalCluster:
 
 
 def start(cluster: LocalCluster, number: int) -> None:
-    """Start one node, the first as the head; RuntimeError with Ray's words when it does not."""
+    """Start one node, 0 as the head; RuntimeError with Ray's words when it does not.
+
+    A number above those that `up` started is one more, which has the GPUs of one that was lost.
+    """
     folder = Path(cluster.folder) / str(number)
     folder.mkdir()
-    gpus = _gpus()[number :: cluster.nodes]
+    gpus = _gpus()[number % cluster.nodes :: cluster.nodes]
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", *_where(cluster, number)]
     command += [f"--num-cpus={cluster.cpus_per_node}", f"--num-gpus={len(gpus)}"]
     command += [f"--temp-dir={folder}", f"--object-store-memory={_store_bytes(cluster.nodes)}"]
@@ -64,6 +69,19 @@ def start(cluster: LocalCluster, number: int) -> None:
             f"node {number + 1} of {cluster.nodes} did not start ({lines[-1].strip()}); what had "
             "started is stopped"
         )
+
+
+def lose(cluster: LocalCluster, number: int) -> int:
+    """End a node as a machine without power ends, all at once; how many processes it had."""
+    pids = processes.marked(_node_mark(cluster, number), processes.NODE_MARK)
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(pids)
+
+
+def _node_mark(cluster: LocalCluster, number: int) -> str:
+    return f"{cluster.mark}-{number}"
 
 
 def _where(cluster: LocalCluster, number: int) -> list[str]:
@@ -99,6 +117,7 @@ def _environment(cluster: LocalCluster, number: int) -> dict[str, str]:
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "RAY_USAGE_STATS_ENABLED": "0",
         processes.MARK: cluster.mark,
+        processes.NODE_MARK: _node_mark(cluster, number),
         # Ray starts no second node where it believes that there cannot be one.
         **{name: "1" if number else value for name, value in LOOPBACK.items()},
     }

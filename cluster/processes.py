@@ -12,15 +12,18 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-MARK = "COTBERT_CLUSTER"
+MARK, NODE_MARK = "COTBERT_CLUSTER", "COTBERT_CLUSTER_NODE"
 GRACE_SECONDS = 3.0
 GONE_SECONDS = 10.0
 
 
-def marked(mark: str) -> set[int]:
-    """Living processes with this mark, and all that they have started; never this one."""
+def marked(mark: str, name: str = MARK) -> set[int]:
+    """Living processes with this mark, and all that they have started; never this one.
+
+    name: MARK for those of a cluster, NODE_MARK for those of one of its nodes.
+    """
     parents = _parents()
-    found = {pid for pid in parents if _has_mark(pid, f"{MARK}={mark}".encode())}
+    found = {pid for pid in parents if _has_mark(pid, f"{name}={mark}".encode())}
     return (found | _below(found, parents)) - {os.getpid()}
 
 

@@ -3,11 +3,16 @@
 A checkpoint is a folder `step-00000010` with the state and a note of its size and checksum. It is
 written under another name, forced to the disk and renamed, so a kill or a full disk leaves the one
 before. One that was damaged later is told and passed over.
+
+A worker whose driver or node was lost may live on for a while. So each start of a run's workers is
+an attempt, and only the latest one writes: an earlier one finds that out before its checkpoint gets
+its name.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import warnings
 import zlib
@@ -19,12 +24,16 @@ from typing import Any
 import torch
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_json, write_json
+from cotbert_core.files import read_json, write_json, write_text
 
-STATE_FILE, NOTE_FILE = "state.pt", "checkpoint.json"
+STATE_FILE, NOTE_FILE, ATTEMPT_FILE = "state.pt", "checkpoint.json", "attempt"
 # The newest so many stay, so that there is one to fall back to, and the best.
 NEWEST = 2
 CHUNK_BYTES = 1 << 22
+
+
+class SupersededError(Exception):
+    """Another attempt of the same run has begun; this one writes nothing more."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +61,26 @@ class Checkpoint:
         return dict(torch.load(file, map_location="cpu", weights_only=True, mmap=mapped))
 
 
-def write_checkpoint(folder: Path, step: int, score: float, state: dict[str, Any]) -> Checkpoint:
-    """Write one, then remove those that are neither new nor the best. OSError leaves the others
-    as they were."""
+def begin_attempt(folder: Path) -> str:
+    """The name of a new attempt. From now on no other one writes checkpoints in this folder, and
+    what others had half written is gone."""
+    attempt = secrets.token_hex(8)
+    write_text(folder / ATTEMPT_FILE, attempt)
+    for left in folder.glob("step-*.partial"):
+        shutil.rmtree(left, ignore_errors=True)
+    return attempt
+
+
+def write_checkpoint(
+    folder: Path, step: int, score: float, state: dict[str, Any], attempt: str | None = None
+) -> Checkpoint:
+    """Write one, then remove those that are neither new nor the best. OSError and SupersededError
+    leave the others as they were.
+
+    attempt: of `begin_attempt`; without one nobody else writes here.
+    """
     path = folder / f"step-{step:08}"
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.{attempt or 'own'}.partial")
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -65,13 +89,22 @@ def write_checkpoint(folder: Path, step: int, score: float, state: dict[str, Any
         size, crc = (partial / STATE_FILE).stat().st_size, checksum(partial / STATE_FILE)
         note = {"step": step, "score": score, "bytes": size, "crc32": crc}
         write_json(partial / NOTE_FILE, note)
+        _check_attempt(folder, attempt)
         shutil.rmtree(path, ignore_errors=True)  # of an earlier run, damaged since
         partial.rename(path)
     except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
-        shutil.rmtree(partial, ignore_errors=True)
         raise OSError(f"checkpoint {str(path)!r} cannot be written ({error})") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     _prune(folder)
     return Checkpoint(path, step, score)
+
+
+def _check_attempt(folder: Path, attempt: str | None) -> None:
+    if attempt is not None and (folder / ATTEMPT_FILE).read_text(encoding="utf-8") != attempt:
+        raise SupersededError(
+            f"another attempt writes the checkpoints in {str(folder)!r}: this one ends"
+        )
 
 
 def checkpoints(folder: Path) -> list[Checkpoint]:

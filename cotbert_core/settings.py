@@ -96,6 +96,12 @@ class TrainSettings(Settings):
     workers: int = Field(1, ge=1)
     min_workers: int | None = Field(None, ge=1)
     """A run that has lost a node for good goes on with as few; null: it waits for a new one."""
+    node_seconds: int = Field(180, ge=0)
+    """So long a run with min_workers waits for a new node first: one that is replaced is back in
+    minutes."""
+    gpus_per_worker: int | None = Field(None, ge=0, le=1)
+    """1: each worker trains on a GPU. 0: on CPU cores. null: on a GPU where there is one for every
+    worker."""
     cpus_per_worker: int | None = Field(None, ge=1)
     """Cores of each worker; null shares out those of the machines evenly."""
     seed: int = Field(0, ge=0)

@@ -39,8 +39,12 @@ class Channel:
 
     def __enter__(self) -> Any:
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        self._mailbox = ray.remote(num_cpus=0)(Mailbox).remote()
+        # With the driver, whatever becomes of the other nodes.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        mailbox = ray.remote(num_cpus=0, scheduling_strategy=here)(Mailbox)
+        self._mailbox = mailbox.remote()
         self._thread.start()
         return self._mailbox
 

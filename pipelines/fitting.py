@@ -6,22 +6,21 @@ restart can mend (a loss that is no number, a full disk) it ends at once.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.checkpoints import checkpoints
+from cotbert_core.checkpoints import begin_attempt, checkpoints
 from cotbert_core.evaluation import Pairs
 from cotbert_core.settings import TrainSettings
 from pipelines.progress import say
 from pipelines.ray_session import cpus_per_worker
+from pipelines.training_failures import cause, is_loss, lacked_room
+from pipelines.worker_room import gpus_there, takes_gpus, workers_now
 
 CHECKPOINTS = "checkpoints"
 # Restarts without a new checkpoint in between, after which the run ends.
 RESTARTS = 3
-# A node that is replaced is back in minutes; then a run that may goes on with fewer workers.
-NODE_SECONDS, POLL_SECONDS = 180.0, 2.0
 
 
 class TrainingError(RuntimeError):
@@ -50,22 +49,28 @@ class Job:
 
 def fit(job: Job, mailbox: Any) -> None:
     """Run the workers to the last step; TrainingError when they cannot get there."""
-    import ray.train
+    from ray.exceptions import RayActorError
+    from ray.train import TrainingFailedError
 
     restarts, before = 0, _done(job)
+    on_gpus = _on_gpus(job.settings)
     while True:
-        workers = workers_now(job.settings)
+        workers = workers_now(job.settings, on_gpus)
+        attempt = begin_attempt(job.checkpoints)
         try:
-            _trainer(job, workers, mailbox).fit()
+            _trainer(job, workers, on_gpus, attempt, mailbox).fit()
             return
-        except ray.train.TrainingFailedError as error:
+        except (TrainingFailedError, RayActorError) as error:
+            if lacked_room(error):  # they did not begin, so nothing was lost
+                say(f"still waiting for room for {workers} workers")
+                continue
             done = _done(job)
             restarts = 1 if done > before else restarts + 1
             before = done
             if not is_loss(error) or restarts > RESTARTS:
-                raise TrainingError(_cause(error)) from error
+                raise TrainingError(cause(error)) from error
             say(
-                f"warning: {_cause(error)}: going on from "
+                f"warning: {cause(error)}: going on from "
                 f"{f'the checkpoint of step {done}' if done else 'the beginning'}"
             )
         except SystemExit:  # Ray Train's answer to Ctrl-C, after it has stopped the workers
@@ -77,40 +82,16 @@ def _done(job: Job) -> int:
     return max((checkpoint.step for checkpoint in checkpoints(job.checkpoints)), default=0)
 
 
-def workers_now(settings: TrainSettings, patience: float = NODE_SECONDS) -> int:
-    """As many workers as the settings say; when the cluster has had no room for them for so many
-    seconds, the most there is room for that divide the batch, if the settings allow so few."""
-    if settings.min_workers is None:
-        return settings.workers
-    until = time.monotonic() + patience
-    while (room := _room(settings.cpus_per_worker or 1)) < settings.workers:
-        if time.monotonic() >= until:
-            fitting = fewer_workers(settings, room)
-            if fitting:
-                say(f"warning: the cluster has room for {room} workers: going on with {fitting}")
-                return fitting
-            say(f"waiting for {settings.min_workers} workers: the cluster has room for {room}")
-            until = time.monotonic() + patience
-        time.sleep(POLL_SECONDS)
-    return settings.workers
+def _on_gpus(settings: TrainSettings) -> bool:
+    """For all attempts: a run that began on GPUs waits for those that it loses."""
+    gpus = gpus_there()
+    on_gpus = takes_gpus(settings, gpus)
+    if gpus and not on_gpus and settings.gpus_per_worker is None:
+        say(f"warning: {settings.workers} workers and {gpus} GPUs: training on CPU cores")
+    return on_gpus
 
 
-def fewer_workers(settings: TrainSettings, room: int) -> int | None:
-    """The most of at most `room` workers that share the global batch evenly."""
-    least = settings.min_workers or settings.workers
-    counts = range(min(room, settings.workers), least - 1, -1)
-    return next((n for n in counts if settings.batch_size % n == 0), None)
-
-
-def _room(cpus: int) -> int:
-    """Workers of so many cores that the nodes which are alive could hold."""
-    import ray
-
-    alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
-    return sum(int(resources.get("CPU", 0)) // cpus for resources in alive)
-
-
-def _trainer(job: Job, workers: int, mailbox: Any) -> Any:
+def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) -> Any:
     """Ray Train's own checkpoints are not used: it copies a folder file by file, and knows of it
     only half a second later, so that a kill cost two intervals."""
     import ray.train
@@ -118,9 +99,6 @@ def _trainer(job: Job, workers: int, mailbox: Any) -> Any:
 
     from pipelines.train_worker import train_worker
 
-    gpus = int(ray.cluster_resources().get("GPU", 0))
-    if 0 < gpus < workers:
-        say(f"warning: {workers} workers and {gpus} GPUs: training on CPU cores")
     cpus = job.settings.cpus_per_worker or cpus_per_worker(workers)
     return TorchTrainer(
         train_worker,
@@ -135,42 +113,18 @@ def _trainer(job: Job, workers: int, mailbox: Any) -> Any:
             "reported": bool(job.callbacks),
             "checkpoints": str(job.checkpoints),
             "profile": str(job.profile) if job.profile else None,
+            "attempt": attempt,
         },
         scaling_config=ray.train.ScalingConfig(
             num_workers=workers,
-            use_gpu=gpus >= workers,
+            use_gpu=on_gpus,
             resources_per_worker={"CPU": cpus},
         ),
         run_config=ray.train.RunConfig(
-            storage_path=str(job.output), name=CHECKPOINTS, callbacks=list(job.callbacks)
+            storage_path=str(job.output),
+            name=CHECKPOINTS,
+            # What to do about a loss is decided here; Ray Train would try the same again for ever.
+            failure_config=ray.train.FailureConfig(controller_failure_limit=0),
+            callbacks=list(job.callbacks),
         ),
     )
-
-
-def is_loss(error: Any) -> bool:
-    """Whether a process or a node was lost; the other workers then fail too, since they wait for
-    the lost one."""
-    return any(_died(failure) for failure in _failures(error).values())
-
-
-def _failures(error: Any) -> dict[int, Any]:
-    """By rank."""
-    return getattr(error, "worker_failures", None) or {}
-
-
-def _died(failure: Any) -> bool:
-    from ray.exceptions import RayActorError
-
-    # Ray Train hands a death on inside an error of its own.
-    return isinstance(getattr(failure, "health_check_failure", failure), RayActorError)
-
-
-def _cause(error: Any) -> str:
-    """What the first worker that was lost, or else that failed, says."""
-    failures = _failures(error)
-    for worker in sorted(failures, key=lambda rank: (not _died(failures[rank]), rank)):
-        if _died(failures[worker]):
-            return f"worker {worker}: its process died (killed, out of memory, or a lost node)"
-        lines = str(failures[worker]).strip().splitlines()
-        return f"worker {worker}: {lines[-1] if lines else failures[worker]!r}"
-    return str(error).strip().splitlines()[-1]

@@ -94,6 +94,7 @@ def _set_up(job: dict[str, Any]) -> Training:
         dev=job["dev"],
         mailbox=job["mailbox"],
         folder=Path(job["checkpoints"]),
+        attempt=job["attempt"],
         reported=job["reported"],
         judged=Path(job["judged"]) if job["judged"] else None,
         matrix_rate=sums([matrix_rate(settings.precision, backbone.device)])[0],

@@ -41,6 +41,8 @@ class Training:
     mailbox: Any
     folder: Path
     """Of the checkpoints."""
+    attempt: str
+    """By which they are this start's of the workers, and no other's."""
     reported: bool = False
     """Whether a sweep hears of every dev check."""
     judged: Path | None = None
@@ -88,7 +90,7 @@ def save(training: Training, score: float) -> None:
     for left in reversed(range(tries)):
         try:
             with section("checkpoint"):
-                write_checkpoint(training.folder, training.step, score, state)
+                write_checkpoint(training.folder, training.step, score, state, training.attempt)
             return
         except OSError as error:
             if tries > 1 and not left:

@@ -9,7 +9,14 @@ import pytest
 import torch
 
 from cotbert_core import checkpoints as module
-from cotbert_core.checkpoints import best, checkpoints, newest, write_checkpoint
+from cotbert_core.checkpoints import (
+    SupersededError,
+    begin_attempt,
+    best,
+    checkpoints,
+    newest,
+    write_checkpoint,
+)
 
 
 def state(step):
@@ -114,3 +121,25 @@ def test_what_a_kill_left_half_written_is_no_checkpoint(tmp_path):
     write(tmp_path, {1: 50.0, 2: 60.0})
     shutil.copytree(tmp_path / "step-00000002", tmp_path / "step-00000003.partial")
     assert steps(tmp_path) == [1, 2]
+
+
+def test_only_the_latest_attempt_writes(tmp_path, monkeypatch):
+    """One that another overtakes in the middle of its writing leaves what is there as it was."""
+    first = begin_attempt(tmp_path)
+    write_checkpoint(tmp_path, 1, 50.0, state(1), first)
+    save, second = torch.save, []
+
+    def overtaken(value, file):
+        save(value, file)
+        second.append(begin_attempt(tmp_path))
+
+    monkeypatch.setattr(module.torch, "save", overtaken)
+    with pytest.raises(OSError, match="cannot be written"):  # its half is gone
+        write_checkpoint(tmp_path, 2, 60.0, state(2), first)
+    monkeypatch.undo()
+    with pytest.raises(SupersededError, match="another attempt writes the checkpoints"):
+        write_checkpoint(tmp_path, 1, 99.0, state(7), first)
+    assert newest(tmp_path).load()["step"] == 1
+    write_checkpoint(tmp_path, 2, 60.0, state(2), second[-1])
+    assert steps(tmp_path) == [1, 2]
+    assert not list(tmp_path.rglob("*.partial"))

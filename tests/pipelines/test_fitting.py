@@ -5,14 +5,21 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import RayActorError
+from ray.exceptions import NodeDiedError, RayActorError
+from ray.train import ControllerError
+from ray.train.v2._internal.exceptions import (
+    WorkerGroupStartupFailedError,
+    WorkerGroupStartupTimeoutError,
+)
 
 from cotbert_core.checkpoints import write_checkpoint
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings
-from pipelines import fitting
-from pipelines.fitting import Job, TrainingError, fewer_workers, fit, is_loss, workers_now
+from pipelines import fitting, worker_room
+from pipelines.fitting import Job, TrainingError, fit
 from pipelines.recipes import settings_for
+from pipelines.training_failures import is_loss
+from pipelines.worker_room import fewer_workers, workers_now
 
 
 def settings(**changes):
@@ -36,13 +43,18 @@ def test_min_workers_above_workers_is_refused():
 
 def test_a_cluster_without_room_is_waited_for_and_then_gone_on_with(monkeypatch, capsys):
     rooms = iter([2, 2, 4])
-    monkeypatch.setattr(fitting, "_room", lambda cpus: next(rooms))
-    monkeypatch.setattr(fitting, "POLL_SECONDS", 0.0)
-    assert workers_now(settings(min_workers=1), patience=60) == 4, "the node came back"
-    monkeypatch.setattr(fitting, "_room", lambda cpus: 2)
-    assert workers_now(settings(min_workers=1), patience=0) == 2
+    monkeypatch.setattr(worker_room, "_room", lambda *_: next(rooms))
+    monkeypatch.setattr(worker_room, "POLL_SECONDS", 0.0)
+    assert workers_now(settings(min_workers=1, node_seconds=60)) == 4, "the node came back"
+    told = capsys.readouterr().err
+    assert told.count("waiting for room for 4 workers: the cluster has it for 2") == 1
+    monkeypatch.setattr(worker_room, "_room", lambda *_: 2)
+    assert workers_now(settings(min_workers=1, node_seconds=0)) == 2
     assert "the cluster has room for 2 workers: going on with 2" in capsys.readouterr().err
-    assert workers_now(settings(), patience=0) == 4, "without min_workers Ray waits"
+    assert workers_now(settings(node_seconds=0)) == 4, "without min_workers Ray waits"
+    rooms = iter([0, 0, 3])
+    monkeypatch.setattr(worker_room, "_room", lambda *_: next(rooms))
+    assert workers_now(settings(min_workers=3, node_seconds=0)) == 3, "not with fewer than that"
 
 
 def error(*failures):
@@ -70,6 +82,8 @@ class Trainer:
         self.started += 1
         if step:
             write_checkpoint(self._job.checkpoints, step, 1.0, {})
+        if isinstance(failure, ray.train.ControllerError):
+            raise failure
         if failure is not None:
             raise ray.train.WorkerGroupError("lost", {0: failure})
 
@@ -81,6 +95,7 @@ def trained(tmp_path, monkeypatch):
     def run(*ends):
         trainer = Trainer(job, ends)
         monkeypatch.setattr(fitting, "_trainer", lambda *_: trainer)
+        monkeypatch.setattr(fitting, "gpus_there", lambda: 0)
         try:
             fit(job, mailbox=None)
         finally:
@@ -109,6 +124,46 @@ def test_what_no_restart_can_mend_ends_the_run_at_once(trained):
     with pytest.raises(TrainingError, match="the loss at step 2 is nan"):
         trained((ValueError("the loss at step 2 is nan"), 4))
     assert trained.started == 1
+
+
+def started(failure, cause=None):
+    """What Ray Train raises when workers could not begin."""
+    failure.__cause__ = cause
+    return ControllerError(failure)
+
+
+def test_room_that_does_not_come_in_time_is_waited_for_and_is_no_loss(trained, capsys):
+    trained(*[(started(WorkerGroupStartupTimeoutError(2)), 0)] * 8, (None, 0))
+    assert trained.started == 9
+    assert "still waiting for room for 4 workers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("failure", "lost"),
+    [
+        (started(WorkerGroupStartupFailedError("at least one"), RayActorError()), True),
+        (started(RayActorError()), True),
+        (started(NodeDiedError("gone")), True),
+        (started(ValueError("a callback failed")), False),
+    ],
+)
+def test_a_death_while_the_workers_begin_is_a_loss(trained, failure, lost):
+    assert is_loss(failure) is lost
+    if lost:
+        trained((failure, 0), (None, 0))
+        assert trained.started == 2
+    else:
+        with pytest.raises(TrainingError, match="a callback failed"):
+            trained((failure, 0), (None, 0))
+
+
+def test_each_start_of_the_workers_is_an_attempt_of_its_own(trained, tmp_path, monkeypatch):
+    begun = []
+    begin = fitting.begin_attempt
+    monkeypatch.setattr(fitting, "begin_attempt", lambda f: begun.append(begin(f)) or begun[-1])
+    trained((RayActorError(), 0), (None, 0))
+    assert len(set(begun)) == 2
+    assert (tmp_path / "checkpoints" / "attempt").read_text() == begun[-1]
 
 
 def test_settings_of_one_worker_need_no_fewer():

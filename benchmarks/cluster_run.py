@@ -1,0 +1,172 @@
+"""A training on a cluster of this machine, as a user starts it, and what it must have left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from safetensors.numpy import load_file
+
+from benchmarks.harness import DisagreementError
+from cluster import processes
+from cluster.nodes import LocalCluster
+from cluster.tokens import MODE
+from pipelines.history import METRICS_FILE, read_rows
+from pipelines.outputs import RESULT_FILE, SETTINGS_FILE
+from pipelines.ray_session import LOOPBACK
+from pipelines.tracking import DEV_SPEARMAN, LOSS
+
+WORKER, CONTROLLER = b"ray::RayTrainWorker", b"ray::TrainController"
+# A disturbed run takes twice as long as another; one that takes longer than this hangs.
+LONGEST_SECONDS = 240.0
+
+
+class ClusterRun:
+    """The command, and its process where it runs."""
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        output: Path,
+        encoder: Path,
+        corpus: Path,
+        steps: int,
+        every: int,
+        batch: int,
+        more: tuple[str, ...] = (),
+    ) -> None:
+        self.output, self._cluster = output, cluster
+        settings = (
+            *(f"max_steps={steps}", f"eval_every={every}", f"batch_size={batch}"),
+            *("optimizer.learning_rate=1e-4", "precision=fp32", "workers=2", *more),
+        )
+        self._words = ["train", "quickstart", "--encoder", str(encoder), "--corpus", str(corpus)]
+        self._words += ["--output", str(output), *(w for s in settings for w in ("--set", s))]
+        self._log = output.with_suffix(".log")
+        self._started: float | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def begin(self) -> None:
+        """Start it, with --resume where it had begun."""
+        again = ["--resume"] if (self.output / SETTINGS_FILE).is_file() else []
+        variables = {MODE: "token", **LOOPBACK, "RAY_ADDRESS": self._cluster.ray_address}
+        command = [sys.executable, "-m", "pipelines.cli", *self._words, *again]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env={**os.environ, **variables}, stdout=log, stderr=log
+            )
+        self._started = self._started or time.monotonic()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def age(self) -> float:
+        """Seconds since its first start."""
+        return time.monotonic() - (self._started or time.monotonic())
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def wait(self) -> None:
+        """DisagreementError unless it ends well, and in time."""
+        assert self._process is not None
+        try:
+            status = self._process.wait(LONGEST_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise DisagreementError(f"{self.output.name} hangs: {self._log.read_text()}") from None
+        self.seconds = self.age
+        if status:
+            raise DisagreementError(
+                f"{self.output.name} ended with status {status}: {self._log.read_text()}"
+            )
+
+    def last_step(self) -> int:
+        """The last that was told to the driver."""
+        return max(self._steps(), default=0)
+
+    def steps_done_again(self) -> int:
+        done = self._steps()
+        return sum(done.values()) - len(done)
+
+    def _steps(self) -> Counter[int]:
+        """How often each step was told."""
+        path = self.output / METRICS_FILE
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        with suppress(ValueError):  # the last line is being written
+            rows = [json.loads(line) for line in lines]
+            return Counter(row["step"] for row in rows if LOSS in row)
+        return Counter()
+
+    def check_lost(self, every: int) -> None:
+        """DisagreementError where more was done again than lies between two checkpoints."""
+        if self.steps_done_again() > every:
+            raise DisagreementError(f"{self.output.name}: {self.steps_done_again()} steps again")
+
+
+def train_processes(cluster: LocalCluster) -> set[int]:
+    """Ray Train's workers and controllers on the cluster."""
+    return _named(cluster, WORKER) | _named(cluster, CONTROLLER)
+
+
+def kill_one_worker(cluster: LocalCluster) -> bool:
+    """Whether one was there."""
+    for pid in sorted(_named(cluster, WORKER))[:1]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            return True
+    return False
+
+
+def _named(cluster: LocalCluster, name: bytes) -> set[int]:
+    found = set()
+    for pid in processes.marked(cluster.mark):
+        with suppress(OSError):  # it has ended meanwhile
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(name):
+                found.add(pid)
+    return found
+
+
+def check_equal(output: Path, expected: Path) -> None:
+    """DisagreementError unless losses, dev scores and weights are the same bit for bit."""
+    for key in (LOSS, DEV_SPEARMAN):
+        own, right = _curve(output, key), _curve(expected, key)
+        if own != right:
+            differ = sorted(k for k in own.keys() | right.keys() if own.get(k) != right.get(k))
+            raise DisagreementError(f"{output.name}: {key} differs, first at step {differ[0]}")
+    files = sorted(p.relative_to(expected) for p in expected.glob("model/**/*.safetensors"))
+    if not files:
+        raise DisagreementError(f"{expected.name} has no weights")
+    for file in files:
+        own_weights, weights = load_file(output / file), load_file(expected / file)
+        if own_weights.keys() != weights.keys() or any(
+            own_weights[name].tobytes() != weights[name].tobytes() for name in weights
+        ):
+            raise DisagreementError(f"{output.name}: the weights of {file} differ")
+
+
+def check_elastic(output: Path, expected: Path, steps: int) -> None:
+    """DisagreementError unless the run went on with one worker: the losses are the undisturbed
+    run's up to a checkpoint, and after it others, since dropout is drawn anew."""
+    own, right = _curve(output, LOSS), _curve(expected, LOSS)
+    first = next((step for step in sorted(right) if own.get(step) != right[step]), steps + 1)
+    if sorted(own) != sorted(right) or not 1 < first <= steps:
+        raise DisagreementError(f"{output.name}: {len(own)} steps, other ones from step {first}")
+    if json.loads((output / RESULT_FILE).read_text(encoding="utf-8"))["steps"] != steps:
+        raise DisagreementError(f"{output.name} did not come to step {steps}")
+
+
+def _curve(output: Path, key: str) -> dict[int, float]:
+    rows = read_rows(output / METRICS_FILE)
+    return {step: row[key] for step, row in rows.items() if key in row}

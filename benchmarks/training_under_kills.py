@@ -1,0 +1,187 @@
+"""`cotbert train` while its processes are killed: `python -m benchmarks.training_under_kills`.
+
+A cluster of two nodes on this machine, as `cotbert cluster up` makes it, and a training of two
+workers, one a node. Undisturbed runs first, then runs in which a worker, a node and the driver are
+killed in turn (-9) at moments drawn over the whole run, its start included. After a node another is
+started, as an autoscaler would; after the driver the command is given again with --resume. Each run
+must end with the undisturbed run's losses, dev scores and weights bit for bit, and do no more steps
+again than lie between two checkpoints. At last a node is killed and none comes instead: the run
+must end with one worker and the same global batch. Not part of `make bench`, which must be short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.cluster_run import (
+    ClusterRun,
+    check_elastic,
+    check_equal,
+    kill_one_worker,
+    train_processes,
+)
+from benchmarks.harness import machine, machine_line, random_encoder, read_texts
+from cluster import local, nodes
+from cluster.nodes import LocalCluster
+from cluster.tokens import TOKEN
+from pipelines.prepare import PrepareOptions, prepare
+
+KINDS = ("worker", "node", "driver")
+SENTENCES, STEPS, EVERY, BATCH = 2000, 40, 8, 32
+# How long a run that may have fewer workers waits for a new node here; 180 s by default.
+NODE_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Ended:
+    """moment: seconds from the command's start to the kill. again: steps done twice. more: seconds
+    beyond the undisturbed run. gone: seconds until nothing of a killed driver was left."""
+
+    kind: str
+    moment: float
+    step: int
+    again: int
+    seconds: float
+    more: float = 0.0
+    gone: float | None = None
+
+    def line(self) -> str:
+        gone = "" if self.gone is None else f"{self.gone:.1f}"
+        return (
+            f"| {self.kind} | {self.moment:.1f} | {self.step} | {self.again} | {self.seconds:.0f} "
+            f"| {self.more:+.0f} | {gone} |"
+        )
+
+
+class Disturber:
+    """Kills of each kind; it knows which node is the second one now."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster, self._node = cluster, 1
+
+    def worker(self, run: ClusterRun) -> None:
+        """One of the two; in a run that has none yet, the first that comes."""
+        while run.running and not kill_one_worker(self._cluster):
+            time.sleep(0.02)
+
+    def node(self, run: ClusterRun) -> None:
+        self.node_for_good(run)
+        self.add_node()
+
+    def node_for_good(self, run: ClusterRun) -> None:
+        nodes.lose(self._cluster, self._node)
+
+    def add_node(self) -> None:
+        self._node += 1
+        nodes.start(self._cluster, self._node)
+
+    def driver(self, run: ClusterRun) -> float:
+        """Seconds until nothing that it had started was left on the cluster."""
+        before = train_processes(self._cluster)
+        run.kill()
+        started = time.monotonic()
+        run.begin()
+        while before & train_processes(self._cluster):
+            time.sleep(0.05)
+        return time.monotonic() - started
+
+
+def undisturbed(run: ClusterRun) -> Ended:
+    run.begin()
+    run.wait()
+    return Ended("none", 0.0, 0, run.steps_done_again(), run.seconds)
+
+
+def disturbed(
+    run: ClusterRun, kind: str, kill: Callable[[ClusterRun], float | None], moment: float
+) -> Ended:
+    run.begin()
+    while run.running and run.age < moment:
+        time.sleep(0.02)
+    at, step = run.age, run.last_step()
+    gone = kill(run)
+    run.wait()
+    return Ended(kind, at, step, run.steps_done_again(), run.seconds, gone=gone)
+
+
+@contextmanager
+def own_cluster(home: Path) -> Iterator[LocalCluster]:
+    """Two nodes of one core each, beside any that the user has up."""
+    os.environ["COTBERT_CACHE"] = str(home / "cache")
+    os.environ.setdefault(TOKEN, secrets.token_hex(32))
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{home / 'mlflow.db'}"
+    cluster = local.up(nodes=2, cpus_per_node=1)
+    try:
+        yield cluster
+    finally:
+        local.down()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    draw = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        corpus, encoder = home / "corpus", random_encoder(home / "encoder", 2, 128, 2)
+        (home / "text.txt").write_text("\n".join(read_texts(options.text)[:SENTENCES]))
+        with own_cluster(home) as cluster:
+            prepare(PrepareOptions((str(home / "text.txt"),), str(encoder)), corpus)
+            print(f"{machine_line(machine())}\n", flush=True)
+            _header()
+            command = (encoder, corpus, STEPS, EVERY, BATCH)
+            quiet = ClusterRun(cluster, home / "quiet", *command)
+            # The first finds nothing in the caches of files that the others find.
+            undisturbed(ClusterRun(cluster, home / "first", *command))
+            whole = undisturbed(quiet)
+            _tell(whole, whole)
+            check_equal(home / "first", home / "quiet")
+            disturber = Disturber(cluster)
+            for number in range(options.kills):
+                kind = options.kinds[number % len(options.kinds)]
+                run = ClusterRun(cluster, home / f"{number}-{kind}", *command)
+                moment = draw.uniform(0.0, whole.seconds)
+                _tell(disturbed(run, kind, getattr(disturber, kind), moment), whole)
+                check_equal(run.output, quiet.output)
+                run.check_lost(EVERY)
+            if options.elastic:
+                fewer = ("min_workers=1", f"node_seconds={NODE_SECONDS}")
+                run = ClusterRun(cluster, home / "elastic", *command, fewer)
+                moment = draw.uniform(0.5, 0.9) * whole.seconds
+                _tell(disturbed(run, "node, for good", disturber.node_for_good, moment), whole)
+                check_elastic(run.output, quiet.output, STEPS)
+    return 0
+
+
+def _header() -> None:
+    names = "killed", "after s", "at step", "steps again", "seconds", "more", "remains gone after s"
+    print(f"| {' | '.join(names)} |\n| --- {'| ---: ' * 6}|", flush=True)
+
+
+def _tell(ended: Ended, whole: Ended) -> None:
+    print(replace(ended, more=ended.seconds - whole.seconds).line(), flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.training_under_kills")
+    parser.add_argument("--kills", type=int, default=10, help="a run each (default 10)")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="in turn")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments (default 0)")
+    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
+    parser.add_argument(
+        "--no-elastic", dest="elastic", action="store_false", help="leave the last run out"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

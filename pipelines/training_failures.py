@@ -1,0 +1,59 @@
+"""Why Ray Train gave up: a process or node was lost, room did not come, or the training failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def is_loss(error: Any) -> bool:
+    """Whether a process or a node was lost; the other workers then fail too, since they wait for
+    the lost one."""
+    return any(_died(failure) for failure in (error, *_failures(error).values(), _of_start(error)))
+
+
+def lacked_room(error: Any) -> bool:
+    """Whether the workers did not begin since the cluster had no room for them in time."""
+    from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
+
+    return isinstance(_of_start(error), WorkerGroupStartupTimeoutError)
+
+
+def cause(error: Any) -> str:
+    """What the first worker that was lost, or else that failed, says."""
+    failures = _failures(error)
+    for worker in sorted(failures, key=lambda rank: (not _died(failures[rank]), rank)):
+        if _died(failures[worker]):
+            return f"worker {worker}: its process died (killed, out of memory, or a lost node)"
+        lines = str(failures[worker]).strip().splitlines()
+        return f"worker {worker}: {lines[-1] if lines else failures[worker]!r}"
+    if is_loss(error):
+        return "a process died as the workers began (killed, out of memory, or a lost node)"
+    return str(error).strip().splitlines()[-1]
+
+
+def _failures(error: Any) -> dict[int, Any]:
+    """By rank."""
+    return getattr(error, "worker_failures", None) or {}
+
+
+def _of_start(error: Any) -> Any:
+    """What went wrong while the workers began; None where they had begun."""
+    return getattr(error, "controller_failure", None)
+
+
+def _died(failure: Any) -> bool:
+    from ray.exceptions import NodeDiedError, RayActorError
+    from ray.train.v2._internal.exceptions import WorkerGroupStartupFailedError
+
+    # Ray Train hands a death on inside an error of its own.
+    failure = getattr(failure, "health_check_failure", failure)
+    deaths = (RayActorError, NodeDiedError, WorkerGroupStartupFailedError)
+    return any(isinstance(one, deaths) for one in _chain(failure))
+
+
+def _chain(error: Any) -> Iterator[BaseException]:
+    """An error and those that it came from."""
+    while isinstance(error, BaseException):
+        yield error
+        error = error.__cause__
