@@ -24,6 +24,7 @@ from cluster.package import absolute_variables, passed_variables, write_code
 from cluster.server import JobServer
 from cotbert_core.errors import UserError
 from pipelines.progress import say
+from pipelines.worker_room import MAY_GROW
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -72,10 +73,15 @@ def check(
     _check_name(name)
     server.check_versions()
     if name is not None and (known := server.job(name)) is not None:
+        before = (known.get("metadata") or {}).get("command")
+        which = "the same" if before == _line(new) else "another"
         raise UserError(
-            f"a job {name!r} is there already ({known['status'].lower()}): give another --name"
+            f"a job {name!r} is there already ({known['status'].lower()}), with {which} command: "
+            "give another --name"
         )
-    if not may_grow:
+    if may_grow:
+        variables.setdefault(MAY_GROW, "1")
+    else:
         needs.check_room(command[0], need, server.nodes(), server.address)
     local = running()
     is_local = local is not None and local.address == server.address
@@ -139,7 +145,7 @@ def submit(job: Job, server: JobServer) -> None:
                 entrypoint=entrypoint,
                 submission_id=job.name,
                 runtime_env=environment,
-                metadata={"command": shlex.join(["cotbert", *job.words])},
+                metadata={"command": _line(job.words)},
             )
         except RuntimeError as error:
             if "already exists" in str(error):
@@ -147,6 +153,11 @@ def submit(job: Job, server: JobServer) -> None:
                     f"a job {job.name!r} is there already: give another --name"
                 ) from None
             raise
+
+
+def _line(words: Sequence[str]) -> str:
+    """The command as a user gives it."""
+    return shlex.join(["cotbert", *words])
 
 
 def announce(job: Job, server: JobServer) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from pipelines.augmenting.report import REPORT_FILE, write_report
 from pipelines.corpus import MANIFEST_FILE, Corpus
 from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.progress import Progress, say
+from pipelines.shared_storage import on_all_nodes
 from pipelines.unfinished import Unfinished, unfinished
 
 AUGMENTED = "augmented"
@@ -41,7 +43,11 @@ def augment(
     tokenizer = _own_tokenizer(corpus, options.encoder)
     job = METHODS[options.method.name](options, verbose)
     record = {"corpus_digest": corpus.digest, **job.record, **vars(options.limits)}
-    with unfinished(output, {"job": "augment", **record}, paid=True) as work:
+    alone = not isinstance(options.method, BackTranslation)  # no other node does anything
+    with (
+        nullcontext() if alone else on_all_nodes(output, (corpus.path,), verbose),
+        unfinished(output, {"job": "augment", **record}, paid=True) as work,
+    ):
         if work.before:
             say(f"going on with what is in {work.output.parent.parent}")
         params = {"corpus": str(corpus.path), **record}

@@ -37,6 +37,7 @@ from pipelines.reading import readers, sources
 from pipelines.reading.plans import Plan
 from pipelines.recording.fetching import fetch_model
 from pipelines.shards import map_shards_with_actors
+from pipelines.shared_storage import on_all_nodes
 from pipelines.unfinished import Unfinished, unfinished
 
 __all__ = ["EmbedOptions", "embed", "model_digest", "read_embeddings"]
@@ -71,7 +72,10 @@ def embed(
     """
     output = check_free(output)
     job = _job(options)
-    with unfinished(output, _record(job), paid=True) as work:
+    with (
+        on_all_nodes(output, (*job.plan.files, job.model), verbose),
+        unfinished(output, _record(job), paid=True) as work,
+    ):
         if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
             return dict(read_json(work.output / RESULT_FILE))
         return _tracked(job, work, verbose, parent)

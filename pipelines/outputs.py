@@ -30,30 +30,48 @@ def check_free(path: Path) -> Path:
     return path
 
 
+def check_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) -> Path:
+    """The absolute path; UserError where `open_output` would refuse it. Nothing is written."""
+    path = Path(path).expanduser().absolute()
+    if not (path / SETTINGS_FILE).is_file():
+        if resume:
+            raise UserError(f"output {str(path)!r} holds no {what} to resume: leave --resume out")
+        return check_free(path)
+    finished = (path / RESULT_FILE).is_file()
+    names = [n.removeprefix("settings.") for n in changed_settings(path / SETTINGS_FILE, record)]
+    if not resume:
+        raise UserError(f"output {str(path)!r} holds {_held(what, names, finished)}")
+    if finished:
+        raise UserError(f"the {what} in {str(path)!r} is finished: give a new folder")
+    if names:
+        raise UserError(
+            f"the {what} in {str(path)!r} began with other settings ({', '.join(names)}): give the "
+            "same ones or a new folder"
+        )
+    return path
+
+
+def _held(what: str, changed: list[str], finished: bool) -> str:
+    """What is in the way of a new job, and what to do."""
+    if changed:
+        return f"a {what} with other settings ({', '.join(changed)}): give a new folder"
+    if finished:
+        return f"this {what}, finished: give a new folder"
+    return f"this {what}, unfinished: go on with it by --resume, or give a new folder"
+
+
 def open_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) -> Path:
     """A new folder with `record` in its settings.json, or with --resume that of the same job.
 
     what: the job in a word (run, search). record: all that a resumed job must have in common
     with the one that began. UserError when it has not, or is finished.
     """
-    if not resume:
-        path = check_free(path)
-        path.mkdir(parents=True, exist_ok=True)
-        write_json(path / SETTINGS_FILE, record)
+    path = check_output(path, what, record, resume)
+    if resume:
+        say(f"resuming the {what} in {path}")
         return path
-    path = Path(path).expanduser().absolute()
-    if not (path / SETTINGS_FILE).is_file():
-        raise UserError(f"output {str(path)!r} holds no {what} to resume: leave --resume out")
-    if (path / RESULT_FILE).is_file():
-        raise UserError(f"the {what} in {str(path)!r} is finished: give a new folder")
-    changed = changed_settings(path / SETTINGS_FILE, record)
-    if changed:
-        names = ", ".join(name.removeprefix("settings.") for name in changed)
-        raise UserError(
-            f"the {what} in {str(path)!r} began with other settings ({names}): give the same ones "
-            "or a new folder"
-        )
-    say(f"resuming the {what} in {path}")
+    path.mkdir(parents=True, exist_ok=True)
+    write_json(path / SETTINGS_FILE, record)
     return path
 
 

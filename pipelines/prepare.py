@@ -40,6 +40,7 @@ from pipelines.reading import sources
 from pipelines.reading.columns import TRIPLES
 from pipelines.reading.plans import Plan
 from pipelines.reading.readers import PIECE_ROWS
+from pipelines.shared_storage import on_all_nodes
 from pipelines.unfinished import Unfinished, unfinished
 
 
@@ -115,7 +116,10 @@ def prepare(
     exclusion = read_exclusion(options.exclude)
     rules = Rules(options.on_invalid, cleaner, exclusion, options.near_duplicates)
     tokenizer = load_tokenizer(options.encoder)
-    with unfinished(output, _record(options, plan, exclusion, tokenizer.hash)) as work:
+    with (
+        on_all_nodes(output, plan.files, verbose),
+        unfinished(output, _record(options, plan, exclusion, tokenizer.hash)) as work,
+    ):
         if work.before:
             _tell_what_is_there(plan, work)
         if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name

@@ -33,10 +33,13 @@ from pipelines.corpus import Corpus
 from pipelines.dev import dev_digest
 from pipelines.fitting import CHECKPOINTS, Job, TrainingError, fit
 from pipelines.history import METRICS_FILE, History
-from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, open_output
+from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, check_output, open_output
 from pipelines.profile_table import write_table
 from pipelines.progress import say
 from pipelines.ray_session import check_cores, ray_session
+from pipelines.shared_storage import on_all_nodes
+from pipelines.unfinished import locked_output
+from pipelines.worker_room import check_gpus
 
 
 def train(
@@ -53,12 +56,14 @@ def train(
     callbacks: Sequence[Any] = (),
     judged: bool = False,
     profile: bool = False,
+    patience: float = 0.0,
 ) -> dict[str, Any]:
     """Train and return the result; UserError before anything starts, TrainingError after.
 
     parent, name, tags: of its MLflow run. callbacks: of Ray Train, for a sweep that listens;
     judged: whether it says after every dev check if the run may go on (pipelines.verdicts).
     profile: whether to leave one in `output` (pipelines.profiling).
+    patience: seconds to wait for another process that writes the output.
     """
     settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
     notes = check_inputs(settings, corpus)
@@ -69,27 +74,43 @@ def train(
     if profile:
         profiling.check_steps(total_steps(len(corpus), settings))
     digests = {"corpus_digest": corpus.digest, "dev_digest": dev_digest(dev)}
-    output = open_output(output, "run", {"settings": flatten(settings), **digests}, resume)
-    params = {**flatten(settings), "corpus": str(corpus.path), **digests}
-    with tracking.tracked_run(
-        "train", params, name=name, parent=parent, home=output, outbox=output
-    ) as run:
-        for note in notes:
-            say(f"note: {note}")
-        run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
-        history = History(run, output / METRICS_FILE, settings.batch_size)
-        folder = output / profiling.FOLDER if profile else None
-        job = Job(settings, corpus.path, dev, output, judged, tuple(callbacks), part_rows, folder)
-        with ray_session(verbose), Channel(history.hear) as mailbox:
-            fit(job, mailbox)
-        best_step = _save_best(settings, corpus, dev, history, output)
-        result = _result(settings, history, best_step, run.id)
-        steps = _profile_table(folder) if folder else []
-        report.write_training_report(output / "report.html", result, history.rows, settings, steps)
-        run.metrics({"best_step": result["best_step"], "best_dev_spearman": result["dev_spearman"]})
-        for name in ("report.html", "model", SETTINGS_FILE, *([profiling.FOLDER] * profile)):
-            run.artifact(output / name)
-        write_json(output / RESULT_FILE, result)
+    record = {"settings": flatten(settings), **digests}
+    output = check_output(output, "run", record, resume)
+    with (
+        on_all_nodes(output, (corpus.path, settings.encoder), verbose),
+        locked_output(output, patience),
+    ):
+        check_gpus(settings)
+        # Another run may have ended, or begun, while this one came to the lock.
+        output = open_output(output, "run", record, resume)
+        params = {**flatten(settings), "corpus": str(corpus.path), **digests}
+        with tracking.tracked_run(
+            "train", params, name=name, parent=parent, home=output, outbox=output
+        ) as run:
+            for note in notes:
+                say(f"note: {note}")
+            run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
+            folder = output / profiling.FOLDER if profile else None
+            told = tuple(callbacks)
+            job = Job(settings, corpus.path, dev, output, judged, told, part_rows, folder)
+            return _run(job, corpus, run, verbose)
+
+
+def _run(job: Job, corpus: Corpus, run: tracking.Run, verbose: bool) -> dict[str, Any]:
+    """The workers' part, then what is made of it."""
+    settings, output = job.settings, job.output
+    history = History(run, output / METRICS_FILE, settings.batch_size)
+    with ray_session(verbose), Channel(history.hear) as mailbox:
+        fit(job, mailbox)
+    best_step = _save_best(settings, corpus, job.dev, history, output)
+    result = _result(settings, history, best_step, run.id)
+    steps = _profile_table(job.profile) if job.profile else []
+    report.write_training_report(output / "report.html", result, history.rows, settings, steps)
+    run.metrics({"best_step": result["best_step"], "best_dev_spearman": result["dev_spearman"]})
+    profile = [profiling.FOLDER] if job.profile else []
+    for name in ("report.html", "model", SETTINGS_FILE, *profile):
+        run.artifact(output / name)
+    write_json(output / RESULT_FILE, result)
     return result
 
 

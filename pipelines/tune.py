@@ -27,11 +27,13 @@ from pipelines.outputs import (
     RESULT_FILE,
     SETTINGS_FILE,
     changed_settings,
+    check_free,
     open_output,
 )
 from pipelines.progress import say
 from pipelines.ray_session import ray_session
 from pipelines.recording.registry import check_registry, register
+from pipelines.shared_storage import on_all_nodes
 from pipelines.train import check_inputs
 from pipelines.tuning import state
 from pipelines.tuning.growing import OPTUNA, GrowingPlan, check_optuna
@@ -39,6 +41,8 @@ from pipelines.tuning.plan import SEED, Plan, drawn_plan
 from pipelines.tuning.report import write_sweep_report, write_trials_csv
 from pipelines.tuning.search import TUNE_FOLDER, Stopping, run_trials
 from pipelines.tuning.trial import Sweep
+from pipelines.unfinished import locked_output
+from pipelines.worker_room import check_gpus
 from tune_spaces import Space
 
 CSV_FILE, REPORT_FILE = "trials.csv", "report.html"
@@ -95,7 +99,29 @@ def tune(
     make = SEARCHES[options.search]
     plan = make(options.space, base, options.trials, options.seeds, options.draw_seed)
     check_settings(plan.possible, corpus)
-    output = _open(output, _record(options, plan, corpus, dev), discard)
+    output = Path(output).expanduser().absolute()
+    if not (output / SETTINGS_FILE).is_file():
+        check_free(output)
+    encoders = dict.fromkeys(settings.encoder for settings in plan.possible)
+    with on_all_nodes(output, (corpus.path, *encoders), verbose), locked_output(output):
+        for settings in plan.possible:
+            check_gpus(settings)
+        output = _open(output, _record(options, plan, corpus, dev), discard)
+        result = _tracked(options, plan, corpus, dev, output, verbose)
+    if result["best"] is None:
+        raise SweepError(_without_result(result["trials"]))
+    return result
+
+
+def _tracked(
+    options: TuneOptions,
+    plan: Plan,
+    corpus: Corpus,
+    dev: dict[str, Pairs],
+    output: Path,
+    verbose: bool,
+) -> dict[str, Any]:
+    """The sweep under its MLflow run."""
     params = {**_params(options), "corpus": str(corpus.path), "corpus_digest": corpus.digest}
     with (
         tracking.tracked_run(
@@ -112,8 +138,6 @@ def tune(
         if options.register and result["best"]:
             result["registered"] = _register(options.register, result["best"], output)
         _tell(run, options.space, result, output)
-    if result["best"] is None:
-        raise SweepError(_without_result(result["trials"]))
     return result
 
 

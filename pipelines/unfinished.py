@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import time
+from time import monotonic, sleep, time
 from typing import IO, Any, TextIO
 
 from cotbert_core.errors import UserError
@@ -32,7 +32,7 @@ from pipelines.recording.outbox import OUTBOX_FILES
 
 RECORD_FILE = "record.json"
 # The lock is touched every 10 s; one of another machine that was not for a minute is stale.
-TOUCH_SECONDS, STALE_SECONDS = 10.0, 60.0
+TOUCH_SECONDS, STALE_SECONDS, POLL_SECONDS = 10.0, 60.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def unfinished(output: Path, record: Mapping[str, Any], paid: bool = False) -> I
     """
     check_free(output)
     partial = output.with_name(output.name + ".partial")
-    with locked(output.with_name(output.name + ".lock"), f"output {str(output)!r}"):
+    with locked_output(output):
         check_free(output)  # another run may have finished while this one came to the lock
         work = _enter(partial, record, paid)
         try:
@@ -144,15 +144,21 @@ def whole_file(path: Path, scratch: Path) -> Iterator[Path]:
     partial.replace(path)
 
 
+def locked_output(output: Path, patience: float = 0.0) -> AbstractContextManager[None]:
+    """`locked` of an output folder, by a file beside it."""
+    return locked(output.with_name(output.name + ".lock"), f"output {str(output)!r}", patience)
+
+
 @contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
-    """The lock file `path` for the length of the block; UserError when another process has it.
+def locked(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
+    """The lock file `path` for the length of the block; UserError when another process still has
+    it after so many seconds.
 
     The lock of a process that was killed is taken over: on this machine at once, since the system
     gave it up with the process; of another machine after STALE_SECONDS without a sign of life.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = _take(path, what)
+    file = _take(path, what, monotonic() + patience)
     done = threading.Event()
     threading.Thread(target=_touch, args=(path, done), daemon=True).start()
     try:
@@ -163,7 +169,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
         file.close()
 
 
-def _take(path: Path, what: str) -> TextIO:
+def _take(path: Path, what: str, until: float) -> TextIO:
     while True:
         file = path.open("a+", encoding="utf-8")
         held = not try_lock(file)
@@ -178,6 +184,9 @@ def _take(path: Path, what: str) -> TextIO:
         elsewhere = bool(owner) and host != socket.gethostname()
         if held or (elsewhere and time() - path.stat().st_mtime < STALE_SECONDS):
             file.close()
+            if monotonic() < until:
+                sleep(POLL_SECONDS)
+                continue
             raise UserError(
                 f"{what} is being written by {owner or 'another process'}: wait for it, or give "
                 "another folder" + ("; if it has ended, try again in a minute" if elsewhere else "")

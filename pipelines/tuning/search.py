@@ -19,6 +19,7 @@ from pipelines.tuning.plan import Plan
 from pipelines.tuning.state import ENDED, FAILED_FILE, UNFINISHED, dev_scores, status_of
 from pipelines.tuning.trial import TRIAL, Sweep, run_trial
 from pipelines.tuning.watch import STEP, Watch
+from pipelines.worker_room import gpus_there, takes_gpus
 
 # Ray Tune's own files, beside the trials for as long as a sweep runs; nothing is read from them.
 TUNE_FOLDER = "tune"
@@ -78,7 +79,9 @@ def _fit(
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     folder = Path(sweep.folder)
     largest = max(plan.possible, key=lambda settings: settings.workers)
-    at_once, cpus = share_out(largest.workers, largest.cpus_per_worker, asked)
+    at_once, cpus = share_out(
+        largest.workers, largest.cpus_per_worker, asked, takes_gpus(largest, gpus_there())
+    )
     turns = Turns(plan, folder, cpus)
     if not turns.left:
         return
@@ -147,7 +150,9 @@ def _scheduler(
     return scheduler
 
 
-def share_out(workers: int, cpus: int | None, asked: int | None) -> tuple[int, int | None]:
+def share_out(
+    workers: int, cpus: int | None, asked: int | None, on_gpus: bool = False
+) -> tuple[int, int | None]:
     """(trials at a time, cores of each worker or None for its even share) for this cluster.
 
     UserError when more trials are asked for than have room: their workers would wait for ever for
@@ -157,13 +162,13 @@ def share_out(workers: int, cpus: int | None, asked: int | None) -> tuple[int, i
 
     resources = ray.cluster_resources()
     gpus, cores = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
-    room = gpus // workers if gpus >= workers else cores // (workers * (cpus or 1))
+    room = gpus // workers if on_gpus else cores // (workers * (cpus or 1))
     if asked is not None and not 1 <= asked <= max(room, 1):
         raise UserError(
             f"max_concurrent is {asked} and there is room for {max(room, 1)} trials of {workers} "
             f"worker(s) with {cpus or 1} core(s): give at most so many"
         )
-    if gpus >= workers or cpus is not None:
+    if on_gpus or cpus is not None:
         return asked or max(room, 1), cpus
     # Without a share of its own a trial takes all cores; several share them evenly.
     return (asked, max(1, cores // (asked * workers))) if asked and asked > 1 else (1, None)

@@ -21,6 +21,9 @@ from pipelines.tuning.state import FAILED_FILE, TRIAL_FILE, has_begun
 
 # What a trial is given: its name, its settings as plain values, and its run's name in MLflow.
 TRIAL, SETTINGS, RUN_NAME = "trial", "settings", "run_name"
+# A killed sweep's trials live on for a moment; on another machine one is known to be gone after a
+# minute.
+PATIENCE_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: dict[str, Pa
         tags={TRIAL: config[TRIAL]},
         callbacks=[TuneReportCallback()],
         judged=sweep.judged,
+        patience=PATIENCE_SECONDS,
     )
 
 

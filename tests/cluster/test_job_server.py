@@ -8,6 +8,7 @@ import time
 import pytest
 from job_server import FakeServer, answers
 
+from cluster import jobs
 from cluster.server import JobServer, Node
 from cluster.tokens import default_path, ensure_token, find_token
 from cotbert_core.errors import UserError
@@ -109,9 +110,11 @@ def test_an_unknown_job(own_place, capsys, question):
 
 
 def test_a_job_of_that_name_is_there(own_place, capsys):
-    with FakeServer(answers(jobs={"mine": JOB})) as fake:
-        told = refusal(capsys, "--address", fake.url, "--name", "mine", "--", *TRAIN)
-    assert "a job 'mine' is there already (succeeded): give another --name" in told
+    same = {**JOB, "metadata": {"command": " ".join(("cotbert", *TRAIN))}}
+    with FakeServer(answers(jobs={"mine": same})) as fake:
+        for more, which in (((), "the same"), (("--set", "seed=1"), "another")):
+            told = refusal(capsys, "--address", fake.url, "--name", "mine", "--", *TRAIN, *more)
+            assert f"'mine' is there already (succeeded), with {which} command: give" in told
 
 
 @pytest.mark.parametrize(
@@ -126,6 +129,20 @@ def test_a_job_of_that_name_is_there(own_place, capsys):
 def test_too_few_cores(own_place, capsys, nodes, more, text):
     with FakeServer(answers(nodes=nodes)) as fake:
         assert text in refusal(capsys, "--address", fake.url, "--", *TRAIN, *more)
+
+
+def test_too_few_gpus(own_place, capsys):
+    """Four of them, and three nodes on which a core is left beside one."""
+    words = (*TRAIN, "--set", "gpus_per_worker=1", "--set", "batch_size=60", "--workers")
+    with FakeServer(answers(nodes=(1, 1, 1, 0), gpus=1)) as fake:
+        told = refusal(capsys, "--address", fake.url, "--", *words, "4")
+        text = "train asks for 4 workers at a time with 1 core(s) and 1 GPU each, and the 4 nodes"
+        assert text in told
+        assert "1, 1, 1, 0 CPUs and 4 GPUs in all" in told
+        server = JobServer(fake.url)
+        assert "COTBERT_MAY_GROW" not in jobs.check((*words, "3"), server, None).variables
+        grows = jobs.check((*words, "4"), server, None, may_grow=True)
+        assert grows.variables["COTBERT_MAY_GROW"] == "1"
 
 
 def test_a_jobs_state_is_told(own_place, capsys):

@@ -40,6 +40,7 @@ def sleepers(own_place):
     while len(processes.marked("mine")) < 2:
         assert parent.poll() is None
     yield parent, other
+    processes.stop("mine")  # the child too, which the next test would find
     for process in (parent, other):
         process.kill()
         process.wait()

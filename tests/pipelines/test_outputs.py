@@ -43,7 +43,7 @@ def test_a_job_begins_in_a_new_folder_and_goes_on_in_its_own(tmp_path, capsys):
         open_output(out, "search", record, resume=True)
     assert open_output(out, "search", record, resume=False) == out
     assert earlier_run(out) is None
-    with pytest.raises(UserError, match="already holds something"):
+    with pytest.raises(UserError, match="holds this search, unfinished: go on with it by --resume"):
         open_output(out, "search", record, resume=False)
     write_text(out / "mlflow_run_id", "abc")
     assert open_output(out, "search", record, resume=True) == out
@@ -53,7 +53,12 @@ def test_a_job_begins_in_a_new_folder_and_goes_on_in_its_own(tmp_path, capsys):
     told = r"began with other settings \(method\.temperature, corpus_digest\): give the same"
     with pytest.raises(UserError, match=told):
         open_output(out, "search", other, resume=True)
+    told = r"holds a search with other settings \(method\.temperature, corpus_digest\): give a new"
+    with pytest.raises(UserError, match=told):
+        open_output(out, "search", other, resume=False)
     write_json(out / "result.json", {})
+    with pytest.raises(UserError, match="holds this search, finished: give a new folder"):
+        open_output(out, "search", record, resume=False)
     with pytest.raises(UserError, match=r"the search in .* is finished: give a new folder"):
         open_output(out, "search", record, resume=True)
 

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -171,3 +172,11 @@ def test_the_lock_of_another_machine_is_stale_after_a_minute(tmp_path):
     with locked(lock, "it"):
         assert lock.read_text() == f"process {os.getpid()} on {socket.gethostname()}"
     assert not lock.exists()
+
+
+def test_a_lock_that_is_given_up_in_time_is_waited_for(tmp_path):
+    lock = tmp_path / "lock"
+    with locked(lock, "it"):
+        threading.Timer(0.3, lock.unlink).start()  # the file is another's then
+        with locked(lock, "it", patience=60):
+            assert lock.read_text().startswith(f"process {os.getpid()} on ")

@@ -99,7 +99,10 @@ def test_trials_of_an_earlier_run_are_measured_against(tmp_path):
 )
 def test_trials_side_by_side_have_room(monkeypatch, cluster, workers, cpus, asked, expected):
     monkeypatch.setattr(ray, "cluster_resources", lambda: cluster)
-    assert share_out(workers, cpus, asked) == expected
+    on_gpus = cluster.get("GPU", 0) >= workers
+    assert share_out(workers, cpus, asked, on_gpus) == expected
+    if on_gpus:  # gpus_per_worker=0
+        assert share_out(workers, cpus, asked) == (1, None)
 
 
 @pytest.mark.parametrize(("cpus", "asked", "room"), [(None, 3, 2), (2, 2, 1), (1, 0, 2)])
