@@ -23,9 +23,10 @@ from pipelines.outputs import RESULT_FILE, SETTINGS_FILE
 from pipelines.ray_session import LOOPBACK
 from pipelines.tracking import DEV_SPEARMAN, LOSS
 
-WORKER, CONTROLLER = b"ray::RayTrainWorker", b"ray::TrainController"
+WORKER = "ray::RayTrainWorker"
+OTHERS = ("ray::TrainController", "ray::PlacementGroupCleaner", "ray::PreemptionWatcher")
 # A disturbed run takes twice as long as another; one that takes longer than this hangs.
-LONGEST_SECONDS = 240.0
+LONGEST_SECONDS = 400.0
 
 
 class ClusterRun:
@@ -116,26 +117,17 @@ class ClusterRun:
 
 
 def train_processes(cluster: LocalCluster) -> set[int]:
-    """Ray Train's workers and controllers on the cluster."""
-    return _named(cluster, WORKER) | _named(cluster, CONTROLLER)
+    """Ray Train's workers on the cluster, and all beside them."""
+    return processes.titled(cluster.mark, WORKER, *OTHERS)
 
 
 def kill_one_worker(cluster: LocalCluster) -> bool:
     """Whether one was there."""
-    for pid in sorted(_named(cluster, WORKER))[:1]:
+    for pid in sorted(processes.titled(cluster.mark, WORKER))[:1]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
             return True
     return False
-
-
-def _named(cluster: LocalCluster, name: bytes) -> set[int]:
-    found = set()
-    for pid in processes.marked(cluster.mark):
-        with suppress(OSError):  # it has ended meanwhile
-            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(name):
-                found.add(pid)
-    return found
 
 
 def check_equal(output: Path, expected: Path) -> None:

@@ -30,7 +30,7 @@ from benchmarks.cluster_run import (
     kill_one_worker,
     train_processes,
 )
-from benchmarks.harness import machine, machine_line, random_encoder, read_texts
+from benchmarks.harness import DisagreementError, machine, machine_line, random_encoder, read_texts
 from cluster import local, nodes
 from cluster.nodes import LocalCluster
 from cluster.tokens import TOKEN
@@ -40,6 +40,8 @@ KINDS = ("worker", "node", "driver")
 SENTENCES, STEPS, EVERY, BATCH = 2000, 40, 8, 32
 # How long a run that may have fewer workers waits for a new node here; 180 s by default.
 NODE_SECONDS = 10
+# What a killed driver leaves must end by itself.
+MOST_SECONDS_LEFT = 60.0
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ class Disturber:
         run.kill()
         started = time.monotonic()
         run.begin()
-        while before & train_processes(self._cluster):
+        while left := before & train_processes(self._cluster):
+            if time.monotonic() - started > MOST_SECONDS_LEFT:
+                raise DisagreementError(f"{sorted(left)} of a killed driver do not end")
             time.sleep(0.05)
         return time.monotonic() - started
 

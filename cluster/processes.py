@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 MARK, NODE_MARK = "COTBERT_CLUSTER", "COTBERT_CLUSTER_NODE"
@@ -25,6 +26,17 @@ def marked(mark: str, name: str = MARK) -> set[int]:
     parents = _parents()
     found = {pid for pid in parents if _has_mark(pid, f"{name}={mark}".encode())}
     return (found | _below(found, parents)) - {os.getpid()}
+
+
+def titled(mark: str, *titles: str) -> set[int]:
+    """Of the processes of a cluster those whose titles begin so, as `ray::` and an actor's name."""
+    wanted = tuple(title.encode() for title in titles)
+    found = set()
+    for pid in marked(mark):
+        with suppress(OSError):  # it has ended meanwhile
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(wanted):
+                found.add(pid)
+    return found
 
 
 def started_by(pid: int) -> set[int]:

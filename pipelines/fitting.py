@@ -6,6 +6,7 @@ restart can mend (a loss that is no number, a full disk) it ends at once.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from pipelines.worker_room import gpus_there, takes_gpus, workers_now
 CHECKPOINTS = "checkpoints"
 # Restarts without a new checkpoint in between, after which the run ends.
 RESTARTS = 3
+# A lost node counts as room until Ray knows of its loss, about 15 s later. A run that may have
+# fewer workers asks for less after so many seconds; another has nothing else to ask for.
+START_TIMEOUT, ROOM_SECONDS = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", 30
 
 
 class TrainingError(RuntimeError):
@@ -54,6 +58,8 @@ def fit(job: Job, mailbox: Any) -> None:
 
     restarts, before = 0, _done(job)
     on_gpus = _on_gpus(job.settings)
+    if job.settings.min_workers is not None:
+        os.environ[START_TIMEOUT] = str(ROOM_SECONDS)
     while True:
         workers = workers_now(job.settings, on_gpus)
         attempt = begin_attempt(job.checkpoints)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
+
+# What gloo and NCCL say on a worker that waits for one that is gone. Ray tells of a node's death
+# about 15 s after it, when the others have long failed by this.
+_PEER_GONE = re.compile(r"gloo/transport|Dist(Backend|Network)Error|Connection (closed|reset) by")
 
 
 def is_loss(error: Any) -> bool:
     """Whether a process or a node was lost; the other workers then fail too, since they wait for
-    the lost one."""
-    return any(_died(failure) for failure in (error, *_failures(error).values(), _of_start(error)))
+    the lost one, and perhaps before it is known to be lost."""
+    failures = _failures(error).values()
+    if any(_died(failure) for failure in (error, *failures, _of_start(error))):
+        return True
+    return bool(failures) and all(_PEER_GONE.search(str(failure)) for failure in failures)
 
 
 def lacked_room(error: Any) -> bool:
@@ -25,6 +33,8 @@ def cause(error: Any) -> str:
     for worker in sorted(failures, key=lambda rank: (not _died(failures[rank]), rank)):
         if _died(failures[worker]):
             return f"worker {worker}: its process died (killed, out of memory, or a lost node)"
+        if is_loss(error):
+            return f"worker {worker}: another is gone (killed, out of memory, or a lost node)"
         lines = str(failures[worker]).strip().splitlines()
         return f"worker {worker}: {lines[-1] if lines else failures[worker]!r}"
     if is_loss(error):

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import clean_place
 import numpy as np
 import pytest
 
-from cluster import local, processes
+from cluster import local, nodes, processes
 from cluster.server import JobServer, Node
 from cotbert_core import SentenceEncoder
+from cotbert_core.checkpoints import checkpoints
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from pipelines.cli import main
 from pipelines.embed import read_embeddings
+from pipelines.history import read_rows
+from pipelines.ray_session import LOOPBACK
 
 pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(120)]
 
@@ -106,6 +114,141 @@ def test_a_job_is_left_and_stopped(cluster, place, bert_folder, capfd):
     for text in ("has ended: stopped", "had ended already: stopped"):
         assert main(["submit", "--stop", "long"]) == 0
         assert f"the job long {text}" in capfd.readouterr().out
+
+
+def settings(*more):
+    flags = ("batch_size=8", "max_steps=40", "eval_every=10", "precision=fp32", "max_length=12")
+    return [w for flag in (*flags, *more) for w in ("--set", flag)]
+
+
+def training(encoder, output, *more):
+    """Of two workers, one a node."""
+    command = ["train", "quickstart", "--encoder", encoder, "--corpus", "sentences.txt"]
+    return [*command, "--output", output, *settings("workers=2", *more)]
+
+
+@pytest.fixture(scope="module")
+def sentences(place):
+    """Forty-eight of them in sentences.txt."""
+    subjects = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman")
+    ends = ("on the stage.", "in the field", "while they watch the ice.", "after the answer.")
+    lines = [f"{s} {v} {e}" for s in subjects for v in ("is singing", "walks") for e in ends]
+    (place / "sentences.txt").write_text("\n".join(lines))
+
+
+@pytest.fixture(scope="module")
+def trained(cluster, place, bert_folder, sentences):
+    """A submitted training that nothing happened to."""
+    assert main(["submit", "--name", "train", "--", *training(bert_folder, "quiet")]) == 0
+    return place / "quiet"
+
+
+def curve(output):
+    """The loss and the dev score of each step, and how often a step was done again."""
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    losses = [row["step"] for row in lines if "loss" in row]
+    rows = read_rows(output / "metrics.jsonl")
+    kept = {step: (row.get("loss"), row.get("dev_spearman")) for step, row in rows.items()}
+    return kept, len(losses) - len(set(losses))
+
+
+def test_a_training_of_both_nodes(trained, place):
+    result = read_json(trained / "result.json")
+    assert (result["workers"], result["steps"]) == (2, 40)
+    kept, again = curve(trained)
+    assert (len(kept), again) == (41, 0)
+    assert (trained / "model" / "model.safetensors").is_file()
+    assert not list(place.glob("*.lock"))
+
+
+def test_a_sweep(cluster, place, bert_folder, sentences, capfd):
+    (place / "rates.yaml").write_text(
+        "name: rates\npurpose: Two rates.\nrecipe: quickstart\n"
+        "settings:\n  optimizer.learning_rate: {grid: [1.0e-3, 1.0e-4]}\n"
+    )
+    command = ["tune", "./rates.yaml", "--corpus", "sentences.txt", "--encoder", bert_folder]
+    command += ["--output", "sweep", *settings("workers=1", "max_steps=2")]
+    assert main(["submit", "--name", "tune", "--", *command, "--max-concurrent", "2"]) == 0
+    result = read_json(place / "sweep" / "result.json")
+    assert [row["status"] for row in result["trials"]] == ["finished"] * 2
+    assert f"`cotbert submit --logs tune --address {cluster.address}" not in capfd.readouterr().out
+
+
+@pytest.fixture
+def driven(cluster, place, bert_folder, sentences, monkeypatch):
+    """A command whose driver runs here and whose tasks run on the cluster."""
+    for name, value in {"RAY_AUTH_MODE": "token", **LOOPBACK}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RAY_ADDRESS", cluster.ray_address)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place / 'mlflow.db'}")
+
+    def start(*command, **more):
+        line = [Path(sys.executable).with_name("cotbert"), *command]
+        return subprocess.Popen(line, stderr=subprocess.PIPE, text=True, **more)
+
+    return start
+
+
+def test_what_a_node_does_not_see_is_refused_before_anything_begins(driven, place, bert_folder):
+    """/proc/self/fd/N is this process's and its driver's, and none of a worker's."""
+    (place / "mine").mkdir(exist_ok=True)
+    (place / "mine" / "a.txt").write_text("A man is singing.\n")
+    folder = os.open(place / "mine", os.O_RDONLY)
+    os.dup2(folder, 200)
+    hidden = "/proc/self/fd/200"
+    for source, output, told in (
+        (f"{hidden}/a.txt", "seen", f"{hidden}/a.txt"),
+        ("a.txt", f"{hidden}/out", f"{hidden}/out"),
+    ):
+        (place / "a.txt").write_text("A man is singing.\n")
+        command = ("prepare", "--input", source, "--output", output, "--encoder", bert_folder)
+        job = driven(*command, pass_fds=(200,))
+        error = job.communicate()[1]
+        assert (job.returncode, error.count("\n")) == (2, 1), error
+        assert f"does not see {told!r}: give a path on storage that all" in error
+    for number in (200, folder):
+        os.close(number)
+    assert not (place / "seen").exists()
+    assert [path.name for path in (place / "mine").iterdir()] == ["a.txt"]
+
+
+def test_gpus_that_are_not_there_are_refused_before_anything_begins(driven, place, bert_folder):
+    job = driven(*training(bert_folder, "gpus", "gpus_per_worker=1"))
+    error = job.communicate()[1]
+    assert job.returncode == 2, error
+    assert "gpus_per_worker is 1 and workers is 2, and there are 0 GPUs: give" in error
+    assert not (place / "gpus").exists()
+
+
+@pytest.mark.timeout(240)
+def test_a_killed_worker_and_a_lost_node_cost_an_interval_each(
+    driven, cluster, trained, place, bert_folder
+):
+    """The curve of the submitted one, bit for bit."""
+    output = place / "disturbed"
+    job = driven(*training(bert_folder, str(output)))
+
+    def wait_for_checkpoint(step):
+        while max((c.step for c in checkpoints(output / "checkpoints")), default=0) < step:
+            assert job.poll() is None, job.stderr.read()
+            time.sleep(0.02)
+
+    wait_for_checkpoint(10)
+    os.kill(min(processes.titled(cluster.mark, "ray::RayTrainWorker")), signal.SIGKILL)
+    second = driven(*training(bert_folder, str(output)), "--resume")
+    wait_for_checkpoint(20)
+    assert nodes.lose(cluster, 1) > 3
+    nodes.start(cluster, 2)
+    told, refused = job.communicate()[1], second.communicate()[1]
+    assert job.returncode == 0, told
+    assert len(re.findall("warning: .* going on from the checkpoint of step [12]0", told)) == 2
+    assert (second.returncode, refused.count("\n")) == (2, 1), refused
+    assert f"is being written by process {job.pid} on " in refused
+    (kept, again), (expected, _) = curve(output), curve(trained)
+    assert kept == expected
+    assert again <= 2 * 10
+    models = [folder / "model" / "model.safetensors" for folder in (output, trained)]
+    assert models[0].read_bytes() == models[1].read_bytes()
 
 
 def test_down_leaves_nothing(cluster, capfd):

@@ -19,7 +19,7 @@ from pipelines import fitting, worker_room
 from pipelines.fitting import Job, TrainingError, fit
 from pipelines.recipes import settings_for
 from pipelines.training_failures import is_loss
-from pipelines.worker_room import fewer_workers, workers_now
+from pipelines.worker_room import check_gpus, fewer_workers, room_on, takes_gpus, workers_now
 
 
 def settings(**changes):
@@ -57,6 +57,31 @@ def test_a_cluster_without_room_is_waited_for_and_then_gone_on_with(monkeypatch,
     assert workers_now(settings(min_workers=3, node_seconds=0)) == 3, "not with fewer than that"
 
 
+@pytest.mark.parametrize(
+    ("asked", "there", "taken"),
+    [(None, 3, False), (None, 4, True), (0, 8, False), (1, 0, True)],
+)
+def test_workers_train_on_gpus_when_they_shall_or_when_there_are_enough(asked, there, taken):
+    assert takes_gpus(settings(gpus_per_worker=asked), there) is taken
+
+
+def test_too_few_gpus_are_refused(monkeypatch):
+    monkeypatch.setattr(worker_room, "gpus_there", lambda: 3)
+    told = "gpus_per_worker is 1 and workers is 4, and there are 3 GPUs: give fewer workers"
+    with pytest.raises(UserError, match=told):
+        check_gpus(settings(gpus_per_worker=1))
+    for fine in ({"gpus_per_worker": 1, "workers": 3}, {"gpus_per_worker": 0}, {}):
+        check_gpus(settings(**fine))
+    monkeypatch.setenv(worker_room.MAY_GROW, "1")
+    check_gpus(settings(gpus_per_worker=1))
+
+
+def test_a_node_has_room_for_a_worker_with_its_cores_and_its_gpu():
+    nodes = [{"CPU": 8.0, "GPU": 1.0}, {"CPU": 3.0, "GPU": 4.0}, {"CPU": 2.0}, {"memory": 1.0}]
+    assert room_on(nodes, cpus=2, gpus=0) == 4 + 1 + 1
+    assert room_on(nodes, cpus=1, gpus=1) == 1 + 3
+
+
 def error(*failures):
     return SimpleNamespace(worker_failures=dict(enumerate(failures)))
 
@@ -66,6 +91,11 @@ def test_a_death_is_a_loss_and_a_failure_is_none():
     assert is_loss(error(ValueError("connection closed by peer"), wrapped))
     assert is_loss(error(RayActorError(), ValueError("peer is gone")))
     assert not is_loss(error(ValueError("the loss at step 2 is nan")))
+    # Before Ray knows of a node's death the others fail by it; and by one that failed itself.
+    gone = RuntimeError("[/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:1")
+    assert is_loss(error(gone))
+    assert is_loss(error(gone, RuntimeError("torch.distributed.DistBackendError: NCCL error in")))
+    assert not is_loss(error(gone, ValueError("CUDA out of memory")))
     assert not is_loss(SimpleNamespace(worker_failures=None))
 
 
