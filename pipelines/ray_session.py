@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import socket
 import sys
 import warnings
 from collections.abc import Iterator
@@ -31,6 +32,10 @@ _QUIET = {
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
+# A cluster whose port is open answers at once.
+ANSWER_SECONDS = 10.0
+
+
 @contextmanager
 def ray_session(verbose: bool = False) -> Iterator[None]:
     """Ray for the length of the block: the cluster of RAY_ADDRESS, else one on this machine.
@@ -54,13 +59,46 @@ def ray_session(verbose: bool = False) -> Iterator[None]:
         local["include_dashboard"] = False
         # A process for each run that looks whether nodes will be taken away: 2 s of a core.
         os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
-    with nullcontext() if verbose else _silence():
+    else:
+        check_address(address)
+    with nullcontext() if verbose else _silence(), _told(address):
         ray.init(address=address, logging_level=level, log_to_driver=verbose, **local)
     _quieten(verbose)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def check_address(address: str) -> None:
+    """UserError where nobody listens at HOST:PORT, which Ray would try for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not (host and port.isdecimal()):
+        return  # such as `auto`, which Ray resolves
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"no Ray cluster answers at RAY_ADDRESS {address!r} ({error}): mend it, or unset it to "
+            "run on this machine"
+        ) from None
+
+
+@contextmanager
+def _told(address: str) -> Iterator[None]:
+    """What Ray says of a cluster that does not take this process (another version, another token)
+    as a UserError."""
+    try:
+        yield
+    except Exception as error:
+        if address == "local":
+            raise
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise UserError(
+            f"the Ray cluster at RAY_ADDRESS {address!r} cannot be used ("
+            f"{' '.join(lines)[:300] or type(error).__name__}): check its version, its token and "
+            "RAY_AUTH_MODE"
+        ) from error
 
 
 @contextmanager

@@ -43,10 +43,12 @@ def on_all_nodes(
 
 
 def _has_cluster() -> bool:
-    """A session of this process may be one of a cluster, whatever the environment says."""
+    """A session of this process may be one of a cluster, whatever the environment says. In a
+    trial's process the sweep has looked."""
     ray = sys.modules.get("ray")
-    named = os.environ.get("RAY_ADDRESS", "local") != "local"
-    return named or (ray is not None and ray.is_initialized())
+    if ray is not None and ray.is_initialized():
+        return ray.get_runtime_context().get_actor_id() is None
+    return os.environ.get("RAY_ADDRESS", "local") != "local"
 
 
 def check_seen(output: Path, inputs: Sequence[str]) -> None:

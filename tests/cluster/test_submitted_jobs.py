@@ -212,6 +212,14 @@ def test_what_a_node_does_not_see_is_refused_before_anything_begins(driven, plac
     assert [path.name for path in (place / "mine").iterdir()] == ["a.txt"]
 
 
+def test_another_token_is_refused(driven, bert_folder, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+    job = driven(*training(bert_folder, "token"))
+    error = job.communicate()[1]
+    assert (job.returncode, error.count("cotbert: ")) == (2, 1), error
+    assert "cotbert: the Ray cluster at RAY_ADDRESS" in error
+
+
 def test_gpus_that_are_not_there_are_refused_before_anything_begins(driven, place, bert_folder):
     job = driven(*training(bert_folder, "gpus", "gpus_per_worker=1"))
     error = job.communicate()[1]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from itertools import product
 
 import pytest
 
+from cotbert_core.errors import UserError
 from pipelines import ray_session
 
 
@@ -51,3 +53,30 @@ def test_a_head_without_work_has_no_share(monkeypatch):
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 16.0})
     assert ray_session.worker_pool(None) == (2, {"num_cpus": 7.0}, 8)
     assert ray_session.cpus_per_worker(4) == 4
+
+
+def test_an_address_at_which_nobody_listens_is_told_at_once(monkeypatch):
+    """Ray itself tries it for minutes."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{one.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        told = (
+            rf"no Ray cluster answers at RAY_ADDRESS '{address}' \(.*refused\): mend it, or unset"
+        )
+        with pytest.raises(UserError, match=told), ray_session.ray_session():
+            pytest.fail("there was a session")
+        one.listen()
+        for good in (address, f"ray://{address}", "auto"):
+            ray_session.check_address(good)
+
+
+def test_what_a_cluster_objects_to_is_one_sentence():
+    told = (
+        r"the Ray cluster at RAY_ADDRESS 'a:1' cannot be used \(Version mismatch: The cluster was "
+        r"started with: Ray: 1\.0\): check its version, its token"
+    )
+    with pytest.raises(UserError, match=told), ray_session._told("a:1"):
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 1.0\n")
+    with pytest.raises(RuntimeError), ray_session._told("local"):
+        raise RuntimeError("no memory")

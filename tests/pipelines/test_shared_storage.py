@@ -1,0 +1,67 @@
+"""What a node does not see of a job's folders; tests/cluster asks real nodes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines import shared_storage
+from pipelines.shared_storage import _probe, on_all_nodes, unseen_here
+
+
+def test_what_is_not_there_is_told_in_its_order(tmp_path):
+    (tmp_path / "there").mkdir()
+    paths = [str(tmp_path / name) for name in ("b", "there", "a")]
+    assert unseen_here(paths, seconds=0) == [paths[0], paths[2]]
+
+
+def test_what_a_file_system_shows_late_is_waited_for(tmp_path):
+    late = tmp_path / "late"
+    threading.Timer(0.3, late.touch).start()
+    assert unseen_here([str(late)], seconds=60) == []
+
+
+@pytest.mark.parametrize("there", ["", "out", "out/deep"])
+def test_the_probe_lies_where_the_output_will_and_does_not_stay(tmp_path, there):
+    (tmp_path / there).mkdir(parents=True, exist_ok=True)
+    with _probe(tmp_path / "out" / "deep") as probe:
+        assert probe.parent == tmp_path / there
+        assert probe.is_file()
+    assert not probe.exists()
+
+
+def test_a_place_that_cannot_be_written_is_a_users_mistake(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(shared_storage.Path, "write_text", refuse)
+    told = r"out' cannot be written \(\[Errno 30\] Read-only file system\)"
+    with pytest.raises(UserError, match=told), _probe(tmp_path / "out"):
+        pytest.fail("the block ran")
+
+
+def test_without_a_cluster_nothing_is_asked(tmp_path, monkeypatch):
+    from contextlib import contextmanager
+
+    asked = []
+
+    @contextmanager
+    def session(verbose):
+        asked.append("session")
+        yield
+
+    monkeypatch.setattr(shared_storage, "ray_session", session)
+    monkeypatch.setattr(shared_storage, "check_seen", lambda output, inputs: asked.append(inputs))
+    monkeypatch.delitem(sys.modules, "ray", raising=False)  # no session of this process
+    for address, seen in ((None, []), ("local", []), ("10.0.0.1:6379", ["session", ["/corpus"]])):
+        if address is None:
+            monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        else:
+            monkeypatch.setenv("RAY_ADDRESS", address)
+        with on_all_nodes(
+            tmp_path / "out", ("/corpus", "bert-base-uncased", "s3://b/c", "/corpus")
+        ):
+            assert asked == seen
