@@ -15,11 +15,11 @@ import numpy as np
 from cotbert_core.sampling import steps_in_epoch
 from cotbert_core.settings import TrainSettings
 
-# Above so many rows a corpus is streamed unless the settings say otherwise. In memory a row of 27
-# tokens (Wikipedia) takes 116 bytes of every worker, 4 a token and 8 for where it begins, and twice
-# that while it is read: 4.6 GB for as many.
+# Above so many rows a corpus is streamed unless the settings say otherwise. In memory a Wikipedia
+# sentence of 20 tokens is 88 bytes of every worker, 4 a token and 8 for where it begins, and 158
+# while it is read (benchmarks/streaming.py): 3.2 GB for so many.
 MEMORY_ROWS = 20_000_000
-# Rows shuffled together then: 60 parts from anywhere in the corpus, 116 MB.
+# Rows shuffled together then: some 60 parts from anywhere in the corpus, 88 MB.
 WINDOW_ROWS = 1_000_000
 
 

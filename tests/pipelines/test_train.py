@@ -24,9 +24,9 @@ from process_tree import below
 
 from cotbert_core.backbone import load_tokenizer
 from cotbert_core.checkpoints import checkpoints, newest
+from cotbert_core.sampling import batches
 from cotbert_core.templates import resolve_template
 from cotbert_core.timing import SECTIONS
-from cotbert_core.training import batches
 from cotbert_core.wrapping import BoundTemplate
 from pipelines.cli import main
 from pipelines.corpus import Corpus
@@ -185,7 +185,7 @@ def tokens_of_steps(corpus: Path, encoder: str) -> Iterator[tuple[int, int, int]
     hf, lengths = load_tokenizer(encoder).hf, Corpus.open(corpus).batch().sentences.lengths
     roles = (settings.templates.anchor, settings.templates.positive, settings.templates.negative)
     templates = [BoundTemplate.bind(resolve_template(name), hf).length for name in roles]
-    for step, rows in batches(len(lengths), settings, 0, 6, rank=0, workers=1):
+    for step, rows in batches(len(lengths), settings, 0, 6):
         texts = [*lengths[rows], *np.unique(lengths[rows])]
         least = sum(int(n) + template for template in templates for n in texts)
         yield step, least, least + sum(12 + template for template in templates)

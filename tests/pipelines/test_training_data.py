@@ -40,6 +40,11 @@ def test_a_corpus_in_memory_gives_the_rows_of_each_step(corpus, bert_folder, tin
         assert waited >= 0
 
 
+def test_a_run_that_is_at_its_end_reads_nothing(corpus, bert_folder, tiny_settings):
+    settings = tiny_settings(bert_folder, {"batch_size": 2, "shuffle_rows": 2})
+    assert not list(own_batches(open_data(corpus, corpus.part_rows(), settings), settings, 5, 5))
+
+
 def test_a_window_is_its_parts_end_to_end_and_shuffled(corpus, monkeypatch):
     from pipelines import streaming
 

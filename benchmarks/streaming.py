@@ -1,0 +1,167 @@
+"""Memory of a training worker whose corpus is held or streamed: `python -m benchmarks.streaming`.
+
+`cotbert train` on corpora of rows of random tokens, written as parts, with a small random encoder
+(1 layer x 32), so that what the corpus takes is not hidden behind the model. Memory is the most
+that a process held, what it shares with the object store counted; the reader is the task that reads
+the windows. Not part of `make bench`: it is about memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.harness import machine, machine_line, random_encoder
+from cluster.processes import started_by
+from cotbert_core.backbone import MINILM, load_tokenizer
+from cotbert_core.files import write_json
+from cotbert_core.ragged import Ragged
+from pipelines.corpus import MANIFEST_FILE, corpus_table
+from pipelines.history import METRICS_FILE, read_rows
+
+ROWS = (1_000_000, 3_000_000)
+PART_ROWS, SHUFFLE_ROWS = 50_000, 200_000
+# By default a little more than a window.
+BATCH, STEPS = 256, 800
+# Tokens of a row, each as likely: 20 on average, as of Wikipedia.
+LEAST_TOKENS, MOST_TOKENS = 8, 32
+WORKER, READER = b"ray::RayTrainWo", b"ray::Read"
+SETTINGS = (
+    *("method.name=simcse", "templates.anchor=null", "templates.positive=null"),
+    *("templates.negative=null", f"batch_size={BATCH}", f"max_length={MOST_TOKENS}"),
+    "workers=1",
+)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One run. start, wait: seconds that the first step waited for data, and the others on
+    average; step: theirs on average."""
+
+    worker_mib: float
+    reader_mib: float
+    start: float
+    wait: float
+    step: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0; 1 where a streaming worker's memory grows with the corpus."""
+    options = _parser().parse_args(arguments)
+    streamed = []
+    print(f"{machine_line(machine())}\n")
+    print(
+        "| rows | corpus | worker MiB | reader MiB | first wait, s | wait, ms | of a step |\n"
+        "| ---: | --- | ---: | ---: | ---: | ---: | ---: |"
+    )
+    for rows in sorted(options.rows):
+        with tempfile.TemporaryDirectory() as name:
+            home = Path(name)
+            encoder = random_encoder(home / "encoder", layers=1, width=32, heads=2)
+            write_corpus(home / "corpus", encoder, rows)
+            steps = (f"max_steps={options.steps}", f"eval_every={options.steps}")
+            print(_line(rows, "in memory", _train(home, "held", encoder, *steps)))
+            steps += (f"shuffle_rows={SHUFFLE_ROWS}",)
+            streamed.append(_train(home, "streamed", encoder, *steps))
+            print(_line(rows, "streamed", streamed[-1]))
+    growth = streamed[-1].worker_mib / streamed[0].worker_mib
+    print(f"\nstreamed, the worker grows {growth:.2f} times (may be {options.most:.2f})")
+    return 0 if growth <= options.most else 1
+
+
+def write_corpus(folder: Path, encoder: Path, rows: int) -> None:
+    """A prepared corpus of random tokens, with empty texts, for this encoder."""
+    folder.mkdir()
+    draw, vocabulary = np.random.default_rng(0), len(load_tokenizer(MINILM).hf)
+    for number, start in enumerate(range(0, rows, PART_ROWS)):
+        lengths = draw.integers(LEAST_TOKENS, MOST_TOKENS + 1, min(PART_ROWS, rows - start))
+        tokens = draw.integers(1000, vocabulary, int(lengths.sum())).astype(np.int32)
+        ids = pa.array(np.arange(start, start + len(lengths)))
+        texts = pa.array([""] * len(lengths))
+        table = corpus_table(ids, [texts], [Ragged.from_lengths(tokens, lengths)])
+        pq.write_table(table, folder / f"part-{number:06}.parquet", compression="zstd")
+    manifest = {
+        "format": 1,
+        "columns": [],
+        "rows": rows,
+        "dropped": {},
+        "encoder": str(encoder),
+        "tokenizer_hash": load_tokenizer(str(encoder)).hash,
+        "max_length": MOST_TOKENS,
+        "source": {"inputs": ["random tokens"]},
+        "versions": {},
+    }
+    write_json(folder / MANIFEST_FILE, manifest)
+
+
+def _train(home: Path, name: str, encoder: Path, *changes: str) -> Trained:
+    """A run of the command, its processes watched."""
+    sets = [word for change in (*SETTINGS, *changes) for word in ("--set", change)]
+    command = [sys.executable, "-m", "pipelines.cli", "train", "quickstart", "--encoder"]
+    command += [str(encoder), "--corpus", str(home / "corpus"), "--output", str(home / name), *sets]
+    store = {"MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, env={**os.environ, **store}, **quiet)
+    peaks = {WORKER: 0.0, READER: 0.0}
+    readers: set[int] = set()
+    while process.poll() is None:
+        for pid in started_by(process.pid):
+            with suppress(OSError, StopIteration):  # it has ended meanwhile
+                title = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if title.startswith(READER):
+                    readers.add(pid)  # between two tasks it has another title
+                kind = READER if pid in readers else WORKER if title.startswith(WORKER) else None
+                if kind:
+                    peaks[kind] = max(peaks[kind], _peak_mib(pid))
+        time.sleep(0.1)
+    if process.returncode:
+        raise RuntimeError(f"the run {name} ended with status {process.returncode}")
+    rows = read_rows(home / name / METRICS_FILE)
+    steps = [row for row in rows.values() if "step_seconds" in row]
+    first, *others = (row["data_wait_seconds"] for row in steps)
+    seconds = [row["step_seconds"] for row in steps[1:]]
+    return Trained(
+        peaks[WORKER],
+        peaks[READER],
+        first,
+        sum(others) / len(others),
+        sum(seconds) / len(seconds),
+    )
+
+
+def _peak_mib(pid: int) -> float:
+    """The most that a process has held so far."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def _line(rows: int, corpus: str, run: Trained) -> str:
+    reader = f"{run.reader_mib:,.0f}" if run.reader_mib else ""
+    return (
+        f"| {rows:,} | {corpus} | {run.worker_mib:,.0f} | {reader} | {run.start:.2f} "
+        f"| {1000 * run.wait:.1f} | {run.wait / run.step:.1%} |"
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.streaming")
+    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="smallest and up")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"of each run (default {STEPS})")
+    parser.add_argument("--most", type=float, default=1.15, help="growth of the streaming worker")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
