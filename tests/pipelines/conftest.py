@@ -83,6 +83,17 @@ def ray_here() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, ray_here: None) -> Iterator[Path]:
+    """A folder to work in, with Ray, a tracking store and a cache for the module."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.setenv("COTBERT_CACHE", str(folder / "cache"))
+        yield folder
+
+
 @pytest.fixture
 def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """cotbert prepare in this process: its tasks one after the other, no Ray and no MLflow."""

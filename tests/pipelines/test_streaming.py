@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +20,6 @@ from cotbert_core.windows import windows
 from pipelines.cli import main
 from pipelines.corpus import Corpus, corpus_table
 from pipelines.history import read_rows
-from pipelines.ray_session import ray_session
 from pipelines.recipes import settings_for
 from pipelines.training_state import seed_all
 
@@ -39,20 +36,6 @@ SETTINGS = (
     "shuffle_rows=20",
     "workers=2",
 )
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A folder to work in, with one Ray session for the module and its own tracking store."""
-    folder = tmp_path_factory.mktemp("streaming")
-    old, before = Path.cwd(), dict(os.environ)
-    os.chdir(folder)
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    with ray_session():
-        yield folder
-    os.chdir(old)
-    os.environ.clear()
-    os.environ.update(before)
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,6 @@ from pipelines.corpus import Corpus
 from pipelines.history import read_rows
 from pipelines.prepare import PrepareOptions, prepare
 from pipelines.profiling import read_steps
-from pipelines.ray_session import ray_session
 from pipelines.recipes import settings_for
 
 pytestmark = pytest.mark.ray_local
@@ -47,21 +46,6 @@ SETTINGS = (
     "max_length=12",
 )
 COTBERT = str(Path(sys.executable).with_name("cotbert"))
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory):
-    """A folder to work in, with one Ray session for the module and its own tracking store."""
-    folder = tmp_path_factory.mktemp("train")
-    old, before = Path.cwd(), dict(os.environ)
-    os.chdir(folder)
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    os.environ["COTBERT_CACHE"] = str(folder / "cache")
-    with ray_session():
-        yield folder
-    os.chdir(old)
-    os.environ.clear()
-    os.environ.update(before)
 
 
 @pytest.fixture(scope="module")
