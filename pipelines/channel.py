@@ -19,6 +19,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._news: list[News] = []
+        self._cores: Any = None
 
     def put(self, news: list[News]) -> None:
         self._news += news
@@ -26,6 +27,13 @@ class Mailbox:
     def take(self) -> list[News]:
         news, self._news = self._news, []
         return news
+
+    def hold(self, cores: Any) -> None:
+        """What the workers have reserved, so that somebody knows when they cannot give it back."""
+        self._cores = cores
+
+    def held(self) -> Any:
+        return self._cores
 
 
 class Channel:

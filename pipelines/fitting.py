@@ -56,6 +56,8 @@ def fit(job: Job, mailbox: Any) -> None:
     from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
 
+    from pipelines.trainer import give_back_cores
+
     restarts, before = 0, _done(job)
     on_gpus = _on_gpus(job.settings)
     if job.settings.min_workers is not None:
@@ -67,6 +69,8 @@ def fit(job: Job, mailbox: Any) -> None:
             _trainer(job, workers, on_gpus, attempt, mailbox).fit()
             return
         except (TrainingFailedError, RayActorError) as error:
+            if isinstance(error, RayActorError):  # the controller's own death
+                give_back_cores(mailbox)
             if lacked_room(error):  # they did not begin, so nothing was lost
                 say(f"still waiting for room for {workers} workers")
                 continue
@@ -101,12 +105,12 @@ def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) 
     """Ray Train's own checkpoints are not used: it copies a folder file by file, and knows of it
     only half a second later, so that a kill cost two intervals."""
     import ray.train
-    from ray.train.torch import TorchTrainer
 
     from pipelines.train_worker import train_worker
+    from pipelines.trainer import TellCores, Trainer
 
     cpus = job.settings.cpus_per_worker or cpus_per_worker(workers)
-    return TorchTrainer(
+    return Trainer(
         train_worker,
         train_loop_config={
             "settings": job.settings.model_dump(),
@@ -131,6 +135,6 @@ def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) 
             name=CHECKPOINTS,
             # What to do about a loss is decided here; Ray Train would try the same again for ever.
             failure_config=ray.train.FailureConfig(controller_failure_limit=0),
-            callbacks=list(job.callbacks),
+            callbacks=[*job.callbacks, TellCores(mailbox)],
         ),
     )
