@@ -1,7 +1,7 @@
 """`cotbert train` while its processes are killed: `python -m benchmarks.training_under_kills`.
 
 A cluster of two nodes on this machine, as `cotbert cluster up` makes it, and a training of two
-workers, one a node. Undisturbed runs first, then runs in which a worker, a node and the driver are
+workers, one a node. An undisturbed run first, then runs in which a worker, a node or the driver is
 killed in turn (-9) at moments drawn over the whole run, its start included. After a node another is
 started, as an autoscaler would; after the driver the command is given again with --resume. Each run
 must end with the undisturbed run's losses, dev scores and weights bit for bit, and do no more steps

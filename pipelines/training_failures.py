@@ -38,7 +38,7 @@ def cause(error: Any) -> str:
         lines = str(failures[worker]).strip().splitlines()
         return f"worker {worker}: {lines[-1] if lines else failures[worker]!r}"
     if is_loss(error):
-        return "a process beside the workers died (killed, out of memory, or a lost node)"
+        return "a process of the training died (killed, out of memory, or a lost node)"
     return str(error).strip().splitlines()[-1]
 
 
