@@ -56,7 +56,7 @@ def fit(job: Job, mailbox: Any) -> None:
     from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
 
-    from pipelines.trainer import give_back_cores
+    from pipelines import trainer
 
     restarts, before = 0, _done(job)
     on_gpus = _on_gpus(job.settings)
@@ -69,8 +69,7 @@ def fit(job: Job, mailbox: Any) -> None:
             _trainer(job, workers, on_gpus, attempt, mailbox).fit()
             return
         except (TrainingFailedError, RayActorError) as error:
-            if isinstance(error, RayActorError):  # the controller's own death
-                give_back_cores(mailbox)
+            trainer.give_back_cores(mailbox)
             if lacked_room(error):  # they did not begin, so nothing was lost
                 say(f"still waiting for room for {workers} workers")
                 continue
@@ -107,10 +106,11 @@ def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) 
     import ray.train
 
     from pipelines.train_worker import train_worker
-    from pipelines.trainer import TellCores, Trainer
+    from pipelines.trainer import Trainer
 
     cpus = job.settings.cpus_per_worker or cpus_per_worker(workers)
     return Trainer(
+        mailbox,
         train_worker,
         train_loop_config={
             "settings": job.settings.model_dump(),
@@ -135,6 +135,6 @@ def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) 
             name=CHECKPOINTS,
             # What to do about a loss is decided here; Ray Train would try the same again for ever.
             failure_config=ray.train.FailureConfig(controller_failure_limit=0),
-            callbacks=[*job.callbacks, TellCores(mailbox)],
+            callbacks=list(job.callbacks),
         ),
     )

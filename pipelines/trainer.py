@@ -1,8 +1,10 @@
-"""Ray Train's trainer without the helper that a killed driver would leave on the cluster for ever.
+"""Ray Train's trainer, whose workers' cores the driver gives back after a failure.
 
-The helper gives the workers' cores back when their controller dies alone. It is detached from the
-job, and once the controller is gone its thread cannot end its process (ray 2.60): 190 MB on the
-head for every killed driver. Here the driver does that, and what it reserved ends with its job.
+Ray Train (2.60) keeps them reserved where a worker dies while the workers meet, and the next start
+then waits for ever. Where the controller dies alone a helper of its own gives them back; detached
+from the job as it is, and unable to end its own process, it stays on the cluster after every killed
+driver, 190 MB of the head each time. Without it, what a killed driver had reserved ends with its
+job.
 """
 
 from __future__ import annotations
@@ -17,13 +19,20 @@ from ray.util.placement_group import remove_placement_group
 
 
 class Trainer(TorchTrainer):  # type: ignore[misc]
+    """mailbox: of the driver, which is told of the cores before anything else can fail."""
+
+    def __init__(self, mailbox: Any, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._mailbox = mailbox
+
     def _create_default_callbacks(self) -> list[Any]:
         callbacks = super()._create_default_callbacks()
-        return [c for c in callbacks if not isinstance(c, PlacementGroupCleanerCallback)]
+        kept = [c for c in callbacks if not isinstance(c, PlacementGroupCleanerCallback)]
+        return [TellCores(self._mailbox), *kept]
 
 
 class TellCores(WorkerGroupCallback):  # type: ignore[misc]
-    """Tells the driver by the mailbox which cores the workers hold."""
+    """Tells which cores the workers hold."""
 
     def __init__(self, mailbox: Any) -> None:
         self._mailbox = mailbox
@@ -34,7 +43,7 @@ class TellCores(WorkerGroupCallback):  # type: ignore[misc]
 
 
 def give_back_cores(mailbox: Any) -> None:
-    """After a controller's death: its workers die with it, and their cores are still reserved."""
+    """Of the last start of the workers, which has failed; those that still live end with it."""
     group = ray.get(mailbox.held.remote())
     if group is not None:
         remove_placement_group(group)

@@ -126,6 +126,7 @@ def trained(tmp_path, monkeypatch):
         trainer = Trainer(job, ends)
         monkeypatch.setattr(fitting, "_trainer", lambda *_: trainer)
         monkeypatch.setattr(fitting, "gpus_there", lambda: 0)
+        monkeypatch.setattr("pipelines.trainer.give_back_cores", lambda mailbox: None)
         try:
             fit(job, mailbox=None)
         finally:

@@ -263,13 +263,16 @@ def test_a_killed_run_goes_on_where_it_was(
 def test_a_run_goes_on_by_itself_when_a_worker_dies(
     home: Path, corpus: Path, bert_folder: str, capfd: pytest.CaptureFixture[str]
 ):
-    """SIGKILL of one of two workers after the first checkpoint, and of what controls them after
-    the next: the undisturbed curve, once."""
+    """SIGKILL of one of two workers as it begins and after the first checkpoint, and of what
+    controls them after the next: the undisturbed curve, once."""
     output, quiet = home / "lost-worker", home / "lost-none"
     changes = ("workers=2", "max_steps=60", "eval_every=10")
     assert main(command(bert_folder, corpus, quiet, *changes)) == 0
 
     def kill() -> None:
+        while not (begun := below(os.getpid(), "ray::RayTrainWo")):
+            time.sleep(0.05)
+        os.kill(begun[0], signal.SIGKILL)
         for step, victim in ((10, "ray::RayTrainWo"), (20, "ray::TrainContr")):
             wait_for_checkpoint(output, step)
             os.kill(below(os.getpid(), victim)[0], signal.SIGKILL)
