@@ -126,9 +126,15 @@ def budget_slices(
 
 
 def padding(
-    lengths: np.ndarray, batch_tokens: int | None, chunk: int | None = None
+    lengths: np.ndarray,
+    batch_tokens: int | None,
+    chunk: int | None = None,
+    *,
+    packed: bool = False,
 ) -> tuple[int, int]:
     """(padding, all tokens) that `encode_rows` gives the encoder for rows of (N,) lengths."""
+    if packed:
+        return 0, int(lengths.sum())
     ordered = np.sort(lengths)[::-1]
     slices = budget_slices(ordered, batch_tokens, chunk)
     total = sum((stop - start) * int(ordered[start]) for start, stop in slices)

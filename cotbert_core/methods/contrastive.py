@@ -110,7 +110,7 @@ class Contrastive(Method):
         lengths = rows.lengths.numpy()
         self.work += Work(
             tokens=float(lengths.sum()),
-            padding=0 if self.backbone.packs else padding(lengths, budget, chunk)[0],
+            padding=padding(lengths, budget, chunk, packed=self.backbone.packs)[0],
             bias_tokens=float(sum(int(part.lengths.sum()) for part in empty)),
             flops=encoder_flops(self.encoder, lengths, backward=torch.is_grad_enabled()),
         )

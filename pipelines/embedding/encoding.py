@@ -68,7 +68,8 @@ def _vectors(
 ) -> np.ndarray:
     """(P, D) vectors of (P,) token lists, their padding counted."""
     lengths = np.minimum(ids.lengths, encoder.max_length) + encoder.bound.length
-    padded, total = padding(lengths, encoder.backbone.batch_tokens)
+    backbone = encoder.backbone
+    padded, total = padding(lengths, backbone.batch_tokens, packed=backbone.packs)
     counts["padding"] += padded
     counts["tokens"] += total
     return encoder.encode_tokens(ids, normalize=False, precision=precision)

@@ -106,3 +106,18 @@ def test_pieces_and_their_means():
     means = weighted_means(vectors, cut.lengths, first)
     assert means.ravel().tolist() == pytest.approx([12 / 5, 7, 8, 2])
     assert weighted_means(vectors[:0], cut.lengths[:0], first[:0]).shape == (0, 1)
+
+
+def test_packed_rows_have_no_padding(bert_folder):
+    counts = [
+        encode_block(
+            SentenceEncoder.from_pretrained(bert_folder, max_length=LIMIT, attention=attention),
+            TEXTS,
+            "truncate",
+            "fp32",
+        ).counts
+        for attention in ("auto", "unpadded")
+    ]
+    padded, packed = counts
+    assert padded["padding"] > packed["padding"] == 0
+    assert packed["tokens"] == padded["tokens"] - padded["padding"]
