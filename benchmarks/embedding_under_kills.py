@@ -26,12 +26,12 @@ import numpy as np
 
 from benchmarks.harness import DisagreementError, least_cosine, machine, machine_line, read_texts
 from benchmarks.preparing import recombine
-from cluster.processes import started_by
+from cluster.processes import started_by, with_title
 from cotbert_core.backbone import MINILM
 from pipelines.embed import read_embeddings
 from pipelines.reading.readers import PIECE_ROWS
 
-WORKER = b"ray::MapWorker"
+WORKER = "ray::MapWorker"
 # Batches differ by what else is in a block, never by kills: the blocks are the same.
 LEAST_COSINE = 0.999999
 # A drawn kill comes within so long after the block before is done; a block takes about 10 s.
@@ -72,11 +72,10 @@ class Job:
 
     def kill_worker(self) -> bool:
         """Whether one was there."""
-        for pid in started_by(self._process.pid):
+        for pid in with_title(started_by(self._process.pid), WORKER):
             with suppress(OSError):  # it has ended meanwhile
-                if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(WORKER):
-                    os.kill(pid, signal.SIGKILL)
-                    return True
+                os.kill(pid, signal.SIGKILL)
+                return True
         return False
 
     def kill_driver(self) -> bool:

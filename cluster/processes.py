@@ -29,10 +29,15 @@ def marked(mark: str, name: str = MARK) -> set[int]:
 
 
 def titled(mark: str, *titles: str) -> set[int]:
-    """Of the processes of a cluster those whose titles begin so, as `ray::` and an actor's name."""
+    """Of the processes of a cluster those whose titles begin so."""
+    return with_title(marked(mark), *titles)
+
+
+def with_title(pids: Iterable[int], *titles: str) -> set[int]:
+    """Those whose titles begin so, as `ray::` and an actor's name."""
     wanted = tuple(title.encode() for title in titles)
     found = set()
-    for pid in marked(mark):
+    for pid in pids:
         with suppress(OSError):  # it has ended meanwhile
             if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(wanted):
                 found.add(pid)
