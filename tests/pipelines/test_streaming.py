@@ -8,6 +8,7 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from run_folders import unfinished_copy
 from tiny_corpus import write_corpus
 
 from cotbert_core.backbone import load_backbone
@@ -109,11 +110,7 @@ def test_the_wait_for_data_is_told_and_part_of_the_step(trained):
 def test_a_run_resumed_in_the_middle_of_a_window_has_the_curve_of_the_whole(
     home, trained, corpus, settings, bert_folder
 ):
-    output = home / "resumed"
-    shutil.copytree(trained, output)
-    for name in ("result.json", "metrics.jsonl", "report.html"):
-        (output / name).unlink()
-    shutil.rmtree(output / "model")
+    output = unfinished_copy(trained, home / "resumed")
     last, before = checkpoints(output / "checkpoints")[:-3:-1]
     assert (last.step, before.step) == (12, 8)
     shutil.rmtree(last.path)

@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import os
-import shutil
 import signal
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from process_tree import below
+from run_folders import unfinished_copy
 
 from cotbert_core.backbone import load_tokenizer
 from cotbert_core.checkpoints import checkpoints, newest
@@ -298,11 +298,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_gone_on_with(
     home: Path, corpus: Path, trained: Path, bert_folder: str, capsys: pytest.CaptureFixture[str]
 ):
     """The run ends as the one that nothing happened to, best model included."""
-    output = home / "damaged"
-    shutil.copytree(trained, output)
-    for name in ("result.json", "metrics.jsonl", "report.html"):
-        (output / name).unlink()
-    shutil.rmtree(output / "model")
+    output = unfinished_copy(trained, home / "damaged")
     last, before = checkpoints(output / "checkpoints")[:-3:-1]
     assert (last.step, before.step) == (6, 4)
     (last.path / "state.pt").write_bytes(b"half")
