@@ -20,6 +20,7 @@ from cotbert_core.backbone import load_backbone
 from cotbert_core.batch import Batch
 from cotbert_core.distributed import encode_together, rank, sums, world_size
 from cotbert_core.evaluation import score_pairs
+from cotbert_core.memory import keep_freed_memory
 from cotbert_core.methods import Method, build_method
 from cotbert_core.settings import TrainSettings, build
 from cotbert_core.timing import section
@@ -42,6 +43,7 @@ from pipelines.verdicts import WAIT_SECONDS, may_go_on
 
 def train_worker(job: dict[str, Any]) -> None:
     """The whole run of one worker. job: what the driver packed for it."""
+    keep_freed_memory()
     torch.set_num_threads(job["cpus"])
     training = _set_up(job)
     restore(training)
