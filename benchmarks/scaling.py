@@ -1,20 +1,21 @@
 """Two workers against one, a thread each, and what gathering costs: `python -m benchmarks.scaling`.
 
-CoT-BERT steps of all-MiniLM-L6-v2 over gloo with DDP, on the same global batches. Two trainings
-that know nothing of each other show what the machine itself gives two busy cores. Then the gather
-of positives and hard negatives alone, forward and backward, for larger batches; its share is of a
-step whose other parts grow with the batch. Not part of `make bench`: it wants two quiet cores.
+CoT-BERT steps of all-MiniLM-L6-v2 over gloo with DDP. One worker and two take every batch in turn,
+so that a machine whose speed changes within minutes changes both. Then the gather of positives and
+hard negatives alone, forward and backward, for larger batches; its share is of a step whose other
+parts grow with the batch. Not part of `make bench`: it wants two quiet cores and 17 GB of memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from cotbert_core.sampling import own_share
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training import make_optimizer, train_step
 
-BATCH, STEPS = 128, 14
+BATCH, STEPS = 128, 20
 # oneDNN compiles its code for every new shape of a batch, and memory grows to what the largest
 # batch needs: steps that no longer change in a run of hundreds.
 WARM_UP = 10
@@ -45,55 +46,75 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0; 1 where two workers scale worse than they should."""
     options = _parser().parse_args(arguments)
     batches = token_batches(read_texts(options.text), WARM_UP + STEPS, BATCH)
-    seconds = {n: _steps(n, batches, options.precision) for n in (1, 2)}
-    scaling = seconds[1]["step"] / (2 * seconds[2]["step"])
-    with ThreadPoolExecutor(2) as pool:
-        beside = pool.map(lambda _: _steps(1, batches, options.precision)["step"], range(2))
-        limit = seconds[1]["step"] / max(beside)
+    seconds, gathers = _measure(batches, options.precision)
+    one, two = (seconds[n][WARM_UP:] for n in (1, 2))
+    scaling = [a / (2 * b) for a, b in zip(one, two, strict=True)]
+    step = statistics.median(two)
+    low, middle, high = statistics.quantiles(scaling, n=4)
     print(f"{machine_line(machine())}\n")
-    for n, found in seconds.items():
-        print(f"{n} worker(s) of one thread: {BATCH / found['step']:.1f} sentences/s")
-    print(f"scaling {scaling:.0%} (wanted {TARGET:.0%}; two trainings apart {limit:.0%})\n")
+    print(f"1 worker of one thread:  {BATCH / statistics.median(one):.1f} sentences/s")
+    print(f"2 workers of one thread: {BATCH / step:.1f} sentences/s")
+    print(
+        f"scaling {middle:.0%}, median of {STEPS} steps (half of them {low:.0%} to {high:.0%}); "
+        f"wanted {TARGET:.0%}\n"
+    )
     print("| global batch | gather, s | share of a step |\n| ---: | ---: | ---: |")
-    for size in LARGE:
-        gather, step = seconds[2][str(size)], seconds[2]["step"] * size / BATCH
-        print(f"| {size:,} | {gather:.4f} | {gather / (gather + step):.2%} |")
-    return 0 if scaling >= TARGET else 1
+    for size, gather in gathers.items():
+        print(f"| {size:,} | {gather:.4f} | {gather / (gather + step * size / BATCH):.2%} |")
+    return 0 if middle >= TARGET else 1
 
 
-def _steps(workers: int, batches: Sequence[Batch], precision: str) -> dict[str, float]:
-    """Median seconds of a step, and of gathers, on rank 0."""
-    with tempfile.TemporaryDirectory() as name:
-        output = Path(name) / "seconds.pt"
-        job = (workers, batches, precision, name, str(output))
-        torch.multiprocessing.spawn(_worker, job, nprocs=workers)
-        return dict(torch.load(output))
+def _measure(
+    batches: Sequence[Batch], precision: str
+) -> tuple[dict[int, list[float]], dict[int, float]]:
+    """The seconds of every step, of one worker and of two; and of gathers, on rank 0 of two."""
+    with tempfile.TemporaryDirectory() as home:
+        crews = {n: [_start(own, n, batches, precision, home) for own in range(n)] for n in (1, 2)}
+        seconds: dict[int, list[float]] = {n: [] for n in crews}
+        for number in range(1, len(batches) + 1):
+            for n, crew in crews.items():
+                seconds[n].append(max(_ask(crew, number)))
+        _ask(crews[1], None)
+        return seconds, _ask(crews[2], None)[0]
+
+
+def _ask(crew: Sequence[Connection], what: int | None) -> list[Any]:
+    """What all of a crew answer; EOFError where one has died."""
+    for worker in crew:
+        worker.send(what)
+    return [worker.recv() for worker in crew]
+
+
+def _start(own: int, workers: int, *job: Any) -> Connection:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    context.Process(target=_worker, args=(there, own, workers, *job), daemon=True).start()
+    there.close()
+    return here
 
 
 def _worker(
-    own: int, workers: int, batches: Sequence[Batch], precision: Any, home: str, output: str
+    asked: Connection, own: int, workers: int, batches: Sequence[Batch], precision: Any, home: str
 ) -> None:
+    """Steps as they are asked for by number, and at None the gathers."""
     keep_freed_memory()
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{home}/meet", rank=own, world_size=workers)
+    meet = f"file://{home}/{workers}"
+    dist.init_process_group("gloo", init_method=meet, rank=own, world_size=workers)
     settings = TrainSettings(encoder=MINILM, batch_size=BATCH, workers=workers, precision=precision)
     torch.manual_seed(0)
     method = build_method(load_backbone(MINILM), settings).train()
     model = DistributedDataParallel(method) if workers > 1 else method
     optimizer = make_optimizer(method, settings.optimizer)
-    found: list[float] = []
-    for number, batch in enumerate(batches, 1):
+    for number in iter(asked.recv, None):
         dist.barrier()
         started = time.perf_counter()
-        share = own_share(batch, rank(), workers)
+        share = own_share(batches[number - 1], rank(), workers)
         train_step(model, share, optimizer, settings, number, len(batches))
         dist.barrier()
-        found.append(time.perf_counter() - started)
-    seconds = {"step": statistics.median(found[WARM_UP:])}
-    if world_size() > 1:
-        seconds |= {str(size): _gather(size, method.backbone.hidden_size) for size in LARGE}
-    if rank() == 0:
-        torch.save(seconds, output)
+        asked.send(time.perf_counter() - started)
+    sizes = LARGE if workers > 1 else ()
+    asked.send({size: _gather(size, method.backbone.hidden_size) for size in sizes})
     dist.destroy_process_group()
 
 

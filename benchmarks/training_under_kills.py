@@ -34,7 +34,8 @@ from benchmarks.harness import DisagreementError, machine, machine_line, random_
 from cluster import local, nodes
 from cluster.nodes import LocalCluster
 from cluster.tokens import TOKEN
-from pipelines.prepare import PrepareOptions, prepare
+from pipelines.prepare import prepare
+from pipelines.preparing.options import PrepareOptions
 
 KINDS = ("worker", "node", "driver")
 SENTENCES, STEPS, EVERY, BATCH = 2000, 40, 8, 32

@@ -24,7 +24,7 @@ from cluster.package import absolute_variables, passed_variables, write_code
 from cluster.server import JobServer
 from cotbert_core.errors import UserError
 from pipelines.progress import say
-from pipelines.worker_room import MAY_GROW
+from pipelines.training.worker_room import MAY_GROW
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

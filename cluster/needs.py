@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cluster.server import Node
 from cotbert_core.errors import UserError
-from pipelines.worker_room import room_on
+from pipelines.training.worker_room import room_on
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from pathlib import Path
 from cotbert_core.backbone import load_tokenizer
 from pipelines.corpus import MANIFEST_FILE, Corpus
 from pipelines.places import cache_folder
-from pipelines.prepare import PrepareOptions, prepare, recognise_triples
+from pipelines.prepare import prepare
+from pipelines.preparing.options import PrepareOptions, recognise_triples
 from pipelines.progress import say
 from pipelines.reading import sources
 

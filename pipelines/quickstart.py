@@ -25,7 +25,8 @@ from pipelines.dev import BUILT_IN_PAIRS, dev_sets
 from pipelines.embed import EmbedOptions, embed, read_embeddings
 from pipelines.evaluate import SPLITS, CountedEncode, score_splits
 from pipelines.outputs import RESULT_FILE, check_free
-from pipelines.prepare import PrepareOptions, prepare
+from pipelines.prepare import prepare
+from pipelines.preparing.options import PrepareOptions
 from pipelines.progress import clock, say
 from pipelines.quickstart_report import Outcome, summary, write_report
 from pipelines.ray_session import own_cores, ray_session

@@ -11,9 +11,9 @@ from typing import Any
 from cotbert_core.files import write_text
 from cotbert_core.settings import TrainSettings, flatten
 from pipelines import plots
-from pipelines.profile_table import notes, profile_table
-from pipelines.profiling import Row
 from pipelines.tracking import commit
+from pipelines.training.profile_table import notes, profile_table
+from pipelines.training.profiling import Row
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 62rem; margin: 2.5rem auto;

@@ -26,20 +26,21 @@ from cotbert_core.sampling import total_steps
 from cotbert_core.settings import TrainSettings, flatten, override
 from cotbert_core.windows import window_rows
 from cotbert_core.wrapping import BoundTemplate
-from pipelines import profiling, report, tracking
+from pipelines import report, tracking
 from pipelines.cards import training_facts
 from pipelines.channel import Channel
 from pipelines.corpus import Corpus
 from pipelines.dev import dev_digest
-from pipelines.fitting import CHECKPOINTS, Job, TrainingError, fit
 from pipelines.history import METRICS_FILE, History
 from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, check_output, open_output
-from pipelines.profile_table import write_table
 from pipelines.progress import say
 from pipelines.ray_session import check_cores, ray_session
 from pipelines.shared_storage import on_all_nodes
+from pipelines.training import profiling
+from pipelines.training.fitting import CHECKPOINTS, Job, TrainingError, fit
+from pipelines.training.profile_table import write_table
+from pipelines.training.worker_room import check_gpus
 from pipelines.unfinished import locked_output
-from pipelines.worker_room import check_gpus
 
 
 def train(
@@ -62,7 +63,7 @@ def train(
 
     parent, name, tags: of its MLflow run. callbacks: of Ray Train, for a sweep that listens;
     judged: whether it says after every dev check if the run may go on (pipelines.verdicts).
-    profile: whether to leave one in `output` (pipelines.profiling).
+    profile: whether to leave one in `output` (pipelines.training.profiling).
     patience: seconds to wait for another process that writes the output.
     """
     settings = override(settings, {"encoder": from_anywhere(settings.encoder)})

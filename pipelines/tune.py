@@ -8,16 +8,15 @@ on with a sweep that was killed: what is finished stays, and the rest goes on fr
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.backbone import from_anywhere
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
-from cotbert_core.files import read_json, write_json
+from cotbert_core.files import read_json
 from cotbert_core.sampling import total_steps
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines import tracking
@@ -32,55 +31,20 @@ from pipelines.outputs import (
 )
 from pipelines.progress import say
 from pipelines.ray_session import ray_session
-from pipelines.recording.registry import check_registry, register
 from pipelines.shared_storage import on_all_nodes
 from pipelines.train import check_inputs
+from pipelines.training.worker_room import check_gpus
 from pipelines.tuning import state
-from pipelines.tuning.growing import OPTUNA, GrowingPlan, check_optuna
-from pipelines.tuning.plan import SEED, Plan, drawn_plan
-from pipelines.tuning.report import write_sweep_report, write_trials_csv
-from pipelines.tuning.search import TUNE_FOLDER, Stopping, run_trials
+from pipelines.tuning.options import SEARCHES, TuneOptions
+from pipelines.tuning.plan import SEED, Plan
+from pipelines.tuning.result import register_best, sweep_result, tell_result, without_result
+from pipelines.tuning.search import TUNE_FOLDER, run_trials
 from pipelines.tuning.trial import Sweep
 from pipelines.unfinished import locked_output
-from pipelines.worker_room import check_gpus
-from tune_spaces import Space
-
-CSV_FILE, REPORT_FILE = "trials.csv", "report.html"
-# Who chooses the trials: the space's grid with draws by chance from its ranges, or Optuna.
-GRID = "grid"
-SEARCHES: dict[str, Callable[..., Plan]] = {GRID: drawn_plan, OPTUNA: GrowingPlan}
 
 
 class SweepError(RuntimeError):
     """A sweep of which no trial finished: exit status 1."""
-
-
-@dataclass(frozen=True)
-class TuneOptions:
-    """trials: how many of the space (None: all of a grid, 12 of others). seeds: each trial runs
-    under all. draw_seed: of what is drawn. max_concurrent: None for as many as have room.
-    stopping: None lets every trial run to its end. register: the best model's name in MLflow's
-    registry. search: one of SEARCHES."""
-
-    space: Space
-    recipe: str
-    trials: int | None = None
-    seeds: tuple[int, ...] = (0,)
-    draw_seed: int = 0
-    max_concurrent: int | None = None
-    stopping: Stopping | None = None
-    register: str | None = None
-    search: str = GRID
-
-    def __post_init__(self) -> None:
-        if self.search not in SEARCHES:
-            raise unknown("search", self.search, SEARCHES)
-        if self.search == OPTUNA:
-            check_optuna()
-        if self.trials is not None and self.trials < 1:
-            raise UserError(f"trials is {self.trials}: give at least 1")
-        if self.register is not None:
-            check_registry(self.register)
 
 
 def tune(
@@ -109,7 +73,7 @@ def tune(
         output = _open(output, _record(options, plan, corpus, dev), discard)
         result = _tracked(options, plan, corpus, dev, output, verbose)
     if result["best"] is None:
-        raise SweepError(_without_result(result["trials"]))
+        raise SweepError(without_result(result["trials"]))
     return result
 
 
@@ -134,10 +98,10 @@ def _tracked(
         ray_session(verbose),
     ):
         _run(options, plan, corpus, dev, output, run.key, verbose)
-        result = _result(options, plan, output, run.id)
+        result = sweep_result(options, plan, output, run.id)
         if options.register and result["best"]:
-            result["registered"] = _register(options.register, result["best"], output)
-        _tell(run, options.space, result, output)
+            result["registered"] = register_best(options.register, result["best"], output)
+        tell_result(run, options.space, result, output)
     return result
 
 
@@ -222,51 +186,3 @@ def _run(
     steps = partial(total_steps, len(corpus))
     run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)
     shutil.rmtree(output / TUNE_FOLDER, ignore_errors=True)
-
-
-def _result(options: TuneOptions, plan: Plan, output: Path, run_id: str | None) -> dict[str, Any]:
-    folder = output / state.TRIALS_FOLDER
-    rows = [state.trial_row(trial, folder / name) for name, trial in plan.trials.items()]
-    best = state.best_of(rows)
-    return {
-        "space": options.space.name,
-        "recipe": options.recipe,
-        "search": options.search,
-        "dev_spearman": best["dev_spearman"] if best else None,
-        "best": best,
-        "trials": rows,
-        **{
-            status: sum(row["status"] == status for row in rows)
-            for status in (state.FINISHED, state.STOPPED, state.FAILED, state.UNFINISHED)
-        },
-        "training_seconds": round(sum(row["training_seconds"] for row in rows), 1),
-        "start_seconds_per_trial": state.start_seconds(rows),
-        "mlflow_parent_run_id": run_id,
-    }
-
-
-def _register(name: str, best: Mapping[str, Any], output: Path) -> str | None:
-    """The best trial's model, as one of the trial's own run."""
-    run = tracking.Run(None, best["mlflow_run_id"])
-    model = output / state.TRIALS_FOLDER / best["name"] / "model"
-    return register(run, model, name, dev_spearman=best["dev_spearman"])
-
-
-def _tell(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:
-    """The sweep's own run."""
-    if result["best"]:
-        run.metrics({tracking.DEV_SPEARMAN: result["dev_spearman"]})
-        run.params({f"best.{k}": v for k, v in result["best"]["settings"].items()})
-        run.tags({"best_trial": result["best"]["name"]})
-    run.metrics({k: result[k] for k in (state.FINISHED, state.STOPPED, state.FAILED)})
-    write_trials_csv(output / CSV_FILE, result["trials"])
-    page = output / REPORT_FILE
-    write_sweep_report(page, result, output, published=space.published, source=space.source)
-    write_json(output / RESULT_FILE, result)
-    for name in (CSV_FILE, REPORT_FILE, RESULT_FILE):
-        run.artifact(output / name)
-
-
-def _without_result(rows: Sequence[dict[str, Any]]) -> str:
-    errors = [f"{row['name']}: {row['error']}" for row in rows if row["error"]]
-    return f"no trial finished ({'; '.join(errors[:2]) or 'see --verbose'})"

@@ -102,7 +102,8 @@ def _cleaning_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from pipelines.prepare import PrepareOptions, prepare
+    from pipelines.prepare import prepare
+    from pipelines.preparing.options import PrepareOptions
 
     options = PrepareOptions(
         tuple(arguments.input),

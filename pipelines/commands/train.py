@@ -35,9 +35,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(arguments: Arguments) -> None:
     settings = recipe_settings(arguments, arguments.recipe)
     from pipelines.dev import dev_sets
-    from pipelines.profile_table import read_table
     from pipelines.seeds import parse_seeds, train_seeds
     from pipelines.train import train
+    from pipelines.training.profile_table import read_table
 
     seeds = parse_seeds(arguments.seeds) if arguments.seeds is not None else None
     _check_profile(arguments)

@@ -67,7 +67,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(arguments: Arguments) -> None:
     from pipelines.dev import dev_sets
     from pipelines.seeds import parse_seeds
-    from pipelines.tune import TuneOptions, tune
+    from pipelines.tune import tune
+    from pipelines.tuning.options import TuneOptions
     from pipelines.tuning.report import trials_table
     from pipelines.tuning.search import Stopping
     from tune_spaces import open_space

@@ -15,11 +15,11 @@ from cotbert_core.settings import TrainSettings
 from pipelines.outputs import earlier_run
 from pipelines.progress import say
 from pipelines.tracking import DEV_SPEARMAN, end_run
+from pipelines.training.worker_room import gpus_there, takes_gpus
 from pipelines.tuning.plan import Plan
 from pipelines.tuning.state import ENDED, FAILED_FILE, UNFINISHED, dev_scores, status_of
 from pipelines.tuning.trial import TRIAL, Sweep, run_trial
 from pipelines.tuning.watch import STEP, Watch
-from pipelines.worker_room import gpus_there, takes_gpus
 
 # Ray Tune's own files, beside the trials for as long as a sweep runs; nothing is read from them.
 TUNE_FOLDER = "tune"

@@ -17,11 +17,11 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.ragged import Ragged
-from pipelines import prepare as prepare_job
 from pipelines.cli import main
 from pipelines.corpus import Corpus, corpus_table
-from pipelines.prepare import PrepareOptions, prepare
+from pipelines.prepare import prepare
 from pipelines.preparing import stages
+from pipelines.preparing.options import PrepareOptions, recognise_triples
 from pipelines.preparing.passes import row_id
 from pipelines.reading import sources
 from pipelines.reading.columns import TRIPLES
@@ -113,11 +113,11 @@ def sick(tmp_path):
 def test_options_become_triples_once_and_only_when_no_column_is_named(tmp_path, capsys):
     path = write(tmp_path / "a.csv", ROWS)
     options = PrepareOptions((path,), "bert")
-    found = prepare_job.recognise_triples(options)
+    found = recognise_triples(options)
     assert found == PrepareOptions((path,), "bert", **TRIPLE_OPTIONS)
     named = PrepareOptions((path,), "bert", text_column="sent1")
     for other in (found, named, PrepareOptions((path,), "bert", augmented_column="sent1")):
-        assert prepare_job.recognise_triples(other) is other
+        assert recognise_triples(other) is other
     told = capsys.readouterr().err.splitlines()
     assert told == [f"{path}: columns sent0, sent1, hard_neg taken as triples"]
 

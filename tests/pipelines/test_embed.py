@@ -15,7 +15,8 @@ from cotbert_core.errors import UserError
 from pipelines import embed as embed_job
 from pipelines.cli import main
 from pipelines.embed import EmbedOptions, embed, model_digest, read_embeddings
-from pipelines.prepare import PrepareOptions, prepare
+from pipelines.prepare import prepare
+from pipelines.preparing.options import PrepareOptions
 from pipelines.reading.sources import FILE_BITS
 
 pytestmark = [pytest.mark.ray_local, pytest.mark.usefixtures("ray_here", "own_store")]

@@ -16,8 +16,9 @@ from cotbert_core.backbone import load_tokenizer
 from cotbert_core.errors import UserError
 from pipelines.cli import main
 from pipelines.corpus import Corpus
-from pipelines.prepare import PrepareOptions, prepare
+from pipelines.prepare import prepare
 from pipelines.preparing import stages
+from pipelines.preparing.options import PrepareOptions
 from pipelines.reading import sources
 
 pytestmark = [pytest.mark.ray_local, pytest.mark.usefixtures("ray_here", "own_store")]

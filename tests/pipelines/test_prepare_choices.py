@@ -10,7 +10,8 @@ import pytest
 from cotbert_core.errors import UserError
 from pipelines.cli import main
 from pipelines.corpus import Corpus
-from pipelines.prepare import PrepareOptions, prepare
+from pipelines.prepare import prepare
+from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.passes import row_id
 
 pytestmark = pytest.mark.usefixtures("without_ray")

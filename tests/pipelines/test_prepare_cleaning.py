@@ -9,7 +9,8 @@ import pytest
 from cotbert_core.backbone import load_tokenizer
 from pipelines.cli import main
 from pipelines.corpus import Corpus
-from pipelines.prepare import PrepareOptions, prepare
+from pipelines.prepare import prepare
+from pipelines.preparing.options import PrepareOptions
 
 pytestmark = pytest.mark.usefixtures("without_ray")
 

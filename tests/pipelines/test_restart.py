@@ -16,8 +16,9 @@ from process_tree import below
 from cotbert_core.files import read_json
 from pipelines import prepare as prepare_job
 from pipelines.corpus import Corpus
-from pipelines.prepare import PrepareOptions, prepare
+from pipelines.prepare import prepare
 from pipelines.preparing import stages
+from pipelines.preparing.options import PrepareOptions
 
 SHARDS, ROWS = 40, 4000
 

@@ -31,9 +31,10 @@ from cotbert_core.wrapping import BoundTemplate
 from pipelines.cli import main
 from pipelines.corpus import Corpus
 from pipelines.history import read_rows
-from pipelines.prepare import PrepareOptions, prepare
-from pipelines.profiling import read_steps
+from pipelines.prepare import prepare
+from pipelines.preparing.options import PrepareOptions
 from pipelines.recipes import settings_for
+from pipelines.training.profiling import read_steps
 
 pytestmark = pytest.mark.ray_local
 

@@ -22,7 +22,8 @@ from pipelines.corpus import Corpus
 from pipelines.dev import dev_sets
 from pipelines.history import read_rows
 from pipelines.recipes import settings_for
-from pipelines.tune import TuneOptions, tune
+from pipelines.tune import tune
+from pipelines.tuning.options import TuneOptions
 from tune_spaces import Space, open_space
 
 STEPS, EVERY = 6, 2

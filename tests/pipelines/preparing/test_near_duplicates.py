@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.prepare import PrepareOptions
 from pipelines.preparing import near_duplicates
 from pipelines.preparing.duplicates import kept, mark_first
 from pipelines.preparing.near_duplicates import (
@@ -18,6 +17,7 @@ from pipelines.preparing.near_duplicates import (
     row_type,
     signatures,
 )
+from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.passes import row_id
 
 WORDS = [f"{a}{b}" for a in ("gar", "vol", "mit", "pesk", "tron", "ulf") for b in

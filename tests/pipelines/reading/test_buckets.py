@@ -15,7 +15,8 @@ from pyarrow import fs
 
 from cotbert_core.files import read_json
 from pipelines.corpus import Corpus
-from pipelines.prepare import PrepareOptions, prepare
+from pipelines.prepare import prepare
+from pipelines.preparing.options import PrepareOptions
 
 
 @pytest.fixture

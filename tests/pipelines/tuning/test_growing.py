@@ -15,8 +15,8 @@ from cotbert_core.settings import override
 from pipelines.cli import main
 from pipelines.outputs import changed_settings
 from pipelines.recipes import RECIPES
-from pipelines.tune import TuneOptions
 from pipelines.tuning.growing import GrowingPlan, told
+from pipelines.tuning.options import TuneOptions
 from pipelines.tuning.plan import DEFAULT_TRIALS
 from pipelines.tuning.search import Stopping, _scheduler
 from pipelines.tuning.turns import Turns

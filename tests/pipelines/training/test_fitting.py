@@ -15,11 +15,17 @@ from ray.train.v2._internal.exceptions import (
 from cotbert_core.checkpoints import write_checkpoint
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings
-from pipelines import fitting, worker_room
-from pipelines.fitting import Job, TrainingError, fit
 from pipelines.recipes import settings_for
-from pipelines.training_failures import is_loss
-from pipelines.worker_room import check_gpus, fewer_workers, room_on, takes_gpus, workers_now
+from pipelines.training import fitting, worker_room
+from pipelines.training.failures import is_loss
+from pipelines.training.fitting import Job, TrainingError, fit
+from pipelines.training.worker_room import (
+    check_gpus,
+    fewer_workers,
+    room_on,
+    takes_gpus,
+    workers_now,
+)
 
 
 def settings(**changes):
@@ -126,7 +132,7 @@ def trained(tmp_path, monkeypatch):
         trainer = Trainer(job, ends)
         monkeypatch.setattr(fitting, "_trainer", lambda *_: trainer)
         monkeypatch.setattr(fitting, "gpus_there", lambda: 0)
-        monkeypatch.setattr("pipelines.trainer.give_back_cores", lambda mailbox: None)
+        monkeypatch.setattr("pipelines.training.trainer.give_back_cores", lambda mailbox: None)
         try:
             fit(job, mailbox=None)
         finally:

@@ -16,8 +16,8 @@ from cotbert_core.evaluation import Pairs
 from cotbert_core.settings import TrainSettings
 from pipelines.progress import say
 from pipelines.ray_session import cpus_per_worker
-from pipelines.training_failures import cause, is_loss, lacked_room
-from pipelines.worker_room import gpus_there, takes_gpus, workers_now
+from pipelines.training.failures import cause, is_loss, lacked_room
+from pipelines.training.worker_room import gpus_there, takes_gpus, workers_now
 
 CHECKPOINTS = "checkpoints"
 # Restarts without a new checkpoint in between, after which the run ends.
@@ -56,7 +56,7 @@ def fit(job: Job, mailbox: Any) -> None:
     from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
 
-    from pipelines import trainer
+    from pipelines.training import trainer
 
     restarts, before = 0, _done(job)
     on_gpus = _on_gpus(job.settings)
@@ -105,8 +105,8 @@ def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) 
     only half a second later, so that a kill cost two intervals."""
     import ray.train
 
-    from pipelines.train_worker import train_worker
-    from pipelines.trainer import Trainer
+    from pipelines.training.trainer import Trainer
+    from pipelines.training.worker import train_worker
 
     cpus = job.settings.cpus_per_worker or cpus_per_worker(workers)
     return Trainer(

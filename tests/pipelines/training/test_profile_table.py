@@ -10,9 +10,9 @@ import torch
 from cotbert_core.errors import UserError
 from cotbert_core.timing import SECTIONS, section
 from cotbert_core.work import Work
-from pipelines import profiling
-from pipelines.profile_table import notes, profile_table, read_table, waiting, write_table
-from pipelines.profiling import COLUMNS, COUNTED, UNCOUNTED_STEPS, WARM, check_steps
+from pipelines.training import profiling
+from pipelines.training.profile_table import notes, profile_table, read_table, waiting, write_table
+from pipelines.training.profiling import COLUMNS, COUNTED, UNCOUNTED_STEPS, WARM, check_steps
 
 
 def row(step, worker=0, kind=COUNTED, **milliseconds):

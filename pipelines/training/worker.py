@@ -27,7 +27,6 @@ from cotbert_core.timing import section
 from cotbert_core.training import make_optimizer, train_step
 from cotbert_core.work import Work, matrix_rate
 from pipelines.corpus import Corpus
-from pipelines.profiling import Lap, profiled
 from pipelines.tracking import (
     DEV_SPEARMAN,
     FLOP_USE,
@@ -36,8 +35,9 @@ from pipelines.tracking import (
     PADDING_SHARE,
     TOKENS_PER_SECOND,
 )
-from pipelines.training_data import open_data, own_batches
-from pipelines.training_state import Training, restore, save, seed_all, tell
+from pipelines.training.data import open_data, own_batches
+from pipelines.training.profiling import Lap, profiled
+from pipelines.training.state import Training, restore, save, seed_all, tell
 from pipelines.verdicts import WAIT_SECONDS, may_go_on
 
 

@@ -48,7 +48,7 @@ def open_data(corpus: Corpus, part_rows: tuple[int, ...] | None, settings: Train
     together = window_rows(settings, len(corpus))
     if together is None or part_rows is None:
         return InMemory(corpus.batch().cut(settings.max_length))
-    from pipelines.streaming import Stream
+    from pipelines.training.streaming import Stream
 
     return Stream(corpus, part_rows, together)
 

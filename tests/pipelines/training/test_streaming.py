@@ -22,7 +22,7 @@ from pipelines.cli import main
 from pipelines.corpus import Corpus, corpus_table
 from pipelines.history import read_rows
 from pipelines.recipes import settings_for
-from pipelines.training_state import seed_all
+from pipelines.training.state import seed_all
 
 pytestmark = pytest.mark.ray_local
 
@@ -126,7 +126,7 @@ def test_companions_are_streamed_with_their_sentence_and_cut(home, corpus, setti
     """Without cores of their own: the session's are all taken."""
     import ray
 
-    from pipelines.streaming import Stream
+    from pipelines.training.streaming import Stream
 
     folder = home / "triples"
     shutil.copytree(corpus.path, folder)

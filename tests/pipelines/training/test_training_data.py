@@ -9,7 +9,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.sampling import batches
 from cotbert_core.windows import Window
 from pipelines.corpus import Corpus
-from pipelines.training_data import InMemory, open_data, own_batches
+from pipelines.training.data import InMemory, open_data, own_batches
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_run_that_is_at_its_end_reads_nothing(corpus, bert_folder, tiny_settin
 
 
 def test_a_window_is_its_parts_end_to_end_and_shuffled(corpus, monkeypatch):
-    from pipelines import streaming
+    from pipelines.training import streaming
 
     monkeypatch.setattr(streaming, "BLOCK_ROWS", 2)
     window = Window(parts=(2, 0), seed=(0, 0, 1), start=1, stop=4)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cotbert_core.files import write_text
 from cotbert_core.timing import SECTIONS
-from pipelines.profiling import COUNTED, FOLDER, REST, UNCOUNTED_STEPS, Row
+from pipelines.training.profiling import COUNTED, FOLDER, REST, UNCOUNTED_STEPS, Row
 
 TABLE_FILE = "table.md"
 WHOLE = "whole step"

@@ -22,7 +22,7 @@ from cotbert_core.sampling import total_steps
 from cotbert_core.settings import TrainSettings
 from cotbert_core.timing import section
 from pipelines.channel import News
-from pipelines.training_data import Data
+from pipelines.training.data import Data
 
 # The last checkpoint of a run, which its model is made from, is tried so often.
 LAST_TRIES, WAIT_SECONDS = 3, 5.0

@@ -1,0 +1,110 @@
+"""manifest.json and result.json of a corpus folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from cotbert_core import __version__
+from cotbert_core.tokenizing import PlainTokenizer
+from pipelines.cleaning.options import CleanOptions
+from pipelines.preparing.exclusion import HIT
+from pipelines.preparing.options import PrepareOptions
+from pipelines.preparing.passes import CHANGED, DROPPED, Rules
+from pipelines.preparing.stages import Reading
+from pipelines.reading.plans import Plan
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a corpus is made of."""
+
+    options: PrepareOptions
+    plan: Plan
+    rules: Rules
+    tokenizer: PlainTokenizer
+
+
+def corpus_manifest(job: Job, reading: Reading, counts: Counter[str]) -> dict[str, Any]:
+    options, plan = job.options, job.plan
+    dropped = _named(counts, DROPPED)
+    hits = sum(key.startswith(HIT) for key in counts)
+    return {
+        "format": 1,
+        "columns": list(plan.columns),
+        "rows_read": counts["read"],
+        "rows": counts["rows"],
+        "added": counts["added"],
+        "changed": _named(counts, CHANGED),
+        "dropped": dropped,
+        "sampled_out": counts["sampled_out"],
+        **({"exclude_hits": hits} if options.exclude else {}),
+        "truncated": counts["truncated"],
+        "tokens": counts["tokens"],
+        "encoder": options.encoder,
+        "tokenizer_hash": job.tokenizer.hash,
+        "max_length": options.max_length,
+        "source": {
+            "inputs": sorted(set(options.inputs)),
+            "files": len(plan.files),
+            "files_ignored": plan.ignored,
+            "files_without_rows": sum(not reading.read[name] for name in plan.files),
+            "text_column": options.text_column,
+            "augmented_column": options.augmented_column,
+            "negative_column": options.negative_column,
+            "sample": options.sample,
+            "near_duplicates": options.near_duplicates,
+            "exclude": sorted(set(options.exclude)),
+            "exclude_sentences": len(job.rules.exclusion.keys),
+            "cleaning": cleaning(options.clean),
+        },
+        "versions": versions(),
+    }
+
+
+def corpus_result(
+    manifest: dict[str, Any], fresh: int, seconds: float, run_id: str | None
+) -> dict[str, Any]:
+    """fresh: rows that this run wrote, in `seconds`; after a kill an earlier one wrote others."""
+    return {
+        "rows_read": manifest["rows_read"],
+        "rows": manifest["rows"],
+        **({"added": manifest["added"]} if manifest["added"] else {}),
+        **{f"changed_{step}": n for step, n in manifest["changed"].items()},
+        **{f"dropped_{reason}": n for reason, n in manifest["dropped"].items()},
+        "sampled_out": manifest["sampled_out"],
+        **{key: manifest[key] for key in ("exclude_hits",) if key in manifest},
+        "truncated": manifest["truncated"],
+        "files_ignored": manifest["source"]["files_ignored"],
+        "files_without_rows": manifest["source"]["files_without_rows"],
+        "rows_of_this_run": fresh,
+        "seconds": round(seconds, 3),
+        "sentences_per_second": round(fresh / seconds, 1),
+        "mlflow_run_id": run_id,
+    }
+
+
+def reasons(counts: Counter[str]) -> str:
+    dropped = _named(counts, DROPPED)
+    return ", ".join(f"{n} {reason}" for reason, n in dropped.items()) or "none read"
+
+
+def _named(counts: Counter[str], kind: str) -> dict[str, int]:
+    """The counts of this kind by their own names, those above 0."""
+    named = ((k.removeprefix(kind), n) for k, n in sorted(counts.items()) if k.startswith(kind))
+    return {name: n for name, n in named if n}
+
+
+def cleaning(options: CleanOptions) -> dict[str, Any]:
+    """The options of cleaning that are on."""
+    chosen = {key: value for key, value in vars(options).items() if value not in (None, ())}
+    if not options.language:
+        del chosen["language_probability"]
+    return chosen
+
+
+def versions() -> dict[str, str]:
+    return {"cotbert": __version__, "pyarrow": pa.__version__}

@@ -1,0 +1,69 @@
+"""What `cotbert prepare` is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from cotbert_core.errors import UserError
+from pipelines.cleaning.options import CleanOptions
+from pipelines.progress import say
+from pipelines.reading import sources
+from pipelines.reading.columns import TRIPLES
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """inputs: paths, folders, globs, URIs, docstrings:PACKAGE,..., sick:DIR, hf:NAME. sample: keep
+    at most so many rows, chosen by their hash. on_invalid: what to do about rows that cannot be
+    read, drop or fail. augmented_column, negative_column: where a row's companions are; None: there
+    are none. exclude: files of sentences to keep out. near_duplicates: the Jaccard similarity from
+    which one of two rows is dropped; None: both stay. clean: what is done to texts before that."""
+
+    inputs: tuple[str, ...]
+    encoder: str
+    max_length: int = 32
+    text_column: str = "text"
+    sample: int | None = None
+    on_invalid: str = "drop"
+    augmented_column: str | None = None
+    negative_column: str | None = None
+    exclude: tuple[str, ...] = ()
+    near_duplicates: float | None = None
+    clean: CleanOptions = field(default_factory=CleanOptions)
+
+    def __post_init__(self) -> None:
+        if self.max_length < 1:
+            raise UserError(f"max_length is {self.max_length}: give at least 1 token")
+        if self.sample is not None and self.sample < 1:
+            raise UserError(f"sample is {self.sample}: give at least 1 row")
+        if self.near_duplicates is not None and not 0.3 <= self.near_duplicates <= 0.99:
+            raise UserError(
+                f"near_duplicates is {self.near_duplicates}: give a similarity from 0.3 to 0.99"
+            )
+        if self.negative_column and not self.augmented_column:
+            raise UserError(
+                f"negative_column is {self.negative_column!r} and there is no augmented_column: "
+                "give --augmented-column too"
+            )
+        texts = (self.text_column, *self.companions)
+        if len(set(texts)) < len(texts):
+            raise UserError(
+                f"the columns {', '.join(texts)} name one twice: give each text its own"
+            )
+
+    @property
+    def companions(self) -> tuple[str, ...]:
+        """The columns of the companions, in the order of cotbert_core.batch.COLUMNS."""
+        return tuple(c for c in (self.augmented_column, self.negative_column) if c)
+
+
+def recognise_triples(options: PrepareOptions) -> PrepareOptions:
+    """The options as --triples would make them, where the files are such and no option speaks
+    of columns; otherwise as they are."""
+    if options.text_column != "text" or options.companions:
+        return options
+    if not sources.are_triples(options.inputs):
+        return options
+    text, augmented, negative = TRIPLES
+    say(f"{' '.join(options.inputs)}: columns {text}, {augmented}, {negative} taken as triples")
+    return replace(options, text_column=text, augmented_column=augmented, negative_column=negative)

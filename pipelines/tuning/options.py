@@ -1,0 +1,45 @@
+"""What `cotbert tune` is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cotbert_core.errors import UserError, unknown
+from pipelines.recording.registry import check_registry
+from pipelines.tuning.growing import OPTUNA, GrowingPlan, check_optuna
+from pipelines.tuning.plan import Plan, drawn_plan
+from pipelines.tuning.search import Stopping
+from tune_spaces import Space
+
+# Who chooses the trials: the space's grid with draws by chance from its ranges, or Optuna.
+GRID = "grid"
+SEARCHES: dict[str, Callable[..., Plan]] = {GRID: drawn_plan, OPTUNA: GrowingPlan}
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """trials: how many of the space (None: all of a grid, 12 of others). seeds: each trial runs
+    under all. draw_seed: of what is drawn. max_concurrent: None for as many as have room.
+    stopping: None lets every trial run to its end. register: the best model's name in MLflow's
+    registry. search: one of SEARCHES."""
+
+    space: Space
+    recipe: str
+    trials: int | None = None
+    seeds: tuple[int, ...] = (0,)
+    draw_seed: int = 0
+    max_concurrent: int | None = None
+    stopping: Stopping | None = None
+    register: str | None = None
+    search: str = GRID
+
+    def __post_init__(self) -> None:
+        if self.search not in SEARCHES:
+            raise unknown("search", self.search, SEARCHES)
+        if self.search == OPTUNA:
+            check_optuna()
+        if self.trials is not None and self.trials < 1:
+            raise UserError(f"trials is {self.trials}: give at least 1")
+        if self.register is not None:
+            check_registry(self.register)

@@ -1,0 +1,69 @@
+"""What a sweep found: its result, in files and in its MLflow run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.files import write_json
+from pipelines import tracking
+from pipelines.outputs import RESULT_FILE
+from pipelines.recording.registry import register
+from pipelines.tuning import state
+from pipelines.tuning.options import TuneOptions
+from pipelines.tuning.plan import Plan
+from pipelines.tuning.report import write_sweep_report, write_trials_csv
+from tune_spaces import Space
+
+CSV_FILE, REPORT_FILE = "trials.csv", "report.html"
+
+
+def sweep_result(
+    options: TuneOptions, plan: Plan, output: Path, run_id: str | None
+) -> dict[str, Any]:
+    folder = output / state.TRIALS_FOLDER
+    rows = [state.trial_row(trial, folder / name) for name, trial in plan.trials.items()]
+    best = state.best_of(rows)
+    return {
+        "space": options.space.name,
+        "recipe": options.recipe,
+        "search": options.search,
+        "dev_spearman": best["dev_spearman"] if best else None,
+        "best": best,
+        "trials": rows,
+        **{
+            status: sum(row["status"] == status for row in rows)
+            for status in (state.FINISHED, state.STOPPED, state.FAILED, state.UNFINISHED)
+        },
+        "training_seconds": round(sum(row["training_seconds"] for row in rows), 1),
+        "start_seconds_per_trial": state.start_seconds(rows),
+        "mlflow_parent_run_id": run_id,
+    }
+
+
+def register_best(name: str, best: Mapping[str, Any], output: Path) -> str | None:
+    """The best trial's model, as one of the trial's own run."""
+    run = tracking.Run(None, best["mlflow_run_id"])
+    model = output / state.TRIALS_FOLDER / best["name"] / "model"
+    return register(run, model, name, dev_spearman=best["dev_spearman"])
+
+
+def tell_result(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:
+    """The sweep's own run."""
+    if result["best"]:
+        run.metrics({tracking.DEV_SPEARMAN: result["dev_spearman"]})
+        run.params({f"best.{k}": v for k, v in result["best"]["settings"].items()})
+        run.tags({"best_trial": result["best"]["name"]})
+    run.metrics({k: result[k] for k in (state.FINISHED, state.STOPPED, state.FAILED)})
+    write_trials_csv(output / CSV_FILE, result["trials"])
+    page = output / REPORT_FILE
+    write_sweep_report(page, result, output, published=space.published, source=space.source)
+    write_json(output / RESULT_FILE, result)
+    for name in (CSV_FILE, REPORT_FILE, RESULT_FILE):
+        run.artifact(output / name)
+
+
+def without_result(rows: Sequence[dict[str, Any]]) -> str:
+    errors = [f"{row['name']}: {row['error']}" for row in rows if row["error"]]
+    return f"no trial finished ({'; '.join(errors[:2]) or 'see --verbose'})"
