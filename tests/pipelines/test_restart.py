@@ -145,7 +145,7 @@ def test_what_is_done_is_not_done_again(texts, tmp_path, bert_folder, monkeypatc
         return map_shards(task, count)
 
     monkeypatch.setattr(stages, "map_shards", counted)
-    for place, name in ((stages, "write_parts"), (prepare_job, "_manifest")):
+    for place, name in ((stages, "write_parts"), (prepare_job, "corpus_manifest")):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, stop)
             with pytest.raises(StoppedError):
