@@ -2,7 +2,7 @@
 
 A step takes and frees some GB of activations. glibc gives large blocks back to the system as they
 are freed and takes them anew in the next step, and the system clears every 4-KiB page of them
-again: 65,000 page faults and 0.3 of 3.1 s in a step of all-MiniLM-L6-v2 (64 sentences, 2 of 2 cores
+again: 55,000 page faults and 0.3 of 3.1 s in a step of all-MiniLM-L6-v2 (64 sentences, 2 of 2 cores
 busy, mean of steps 15 to 36). Kept and in 2-MiB pages: 1,900 faults, 2.75 s, with no higher peak.
 """
 
