@@ -21,12 +21,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.harness import machine, machine_line, read_texts, token_batches
 from cotbert_core.backbone import MINILM, load_backbone
 from cotbert_core.batch import Batch
-from cotbert_core.distributed import gather_with_gradient, rank, world_size
+from cotbert_core.distributed import gather_with_gradient, in_parallel, rank, world_size
 from cotbert_core.memory import keep_freed_memory
 from cotbert_core.methods import build_method
 from cotbert_core.sampling import own_share
@@ -104,7 +103,7 @@ def _worker(
     settings = TrainSettings(encoder=MINILM, batch_size=BATCH, workers=workers, precision=precision)
     torch.manual_seed(0)
     method = build_method(load_backbone(MINILM), settings).train()
-    model = DistributedDataParallel(method, gradient_as_bucket_view=True) if workers > 1 else method
+    model = in_parallel(method)
     optimizer = make_optimizer(method, settings.optimizer)
     for number in iter(asked.recv, None):
         dist.barrier()

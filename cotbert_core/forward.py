@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -49,13 +49,13 @@ def encode_rows(
     order = np.argsort(-lengths, kind="stable")
     read = READOUTS[readout]
     pieces = budget_slices(lengths[order], batch_tokens, chunk)
-    ids, words = rows.ids, None
+    words = None
     if torch.is_grad_enabled() and len(pieces) > 1:
-        ids, words = _looked_up(backbone, rows.ids)
+        rows, words = _looked_up(backbone, rows)
 
     def given(piece: tuple[int, int]) -> Given:
         chosen = torch.from_numpy(order[slice(*piece)])
-        return _given(backbone, rows, ids, chosen, int(lengths[order[piece[0]]]))
+        return _given(backbone, rows, chosen, int(lengths[order[piece[0]]]))
 
     def vectors_of(given: Given) -> Tensor:
         return read(_last_hidden(backbone.model, given, words), given.places, given.ends).float()
@@ -73,20 +73,21 @@ def encode_rows(
     return torch.cat(vectors)[back]
 
 
-def _looked_up(backbone: Backbone, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Each token's place, (N, L), among the distinct ones, and their (U, E) word vectors.
+def _looked_up(backbone: Backbone, rows: Rows) -> tuple[Rows, Tensor]:
+    """Rows whose ids are places among their distinct tokens, and those tokens' (U, E) word vectors.
 
     The gradient of a lookup is as large as its table. With a lookup of the vocabulary for each
     batch, clearing and adding up those gradients took 7 % of a step of all-MiniLM-L6-v2.
     """
-    distinct, places = torch.unique(ids, return_inverse=True)
-    return places, backbone.model.get_input_embeddings()(_sent(distinct, backbone.device))
+    distinct, places = torch.unique(rows.ids, return_inverse=True)
+    words = backbone.model.get_input_embeddings()(_sent(distinct, backbone.device))
+    return replace(rows, ids=places), words
 
 
-def _given(backbone: Backbone, rows: Rows, ids: Tensor, chosen: Tensor, width: int) -> Given:
+def _given(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -> Given:
     """The chosen rows, of which the longest has `width` tokens, on the encoder's device."""
     device = backbone.device
-    ends, ids = rows.lengths[chosen], ids[chosen, :width]
+    ends, ids = rows.lengths[chosen], rows.ids[chosen, :width]
     counted = torch.arange(width).expand(len(chosen), -1)
     positions = counted if rows.positions is None else rows.positions[chosen, :width]
     positions = positions + backbone.position_start

@@ -29,6 +29,7 @@ class Job:
 
 
 def corpus_manifest(job: Job, reading: Reading, counts: Counter[str]) -> dict[str, Any]:
+    """Where every row went, and what the rows that stay are made from and how."""
     options, plan = job.options, job.plan
     dropped = _named(counts, DROPPED)
     hits = sum(key.startswith(HIT) for key in counts)

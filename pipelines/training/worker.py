@@ -14,14 +14,13 @@ import numpy as np
 import ray.train
 import ray.train.torch
 import torch
-from torch import nn
 
 from cotbert_core.backbone import load_backbone
 from cotbert_core.batch import Batch
-from cotbert_core.distributed import encode_together, rank, sums, world_size
+from cotbert_core.distributed import encode_together, in_parallel, rank, sums
 from cotbert_core.evaluation import score_pairs
 from cotbert_core.memory import keep_freed_memory
-from cotbert_core.methods import Method, build_method
+from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings, build
 from cotbert_core.timing import section
 from cotbert_core.training import make_optimizer, train_step
@@ -84,7 +83,7 @@ def _set_up(job: dict[str, Any]) -> Training:
         settings.encoder, dropout=settings.dropout, attention=settings.attention
     )
     method = build_method(backbone, settings).to(backbone.device)
-    model = _parallel(method)
+    model = in_parallel(method)
     # Weights are equal on all workers; dropout must not be.
     seed_all(settings.seed * settings.workers + rank())
     return Training(
@@ -101,13 +100,6 @@ def _set_up(job: dict[str, Any]) -> Training:
         judged=Path(job["judged"]) if job["judged"] else None,
         matrix_rate=sums([matrix_rate(settings.precision, backbone.device)])[0],
     )
-
-
-def _parallel(method: Method) -> nn.Module:
-    if world_size() == 1:
-        return method
-    # Gradients lie where they are sent from: 2 % of a step of all-MiniLM-L6-v2, and their size.
-    return nn.parallel.DistributedDataParallel(method, gradient_as_bucket_view=True)
 
 
 def _step(training: Training, step: int, batch: Batch, waited: float) -> None:

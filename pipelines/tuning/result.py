@@ -22,6 +22,7 @@ CSV_FILE, REPORT_FILE = "trials.csv", "report.html"
 def sweep_result(
     options: TuneOptions, plan: Plan, output: Path, run_id: str | None
 ) -> dict[str, Any]:
+    """What result.json holds: every trial's row, the best of them, and how many ended how."""
     folder = output / state.TRIALS_FOLDER
     rows = [state.trial_row(trial, folder / name) for name, trial in plan.trials.items()]
     best = state.best_of(rows)
@@ -65,5 +66,6 @@ def tell_result(run: tracking.Run, space: Space, result: dict[str, Any], output:
 
 
 def without_result(rows: Sequence[dict[str, Any]]) -> str:
+    """Why there is no best trial, in a sentence."""
     errors = [f"{row['name']}: {row['error']}" for row in rows if row["error"]]
     return f"no trial finished ({'; '.join(errors[:2]) or 'see --verbose'})"

@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from cotbert_core.backbone import load_backbone
 from cotbert_core.batch import Batch
-from cotbert_core.distributed import gather_values, gather_with_gradient, rank, world_size
+from cotbert_core.distributed import (
+    gather_values,
+    gather_with_gradient,
+    in_parallel,
+    rank,
+    world_size,
+)
 from cotbert_core.heads import read_out
 from cotbert_core.losses import extended_info_nce, info_nce
 from cotbert_core.methods import METHODS, build_method, contrastive
@@ -185,7 +190,7 @@ def _one_of_two(own, settings, lists, folder):
     """A process of the test below: its share of the batch under DDP."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=own, world_size=2)
-    model = DistributedDataParallel(build(settings), gradient_as_bucket_view=True)
+    model = in_parallel(build(settings))
     loss = model(own_share(Batch(Ragged.from_lists(lists)), own, 2)).loss
     loss.backward()
     mean = sum(gather_values(loss.item())) / 2
