@@ -12,7 +12,6 @@ from typing import Any
 
 from pipelines.tuning.plan import SEED
 from pipelines.tuning.state import FAILED, FINISHED, STOPPED, UNFINISHED
-from tune_spaces import VARIANT
 
 Trial = Mapping[str, Any]
 STATUSES = (FINISHED, STOPPED, FAILED, UNFINISHED)
@@ -116,14 +115,3 @@ def text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(text(item) for item in value)
     return str(value)
-
-
-def settings_text(trial: Trial) -> str:
-    """What was drawn for a trial in one line, the last part of each path as its name."""
-    drawn_here = trial.get("settings", {}).items()
-    parts = [
-        text(value) if name == VARIANT else f"{name.rpartition('.')[2]} {text(value)}"
-        for name, value in drawn_here
-        if name != SEED
-    ]
-    return ", ".join([*parts, f"seed {trial[SEED]}"] if trial.get(SEED) is not None else parts)

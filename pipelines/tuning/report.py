@@ -9,25 +9,22 @@ from typing import Any
 
 from cotbert_core.files import write_text
 from pipelines import report
-from pipelines.history import METRICS_FILE, read_rows
 from pipelines.progress import clock
 from pipelines.tuning.axes import SCORE
-from pipelines.tuning.curves import Rows, dropout_curve, step_curves
 from pipelines.tuning.drawn import (
     Trial,
     before,
     number,
     score,
-    settings_text,
     sorted_trials,
     status_counts,
     text,
     varied,
 )
-from pipelines.tuning.parallel import parallel_coordinates
+from pipelines.tuning.dropout_curve import dropout_curve
 from pipelines.tuning.plan import SEED
 from pipelines.tuning.plots import setting_panels
-from pipelines.tuning.state import FINISHED, TRIALS_FOLDER
+from pipelines.tuning.state import FINISHED
 from pipelines.tuning.tables import (
     NONE,
     comparable,
@@ -42,35 +39,29 @@ from pipelines.tuning.tables import (
 
 __all__ = ["sorted_trials", "trials_table", "write_sweep_report", "write_trials_csv"]
 
-# Of each end of the table so many trials have their curves shown.
-CURVES = 3
-
 
 def write_sweep_report(
     path: Path,
     result: Mapping[str, Any],
-    folder: Path,
     *,
     published: Mapping[str, float] = {},
     source: str = "",
 ) -> None:
     """The whole page; a part with nothing to show is left out.
 
-    folder: the sweep's, where the steps of its trials are read. published: the paper's figure of
-    a variant, or of a setting's value as text, from `source`.
+    published: the paper's figure of a variant, or of a setting's value as text, from `source`.
+    Trials step by step, and all settings at once, are MLflow's comparison of the child runs.
     """
     trials: Sequence[Trial] = result["trials"]
     best = (result.get("best") or {}).get("name")
     sections = [
         ("Summary", _summary(result)),
         ("Score against each setting", "\n".join(setting_panels(trials, best))),
-        ("All settings at once", _parallel(trials, best)),
         *(
             (f"By {name}", _compared(trials, name, published, source))
             for name in comparable(trials, published)
         ),
         ("Score against dropout", _dropout(trials)),
-        ("Best and worst trials by step", _curves(trials, folder)),
         ("Trials", _trials(trials)),
     ]
     note = f"A sweep of cotbert over recipe {result['recipe']}."
@@ -106,14 +97,6 @@ def _best_rows(best: Trial | None) -> list[tuple[str, str]]:
     return [(f"best {SCORE}", f"{points(score(best))} ({', '.join(told)})"), *settings]
 
 
-def _parallel(trials: Sequence[Trial], best: str | None) -> str:
-    return _explained(
-        parallel_coordinates(trials, best),
-        "A line a trial, darker for a higher score, the best in orange; dashed: stopped early or "
-        "unfinished.",
-    )
-
-
 def _compared(
     trials: Sequence[Trial], name: str, published: Mapping[str, float], source: str
 ) -> str:
@@ -137,28 +120,6 @@ def _dropout(trials: Sequence[Trial]) -> str:
         dropout_curve(trials),
         "DenoSent, Figure 4b: mean of the finished trials; bars: the sample standard deviation.",
     )
-
-
-def _curves(trials: Sequence[Trial], folder: Path) -> str:
-    """Steps of up to CURVES trials from each end of those that have a score."""
-    scored = [t for t in sorted_trials(trials) if score(t) is not None]
-    known = [(_label(t), rows) for t in scored if (rows := _rows(folder, t))]
-    best = known[: min(CURVES, (len(known) + 1) // 2)]
-    worst = known[len(best) :][-CURVES:][::-1]
-    told = "Solid: the best; dashed: the worst. A loss of many steps is a mean of neighbours."
-    return _explained(step_curves(best, worst), told) if best else ""
-
-
-def _rows(folder: Path, trial: Trial) -> Rows:
-    path = folder / TRIALS_FOLDER / str(trial.get("name")) / METRICS_FILE
-    return read_rows(path) if path.is_file() else {}
-
-
-def _label(trial: Trial) -> str:
-    """Name, score and settings in a line that fits below a picture."""
-    status = "" if trial.get("status") == FINISHED else f", {trial.get('status')}"
-    label = f"{trial.get('name')}: {points(score(trial))}{status}; {settings_text(trial)}"
-    return label if len(label) <= 120 else label[:119] + "…"
 
 
 def _trials(trials: Sequence[Trial]) -> str:

@@ -59,7 +59,7 @@ def tell_result(run: tracking.Run, space: Space, result: dict[str, Any], output:
     run.metrics({k: result[k] for k in (state.FINISHED, state.STOPPED, state.FAILED)})
     write_trials_csv(output / CSV_FILE, result["trials"])
     page = output / REPORT_FILE
-    write_sweep_report(page, result, output, published=space.published, source=space.source)
+    write_sweep_report(page, result, published=space.published, source=space.source)
     write_json(output / RESULT_FILE, result)
     for name in (CSV_FILE, REPORT_FILE, RESULT_FILE):
         run.artifact(output / name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 import statistics
@@ -16,9 +15,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from pipelines.tuning.axes import numeric_axis
-from pipelines.tuning.curves import dropout_curve
 from pipelines.tuning.drawn import status_counts, text
-from pipelines.tuning.parallel import parallel_coordinates
+from pipelines.tuning.dropout_curve import dropout_curve
 from pipelines.tuning.plots import setting_panels
 from pipelines.tuning.report import (
     sorted_trials,
@@ -105,16 +103,6 @@ def texts(picture: str) -> list[str]:
     return re.findall(r"<text[^>]*>([^<]*)</text>", picture)
 
 
-def write_steps(folder: Path, trials: list[dict]) -> None:
-    for one in trials:
-        path = folder / "trials" / one["name"] / "metrics.jsonl"
-        path.parent.mkdir(parents=True)
-        rows: list[dict] = [{"step": 0, "dev_spearman": 30.5}]
-        rows += [{"step": s, "loss": 3 / s} for s in range(1, 21)]
-        rows.append({"step": 20, "dev_spearman": one["dev_spearman"]})
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
 class Page(HTMLParser):
     """Fails at a tag that is not closed in its place; keeps headings, links and table rows."""
 
@@ -151,7 +139,7 @@ class Page(HTMLParser):
 
 
 def page_of(tmp_path: Path, trials: list[dict], **more) -> Page:
-    write_sweep_report(tmp_path / "report.html", result(trials), tmp_path, **more)
+    write_sweep_report(tmp_path / "report.html", result(trials), **more)
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert all(link.startswith(("#", "data:")) for link in page.links), "all is in the page"
     return page
@@ -184,12 +172,8 @@ def test_values_are_written_as_a_reader_writes_them(value, shown):
 
 def test_the_page_of_a_search_has_what_there_is_to_show(tmp_path):
     trials = temperatures()
-    write_steps(tmp_path, trials[:10])
     page = page_of(tmp_path, trials)
-    assert page.headings == [
-        *("Summary", "Score against each setting", "All settings at once"),
-        *("Best and worst trials by step", "Trials"),
-    ]
+    assert page.headings == ["Summary", "Score against each setting", "Trials"]
     summary = dict(row for row in page.rows if len(row) == 2)
     assert summary["trials"] == "12: 8 finished, 2 stopped, 1 failed, 1 unfinished"
     assert summary["time of all trials"] == "11:13"  # eleven of 61.2 s
@@ -259,17 +243,6 @@ def test_a_template_is_no_formula():
     assert {"$x$ &amp; &lt;[X]&gt;", "$"} <= set(texts(picture))
 
 
-def test_parallel_axes_need_two_settings_and_two_scores():
-    several = temperatures()
-    shown = texts(parallel_coordinates(several, "0000"))
-    assert {"dev Spearman", "x 100", "pad", "none"} <= set(shown)
-    one = [t | {"settings": {"method.temperature": n}} for n, t in enumerate(several)]
-    assert parallel_coordinates(one) == ""
-    assert parallel_coordinates([several[0], *several[10:]]) == ""
-    fewer = parallel_coordinates([*several[:9], several[9] | {"settings": {}}], "0000")
-    assert fewer != parallel_coordinates(several, "0000"), "what lacks a setting has no line"
-
-
 def test_variants_stand_beside_the_papers_figures(tmp_path):
     published = {"full": 79.4, "reversed": 78.46}
     assert compared_rows(variants(), "variant", published) == [
@@ -301,21 +274,6 @@ def test_the_dropout_curve_has_a_line_for_each_depth(tmp_path):
     assert dropout_curve(temperatures()) == ""
     unfinished = [t | {"status": "stopped"} for t in decoders()]
     assert dropout_curve(unfinished) == ""
-
-
-def test_the_best_and_the_worst_are_labelled(tmp_path):
-    trials = temperatures()
-    write_steps(tmp_path, trials[:10])
-    cut = tmp_path / "trials" / "0009" / "metrics.jsonl"
-    cut.write_text(cut.read_text() + '{"step": 21, "lo')  # killed while it wrote
-    page_of(tmp_path, trials)
-    page = (tmp_path / "report.html").read_text()
-    labels = re.findall(r">(\d{4}): (\d\d\.\d\d)", page)
-    assert labels == [
-        *(("0000", "80.00"), ("0001", "79.90"), ("0002", "79.80")),
-        *(("0009", "79.10"), ("0008", "79.20"), ("0007", "79.30")),
-    ]
-    assert "0007: 79.30, stopped; temperature 0.1054, denoising none, seed 0" in page
 
 
 def test_trials_csv_gives_back_what_was_drawn(tmp_path):
