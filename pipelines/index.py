@@ -1,44 +1,33 @@
-"""cotbert index: a finished embeddings folder as a FAISS index or a Lance dataset.
+"""cotbert index: a finished embeddings folder as a FAISS index.
 
-The folder OUTPUT holds `index.faiss` or `vectors.lance`, a manifest that says which model a query
+The folder OUTPUT holds `index.faiss`, a manifest that says which model a query
 must be encoded by, and result.json. It has its name only when it is whole.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cotbert_core import __version__
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError
 from cotbert_core.files import whole_folder, write_json
 from pipelines.corpus import MANIFEST_FILE
 from pipelines.outputs import RESULT_FILE, check_free
-from pipelines.searching import faiss_index, lance_dataset
+from pipelines.searching import faiss_index
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.options import IndexOptions
-
-# Of each format: whether its package is there, and what writes it into a folder.
-Writer = Callable[[Embeddings, Path, IndexOptions], int]
-FORMATS: dict[str, tuple[Callable[[], Any], Writer]] = {
-    "faiss": (faiss_index.require, faiss_index.write),
-    "lance": (lance_dataset.require, lance_dataset.write),
-}
 
 
 def index(embeddings: str | Path, output: Path, options: IndexOptions) -> dict[str, Any]:
     """Write the folder `output` and return its result; UserError for a bad folder or option."""
-    if options.format not in FORMATS:
-        raise unknown("format", options.format, FORMATS)
     output = check_free(output)
-    require, write = FORMATS[options.format]
-    require()
+    faiss_index.require()
     opened = Embeddings.open(embeddings)
     started = time.monotonic()
     with whole_folder(output) as folder:
-        left_out = write(opened, folder, options)
+        left_out = faiss_index.write(opened, folder, options)
         rows = len(opened) - left_out
         if not rows:
             raise UserError(
@@ -58,10 +47,9 @@ def index(embeddings: str | Path, output: Path, options: IndexOptions) -> dict[s
 def _manifest(
     embeddings: Embeddings, options: IndexOptions, rows: int, left_out: int
 ) -> dict[str, Any]:
-    given = vars(options) if options.format == "faiss" else {"format": options.format}
     return {
         "format": 1,
-        "index": given,
+        "index": {"format": "faiss", **vars(options)},
         "rows": rows,
         "left_out": left_out,
         "made_of": str(embeddings.path),

@@ -73,7 +73,7 @@ COMMANDS: dict[str, Command] = {
     "index": (
         index.add_options,
         index.run,
-        "make a FAISS index or a Lance dataset of the vectors of embed",
+        "make a FAISS index of the vectors of embed",
     ),
     "export": (
         export.add_options,

@@ -13,9 +13,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("embeddings", metavar="EMBEDDINGS", help="a folder that embed finished")
     command.add_argument(
         "--format",
-        required=True,
-        choices=("faiss", "lance"),
-        help="index.faiss (extra `faiss`), or vectors.lance (extra `lance`)",
+        choices=("faiss",),
+        default="faiss",
+        help="kind of index; faiss writes index.faiss and needs the extra `faiss` (default: faiss)",
     )
     command.add_argument(
         "--output", required=True, type=Path, metavar="DIR", help="new folder for the index"
@@ -37,5 +37,5 @@ def run(arguments: Arguments) -> None:
     from pipelines.index import index
     from pipelines.searching.options import IndexOptions
 
-    options = IndexOptions(arguments.format, arguments.factory, arguments.sample, arguments.seed)
+    options = IndexOptions(arguments.factory, arguments.sample, arguments.seed)
     print_result(index(arguments.embeddings, arguments.output, options))

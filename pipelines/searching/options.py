@@ -11,10 +11,9 @@ FLAT = "Flat"
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """format: faiss or lance. factory: FAISS's description of an index; sample: rows that train one
+    """factory: FAISS's description of an index; sample: rows that train one
     which is trained, drawn by `seed`. FAISS asks for 39 to 256 rows a cluster."""
 
-    format: str
     factory: str = FLAT
     sample: int = 100_000
     seed: int = 0
@@ -27,8 +26,4 @@ class IndexOptions:
         if "IDMap" in self.factory:
             raise UserError(
                 f"factory is {self.factory!r}: leave IDMap out, ids are kept in any index"
-            )
-        if self.format != "faiss" and self.factory != FLAT:
-            raise UserError(
-                f"factory is {self.factory!r} and format {self.format!r}: only faiss has factories"
             )

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from embeddings_folders import write_folder
 
@@ -16,12 +15,11 @@ from pipelines import index as job
 from pipelines.cli import main
 from pipelines.index import index
 from pipelines.search import nearest
-from pipelines.searching import faiss_index, lance_dataset
+from pipelines.searching import faiss_index
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.options import IndexOptions
 
 ROWS, DIMENSION = 300, 16
-NO_LANCE = "pylance is not installed (extra `lance`, 217 MB)"
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +89,7 @@ def test_a_flat_faiss_index_finds_what_search_finds(tmp_path, ids, vectors, quer
 @pytest.mark.parametrize("factory", ["IVF8,Flat", "HNSW16", "PCA8,Flat"])
 def test_another_factory_is_trained_on_a_sample_drawn_by_the_seed(tmp_path, folder, queries,
                                                                   factory):  # fmt: skip
-    options = IndexOptions("faiss", factory, sample=200, seed=3)
+    options = IndexOptions(factory, sample=200, seed=3)
     index(folder, tmp_path / "one", options)
     index(folder, tmp_path / "two", options)
     import faiss
@@ -107,7 +105,7 @@ def test_another_factory_is_trained_on_a_sample_drawn_by_the_seed(tmp_path, fold
         faiss.extract_index_ivf(opened).nprobe = 8  # all clusters: exact
         assert opened.search(unit(queries), 10)[1].tolist() == expected.tolist()
     manifest = json.loads((tmp_path / "one" / "manifest.json").read_text())
-    assert manifest["index"] == vars(options)
+    assert manifest["index"] == {"format": "faiss", **vars(options)}
 
 
 def test_the_sample_is_drawn_from_the_whole_folder_by_the_seed(folder, vectors):
@@ -127,7 +125,7 @@ def test_an_index_says_what_it_was_made_of(tmp_path, ids, vectors):
     vectors = vectors.copy()
     vectors[5] = 0
     folder = write_folder(tmp_path / "e", ids, vectors, model="the model")
-    result = index(folder, tmp_path / "out", IndexOptions("faiss"))
+    result = index(folder, tmp_path / "out", IndexOptions())
     assert (result["rows"], result["left_out"], result["dimension"]) == (ROWS - 1, 1, DIMENSION)
     assert json.loads((tmp_path / "out" / "result.json").read_text()) == result
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
@@ -140,7 +138,7 @@ def refused(folder, output, message, **options):
     """The job ends with this error and leaves nothing."""
     before = sorted(output.parent.iterdir())
     with pytest.raises(UserError, match=message):
-        index(folder, output, IndexOptions(**({"format": "faiss"} | options)))
+        index(folder, output, IndexOptions(**options))
     assert sorted(output.parent.iterdir()) == before
 
 
@@ -150,8 +148,6 @@ def test_what_cannot_be_made_is_refused_and_leaves_nothing(tmp_path, folder, ids
     refused(folder, out, "FAISS makes no index of 'IVF301,Flat'", factory="IVF301,Flat")
     refused(folder, out, "FAISS makes no index of 'IVF8,Flat'", factory="IVF8,Flat", sample=7)
     refused(folder, out, "leave IDMap out", factory="IDMap,Flat")
-    refused(folder, out, "only faiss has factories", format="lance", factory="HNSW16")
-    refused(folder, out, "unknown format 'scann': choose one of faiss, lance", format="scann")
     refused(folder, out, "sample is 0", sample=0)
     refused(folder, out, "seed is -1", seed=-1)
     refused(tmp_path / "none", out, "are no folder")
@@ -169,15 +165,14 @@ def test_a_job_that_is_killed_leaves_no_index(tmp_path, folder, monkeypatch):
 
     monkeypatch.setattr(job, "write_json", stop)
     with pytest.raises(StoppedError):
-        index(folder, tmp_path / "out", IndexOptions("faiss"))
+        index(folder, tmp_path / "out", IndexOptions())
     assert not list(tmp_path.glob("out*"))
 
 
-@pytest.mark.parametrize(("name", "package"), [("faiss", "faiss-cpu"), ("lance", "pylance")])
-def test_a_missing_extra_is_told_in_one_sentence(tmp_path, folder, monkeypatch, name, package):
-    monkeypatch.setitem(sys.modules, name, None)
-    message = rf"needs the package {package}: install the extra, pip install 'cotbert\[{name}\]'"
-    refused(folder, tmp_path / "out", message, format=name)
+def test_a_missing_extra_is_told_in_one_sentence(tmp_path, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    message = r"needs the package faiss-cpu: install the extra, pip install 'cotbert\[faiss\]'"
+    refused(folder, tmp_path / "out", message)
 
 
 @pytest.mark.real
@@ -206,52 +201,7 @@ print("both")
 
 def test_indexing_imports_no_torch():
     """A second OpenMP runtime is not brought in where it is not needed."""
-    heavy = {"torch", "ray", "mlflow", "faiss", "lance"}
+    heavy = {"torch", "ray", "mlflow", "faiss"}
     code = f"import sys, pipelines.index; print(*({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-def test_a_lance_dataset_holds_every_row_with_its_columns(tmp_path, ids, vectors, queries, dtype):
-    lance = pytest.importorskip("lance", reason=NO_LANCE)
-    scale = np.float32(0.05) if dtype == "int8" else np.float32(1)
-    facts = {"scale": 0.05} if dtype == "int8" else {}
-    stored = (np.rint(vectors / scale) if dtype == "int8" else vectors).clip(-127, 127)
-    stored = stored.astype(dtype)
-    kept = {"text": [f"text {i}" for i in ids], "year": list(range(ROWS))}
-    folder = write_folder(tmp_path / "e", ids, stored, kept, **facts)
-    out = tmp_path / "out"
-    assert main(["index", str(folder), "--format", "lance", "--output", str(out)]) == 0
-    dataset = lance.dataset(str(out / "vectors.lance"))
-    element = pa.float16() if dtype == "float16" else pa.float32()
-    assert dataset.schema.names == ["id", "text", "year", "vector"]
-    assert dataset.schema.field("vector").type == pa.list_(element, DIMENSION)
-    table = dataset.to_table()
-    assert table["id"].to_pylist() == ids
-    assert {name: table[name].to_pylist() for name in kept} == kept
-    held = np.array(table["vector"].to_pylist(), np.float32)
-    np.testing.assert_array_equal(held, stored.astype(np.float32) * scale)
-    if dtype == "float32":
-        found = [
-            dataset.to_table(nearest={"column": "vector", "q": q, "k": 10, "metric": "cosine"})
-            for q in queries
-        ]
-        cosines, expected_ids = expected_hits(folder, queries)
-        assert [t["id"].to_pylist() for t in found] == expected_ids.tolist()
-        distances = np.array([t["_distance"].to_pylist() for t in found])
-        np.testing.assert_allclose(1 - distances, cosines, atol=1e-5)
-
-
-def test_lance_leaves_out_and_counts_what_has_no_direction(tmp_path, ids, vectors):
-    lance = pytest.importorskip("lance", reason=NO_LANCE)
-    vectors = vectors.copy()
-    vectors[7, 0] = np.nan
-    folder = write_folder(tmp_path / "e", ids, vectors, {"text": [str(i) for i in ids]})
-    result = index(folder, tmp_path / "out", IndexOptions("lance"))
-    assert (result["rows"], result["left_out"]) == (ROWS - 1, 1)
-    table = lance.dataset(str(tmp_path / "out" / lance_dataset.FOLDER)).to_table()
-    assert table["id"].to_pylist() == [i for n, i in enumerate(ids) if n != 7]
-    assert table["text"].to_pylist() == [str(i) for i in table["id"].to_pylist()]
-    named = write_folder(tmp_path / "n", ids, vectors, {"vector": [0] * ROWS})
-    refused(named, tmp_path / "other", "hold a column 'vector' beside", format="lance")
