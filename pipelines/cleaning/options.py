@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotbert_core.errors import UserError, unknown
-from pipelines.cleaning.filters import check_languages
+from pipelines.cleaning.languages import check_languages
 from pipelines.cleaning.splitting import check_splitter
 from pipelines.cleaning.steps import STEPS
 

