@@ -55,6 +55,7 @@ def find_address(given: str | None) -> str:
 
 def check(
     command: Sequence[str],
+    line: words.CommandLine,
     server: JobServer,
     name: str | None,
     environment: Sequence[str] = (),
@@ -62,12 +63,12 @@ def check(
 ) -> Job:
     """The job that a command becomes; UserError for all that can be told to be wrong.
 
-    environment: NAME, to pass this process's value on, or NAME=VALUE.
-    may_grow: the cluster adds nodes, so what it has now does not count.
+    line: the command line that would run it. environment: NAME, to pass this process's value on,
+    or NAME=VALUE. may_grow: the cluster adds nodes, so what it has now does not count.
     """
-    arguments = words.parse(command)
-    need = needs.need_of(command[0], arguments)
-    new, paths = words.absolute(command)
+    arguments = words.parse(command, line)
+    need = needs.need_of(arguments, line.trainings(command[0], arguments))
+    new, paths = words.absolute(command, line)
     asked = (key,) if (key := getattr(arguments, "key_variable", None)) else ()
     variables = absolute_variables({**passed_variables(os.environ, asked), **_given(environment)})
     _check_name(name)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cluster.server import Node
 from cotbert_core.errors import UserError
 from pipelines.training.worker_room import room_on
+
+if TYPE_CHECKING:
+    from cotbert_core.settings import TrainSettings
 
 
 @dataclass(frozen=True)
@@ -20,29 +24,12 @@ class Need:
     gpus: int = 0
 
 
-def need_of(command: str, arguments: argparse.Namespace) -> Need | None:
-    """What a training asks for; None of commands that take what there is.
-
-    Settings are made whole on the way, so a wrong recipe, setting or space is a UserError here.
-    """
-    from pipelines.commands.options import recipe_settings
-
-    if command == "train":
-        settings = [recipe_settings(arguments, arguments.recipe)]
-    elif command == "compare":
-        from pipelines.recipes import RECIPES
-
-        settings = [recipe_settings(arguments, n) for n in arguments.entries if n in RECIPES]
-    elif command == "tune":
-        from tune_spaces import open_space
-
-        space = open_space(arguments.space)
-        settings = [recipe_settings(arguments, arguments.recipe or space.recipe)]
-    else:
-        return None
+def need_of(arguments: argparse.Namespace, trainings: Sequence[TrainSettings]) -> Need | None:
+    """Return the most that the trainings of a command ask for; None of commands that take what
+    there is."""
     trials = getattr(arguments, "max_concurrent", None) or 1
     needs = [
-        Need(s.workers * trials, s.cpus_per_worker or 1, s.gpus_per_worker or 0) for s in settings
+        Need(s.workers * trials, s.cpus_per_worker or 1, s.gpus_per_worker or 0) for s in trainings
     ]
     return max(needs, key=lambda n: (n.workers * n.gpus, n.workers * n.cpus), default=None)
 

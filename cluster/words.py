@@ -10,13 +10,15 @@ import argparse
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cotbert_core.errors import UserError
-from pipelines.cli import build_parser
-from pipelines.commands import COMMANDS
+
+if TYPE_CHECKING:
+    from cotbert_core.settings import TrainSettings
 
 # They stay on this machine.
 LOCAL = ("cluster", "submit")
@@ -28,28 +30,42 @@ _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/|(docstrings|hf|models|runs):")
 _FOLDER_OF = ("sick:",)
 
 
+@dataclass(frozen=True)
+class CommandLine:
+    """The command line by which submitted words are checked.
+
+    It is handed in, since it knows `cotbert submit`. parse: read words as `cotbert` does.
+    add_options: for each command, add its options to a parser. trainings: the settings of the
+    trainings that a command starts.
+    """
+
+    parse: Callable[[Sequence[str]], argparse.Namespace]
+    add_options: Mapping[str, Callable[[argparse.ArgumentParser], None]]
+    trainings: Callable[[str, argparse.Namespace], Sequence[TrainSettings]]
+
+
 class _Word(str):
     """A word of the command line that remembers where it stood."""
 
     place: int
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The command as it will be parsed there. A mistake ends here, as `cotbert` itself would."""
+def parse(words: Sequence[str], line: CommandLine) -> argparse.Namespace:
+    """Return the command as it will be parsed there. A mistake ends as `cotbert` itself would."""
     if not words:
         raise UserError("no command is given: write it after `--`, as in `-- train RECIPE ...`")
     if words[0] == "cotbert":
         raise UserError("the command begins with 'cotbert': leave that word out")
     if words[0] in LOCAL:
         raise UserError(f"{words[0]!r} runs on this machine: submit another command")
-    arguments = build_parser().parse_args(list(words))
+    arguments = line.parse(list(words))
     if words[0] == "quickstart" and arguments.output is None:
         raise UserError("quickstart has no --output: name a folder that outlives the job")
     return arguments
 
 
-def absolute(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The command with absolute paths, and those of its paths that lie in file systems.
+def absolute(words: Sequence[str], line: CommandLine) -> tuple[list[str], list[str]]:
+    """Return the command with absolute paths, and those of its paths that lie in file systems.
 
     UserError for a relative input that is not there.
     """
@@ -61,7 +77,7 @@ def absolute(words: Sequence[str]) -> tuple[list[str], list[str]]:
         marked.append(word)
     noted: dict[int, tuple[str, bool]] = {}
     parser = argparse.ArgumentParser(add_help=False)
-    COMMANDS[words[0]][0](parser)
+    line.add_options[words[0]](parser)
     for action in parser._actions:
         if _may_be_path(action):
             action.type = _noting(action, noted)

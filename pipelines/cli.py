@@ -12,13 +12,16 @@ import gc
 import sys
 from collections.abc import Sequence
 
+from cluster.words import CommandLine
 from cotbert_core.errors import UserError
 from pipelines.commands import COMMANDS, Arguments
+from pipelines.commands.options import trainings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     arguments = build_parser().parse_args(argv)
+    arguments.command_line = command_line
     # Else the interpreter looks for cycles among all that a job imported before it ends: 4 s of 28.
     atexit.register(gc.freeze)
     try:
@@ -46,6 +49,12 @@ def _explain(error: Exception, arguments: Arguments) -> int:
 def _fail(message: object, status: int) -> int:
     print(f"cotbert: {' '.join(str(message).splitlines())}", file=sys.stderr)
     return status
+
+
+def command_line() -> CommandLine:
+    """Return what `cotbert submit` checks another command by."""
+    add_options = {name: add for name, (add, _, _) in COMMANDS.items()}
+    return CommandLine(build_parser().parse_args, add_options, trainings)
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):

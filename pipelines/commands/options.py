@@ -74,6 +74,25 @@ def recipe_settings(arguments: Arguments, recipe: str) -> Any:
     return settings_for(recipe, arguments.config, arguments.set, flags)
 
 
+def trainings(command: str, arguments: Arguments) -> list[Any]:
+    """Return the TrainSettings of the trainings that a command starts; none for other commands.
+
+    A wrong recipe, setting or space is a UserError here.
+    """
+    if command == "train":
+        return [recipe_settings(arguments, arguments.recipe)]
+    if command == "compare":
+        from pipelines.recipes import RECIPES
+
+        return [recipe_settings(arguments, name) for name in arguments.entries if name in RECIPES]
+    if command == "tune":
+        from tune_spaces import open_space
+
+        recipe = arguments.recipe or open_space(arguments.space).recipe
+        return [recipe_settings(arguments, recipe)]
+    return []
+
+
 def training_corpus(arguments: Arguments, settings: Any) -> Any:
     """The Corpus to train on; a raw one is prepared for the settings' encoder first."""
     from pipelines.cache import open_or_prepare

@@ -81,7 +81,14 @@ def _check(arguments: Arguments) -> None:
 def _submit(arguments: Arguments, server: JobServer) -> None:
     from cluster import following, jobs
 
-    job = jobs.check(arguments.command, server, arguments.name, arguments.env, arguments.may_grow)
+    job = jobs.check(
+        arguments.command,
+        arguments.command_line(),
+        server,
+        arguments.name,
+        arguments.env,
+        arguments.may_grow,
+    )
     jobs.submit(job, server)
     jobs.announce(job, server)
     if arguments.no_wait:

@@ -25,12 +25,10 @@ def imported(path):
 def test_a_cluster_knows_commands_and_no_mathematics():
     names = {name for path in HERE.glob("*.py") for name in imported(path)}
     own = {n for n in names if n.split(".")[0] not in sys.stdlib_module_names}
-    assert {n.split(".")[0] for n in own} == {
-        *("cluster", "cotbert_core", "pipelines", "ray", "tune_spaces")
-    }
+    assert {n.split(".")[0] for n in own} == {*("cluster", "cotbert_core", "pipelines", "ray")}
     assert {n for n in own if n.startswith("ray")} == {"ray.job_submission"}
     assert {n for n in own if n.startswith("cotbert_core")} == {
-        *("cotbert_core.errors", "cotbert_core.files")
+        *("cotbert_core.errors", "cotbert_core.files", "cotbert_core.settings")
     }
 
 
@@ -40,4 +38,9 @@ def test_only_its_two_commands_know_the_cluster():
         for path in JOBS.rglob("*.py")
         if any(name.split(".")[0] == "cluster" for name in imported(path))
     }
-    assert users == {"commands/cluster.py", "commands/submit.py"}
+    assert users == {"cli.py", "commands/cluster.py", "commands/submit.py"}
+
+
+def test_the_cluster_is_handed_the_command_line():
+    names = {name for path in HERE.glob("*.py") for name in imported(path)}
+    assert not [n for n in names if n == "pipelines.cli" or n.startswith("pipelines.commands")]

@@ -12,7 +12,7 @@ from cluster import jobs
 from cluster.server import JobServer, Node
 from cluster.tokens import default_path, ensure_token, find_token
 from cotbert_core.errors import UserError
-from pipelines.cli import main
+from pipelines.cli import command_line, main
 
 TRAIN = ("train", "quickstart", "--corpus", "/corpus", "--output", "/out")
 JOB = {"status": "SUCCEEDED", "entrypoint": "python", "driver_exit_code": 0}
@@ -140,8 +140,11 @@ def test_too_few_gpus(own_place, capsys):
         assert text in told
         assert "1, 1, 1, 0 CPUs and 4 GPUs in all" in told
         server = JobServer(fake.url)
-        assert "COTBERT_MAY_GROW" not in jobs.check((*words, "3"), server, None).variables
-        grows = jobs.check((*words, "4"), server, None, may_grow=True)
+        assert (
+            "COTBERT_MAY_GROW"
+            not in jobs.check((*words, "3"), command_line(), server, None).variables
+        )
+        grows = jobs.check((*words, "4"), command_line(), server, None, may_grow=True)
         assert grows.variables["COTBERT_MAY_GROW"] == "1"
 
 

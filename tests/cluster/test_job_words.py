@@ -15,9 +15,10 @@ from job_server import FakeServer, answers
 from cluster import following, jobs, package, words
 from cluster.server import JobServer
 from cotbert_core.errors import UserError
-from pipelines.cli import main
+from pipelines.cli import command_line, main
 from pipelines.commands import COMMANDS
 
+LINE = command_line()
 TRAIN = ("train", "quickstart", "--corpus", "/corpus", "--output", "/out")
 
 
@@ -58,11 +59,11 @@ def test_relative_paths_mean_this_folder(place, marked):
 
     path = r"(?<![a-z])@([^\s,]+)"
     command = re.sub(path, r"\1", marked)
-    new, paths = words.absolute(command.split())
+    new, paths = words.absolute(command.split(), LINE)
     assert new == re.sub(path, absolute, marked).split()
     assert {absolute(found) for found in re.finditer(path, marked)} <= set(paths)
     assert all(os.path.isabs(path) for path in paths)
-    assert words.absolute(command.replace(" --output ", " --output=").split())[0] == new
+    assert words.absolute(command.replace(" --output ", " --output=").split(), LINE)[0] == new
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_relative_paths_mean_this_folder(place, marked):
 )
 def test_an_input_that_is_not_here_is_refused(place, command, text):
     with pytest.raises(UserError, match=text):
-        words.absolute(command.split())
+        words.absolute(command.split(), LINE)
 
 
 def test_every_argument_that_may_be_a_path_is_known():
@@ -109,7 +110,7 @@ def test_a_typo_costs_nothing(own_place, capsys, command, text):
     """No request is made."""
     with FakeServer(answers()) as fake:
         with pytest.raises(UserError, match=text):
-            jobs.check(command.split(), JobServer(fake.url), None)
+            jobs.check(command.split(), LINE, JobServer(fake.url), None)
         assert fake.asked == []
 
 
@@ -180,8 +181,8 @@ def test_a_job_as_it_is_sent(place, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "secret")
     command = ["train", "quickstart", "--corpus", "text.txt", "--output", "o"]
     with FakeServer(answers()) as fake:
-        job = jobs.check(command, JobServer(fake.url), "mine", ["A=b=c"])
-        unnamed = jobs.check(command, JobServer(fake.url), None)
+        job = jobs.check(command, LINE, JobServer(fake.url), "mine", ["A=b=c"])
+        unnamed = jobs.check(command, LINE, JobServer(fake.url), None)
     assert job.name == "mine"
     assert unnamed.name.startswith("train-")
     assert job.words[3] == str(place / "text.txt")
@@ -202,13 +203,13 @@ def test_a_job_as_it_is_sent(place, monkeypatch):
 )
 def test_names_that_are_none(own_place, options, text):
     with FakeServer(answers()) as fake, pytest.raises(UserError, match=text):
-        jobs.check(TRAIN, JobServer(fake.url), **{"name": None, **options})
+        jobs.check(TRAIN, LINE, JobServer(fake.url), **{"name": None, **options})
 
 
 def test_a_cluster_that_grows_is_not_asked_for_its_cores(own_place):
     command = [*TRAIN, "--workers", "8"]
     with FakeServer(answers(nodes=(1,))) as fake:
-        assert jobs.check(command, JobServer(fake.url), None, may_grow=True).words
+        assert jobs.check(command, LINE, JobServer(fake.url), None, may_grow=True).words
 
 
 @pytest.mark.parametrize(
