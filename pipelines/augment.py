@@ -27,6 +27,7 @@ from pipelines.augmenting.report import REPORT_FILE, write_report
 from pipelines.corpus import MANIFEST_FILE, Corpus
 from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.progress import Progress, say
+from pipelines.recording.resumable_run import resumable_run
 from pipelines.shared_storage import on_all_nodes
 from pipelines.unfinished import Unfinished, unfinished
 
@@ -51,7 +52,7 @@ def augment(
         if work.before:
             say(f"going on with what is in {work.output.parent.parent}")
         params = {"corpus": str(corpus.path), **record}
-        with work.tracked_run("augment", params, parent) as run:
+        with resumable_run(work, "augment", params, parent) as run:
             started = time.monotonic()
             plan = _plan(options, corpus, tokenizer, work)
             summary, fresh = _run(plan, job)

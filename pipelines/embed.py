@@ -36,6 +36,7 @@ from pipelines.ray_session import ray_session, worker_pool
 from pipelines.reading import readers, sources
 from pipelines.reading.plans import Plan
 from pipelines.recording.fetching import fetch_model
+from pipelines.recording.resumable_run import resumable_run
 from pipelines.shards import map_shards_with_actors
 from pipelines.shared_storage import on_all_nodes
 from pipelines.unfinished import Unfinished, unfinished
@@ -126,7 +127,7 @@ def _tracked(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> d
     """The job under its MLflow run, which is the same after a kill."""
     params = {k: v for k, v in job.options.decisive.items() if v not in (None, [])}
     with (
-        work.tracked_run("embed", params, parent) as run,
+        resumable_run(work, "embed", params, parent) as run,
         ray_session(verbose),
     ):
         told = _run(job, work) | {"mlflow_run_id": run.id}

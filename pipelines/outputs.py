@@ -16,6 +16,10 @@ from pipelines.progress import say
 RESULT_FILE = "result.json"
 SETTINGS_FILE = "settings.json"
 RUN_FILE = "mlflow_run_id"
+# What waits for MLflow (pipelines.recording.outbox).
+UNTRACKED_FILE = "untracked.jsonl"
+KEYS_FILE = "untracked_run.json"
+REFUSED_FILE = "untracked_refused.jsonl"
 
 
 def check_free(path: Path) -> Path:

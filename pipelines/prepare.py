@@ -40,6 +40,7 @@ from pipelines.ray_session import ray_session
 from pipelines.reading import sources
 from pipelines.reading.plans import Plan
 from pipelines.reading.readers import PIECE_ROWS
+from pipelines.recording.resumable_run import resumable_run
 from pipelines.shared_storage import on_all_nodes
 from pipelines.unfinished import Unfinished, unfinished
 
@@ -104,7 +105,7 @@ def _run(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> dict[
     params = {**vars(job.options), **cleaning(job.options.clean)}
     params = {k: v for k, v in params.items() if k != "clean" and v not in (None, ())}
     with (
-        work.tracked_run("prepare", params, parent) as run,
+        resumable_run(work, "prepare", params, parent) as run,
         ray_session(verbose),
     ):
         started, before = time.monotonic(), stages.rows_written(work)

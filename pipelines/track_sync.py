@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.errors import UserError
-from pipelines.recording.outbox import UNTRACKED_FILE, Outbox
+from pipelines.outputs import UNTRACKED_FILE
+from pipelines.recording.outbox import Outbox
 from pipelines.recording.store import UnknownRunError, connect, is_key, reason, tracking_uri
 
 HEADER = ("run", "run id", "sent", "refused", "waiting")

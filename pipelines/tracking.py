@@ -20,10 +20,10 @@ from types import MappingProxyType
 from typing import Any
 
 from cotbert_core.files import write_text
-from pipelines.outputs import RUN_FILE, earlier_run
+from pipelines.outputs import REFUSED_FILE, RUN_FILE, earlier_run
 from pipelines.progress import say
 from pipelines.recording.courier import Courier
-from pipelines.recording.outbox import BATCH_METRICS, REFUSED_FILE, Outbox
+from pipelines.recording.outbox import BATCH_METRICS, Outbox
 from pipelines.recording.store import (
     EXPERIMENT,
     Record,

@@ -25,10 +25,14 @@ from typing import IO, Any, TextIO
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import check_free, write_json
-from pipelines import tracking
-from pipelines.outputs import RUN_FILE, changed_settings
+from pipelines.outputs import (
+    KEYS_FILE,
+    REFUSED_FILE,
+    RUN_FILE,
+    UNTRACKED_FILE,
+    changed_settings,
+)
 from pipelines.progress import say
-from pipelines.recording.outbox import OUTBOX_FILES
 
 RECORD_FILE = "record.json"
 # The lock is touched every 10 s; one of another machine that was not for a minute is stale.
@@ -48,19 +52,6 @@ class Unfinished:
         """What `output` is called when the job is done."""
         partial = self.output.parent.parent
         return partial.with_name(partial.name.removesuffix(".partial"))
-
-    def tracked_run(
-        self, job: str, params: Mapping[str, Any], parent: str | None
-    ) -> AbstractContextManager[tracking.Run]:
-        """The job's run in MLflow, which is the same after a kill."""
-        return tracking.tracked_run(
-            job,
-            params,
-            parent=parent,
-            home=self.scratch,
-            outbox=self.output,
-            outbox_name=self.final,
-        )
 
 
 @contextmanager
@@ -131,7 +122,7 @@ def _clear(partial: Path, record: Mapping[str, Any], paid: bool) -> None:
 
 def _holds_work(folder: Path) -> bool:
     """Whether any file is there beside those that only say which job it is."""
-    told = {RUN_FILE, *OUTBOX_FILES}
+    told = {RUN_FILE, UNTRACKED_FILE, KEYS_FILE, REFUSED_FILE}
     names = (path for path in folder.rglob("*") if path.is_file() and path.name not in told)
     return any(path.stat().st_size for path in names if not path.name.startswith(RECORD_FILE))
 

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pipelines.outputs import UNTRACKED_FILE
 from pipelines.progress import say
-from pipelines.recording.outbox import UNTRACKED_FILE, Outbox
+from pipelines.recording.outbox import Outbox
 from pipelines.recording.store import Record, connect, reason, tracking_uri
 
 # A server that was started again is found soon, and one that is away costs a refused connection

@@ -16,14 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import read_json, write_json, write_text
-from pipelines.outputs import RESULT_FILE, RUN_FILE
+from pipelines.outputs import KEYS_FILE, REFUSED_FILE, RESULT_FILE, RUN_FILE, UNTRACKED_FILE
 from pipelines.progress import say
 from pipelines.recording.store import Record, RefusedError, create_run, is_key, send
 
-UNTRACKED_FILE = "untracked.jsonl"
-KEYS_FILE = "untracked_run.json"
-REFUSED_FILE = "untracked_refused.jsonl"
-OUTBOX_FILES = (UNTRACKED_FILE, KEYS_FILE, REFUSED_FILE)
 # MLflow's most in a batch.
 BATCH_METRICS = 1000
 

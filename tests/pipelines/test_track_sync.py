@@ -10,8 +10,9 @@ import time
 import pytest
 
 from pipelines.cli import main
+from pipelines.outputs import UNTRACKED_FILE
 from pipelines.recording import courier
-from pipelines.recording.outbox import UNTRACKED_FILE, Outbox
+from pipelines.recording.outbox import Outbox
 from pipelines.tracking import tracked_run
 
 STEPS = 40

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from pipelines import tracking
+from pipelines.outputs import KEYS_FILE, REFUSED_FILE, UNTRACKED_FILE
 from pipelines.recording import courier
 from pipelines.recording.courier import PAUSE_SECONDS, Courier
-from pipelines.recording.outbox import KEYS_FILE, REFUSED_FILE, UNTRACKED_FILE, Outbox
+from pipelines.recording.outbox import Outbox
 from pipelines.recording.store import KEY_TAG, creation
 from pipelines.tracking import Run, tracked_run
 
