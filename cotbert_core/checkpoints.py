@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 
@@ -84,9 +84,7 @@ def write_checkpoint(
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        torch.save(state, partial / STATE_FILE)
-        force_to_disk(partial / STATE_FILE)
-        size, crc = (partial / STATE_FILE).stat().st_size, checksum(partial / STATE_FILE)
+        size, crc = _write_state(partial / STATE_FILE, state)
         note = {"step": step, "score": score, "bytes": size, "crc32": crc}
         write_json(partial / NOTE_FILE, note)
         _check_attempt(folder, attempt)
@@ -98,6 +96,37 @@ def write_checkpoint(
         shutil.rmtree(partial, ignore_errors=True)
     _prune(folder)
     return Checkpoint(path, step, score)
+
+
+def _write_state(file: Path, state: dict[str, Any]) -> tuple[int, int]:
+    """Write the state and force it to the disk; its size in bytes and its CRC-32.
+
+    Until it is forced there a machine that loses its power may keep the name and lose the bytes.
+    """
+    with file.open("wb") as stream:
+        counted = _CheckedStream(stream)
+        torch.save(state, cast(IO[bytes], counted))
+        stream.flush()
+        os.fsync(stream.fileno())
+    return counted.size, counted.crc
+
+
+class _CheckedStream:
+    """A file for writing that counts its bytes and their CRC-32 on the way, so that 1.3 GB of
+    BERT-base are not read again for them."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.size = self.crc = 0
+
+    def write(self, data: Any) -> int:
+        written = self._stream.write(data)
+        self.size += written
+        self.crc = zlib.crc32(data, self.crc)
+        return written
+
+    def flush(self) -> None:
+        self._stream.flush()
 
 
 def _check_attempt(folder: Path, attempt: str | None) -> None:
@@ -163,9 +192,3 @@ def checksum(file: Path) -> int:
         while chunk := stream.read(CHUNK_BYTES):
             crc = zlib.crc32(chunk, crc)
     return crc
-
-
-def force_to_disk(file: Path) -> None:
-    """Until it is there a machine that loses its power may keep the name and lose the bytes."""
-    with file.open("rb") as stream:
-        os.fsync(stream.fileno())

@@ -14,7 +14,8 @@ import ray
 import torch
 from torch import nn
 
-from cotbert_core.checkpoints import newest, write_checkpoint
+from cotbert_core.checkpoint_writer import CheckpointWriter
+from cotbert_core.checkpoints import newest
 from cotbert_core.distributed import gather_objects, rank, world_size
 from cotbert_core.evaluation import Pairs
 from cotbert_core.methods import Method
@@ -41,8 +42,8 @@ class Training:
     mailbox: Any
     folder: Path
     """Of the checkpoints."""
-    attempt: str
-    """By which they are this start's of the workers, and no other's."""
+    writer: CheckpointWriter
+    """Of this attempt; only rank 0 writes."""
     reported: bool = False
     """Whether a sweep hears of every dev check."""
     judged: Path | None = None
@@ -73,12 +74,13 @@ def _send(training: Training, news: list[News]) -> None:
 def save(training: Training, score: float) -> None:
     """Write a checkpoint of everything that the next step depends on, on every worker.
 
-    Storage that refuses it is told, and the run goes on with the checkpoint before; at the last
-    step it is asked again, and then OSError.
+    Where storage refuses a checkpoint, the run warns and continues with the one before. The last
+    step's is tried LAST_TRIES times and then raises OSError.
     """
     states = gather_objects(_random_states())
     if rank() != 0:
         return
+    finish_saving(training)
     state = {
         "step": training.step,
         "method": training.method.state_dict(),
@@ -86,17 +88,32 @@ def save(training: Training, score: float) -> None:
         "told": training.told,
         "random": states,
     }
-    tries = LAST_TRIES if training.step == training.total else 1
-    for left in reversed(range(tries)):
+    last = training.step == training.total
+    for left in reversed(range(LAST_TRIES if last else 1)):
         try:
             with section("checkpoint"):
-                write_checkpoint(training.folder, training.step, score, state, training.attempt)
+                training.writer.write(training.step, score, state)
+                if last:
+                    training.writer.wait()
             return
         except OSError as error:
-            if tries > 1 and not left:
+            if last and not left:
                 raise
-            _warn(training, f"{error}; going on without it")
+            _warn_refused(training, error)
             time.sleep(WAIT_SECONDS if left else 0)
+
+
+def finish_saving(training: Training) -> None:
+    """Wait for the checkpoint that is still being written; a refused one is a warning."""
+    try:
+        with section("checkpoint"):
+            training.writer.wait()
+    except OSError as error:
+        _warn_refused(training, error)
+
+
+def _warn_refused(training: Training, error: OSError) -> None:
+    _warn(training, f"{error}; going on without it")
 
 
 def restore(training: Training) -> None:

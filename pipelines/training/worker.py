@@ -17,6 +17,7 @@ import torch
 
 from cotbert_core.backbone import load_backbone
 from cotbert_core.batch import Batch
+from cotbert_core.checkpoint_writer import CheckpointWriter
 from cotbert_core.distributed import encode_together, in_parallel, rank, sums
 from cotbert_core.evaluation import score_pairs
 from cotbert_core.memory import keep_freed_memory
@@ -36,7 +37,7 @@ from pipelines.tracking import (
 )
 from pipelines.training.data import open_data, own_batches
 from pipelines.training.profiling import Lap, profiled
-from pipelines.training.state import Training, restore, save, seed_all, tell
+from pipelines.training.state import Training, finish_saving, restore, save, seed_all, tell
 from pipelines.verdicts import WAIT_SECONDS, may_go_on
 
 
@@ -50,8 +51,12 @@ def train_worker(job: dict[str, Any]) -> None:
         _check(training)
     elif not _may_go_on(training, wait=0):
         return
-    with profiled(job["profile"] and Path(job["profile"]), training.method.backbone.device) as lap:
-        _steps(training, lap)
+    try:
+        device = training.method.backbone.device
+        with profiled(job["profile"] and Path(job["profile"]), device) as lap:
+            _steps(training, lap)
+    finally:
+        finish_saving(training)
 
 
 def _steps(training: Training, lap: Lap) -> None:
@@ -95,7 +100,9 @@ def _set_up(job: dict[str, Any]) -> Training:
         dev=job["dev"],
         mailbox=job["mailbox"],
         folder=Path(job["checkpoints"]),
-        attempt=job["attempt"],
+        writer=CheckpointWriter(
+            Path(job["checkpoints"]), job["attempt"], background=backbone.device.type == "cuda"
+        ),
         reported=job["reported"],
         judged=Path(job["judged"]) if job["judged"] else None,
         matrix_rate=sums([matrix_rate(settings.precision, backbone.device)])[0],
