@@ -116,8 +116,9 @@ def _given(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -> Given:
 def _mask(backbone: Backbone, attended: Tensor) -> Tensor:
     """Return the attention mask of padded rows, in the form that makes nobody wait.
 
-    Before `sdpa` transformers asks the device whether a 2-D mask hides anything, in every forward
-    pass; it takes a 4-D mask as it is. Families with other masks (sliding windows) keep the 2-D one.
+    Before `sdpa` transformers asks the device in every forward pass whether a 2-D mask hides
+    anything; it takes a 4-D mask as it is. Families that build masks of another kind (sliding
+    windows) keep the 2-D one.
     """
     config = backbone.model.config
     known = config._attn_implementation == "sdpa" and config.model_type in OWN

@@ -18,9 +18,7 @@ from torch.utils.checkpoint import checkpoint
 Result = TypeVar("Result")
 
 
-def recomputed(
-    function: Callable[..., Result], *inputs: Any, device: torch.device | str
-) -> Result:
+def recomputed(function: Callable[..., Result], *inputs: Any, device: torch.device | str) -> Result:
     """Return `function(*inputs)` without keeping its activations: the backward pass computes them
     again, with the same dropout.
 

@@ -59,7 +59,8 @@ def train_step(
 ) -> StepResult:
     """Forward, backward, clip, move. `model` is a Method, wrapped in DDP when W > 1.
 
-    The host waits for the device once, for all of the step's numbers together. Raises NonFiniteLossError on every worker, naming step and rank, before the optimizer moves.
+    The host waits for the device once, for all of the step's numbers together. Raises
+    NonFiniteLossError on every worker, naming step and rank, before the optimizer moves.
     """
     rate = learning_rate(step, total_steps, settings.optimizer)
     for group in optimizer.param_groups:
@@ -74,7 +75,8 @@ def train_step(
         output.loss.backward()
     with section("optimizer"):
         norm = nn.utils.clip_grad_norm_(trainable, settings.optimizer.clip)
-        own = torch.stack([v.detach().double() for v in (output.loss, norm, *output.parts.values())])
+        numbers = (output.loss, norm, *output.parts.values())
+        own = torch.stack([number.detach().double() for number in numbers])
         losses, norms, *parts = zip(*gather_rows(own), strict=True)
         _refuse_non_finite("loss", losses, step)
         _refuse_non_finite("gradient norm", norms, step)

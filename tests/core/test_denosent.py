@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core.backbone import load_backbone
 from cotbert_core.batch import Batch
-from cotbert_core.methods import build_method, contrastive, denosent
+from cotbert_core.methods import build_method, contrastive
 from cotbert_core.mlm import no_loading_report
 
 
