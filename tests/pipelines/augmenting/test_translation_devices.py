@@ -17,7 +17,6 @@ from pipelines.augmenting.marian import MarianModel
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.translation_engines import load_engine
 
-
 MARIAN = MarianModel("opus-mt", "folder", "digest")
 
 
