@@ -81,11 +81,22 @@ def gather_values(value: float) -> list[float]:
     """One number of each worker, in rank order, on all of them."""
     if world_size() == 1:
         return [value]
-    own = torch.tensor([value], dtype=torch.float64, device=_device())
+    return [row[0] for row in gather_rows(torch.tensor([value], dtype=torch.float64))]
+
+
+def gather_rows(values: Tensor) -> list[list[float]]:
+    """Return the (n,) numbers of each worker, in rank order, on all of them.
+
+    All W * n numbers come from the device in one transfer, since the host waits for each transfer
+    until the device has done everything before it.
+    """
+    if world_size() == 1:
+        return [values.tolist()]
+    own = values.double().to(_device())
     parts = [torch.empty_like(own) for _ in range(world_size())]
     with section("gather"):
         dist.all_gather(parts, own)
-        return [float(p) for p in parts]
+        return cast(list[list[float]], torch.stack(parts).tolist())
 
 
 def sums(values: Sequence[float]) -> list[float]:
@@ -95,7 +106,7 @@ def sums(values: Sequence[float]) -> list[float]:
     total = torch.tensor(values, dtype=torch.float64, device=_device())
     with section("gather"):
         dist.all_reduce(total)
-        return [float(v) for v in total]
+        return cast(list[float], total.tolist())
 
 
 def gather_objects(value: Any) -> list[Any]:

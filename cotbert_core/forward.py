@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cotbert_core.attention import OWN
 from cotbert_core.backbone import Backbone
+from cotbert_core.devices import to_device
 from cotbert_core.readout import READOUTS
 from cotbert_core.recomputing import recomputed
 from cotbert_core.threads import map_threads
@@ -23,13 +25,15 @@ class Given:
 
     inputs: of the encoder, padded to (n, width), or packed into (1, tokens) with their offsets;
     where words were looked up, input_ids are their places among them. attended: (n, width), where
-    there is no padding; places: (n,) positions that are read; ends: (n,) lengths.
+    there is no padding, on the CPU; places: (n,) positions that are read; ends: (n,) lengths;
+    unpacked: (tokens,) places of packed tokens among the n * width of the padded rows, else None.
     """
 
     inputs: dict[str, Any]
     attended: Tensor
     places: Tensor
     ends: Tensor
+    unpacked: Tensor | None
 
 
 def encode_rows(
@@ -68,9 +72,9 @@ def encode_rows(
         vectors = [vectors_of(given(piece)) for piece in pieces]
     else:
         # Both passes get the same tensors: jagged attention tells batches apart by their offsets.
-        vectors = [recomputed(vectors_of, given(piece)) for piece in pieces]
-    back = torch.from_numpy(np.argsort(order, kind="stable")).to(backbone.device)
-    return torch.cat(vectors)[back]
+        vectors = [recomputed(vectors_of, given(p), device=backbone.device) for p in pieces]
+    back = torch.from_numpy(np.argsort(order, kind="stable"))
+    return torch.cat(vectors)[to_device(back, backbone.device)]
 
 
 def _looked_up(backbone: Backbone, rows: Rows) -> tuple[Rows, Tensor]:
@@ -80,7 +84,7 @@ def _looked_up(backbone: Backbone, rows: Rows) -> tuple[Rows, Tensor]:
     batch, clearing and adding up those gradients took 7 % of a step of all-MiniLM-L6-v2.
     """
     distinct, places = torch.unique(rows.ids, return_inverse=True)
-    words = backbone.model.get_input_embeddings()(_sent(distinct, backbone.device))
+    words = backbone.model.get_input_embeddings()(to_device(distinct, backbone.device))
     return replace(rows, ids=places), words
 
 
@@ -93,22 +97,34 @@ def _given(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -> Given:
     positions = positions + backbone.position_start
     attended = counted < ends[:, None]
     inputs: dict[str, Any] = {"input_ids": ids, "position_ids": positions}
+    unpacked = None
     if backbone.packs:
         inputs = {name: padded[attended][None] for name, padded in inputs.items()}
         inputs["offsets"] = F.pad(ends.cumsum(0), (1, 0))
+        # Counted here: a GPU would have to report how many there are, and the host to wait for it.
+        unpacked = to_device(attended.flatten().nonzero().squeeze(1), device)
     else:
-        inputs["attention_mask"] = None if bool(attended.all()) else attended.long()
+        inputs["attention_mask"] = None if bool(attended.all()) else _mask(backbone, attended)
     return Given(
-        {name: None if part is None else _sent(part, device) for name, part in inputs.items()},
-        *(_sent(part, device) for part in (attended, rows.readout[chosen], ends)),
+        {name: None if part is None else to_device(part, device) for name, part in inputs.items()},
+        attended,
+        *(to_device(part, device) for part in (rows.readout[chosen], ends)),
+        unpacked,
     )
 
 
-def _sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """On the device; to a GPU out of pinned memory, so that the next batch is made meanwhile."""
-    if device.type != "cuda":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
+def _mask(backbone: Backbone, attended: Tensor) -> Tensor:
+    """Return the attention mask of padded rows, in the form that makes nobody wait.
+
+    Before `sdpa` transformers asks the device in every forward pass whether a 2-D mask hides
+    anything; it takes a 4-D mask as it is. Families that build masks of another kind (sliding
+    windows) keep the 2-D one.
+    """
+    config = backbone.model.config
+    known = config._attn_implementation == "sdpa" and config.model_type in OWN
+    if known and backbone.device.type == "cuda":
+        return attended[:, None, None, :].expand(-1, 1, attended.shape[1], -1)
+    return attended.long()
 
 
 def _last_hidden(model: Any, given: Given, words: Tensor | None) -> Tensor:
@@ -118,9 +134,11 @@ def _last_hidden(model: Any, given: Given, words: Tensor | None) -> Tensor:
         inputs["inputs_embeds"] = F.embedding(inputs.pop("input_ids"), words)
     if "offsets" not in inputs:
         return cast(Tensor, model(**inputs).last_hidden_state)
-    output: Tensor = model(**inputs, longest=given.attended.shape[1]).last_hidden_state
-    padded = output.new_zeros(*given.attended.shape, output.shape[-1])
-    return padded.masked_scatter(given.attended[..., None], output)
+    rows, width = given.attended.shape
+    output: Tensor = model(**inputs, longest=width).last_hidden_state
+    assert given.unpacked is not None
+    padded = output.new_zeros(rows * width, output.shape[-1])
+    return padded.index_copy(0, given.unpacked, output[0]).view(rows, width, -1)
 
 
 def budget_slices(

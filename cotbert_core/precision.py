@@ -1,6 +1,10 @@
 """Which number format a machine computes in: asked of the machine, not assumed.
 
 bf16 on a CPU without instructions for it can be 100 times slower than fp32.
+
+fp32 means fp32 on a GPU too: TF32, which rounds the factors of a product to 10 bits, stays off, as
+it is torch's default. Every GPU that has TF32 also has bf16, which is twice as fast and is what
+`auto` takes; whoever asks for fp32 wants a reference.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from cotbert_core.backbone import hub_answers
+from cotbert_core.devices import current_device
 from cotbert_core.errors import UserError
 from cotbert_core.joint_beam import Output, joint_beam
 from cotbert_core.templates import Template
@@ -64,7 +65,7 @@ class Generated:
 
 
 def load_generator(name: str) -> Generator:
-    """A T5 model by folder or hub name, in fp32, on the GPU when there is one.
+    """A T5 model by folder or hub name, in fp32, on this process's device.
 
     Raises UserError for what cannot be loaded or has no sentinel tokens.
     """
@@ -78,7 +79,7 @@ def load_generator(name: str) -> Generator:
             "T5 family, which fills such blanks"
         )
     model = _from_pretrained(AutoModelForSeq2SeqLM, name, dtype=torch.float32, use_safetensors=True)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = current_device()
     special = {*tokenizer.all_special_ids}
     special |= {number for token, number in vocabulary.items() if "<extra_id_" in token}
     words = torch.zeros(model.config.vocab_size, dtype=torch.bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 from cotbert_core.batch import Batch
-from cotbert_core.distributed import gather_values, world_size
+from cotbert_core.distributed import gather_rows, rank, world_size
 from cotbert_core.precision import autocast
 from cotbert_core.settings import OptimizerSettings, TrainSettings
 from cotbert_core.timing import section, section_after_gradients
@@ -58,7 +59,8 @@ def train_step(
 ) -> StepResult:
     """Forward, backward, clip, move. `model` is a Method, wrapped in DDP when W > 1.
 
-    Raises NonFiniteLossError on every worker, naming step and rank, before the optimizer moves.
+    The host waits for the device once, for all of the step's numbers together. Raises
+    NonFiniteLossError on every worker, naming step and rank, before the optimizer moves.
     """
     rate = learning_rate(step, total_steps, settings.optimizer)
     for group in optimizer.param_groups:
@@ -67,21 +69,23 @@ def train_step(
     device = next(model.parameters()).device
     with section("forward"), autocast(settings.precision, device):
         output = model(batch)
-    losses = gather_values(float(output.loss.detach()))
-    _refuse_non_finite("loss", losses, step)
     trainable = [p for group in optimizer.param_groups for p in group["params"]]
     exchanged = trainable if world_size() > 1 else []
     with section("backward"), section_after_gradients(exchanged, "gather"):
         output.loss.backward()
     with section("optimizer"):
-        norm = float(nn.utils.clip_grad_norm_(trainable, settings.optimizer.clip))
-        _refuse_non_finite("gradient norm", gather_values(norm), step)
+        norm = nn.utils.clip_grad_norm_(trainable, settings.optimizer.clip)
+        numbers = (output.loss, norm, *output.parts.values())
+        own = torch.stack([number.detach().double() for number in numbers])
+        losses, norms, *parts = zip(*gather_rows(own), strict=True)
+        _refuse_non_finite("loss", losses, step)
+        _refuse_non_finite("gradient norm", norms, step)
         optimizer.step()
-    parts = {name: _mean(gather_values(float(v))) for name, v in output.parts.items()}
-    return StepResult(_mean(losses), rate, norm, parts)
+    named = {name: _mean(values) for name, values in zip(output.parts, parts, strict=True)}
+    return StepResult(_mean(losses), rate, norms[rank()], named)
 
 
-def _refuse_non_finite(what: str, values: list[float], step: int) -> None:
+def _refuse_non_finite(what: str, values: Sequence[float], step: int) -> None:
     bad = [rank for rank, value in enumerate(values) if not np.isfinite(value)]
     if bad:
         raise NonFiniteLossError(
@@ -90,5 +94,5 @@ def _refuse_non_finite(what: str, values: list[float], step: int) -> None:
         )
 
 
-def _mean(values: list[float]) -> float:
+def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)

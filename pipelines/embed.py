@@ -160,7 +160,9 @@ def _run(job: Job, work: Unfinished) -> dict[str, Any]:
 
 def _embed_blocks(job: Job, work: Unfinished, ledger: Ledger) -> int:
     """The units that are left through the actors; how many actors there were."""
-    workers, resources, threads = worker_pool(job.options.workers)
+    workers, resources, threads = worker_pool(
+        job.options.workers, on_gpus=job.options.backend == "torch"
+    )
     units = blocks.units(job.plan, work.scratch, workers)
     workers = max(1, min(workers, len(units)))
     storage = replace(job.storage, metadata=job.facts)

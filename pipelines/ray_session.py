@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import socket
 import sys
@@ -13,6 +12,8 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from cotbert_core.errors import UserError
+from pipelines.progress import say
+from pipelines.runtime.placement import Node, place_workers
 
 # Set before Ray is imported, in the environment, so that its worker processes have them too.
 _QUIET = {
@@ -128,53 +129,55 @@ def _quieten(verbose: bool) -> None:
         logging.getLogger(name).setLevel(level)
 
 
-def cpus_per_worker(workers: int) -> int:
-    """The cores each of `workers` gets when the nodes' cores are shared out evenly."""
-    cores = _cores_of_nodes() or [1]
-    on_one_node = -(-workers // len(cores))
-    return max(1, min(cores) // on_one_node)
+def cpus_per_worker(workers: int, *, on_gpus: bool = False) -> int:
+    """The cores each of `workers` gets when the nodes' cores are shared out evenly; on_gpus: those
+    of the nodes that have GPUs."""
+    return place_workers(_nodes(), workers, on_gpus=on_gpus).threads
 
 
-def _cores_of_nodes() -> list[int]:
-    """Of each living node that runs tasks; a head may be there for drivers alone."""
+def _nodes() -> list[Node]:
+    """Of the living nodes those that run tasks; a head may be there for drivers alone."""
     import ray
 
-    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-    return [number for number in cores if number]
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    lent = [Node(int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in alive]
+    return [node for node in lent if node.cpus] or [Node(1)]
+
+
+def has_gpus(verbose: bool = False) -> bool:
+    """Return whether the workers of a job find GPUs: those of the Ray session, or of the cluster
+    that RAY_ADDRESS names, or else of this machine."""
+    ray = sys.modules.get("ray")
+    begun = ray is not None and ray.is_initialized()
+    if begun or os.environ.get("RAY_ADDRESS", "local") != "local":
+        with ray_session(verbose):
+            return any(node.gpus for node in _nodes())
+    import torch
+
+    return torch.cuda.device_count() > 0
 
 
 def worker_pool(
-    workers: int | None, shards: int | None = None
+    workers: int | None, shards: int | None = None, *, on_gpus: bool = True
 ) -> tuple[int, dict[str, float], int]:
     """Actors (no more than there are shards, if that is said), what each asks of Ray, and its
-    threads.
+    threads. on_gpus: whether they compute on GPUs where the cluster has any.
 
     The actors ask for all cores but one between them: a pool that holds every core leaves none
     for the task that feeds it. They still compute on all, since that task only hands out numbers.
     """
-    import ray
-
-    gpus = int(ray.cluster_resources().get("GPU", 0))
-    cores = _cores_of_nodes() or [1]
-    workers = workers or gpus or len(cores)
-    workers = min(workers, shards or workers)
-    resources = {"num_cpus": _share(cores, workers)}
-    if gpus >= workers:
-        resources["num_gpus"] = 1
-    return workers, resources, cpus_per_worker(workers)
-
-
-def _share(cores: list[int], workers: int) -> float:
-    """Cores that each actor asks for: as many as leave room for all actors and, wherever Ray puts
-    them, a whole core on some node. None where only parts of a core would be left."""
-    even = (sum(cores) - 1) / workers
-    for share in (*map(float, range(int(even), 0, -1)), max(even, 0.01)):
-        room = sum(math.floor(node / share + 1e-9) for node in cores)
-        # So many actors on each node leave less than one core there.
-        filled = sum(math.floor((node - 1) / share + 1e-9) + 1 for node in cores)
-        if room >= workers and filled > workers:
-            return share
-    return 0.0
+    nodes = _nodes()
+    placed = place_workers(nodes, workers, shards, on_gpus=on_gpus)
+    if placed.idle_gpus:
+        gpus = sum(node.gpus for node in nodes)
+        say(
+            f"note: {placed.workers} workers use {gpus - placed.idle_gpus} of {gpus} GPUs: a "
+            f"multiple of {gpus} workers uses them all"
+        )
+    resources = {"num_cpus": placed.cpus}
+    if placed.gpus:
+        resources["num_gpus"] = placed.gpus
+    return placed.workers, resources, placed.threads
 
 
 def own_cores() -> int:

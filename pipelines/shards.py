@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from cotbert_core.errors import UserError
+from pipelines.runtime.placement import use_own_device
 
 Row = dict[str, Any]
 
@@ -47,9 +48,10 @@ def map_shards_with_actors(
 
 
 class _PackedActor:
-    """An actor whose results are packed."""
+    """An actor whose results are packed, on the device that Ray gave it."""
 
     def __init__(self, actor: type, arguments: dict[str, Any]) -> None:
+        use_own_device()
         self._call = actor(**arguments)
 
     def __call__(self, row: Row) -> Row:

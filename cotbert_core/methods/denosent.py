@@ -19,17 +19,13 @@ from torch import Tensor, nn
 from cotbert_core.backbone import Backbone
 from cotbert_core.batch import Batch
 from cotbert_core.decoder import Decoder
+from cotbert_core.devices import to_device
 from cotbert_core.distributed import gather_values, world_size
 from cotbert_core.dropout import dropout
 from cotbert_core.forward import budget_slices
 from cotbert_core.method_settings import DenoSentSettings
 from cotbert_core.methods.base import MethodOutput
-from cotbert_core.methods.contrastive import (
-    CPU_TRAIN_TOKENS,
-    Contrastive,
-    View,
-    mean_cosine,
-)
+from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine, train_tokens
 from cotbert_core.methods.simcse import plain_reading
 from cotbert_core.mlm import mlm_head
 from cotbert_core.ragged import Ragged
@@ -94,12 +90,15 @@ class DenoSent(Contrastive):
         lengths = rows.lengths.numpy()
         self.work += Work(flops=self._decoder_flops(lengths))
         order = np.argsort(-lengths, kind="stable")
-        budget = CPU_TRAIN_TOKENS if self.backbone.device.type == "cpu" else None
+        budget = train_tokens(memory.device)
         total = torch.zeros((), device=memory.device)
         chunk = self.settings.chunk_size
         for start, stop in budget_slices(lengths[order], budget, chunk):
             piece = rows, torch.from_numpy(order[start:stop]), int(lengths[order[start]]), memory
-            total = total + (recomputed(self._rebuilt, *piece) if chunk else self._rebuilt(*piece))
+            if chunk:
+                total = total + recomputed(self._rebuilt, *piece, device=memory.device)
+            else:
+                total = total + self._rebuilt(*piece)
         tokens = sum(gather_values(float(lengths.sum())))
         return total * world_size() / tokens
 
@@ -115,14 +114,18 @@ class DenoSent(Contrastive):
 
     def _rebuilt(self, rows: Rows, chosen: Tensor, width: int, memory: Tensor) -> Tensor:
         """Summed cross-entropy over the tokens of the chosen rows."""
-        ids = rows.ids[chosen, :width].to(memory.device)
-        attended = (torch.arange(width) < rows.lengths[chosen][:, None]).to(memory.device)
+        ids = rows.ids[chosen, :width]
+        attended = torch.arange(width) < rows.lengths[chosen][:, None]
+        # A GPU that selects by a mask makes the host wait until it has counted; places it need not.
+        places = attended.flatten().nonzero().squeeze(1)
+        parts = (ids, attended, places, ids[attended], chosen)
+        ids, attended, places, target, chosen = (to_device(p, memory.device) for p in parts)
         noisy = self._embedded(ids)
         if self.training:
             noisy = dropout(noisy, self.method.dropout)
-        hidden = self.decoder(noisy, attended, memory[chosen.to(memory.device)])
-        scores = self.vocabulary(hidden[attended])
-        return F.cross_entropy(scores.float(), ids[attended], reduction="sum")
+        hidden = self.decoder(noisy, attended, memory[chosen])
+        scores = self.vocabulary(hidden.flatten(0, 1).index_select(0, places))
+        return F.cross_entropy(scores.float(), target, reduction="sum")
 
     def _embedded(self, ids: Tensor) -> Tensor:
         """(n, L, D) the encoder's input embeddings of ids (n, L), without gradient."""

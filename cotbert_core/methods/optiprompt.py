@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cotbert_core.backbone import Backbone
@@ -45,7 +46,12 @@ class PromptEmbedding(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         own = ids - self.table.num_embeddings
         frozen = self.table(torch.where(own < 0, ids, 0))
-        return torch.where((own < 0).unsqueeze(-1), frozen, self.rows[own.clamp(min=0)])
+        # Every frozen token reads one row of padding, whose gradient is not added up: on a GPU many
+        # additions to one row take their turns.
+        unused = len(self.rows)
+        padded = F.pad(self.rows, (0, 0, 0, 1))
+        trained = F.embedding(torch.where(own < 0, unused, own), padded, padding_idx=unused)
+        return torch.where((own < 0).unsqueeze(-1), frozen, trained)
 
     def merged(self) -> nn.Embedding:
         """One plain table of all V + k tokens."""

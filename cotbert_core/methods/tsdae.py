@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cotbert_core.backbone import Backbone, locate_encoder
 from cotbert_core.batch import Batch
+from cotbert_core.devices import to_device
 from cotbert_core.errors import UserError
 from cotbert_core.forward import padding
 from cotbert_core.method_settings import TsdaeSettings
@@ -54,7 +55,8 @@ class Tsdae(Method):
     def _features(self, rows: Rows) -> dict[str, Tensor]:
         attended = torch.arange(rows.ids.shape[1]) < rows.lengths[:, None]
         features = {"input_ids": rows.ids, "attention_mask": attended.long()}
-        return {name: value.to(self.backbone.device) for name, value in features.items()}
+        device = self.backbone.device
+        return {name: to_device(value, device) for name, value in features.items()}
 
     @property
     def reading(self) -> Reading:

@@ -26,21 +26,27 @@ CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 4096, 32768
 
 @dataclass(frozen=True)
 class Translation:
-    """All that a worker needs: options with nothing left to decide, and both models."""
+    """All that a worker needs: options with nothing left to decide, and both models.
+
+    on_gpu: whether the engine computes on the workers' GPUs.
+    """
 
     options: BackTranslation
     forward: MarianModel
     backward: MarianModel
+    on_gpu: bool
 
 
-def plan_translation(options: BackTranslation) -> Translation:
-    """Find both models, decide on engine and prefixes; UserError before anything starts."""
-    import torch
+def plan_translation(options: BackTranslation, gpu: bool) -> Translation:
+    """Find both models, decide on engine and prefixes; UserError before anything starts.
 
-    engine, precision = choose_engine(options.engine, options.precision)
+    gpu: whether the workers have GPUs, which this process need not have.
+    """
+    engine, precision = choose_engine(options.engine, options.precision, gpu)
     forward = find_marian(options.forward, "forward")
     backward = find_marian(options.backward, "backward")
-    tokens = GPU_BATCH_TOKENS if torch.cuda.is_available() else CPU_BATCH_TOKENS
+    on_gpu = gpu and engine == "transformers"
+    tokens = GPU_BATCH_TOKENS if on_gpu else CPU_BATCH_TOKENS
     options = replace(
         options,
         engine=engine,
@@ -54,8 +60,8 @@ def plan_translation(options: BackTranslation) -> Translation:
             converted(model, precision)
     prefixes = [p for p in (options.forward_prefix, options.backward_prefix) if p]
     told = f" (language tokens {', '.join(prefixes)})" if prefixes else ""
-    say(f"translating with {engine} in {precision}{told}")
-    return Translation(options, forward, backward)
+    say(f"translating with {engine} in {precision} on {'GPUs' if on_gpu else 'CPUs'}{told}")
+    return Translation(options, forward, backward, on_gpu)
 
 
 class BackTranslator:

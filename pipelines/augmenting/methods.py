@@ -13,7 +13,7 @@ from pipelines.augmenting.options import AugmentOptions, BackTranslation, LlmRew
 from pipelines.augmenting.parts import PartPlan, augment_part
 from pipelines.channel import Channel
 from pipelines.progress import say
-from pipelines.ray_session import ray_session, worker_pool
+from pipelines.ray_session import has_gpus, ray_session, worker_pool
 from pipelines.shards import map_shards_with_actors
 
 
@@ -36,10 +36,10 @@ class TranslationJob:
     def __init__(self, options: AugmentOptions, verbose: bool) -> None:
         assert isinstance(options.method, BackTranslation)
         self._workers, self._verbose = options.workers, verbose
-        self._plan = plan_translation(options.method)
+        self._plan = plan_translation(options.method, has_gpus(verbose))
         models = {"forward_digest": self._plan.forward.digest}
         models["backward_digest"] = self._plan.backward.digest
-        chosen = vars(self._plan.options)
+        chosen = {**vars(self._plan.options), "device": "gpu" if self._plan.on_gpu else "cpu"}
         self.record: dict[str, Any] = {"method": options.method.name, **chosen, **models}
 
     def run(self, plan: PartPlan, names: Sequence[str], tell: Callable[[int], None]) -> None:
@@ -50,7 +50,9 @@ class TranslationJob:
             Channel(lambda news: tell(sum(row["rows"] for row in news))) as mailbox,
         ):
             # More workers than parts would have nothing to do and keep their cores.
-            workers, resources, threads = worker_pool(self._workers, len(names))
+            workers, resources, threads = worker_pool(
+                self._workers, len(names), on_gpus=self._plan.on_gpu
+            )
             arguments = {
                 "plan": plan,
                 "names": list(names),

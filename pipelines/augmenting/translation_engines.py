@@ -31,15 +31,13 @@ class Engine(Protocol):
         """The translation of each row; `seed` decides on what is drawn, if anything is."""
 
 
-def choose_engine(engine: str, precision: str) -> tuple[str, str]:
-    """What `auto` stands for on this machine; UserError for what cannot be.
+def choose_engine(engine: str, precision: str, gpu: bool) -> tuple[str, str]:
+    """Return the engine and the precision that `auto` stands for; UserError for what cannot be.
 
-    CTranslate2 where it is installed and there is no GPU; int8 with it, else the number format
-    that the device computes fastest.
+    gpu: whether the workers have GPUs. CTranslate2 where it is installed and they have none; int8
+    with it, else the number format that the device computes fastest.
     """
-    import torch
-
-    there, gpu = find_spec("ctranslate2") is not None, torch.cuda.is_available()
+    there = find_spec("ctranslate2") is not None
     if engine == "ctranslate2" and not there:
         raise UserError(
             "engine is ctranslate2, which is not installed: pip install 'cotbert[ctranslate2]' or "
@@ -54,7 +52,8 @@ def choose_engine(engine: str, precision: str) -> tuple[str, str]:
         return engine, formats[0]
     if precision not in formats:
         raise UserError(
-            f"precision is {precision!r}: {engine} on this machine takes {' or '.join(formats)}"
+            f"precision is {precision!r}: {engine} on a {'GPU' if gpu else 'CPU'} takes "
+            f"{' or '.join(formats)}"
         )
     return engine, precision
 
@@ -72,17 +71,24 @@ def most_tokens(ids: Ids, options: BackTranslation) -> int:
 
 
 class TransformersEngine:
-    """MarianMTModel.generate, on a GPU where there is one."""
+    """MarianMTModel.generate on this process's device."""
 
     def __init__(self, model: MarianModel, options: BackTranslation, threads: int) -> None:
         import torch
         from transformers import MarianMTModel
         from transformers.utils import logging
 
+        from cotbert_core.devices import current_device
+
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         torch.set_num_threads(threads)
         self._options = options
-        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._device = current_device()
+        if options.precision == "float16" and self._device.type == "cpu":
+            raise UserError(
+                "precision is float16, for GPUs, and this worker's torch finds no GPU: "
+                "install torch with CUDA on every node, or give --precision float32"
+            )
         model_class: Any = MarianMTModel
         self._model = model_class.from_pretrained(
             model.folder, dtype=getattr(torch, options.precision), local_files_only=True

@@ -108,7 +108,7 @@ def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) 
     from pipelines.training.trainer import Trainer
     from pipelines.training.worker import train_worker
 
-    cpus = job.settings.cpus_per_worker or cpus_per_worker(workers)
+    cpus = job.settings.cpus_per_worker or cpus_per_worker(workers, on_gpus=on_gpus)
     return Trainer(
         mailbox,
         train_worker,

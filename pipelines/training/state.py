@@ -16,6 +16,7 @@ from torch import nn
 
 from cotbert_core.checkpoint_writer import CheckpointWriter
 from cotbert_core.checkpoints import newest
+from cotbert_core.devices import current_device
 from cotbert_core.distributed import gather_objects, rank, world_size
 from cotbert_core.evaluation import Pairs
 from cotbert_core.methods import Method
@@ -138,8 +139,10 @@ def _restore_random(training: Training, states: list[dict[str, torch.Tensor]]) -
     if len(states) != world_size():  # a node was lost: no worker's dropout can go on
         seed_all(hash((training.settings.seed, training.step, world_size(), rank())) % 2**63)
         return
-    for kind, state in states[rank()].items():
-        (torch.cuda if kind == "cuda" else torch).set_rng_state(state)
+    own = states[rank()]
+    torch.set_rng_state(own["cpu"])
+    if "cuda" in own and current_device().type == "cuda":
+        torch.cuda.set_rng_state(own["cuda"])
 
 
 def seed_all(seed: int) -> None:
@@ -155,4 +158,6 @@ def _warn(training: Training, text: str) -> None:
 def _random_states() -> dict[str, torch.Tensor]:
     """What dropout draws from next."""
     states = {"cpu": torch.get_rng_state()}
-    return states | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
+    if current_device().type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states

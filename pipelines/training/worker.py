@@ -18,6 +18,7 @@ import torch
 from cotbert_core.backbone import load_backbone
 from cotbert_core.batch import Batch
 from cotbert_core.checkpoint_writer import CheckpointWriter
+from cotbert_core.devices import use_device
 from cotbert_core.distributed import encode_together, in_parallel, rank, sums
 from cotbert_core.evaluation import score_pairs
 from cotbert_core.memory import keep_freed_memory
@@ -79,9 +80,9 @@ def _may_go_on(training: Training, wait: float = WAIT_SECONDS) -> bool:
 
 
 def _set_up(job: dict[str, Any]) -> Training:
-    if torch.cuda.is_available():
-        # Before anything is put on "cuda": workers of one machine see all of its GPUs.
-        torch.cuda.set_device(ray.train.torch.get_device())
+    # Before anything is loaded: Ray gives the CPU to a worker that asked for no GPU, though it sees
+    # all GPUs of its machine.
+    use_device(ray.train.torch.get_device())
     settings = build(TrainSettings, job["settings"])
     seed_all(settings.seed)
     backbone = load_backbone(

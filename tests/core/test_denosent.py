@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core.backbone import load_backbone
 from cotbert_core.batch import Batch
-from cotbert_core.methods import build_method, contrastive, denosent
+from cotbert_core.methods import build_method, contrastive
 from cotbert_core.mlm import no_loading_report
 
 
@@ -130,7 +130,6 @@ def gradients(module):
 def test_generative_loss_and_gradients_equal_a_sentence_at_a_time(
     make, batch, slow_of, monkeypatch, budget, request
 ):
-    monkeypatch.setattr(denosent, "CPU_TRAIN_TOKENS", budget)
     monkeypatch.setattr(contrastive, "CPU_TRAIN_TOKENS", budget)
     method = make(**{"method.objective": "generative", "method.generative_weight": 1.0})
     assert method.vocabulary.fresh == ("fresh" in request.node.name)

@@ -140,6 +140,8 @@ def test_what_is_no_number_stops_the_run_before_the_weights_move(
 
 def test_a_bad_loss_of_another_rank_stops_this_one(start, corpus, settings, monkeypatch):
     method, optimizer = start()
-    monkeypatch.setattr(training, "gather_values", lambda value: [value, float("nan")])
+    monkeypatch.setattr(
+        training, "gather_rows", lambda own: [own.tolist(), [float("nan")] * len(own)]
+    )
     with pytest.raises(NonFiniteLossError, match="step 2 is nan on rank 1"):
         train_step(method, Batch(corpus), optimizer, settings, 2, 4)

@@ -64,12 +64,13 @@ def test_every_row_has_its_translation_there_and_back(
         "truncated": 0,
         "inputs_cut": 0,
     }
-    assert (entry["engine"], entry["forward"]) == ("ctranslate2", tiny_models[0])
+    assert (entry["engine"], entry["device"]) == ("ctranslate2", "cpu")
+    assert entry["forward"] == tiny_models[0]
     assert entry["forward_digest"] != entry["backward_digest"]
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert (result["rows"], result["source_kept_equal"]) == (90, equal)
     told = capsys.readouterr()
-    assert "translating with ctranslate2 in float32" in told.err
+    assert "translating with ctranslate2 in float32 on CPUs" in told.err
     assert "augment  row 90/90" in told.err
     run = own_store.get_run(result["mlflow_run_id"])
     assert run.data.params["beam"] == "1"
@@ -106,7 +107,7 @@ def test_a_killed_driver_loses_no_row_and_none_is_translated_again(
 def undisturbed(corpus, models):
     """What the translator itself gives for each row, a part at a time."""
     options = BackTranslation(*models, engine="transformers", beam=1, batch_tokens=64)
-    translator = BackTranslator(plan_translation(options), 1)
+    translator = BackTranslator(plan_translation(options, gpu=False), 1)
     found = []
     for part in sorted(corpus.glob("part-*.parquet")):
         table = pq.read_table(part)
@@ -127,7 +128,8 @@ class _StoppedError(Exception):
 def test_a_part_stopped_anywhere_becomes_the_same_part(corpus, tiny_models, tmp_path, engine):
     """With sampling, so that any difference in what is drawn would show."""
     drawn = {"temperature": 2.0, "seed": 4, "batch_tokens": 40, "precision": "float32"}
-    translation = plan_translation(BackTranslation(*tiny_models, engine=engine, **drawn))
+    options = BackTranslation(*tiny_models, engine=engine, **drawn)
+    translation = plan_translation(options, gpu=False)
     tokenizer = json.loads((corpus / "manifest.json").read_text())["encoder"] + "/tokenizer.json"
     name = "part-000000.parquet"
 

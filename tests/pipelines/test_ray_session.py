@@ -9,6 +9,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines import ray_session
+from pipelines.runtime import placement
 
 
 def placements(cores, share, workers):
@@ -22,7 +23,7 @@ def placements(cores, share, workers):
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("cores", [[1], [2], [4], [64], [1, 1], [2, 2], [1, 4], [4, 4], [8, 8, 8]])
 def test_a_whole_core_is_left_wherever_the_actors_are(cores, workers):
-    share = ray_session._share(cores, workers)
+    share = placement.cpu_share(cores, workers)
     left = [max(free) for free in placements(cores, share, workers)]
     assert left
     assert min(left) > 1 - 1e-6
@@ -33,24 +34,24 @@ def test_a_whole_core_is_left_wherever_the_actors_are(cores, workers):
 
 def test_two_nodes_of_one_core_and_two_actors():
     """Half a core each, on different nodes, left two halves, and the job waited for ever."""
-    assert ray_session._share([1, 1], 2) == 0
-    assert ray_session._share([2, 2], 2) == 1
+    assert placement.cpu_share([1, 1], 2) == 0
+    assert placement.cpu_share([2, 2], 2) == 1
 
 
 def test_one_actor_asks_for_no_more_than_a_node_has():
     """It asked for three cores of two nodes with two each."""
-    assert ray_session._share([2, 2], 1) == 2
+    assert placement.cpu_share([2, 2], 1) == 2
 
 
 def test_a_head_without_work_has_no_share(monkeypatch):
     import ray
 
-    nodes = [{"Alive": True, "Resources": {"CPU": n} if n else {}} for n in (0, 8, 8)]
-    nodes.append({"Alive": False, "Resources": {"CPU": 64}})
+    nodes = [{"Alive": True, "Resources": {"CPU": n, "GPU": 1} if n else {}} for n in (0, 8, 8)]
+    nodes.append({"Alive": False, "Resources": {"CPU": 64, "GPU": 8}})
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 16.0, "GPU": 2.0})
-    assert ray_session.worker_pool(None) == (2, {"num_cpus": 7.0, "num_gpus": 1}, 8)
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 16.0})
+    assert ray_session.worker_pool(None) == (2, {"num_cpus": 7.0, "num_gpus": 1.0}, 8)
+    for node in nodes:
+        node["Resources"].pop("GPU", None)
     assert ray_session.worker_pool(None) == (2, {"num_cpus": 7.0}, 8)
     assert ray_session.cpus_per_worker(4) == 4
 

@@ -34,7 +34,7 @@ def options(tiny_models, own_cache):
 
 def rewritten(options, done=None, texts=TEXTS):
     """What a rewriter gives, batch by batch."""
-    return list(BackTranslator(plan_translation(options), 1).rewrite(texts, done or {}))
+    return list(BackTranslator(plan_translation(options, gpu=False), 1).rewrite(texts, done or {}))
 
 
 def texts_of(batches):
@@ -194,22 +194,19 @@ def test_models_that_cannot_be_are_told(tiny_models, tmp_path, monkeypatch):
 
 
 def test_engines_that_cannot_be_are_told(monkeypatch):
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert choose_engine("auto", "auto") == ("ctranslate2", "int8")
-    assert choose_engine("auto", "float32") == ("ctranslate2", "float32")
-    assert choose_engine("transformers", "auto") == ("transformers", "float32")
-    with pytest.raises(UserError, match="'int8': transformers on this machine takes float32"):
-        choose_engine("transformers", "int8")
-    with pytest.raises(UserError, match="'float16': ctranslate2 on this machine takes int8 or fl"):
-        choose_engine("auto", "float16")
+    assert choose_engine("auto", "auto", gpu=False) == ("ctranslate2", "int8")
+    assert choose_engine("auto", "float32", gpu=False) == ("ctranslate2", "float32")
+    assert choose_engine("transformers", "auto", gpu=False) == ("transformers", "float32")
+    with pytest.raises(UserError, match="'int8': transformers on a CPU takes float32"):
+        choose_engine("transformers", "int8", gpu=False)
+    with pytest.raises(UserError, match="'float16': ctranslate2 on a CPU takes int8 or fl"):
+        choose_engine("auto", "float16", gpu=False)
+    assert choose_engine("auto", "auto", gpu=True) == ("transformers", "float16")
     monkeypatch.setattr(translation_engines, "find_spec", lambda name: None)
-    assert choose_engine("auto", "auto") == ("transformers", "float32")
+    assert choose_engine("auto", "auto", gpu=False) == ("transformers", "float32")
     with pytest.raises(UserError, match=r"not installed: pip install 'cotbert\[ctranslate2\]'"):
-        choose_engine("ctranslate2", "auto")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert choose_engine("auto", "auto") == ("transformers", "float16")
+        choose_engine("ctranslate2", "auto", gpu=False)
+    assert choose_engine("auto", "auto", gpu=True) == ("transformers", "float16")
     monkeypatch.setattr(marian, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"sentencepiece is not installed, .*cotbert\[translation"):
         find_marian("x", "forward")

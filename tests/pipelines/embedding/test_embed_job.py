@@ -267,7 +267,7 @@ def test_one_scale_for_all_parts_of_a_job(tmp_path, bert_folder, monkeypatch, se
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["scale"] == scale
 
 
-def _stop(*_):
+def _stop(*_, **__):
     raise StoppedError
 
 

@@ -1,0 +1,38 @@
+"""The device that this process computes on: chosen here, and asked for everywhere else.
+
+A worker that was given no GPU still sees the GPUs of its machine. Whoever starts a worker therefore
+states the worker's device, and no other module asks whether CUDA is available.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_chosen: torch.device | None = None
+
+
+def current_device() -> torch.device:
+    """Return the device that `use_device` chose; otherwise the current GPU, or the CPU where torch
+    finds no GPU."""
+    if _chosen is not None:
+        return _chosen
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def use_device(device: torch.device | str) -> torch.device:
+    """Make `device` the one that this process loads models onto, and return it."""
+    global _chosen
+    _chosen = torch.device(device)
+    if _chosen.type == "cuda" and _chosen.index is not None:
+        # NCCL, and "cuda" without a number, mean torch's current device.
+        torch.cuda.set_device(_chosen)
+    return _chosen
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a CPU tensor on the device. A GPU copies it from pinned memory while the host goes on
+    to prepare the next batch."""
+    if device.type != "cuda":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,0 +1,1 @@
+"""What every job needs around its own work: Ray, and where workers run."""

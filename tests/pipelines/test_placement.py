@@ -1,0 +1,153 @@
+"""How the actors of a job share cores and GPUs: 0, 1 and 8 GPUs, one node and several."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import ray
+import torch
+
+from cotbert_core import devices
+from pipelines import ray_session, shards
+from pipelines.runtime.placement import UNITS, Node, place_workers, use_own_device
+
+
+def started(nodes, placed):
+    """The actors that a scheduler puts on the nodes one after the other, each on the GPU with the
+    least left that is enough, as Ray does; for each GPU, how many it has."""
+    cpus, gpus = round(placed.cpus * UNITS), round(placed.gpus * UNITS)
+    free = [[node.cpus * UNITS, [UNITS] * node.gpus] for node in nodes]
+    for _ in range(placed.workers):
+        for node in free:
+            fitting = [i for i, left in enumerate(node[1]) if left >= gpus]
+            if node[0] >= cpus and (fitting or not gpus):
+                node[0] -= cpus
+                if gpus:
+                    node[1][min(fitting, key=lambda i: node[1][i])] -= gpus
+                break
+        else:
+            return None
+    assert max(node[0] for node in free) >= UNITS or not cpus, "the feeding task has no core"
+    return [(UNITS - left) // gpus for node in free for left in node[1]] if gpus else []
+
+
+CLUSTERS = {
+    "one GPU": [Node(8, 1)],
+    "eight GPUs": [Node(16, 8)],
+    "few cores": [Node(4, 8)],
+    "head and two nodes": [Node(16), Node(8, 4), Node(8, 4)],
+    "unequal": [Node(2), Node(32, 8), Node(4, 1)],
+}
+
+
+@pytest.mark.parametrize("workers", [None, 1, 2, 3, 7, 8, 9, 12, 16, 24, 50])
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_every_worker_starts_and_has_a_gpu(name, workers):
+    nodes = CLUSTERS[name]
+    gpus = sum(node.gpus for node in nodes)
+    placed = place_workers(nodes, workers)
+    on_gpus = started(nodes, placed)
+    assert on_gpus is not None, f"some of {placed} find no room"
+    assert placed.workers == sum(on_gpus) == (workers or gpus)
+    assert max(on_gpus) == math.ceil(placed.workers / gpus), "a GPU has more than its share"
+    assert on_gpus.count(0) >= placed.idle_gpus
+    if placed.workers % gpus == 0:
+        assert set(on_gpus) == {placed.workers // gpus}
+        assert placed.idle_gpus == 0
+
+
+def test_fractions_add_up_to_no_more_than_a_gpu():
+    shares = {n: place_workers([Node(64, 8)], n).gpus for n in (4, 8, 9, 16, 24, 56)}
+    assert shares == {4: 1.0, 8: 1.0, 9: 0.5, 16: 0.5, 24: 0.3333, 56: 0.1428}
+
+
+def test_cores_are_those_of_the_nodes_with_gpus():
+    """Two cores each, as the head's 16 allowed, left room for four of eight workers."""
+    nodes = [Node(16), Node(8, 8)]
+    placed = place_workers(nodes)
+    assert (placed.workers, placed.cpus, placed.threads) == (8, 1.0, 1)
+    on_cpus = place_workers(nodes, 8, on_gpus=False)
+    assert (on_cpus.cpus, on_cpus.gpus, on_cpus.threads) == (2.0, 0.0, 2)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5, 7])
+def test_parts_of_cores_leave_a_whole_one(workers):
+    """Ray rounds: two thirds of a core became 0.6667, and three actors left 0.9999 of three."""
+    assert started([Node(3)], place_workers([Node(3)], workers)) == []
+
+
+def test_without_gpus_there_is_a_worker_a_node_and_no_gpu_is_asked_for():
+    placed = place_workers([Node(8), Node(8)])
+    assert (placed.workers, placed.gpus, placed.cpus) == (2, 0.0, 7.0)
+    assert place_workers([Node(8, 8)], on_gpus=False).workers == 1
+    assert place_workers([Node(8, 8)], 8, shards=3).workers == 3
+
+
+def test_a_pool_that_leaves_gpus_idle_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(
+        ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 32.0, "GPU": 8.0}}]
+    )
+    workers, asked, _ = ray_session.worker_pool(12)
+    assert (workers, asked["num_gpus"]) == (12, 0.5)
+    assert "12 workers use 6 of 8 GPUs: a multiple of 8 workers uses" in capsys.readouterr().err
+    assert ray_session.worker_pool(16)[1]["num_gpus"] == 0.5
+    assert capsys.readouterr().err == ""
+    assert "num_gpus" not in ray_session.worker_pool(12, on_gpus=False)[1]
+    assert ray_session.cpus_per_worker(8, on_gpus=True) == 4
+
+
+@pytest.fixture
+def eight_gpus(monkeypatch):
+    """A process that sees eight GPUs, as a worker without one does; the devices that it chose."""
+    chosen = []
+    monkeypatch.setattr(devices, "_chosen", None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    # Of torch's own set_device only the last call is replaced: it refuses what is no GPU.
+    monkeypatch.setattr(torch._C, "_cuda_setDevice", chosen.append, raising=False)
+    return chosen
+
+
+@pytest.mark.parametrize(("given", "device"), [([], "cpu"), (["5"], "cuda:0")])
+def test_an_actor_computes_on_the_gpu_that_it_was_given(monkeypatch, eight_gpus, given, device):
+    monkeypatch.setattr(ray, "get_gpu_ids", lambda: given)
+    assert devices.current_device() == torch.device("cuda"), "premise: all GPUs are visible"
+    shards._PackedActor(dict, {})
+    assert devices.current_device() == torch.device(device)
+    assert eight_gpus == [0] * len(given)
+
+
+def test_a_gpu_that_torch_cannot_use_is_not_chosen(monkeypatch, eight_gpus):
+    monkeypatch.setattr(ray, "get_gpu_ids", lambda: ["0"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert use_own_device() == torch.device("cpu")
+
+
+@pytest.mark.parametrize("given", ["cpu", "cuda:0", "cuda:7"])
+def test_a_training_worker_takes_the_device_that_ray_names(monkeypatch, eight_gpus, given):
+    """Ray names the CPU where it was asked for no GPU, and torch's set_device refuses that."""
+    from pipelines.training import worker
+
+    class SetUpError(Exception):
+        pass
+
+    def load(*_, **__):
+        raise SetUpError
+
+    monkeypatch.setattr("ray.train.torch.get_device", lambda: torch.device(given))
+    monkeypatch.setattr(worker, "load_backbone", load)
+    with pytest.raises(SetUpError):
+        worker._set_up({"settings": {}})
+    assert devices.current_device() == torch.device(given)
+    assert eight_gpus == ([] if given == "cpu" else [torch.device(given).index])
+
+
+def test_random_states_are_those_of_the_own_device(monkeypatch, eight_gpus):
+    """A worker on the CPU that asks for the GPU's state takes half a GB of the first GPU for it."""
+    from pipelines.training import state
+
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.ones(3))
+    devices.use_device("cpu")
+    assert set(state._random_states()) == {"cpu"}
+    devices.use_device("cuda:3")
+    assert set(state._random_states()) == {"cpu", "cuda"}
