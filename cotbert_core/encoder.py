@@ -107,7 +107,12 @@ class SentenceEncoder:
         texts = [" ".join(s.split()) for s in sentences]
         if self.reading.full_stop:
             texts = [end_with_full_stop(t) for t in texts]
-        return self.backbone.tokenizer(texts, max_length, in_template=self.reading.leading_blank)
+        return self.backbone.tokenizer(
+            texts,
+            max_length,
+            in_template=self.reading.leading_blank,
+            empty_blank=self.reading.empty_blank,
+        )
 
     @torch.inference_mode()
     def encode_tokens(

@@ -28,6 +28,7 @@ class Reading:
     denoise: subtract the template's bias at inference too. head: a layer behind the readout that
     was trained with the encoder and stays, see `cotbert_core.heads`.
     blank: a byte-level tokenizer gets a blank before the sentence though there is no template.
+    empty_blank: an empty sentence in a template gets that blank too, as in the released code.
     method, settings: how the encoder was trained, for the record.
     """
 
@@ -40,6 +41,7 @@ class Reading:
     pad_positions: PadPositions = "aligned"
     head: HeadName | None = None
     blank: bool = False
+    empty_blank: bool = False
     method: str | None = None
     settings: dict[str, Any] | None = None
 

@@ -16,6 +16,12 @@ from pipelines.progress import say
 RESULT_FILE = "result.json"
 SETTINGS_FILE = "settings.json"
 RUN_FILE = "mlflow_run_id"
+# Settings that jobs of earlier versions did not have, and the value by which those behaved.
+LATER_SETTINGS = {
+    "method.dev_reading": "inference",
+    "method.empty_sentence": "bare",
+    "method.inference": "whole",
+}
 
 
 def check_free(path: Path) -> Path:
@@ -76,9 +82,18 @@ def open_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) 
 
 
 def changed_settings(file: Path, record: Mapping[str, Any]) -> list[str]:
-    """Names of what differs from the record in the file, which a job began with."""
+    """Names of what differs from the record in the file, which a job began with.
+
+    A job that began before a setting existed differs where that setting is not what it did then.
+    """
     before, now = (flatten_values(r) for r in (read_json(file), record))
-    return [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    implied = {
+        key: value
+        for key in now.keys() - before.keys()
+        for name, value in LATER_SETTINGS.items()
+        if key == name or key.endswith(f".{name}")
+    }
+    return [k for k in {**before, **now} if {**implied, **before}.get(k) != now.get(k)]
 
 
 def earlier_run(path: Path) -> str | None:

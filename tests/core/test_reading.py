@@ -111,6 +111,7 @@ def test_a_length_below_one_token_is_refused(bert_folder, max_length):
         Reading(),
         Reading("cls", blank=True, head="tanh", method="simcse", settings={"seed": 1}),
         Reading("mean", blank=True, normalize=True, max_length=7),
+        Reading("mask", TEMPLATE, empty_blank=True),
         Reading(
             "mask",
             TEMPLATE,
@@ -145,6 +146,7 @@ def test_an_older_folder_still_opens(open_encoder, sentences, tmp_path):
     again = SentenceEncoder.from_pretrained(tmp_path / "saved")
     assert again.reading == encoder.reading
     assert (again.reading.denoise, again.reading.head, again.reading.blank) == ("none", None, False)
+    assert not again.reading.empty_blank
     assert np.array_equal(encode(again, sentences), encode(encoder, sentences))
 
 
