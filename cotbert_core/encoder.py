@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -38,7 +39,8 @@ class SentenceEncoder:
         self.backbone = backbone
         self.reading = reading
         self.head = head
-        self.bound = BoundTemplate.bind(reading.template, backbone.tokenizer.hf)
+        bound = BoundTemplate.bind(reading.template, backbone.tokenizer.hf)
+        self.bound = replace(bound, last=reading.last)
         room = backbone.max_tokens - self.bound.length
         if room < 1:
             raise UserError(

@@ -108,6 +108,9 @@ class OptiPromptSettings(PromptedSettings):
     name: Literal["optiprompt"] = "optiprompt"
     head: HeadName = "transform"
     """Of the training head, dropped afterwards."""
+    replaced: Literal["template", "last"] = "template"
+    """What the trained embeddings stand for: each token of the template, or, as released, the last
+    token of a row that equals it."""
 
 
 class DenoSentSettings(ContrastiveSettings):

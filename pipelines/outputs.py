@@ -21,6 +21,7 @@ LATER_SETTINGS = {
     "method.dev_reading": "inference",
     "method.empty_sentence": "bare",
     "method.inference": "whole",
+    "method.replaced": "template",
 }
 
 

@@ -76,7 +76,14 @@ class OptiPrompt(Contrastive):
         backbone.model.set_input_embeddings(PromptEmbedding(table, prompt.replaced))
         self.backbone = replace(backbone, tokenizer=prompt.tokenizer)
         self._template = prompt.template
-        self.anchor = BoundTemplate.bind(prompt.template, prompt.tokenizer.hf)
+        self._last: tuple[tuple[int, int], ...] = ()
+        if settings.method.replaced == "last":
+            self._template = self.template("anchor")
+            # Of equal tokens of the template the last one's embedding is used, as released.
+            own = {old: table.num_embeddings + n for n, old in enumerate(prompt.replaced)}
+            self._last = tuple(own.items())
+        bound = BoundTemplate.bind(self._template, prompt.tokenizer.hf)
+        self.anchor = replace(bound, last=self._last)
 
     def forward(self, batch: Batch) -> MethodOutput:
         views = [View(self.anchor, batch.sentences)] * 2
@@ -85,7 +92,7 @@ class OptiPrompt(Contrastive):
 
     @property
     def reading(self) -> Reading:
-        return replace(super().reading, template=self._template)
+        return replace(super().reading, template=self._template, last=self._last)
 
     def notes(self, columns: Sequence[str]) -> list[str]:
         return super().notes(columns) + head_notes(self.head, self.backbone)

@@ -46,7 +46,7 @@ def test_a_method_that_is_no_group_of_settings_is_refused():
     [
         ("simcse", "layers", "temperature, readout, triples, keep_head"),
         ("tsdae", "temperature", "readout, deletion"),
-        ("optiprompt", "extended", f"{PROMPTED}, head"),
+        ("optiprompt", "extended", f"{PROMPTED}, head, replaced"),
         ("promptbert", "head", f"{PROMPTED}, denoise, pad_positions, freeze_bias"),
         ("cot-bert", "deletion", f"{PROMPTED}, denoise, pad_positions, freeze_bias, extended"),
     ],

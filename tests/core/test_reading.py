@@ -111,7 +111,7 @@ def test_a_length_below_one_token_is_refused(bert_folder, max_length):
         Reading(),
         Reading("cls", blank=True, head="tanh", method="simcse", settings={"seed": 1}),
         Reading("mean", blank=True, normalize=True, max_length=7),
-        Reading("mask", TEMPLATE, empty_blank=True),
+        Reading("mask", TEMPLATE, empty_blank=True, last=((5, 600), (7, 601))),
         Reading(
             "mask",
             TEMPLATE,
@@ -173,7 +173,12 @@ def test_what_is_asked_for_changes_what_the_folder_remembers(bert_folder, tmp_pa
     assert reading_of(folder, denoise="position") == replace(trained, denoise="position")
     other = reading_of(folder, "promptbert/manual")
     assert other == Reading("mask", resolve_template("promptbert/manual"), full_stop=True)
+    exchanged = replace(trained, last=((5, 600),), denoise="none")
+    save_reading(exchanged, tmp_path)
+    assert reading_of(folder).last == ((5, 600),)
+    assert reading_of(folder, "promptbert/manual").last == ()
     mean = reading_of(folder, readout="mean")
+    assert mean.last == ()
     assert (mean.readout, mean.template, mean.normalize) == ("mean", None, False)
     assert (mean.denoise, mean.head) == ("none", None)
     assert reading_of(bert_folder) == Reading()

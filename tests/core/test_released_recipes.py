@@ -3,6 +3,8 @@ the template filled in as text, transformers' own tokenizer and model."""
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from cotbert_core.backbone import MINILM, load_backbone, locate_encoder
 from cotbert_core.batch import Batch
 from cotbert_core.denoising import bias_rows
 from cotbert_core.methods import build_method
+from cotbert_core.methods.contrastive import View
 from cotbert_core.settings import override
 from cotbert_core.templates import TEMPLATES
 from cotbert_core.training import make_optimizer, train_step
@@ -72,6 +75,7 @@ def mask_vectors(folder, rows):
     return np.stack(found)
 
 
+@functools.cache
 def released_denosent(folder):
     """32 tokens with [CLS] and [SEP], decoded, put into the template as text, tokenized again."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -259,3 +263,85 @@ def test_an_empty_row_without_dropout_has_a_sensible_gradient(bert_folder, recip
         step = train_step(method, Batch(ids), optimizer, method.settings, 1, 4)
         norms[texts[0]] = step.gradient_norm
     assert 0 < norms[""] < 10 * norms["a word"], "1e12 where its length divides"
+
+
+# Words and signs of the template in the sentence, and none.
+TYPED = [
+    "two dogs run",
+    "this sentence : what is it",
+    "this man saw this child",
+    'she said "this means it" .',
+    "",
+    "a sentence of one word : ice",
+]
+
+
+def released_optiprompt(model, tokenizer, template, trained):
+    """A row at a time: each template token's embedding goes where that token occurs last."""
+    rows = []
+    for sentence in TYPED:
+        ended = sentence + "." if sentence and sentence[-1] not in ".?\"'" else sentence
+        text = template.text.replace("[X]", ended).replace("[MASK]", tokenizer.mask_token)
+        ids = tokenizer(text)["input_ids"]
+        empty = template.text.replace("[X]", " ").replace("[MASK]", tokenizer.mask_token)
+        embedded = model.get_input_embeddings()(torch.tensor([ids])).clone()
+        own = [t for t in tokenizer(empty)["input_ids"][1:-1] if t != tokenizer.mask_token_id]
+        for vector, token in zip(trained, own, strict=True):
+            embedded[0, max(n for n, other in enumerate(ids) if other == token)] = vector
+        hidden = model(inputs_embeds=embedded).last_hidden_state[0]
+        rows.append(hidden[ids.index(tokenizer.mask_token_id)])
+    return torch.stack(rows)
+
+
+@pytest.fixture
+def trained_optiprompt(bert_folder):
+    def make(replaced):
+        changes = {"method.replaced": replaced, "precision": "fp32", "dropout": 0.0}
+        method = method_of("optiprompt-base", bert_folder, **changes)
+        rows = method.encoder.get_input_embeddings().rows
+        with torch.no_grad():
+            rows.add_(0.3 * torch.randn(rows.shape, generator=torch.Generator().manual_seed(2)))
+        return method.eval()
+
+    return make
+
+
+def test_optiprompt_replaces_the_last_occurrences_as_released(
+    trained_optiprompt, bert_folder, tmp_path
+):
+    from sentence_transformers import SentenceTransformer
+
+    method = trained_optiprompt("last")
+    model = AutoModel.from_pretrained(bert_folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(bert_folder)
+    template = TEMPLATES["promptbert/manual"]
+    trained = method.encoder.get_input_embeddings().rows.detach()
+    with torch.no_grad():
+        expected = released_optiprompt(model, tokenizer, template, trained).numpy()
+    found = method.sentence_encoder.encode(TYPED, precision="fp32")
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    saved = SentenceEncoder(method.finished, method.reading, method.kept_head)
+    with pytest.warns(UserWarning, match="alone, since its trained tokens stand where a word"):
+        saved.save_pretrained(tmp_path / "model")
+    again = SentenceEncoder.from_pretrained(tmp_path / "model")
+    np.testing.assert_allclose(again.encode(TYPED, precision="fp32"), expected, atol=1e-5, rtol=0)
+    with pytest.raises(ImportError, match="only_cotbert_core"):
+        SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    other = trained_optiprompt("template").sentence_encoder.encode(TYPED, precision="fp32")
+    assert (np.abs(other - expected).max(axis=1) > 1e-3).all(), "the first quote, in every row"
+
+
+def test_optiprompts_gradients_as_released(trained_optiprompt, bert_folder):
+    method = trained_optiprompt("last")
+    (vectors, _), *_ = method.encode([View(method.anchor, method.sentence_encoder.tokenize(TYPED))])
+    model = AutoModel.from_pretrained(bert_folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(bert_folder)
+    rows = method.encoder.get_input_embeddings().rows
+    slow = rows.detach().clone().requires_grad_()
+    expected = released_optiprompt(model, tokenizer, TEMPLATES["promptbert/manual"], slow)
+    direction = torch.randn(expected.shape, generator=torch.Generator().manual_seed(3))
+    (vectors * direction).sum().backward()
+    (expected * direction).sum().backward()
+    torch.testing.assert_close(rows.grad, slow.grad, atol=1e-4, rtol=1e-3)
+    # This sentence : " [X] " means [MASK] . The first quote is never reached.
+    assert [bool(row.any()) for row in rows.grad] == [True, True, True, False, True, True, True]
