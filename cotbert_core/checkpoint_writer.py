@@ -63,7 +63,7 @@ def host_copy(state: dict[str, Any]) -> dict[str, Any]:
 
     def copied(value: Any) -> Any:
         if isinstance(value, Tensor):
-            place = (value.data_ptr(), value.dtype, value.shape, value.stride())
+            place = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
             if place not in copies:
                 copies[place] = _copied_tensor(value)
             return copies[place]
@@ -74,8 +74,8 @@ def host_copy(state: dict[str, Any]) -> dict[str, Any]:
         return value
 
     result: dict[str, Any] = copied(state)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    for device in {place[0] for place in copies if place[0].type == "cuda"}:
+        torch.cuda.synchronize(device)
     return result
 
 

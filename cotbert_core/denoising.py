@@ -26,12 +26,16 @@ BiasRows = Callable[[BoundTemplate, np.ndarray, PadPositions, int], Rows]
 def _position_rows(
     template: BoundTemplate, lengths: np.ndarray, pad_positions: PadPositions, position_start: int
 ) -> Rows:
-    """PromptBERT section 4.3: the bare template, positions after the slot moved on by n."""
+    """PromptBERT section 4.3: the bare template, positions after the slot moved on by n.
+
+    released: position ids from 0, though RoBERTa's filled rows begin at `position_start`.
+    """
     bare = template.wrap_pads(np.zeros_like(lengths))
     width = bare.ids.shape[1]
     after_slot = torch.arange(width) >= len(template.before)
     shifts = torch.from_numpy(lengths)[:, None] * after_slot
-    return Rows(bare.ids, bare.lengths, bare.readout, torch.arange(width) + shifts)
+    first = -position_start if pad_positions == "released" else 0
+    return Rows(bare.ids, bare.lengths, bare.readout, first + torch.arange(width) + shifts)
 
 
 def _pad_rows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -38,7 +39,8 @@ class SentenceEncoder:
         self.backbone = backbone
         self.reading = reading
         self.head = head
-        self.bound = BoundTemplate.bind(reading.template, backbone.tokenizer.hf)
+        bound = BoundTemplate.bind(reading.template, backbone.tokenizer.hf)
+        self.bound = replace(bound, last=reading.last)
         room = backbone.max_tokens - self.bound.length
         if room < 1:
             raise UserError(
@@ -107,7 +109,12 @@ class SentenceEncoder:
         texts = [" ".join(s.split()) for s in sentences]
         if self.reading.full_stop:
             texts = [end_with_full_stop(t) for t in texts]
-        return self.backbone.tokenizer(texts, max_length, in_template=self.reading.leading_blank)
+        return self.backbone.tokenizer(
+            texts,
+            max_length,
+            in_template=self.reading.leading_blank,
+            empty_blank=self.reading.empty_blank,
+        )
 
     @torch.inference_mode()
     def encode_tokens(

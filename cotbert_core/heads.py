@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from cotbert_core.backbone import Backbone, saved_part
 from cotbert_core.errors import UserError
+from cotbert_core.mlm import checkpoint_transform
 
 HEAD_FILE = "head.safetensors"
 
@@ -34,7 +35,12 @@ class TanhHead(nn.Module):
 
 
 class TransformHead(nn.Module):
-    """(N, D) -> (N, D): dense, the encoder's activation, layer norm (BERT's prediction head)."""
+    """(N, D) -> (N, D): dense, the encoder's activation, layer norm (BERT's prediction head).
+
+    fresh: the weights are new, not those of a checkpoint's masked-language-model head.
+    """
+
+    fresh = True
 
     def __init__(self, config: Any) -> None:
         from transformers.activations import ACT2FN
@@ -63,6 +69,31 @@ def _dense(size: int) -> nn.Linear:
     nn.init.normal_(layer.weight, std=0.02)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def new_head(name: str, backbone: Backbone) -> Head:
+    """A head to be trained on this encoder, by its name in HEADS.
+
+    `transform` begins as that of the checkpoint's masked-language-model head, as released; where
+    the checkpoint has none, and for `tanh`, weights are N(0, 0.02) and biases 0.
+    """
+    head = HEADS[name](backbone.model.config)
+    if isinstance(head, TransformHead):
+        own = checkpoint_transform(backbone)
+        head.fresh = own is None
+        if own is not None:
+            head.load_state_dict(own)
+    return head
+
+
+def head_notes(head: Head | None, backbone: Backbone) -> list[str]:
+    """What a user should know of how this head begins."""
+    if not isinstance(head, TransformHead) or not head.fresh:
+        return []
+    return [
+        f"encoder {backbone.name!r} has no masked-language-model head: the transform head begins "
+        "with new weights, N(0, 0.02)"
+    ]
 
 
 def read_out(vectors: Tensor, bias: Tensor | None = None, head: Head | None = None) -> Tensor:

@@ -14,6 +14,10 @@ from torch import Tensor
 
 from cotbert_core.errors import UserError
 
+# A vector this short has no direction: it is the rounding left of an empty sentence minus its own
+# bias (at most 1e-5 in fp32; real ones are 1 to 5 long). Unit length would make its gradient 1e12.
+SMALLEST_NORM = 1e-4
+
 
 def info_nce(
     anchor: Tensor,
@@ -70,4 +74,11 @@ def _cosines(rows: Tensor, columns: Tensor) -> Tensor:
     if rows.dtype in (torch.bfloat16, torch.float16):
         rows, columns = rows.float(), columns.float()
     with torch.autocast(rows.device.type, enabled=False):
-        return F.normalize(rows, dim=-1) @ F.normalize(columns, dim=-1).T
+        return _unit(rows) @ _unit(columns).T
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """(N, D) vectors of length 1; those without a direction are 0 and get no gradient. What is
+    not a number stays so."""
+    undirected = vectors.detach().norm(dim=-1, keepdim=True) <= SMALLEST_NORM
+    return F.normalize(torch.where(undirected, 0.0, vectors), dim=-1)

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 Denoise = Literal["none", "position", "pad"]
 PadPositions = Literal["aligned", "released"]
 HeadName = Literal["tanh", "transform"]
+DevReading = Literal["inference", "released"]
+EmptySentence = Literal["bare", "blank"]
 
 
 class Settings(BaseModel):
@@ -46,12 +48,24 @@ class ContrastiveSettings(AnyMethodSettings):
     """Divides the cosine."""
 
 
-class DenoisedSettings(ContrastiveSettings):
+class PromptedSettings(ContrastiveSettings):
+    """Of methods whose released code is PromptBERT's or made from it."""
+
+    dev_reading: DevReading = "inference"
+    """How a dev check reads vectors: as at inference, or as released, without the full stop and,
+    for PromptBERT, denoised."""
+    empty_sentence: EmptySentence = "bare"
+    """What a byte-level tokenizer (RoBERTa) has for an empty sentence at inference: nothing, or,
+    as released, the blank that precedes any other."""
+
+
+class DenoisedSettings(PromptedSettings):
     """Of methods that subtract a template's bias from the mask vector."""
 
     denoise: Denoise = "pad"
     pad_positions: PadPositions = "aligned"
-    """Where the tokens after the pads sit in RoBERTa: as in the filled template, or as released."""
+    """Position ids of RoBERTa's bias rows: those of the filled template, or as released, where
+    `pad` skips the pads and `position` counts from 0 instead of 2."""
     freeze_bias: bool = False
     """Whether the template bias is taken without gradient."""
 
@@ -87,13 +101,16 @@ class SupervisedPromptBertSettings(DenoisedSettings):
         return ("augmented", "negative")
 
 
-class OptiPromptSettings(ContrastiveSettings):
+class OptiPromptSettings(PromptedSettings):
     """A continuous template before a frozen encoder (PromptBERT, section 4.2)."""
 
     roles: ClassVar[tuple[str, ...]] = ("anchor",)
     name: Literal["optiprompt"] = "optiprompt"
     head: HeadName = "transform"
     """Of the training head, dropped afterwards."""
+    replaced: Literal["template", "last"] = "template"
+    """What the trained embeddings stand for: each token of the template, or, as released, the last
+    token of a row that equals it."""
 
 
 class DenoSentSettings(ContrastiveSettings):
@@ -119,6 +136,9 @@ class DenoSentSettings(ContrastiveSettings):
     readout: Literal["mask", "cls", "mean"] = "mask"
     projected: bool = True
     """Whether the contrastive vectors are those after the projection (released code)."""
+    inference: Literal["whole", "released"] = "whole"
+    """How vectors are read after training: from whole sentences that end in a full stop, or as
+    released, without adding one and cut to max_length as in training."""
 
     @property
     def template_roles(self) -> tuple[str, ...]:

@@ -69,6 +69,19 @@ def load_mlm_head(backbone: Backbone) -> MlmHead:
     return head
 
 
+def checkpoint_transform(backbone: Backbone) -> dict[str, Tensor] | None:
+    """The checkpoint's weights between hidden states and output embeddings: `dense` and `norm`.
+
+    None when it has no head, or is of a family whose head is not known.
+    """
+    known = backbone.model.config.model_type in _HEADS
+    head = _checkpoint_head(backbone) if known else None
+    if head is None:
+        return None
+    weights = head.state_dict()
+    return {name: weights[name] for name in weights if name.startswith(("dense.", "norm."))}
+
+
 def fresh_mlm_head(backbone: Backbone) -> MlmHead:
     """A new transform, weights N(0, 0.02) and biases 0, with the encoder's word embeddings as the
     output layer."""

@@ -28,6 +28,8 @@ class Reading:
     denoise: subtract the template's bias at inference too. head: a layer behind the readout that
     was trained with the encoder and stays, see `cotbert_core.heads`.
     blank: a byte-level tokenizer gets a blank before the sentence though there is no template.
+    empty_blank: an empty sentence in a template gets that blank too, as in the released code.
+    last: pairs of token ids, see `BoundTemplate`.
     method, settings: how the encoder was trained, for the record.
     """
 
@@ -40,6 +42,8 @@ class Reading:
     pad_positions: PadPositions = "aligned"
     head: HeadName | None = None
     blank: bool = False
+    empty_blank: bool = False
+    last: tuple[tuple[int, int], ...] = ()
     method: str | None = None
     settings: dict[str, Any] | None = None
 
@@ -52,6 +56,8 @@ class Reading:
             raise unknown("denoising mode", self.denoise, (*DENOISERS, "none"))
         if self.head is not None and self.head not in HEADS:
             raise unknown("head", self.head, HEADS)
+        # JSON knows lists alone.
+        object.__setattr__(self, "last", tuple((old, new) for old, new in self.last))
         if self.denoise != "none" and self.readout != "mask":
             raise UserError(
                 f"denoise is {self.denoise!r} with the {self.readout} readout: it subtracts a "
@@ -84,11 +90,18 @@ def reading_of(
             max_length=None,
             denoise="none",
             head=None,
+            last=(),
         )
     elif readout is not None and readout != reading.readout:
         kept = reading.template if readout == "mask" else None
         reading = replace(
-            reading, readout=readout, template=kept, normalize=False, denoise="none", head=None
+            reading,
+            readout=readout,
+            template=kept,
+            normalize=False,
+            denoise="none",
+            head=None,
+            last=(),
         )
     if denoise is not None:
         reading = replace(reading, denoise=denoise)

@@ -75,6 +75,10 @@ class Saved:
             missing.append("a template's bias is taken off its vectors")
         if self.reading.head == "transform":
             missing.append("its head has a layer norm of the encoder's own epsilon")
+        if self.reading.empty_blank and self.backbone.tokenizer.byte_level:
+            missing.append("an empty text gets a blank, which no tokenizer.json can add")
+        if self.reading.last:
+            missing.append("its trained tokens stand where a word of a text occurs last")
         return " and ".join(missing) or None
 
 

@@ -18,6 +18,7 @@ from cotbert_core.method_settings import (
     CotBertSettings,
     DenoisedSettings,
     MethodSettings,
+    PromptedSettings,
     Settings,
 )
 from cotbert_core.templates import resolve_template
@@ -56,6 +57,7 @@ class OptimizerSettings(Settings):
     clip: float = Field(1.0, gt=0)
     """Largest gradient norm."""
     warmup_steps: int = Field(0, ge=0)
+    """Steps in which the rate rises linearly from 0, the rate of the first."""
     schedule: Schedule = "linear"
     """After the warm-up: linear to 0 at the last step, or constant."""
 
@@ -229,7 +231,7 @@ def _unknown_setting(path: str, place: tuple[Any, ...]) -> str:
         known = ", ".join(n for n in METHOD_SETTINGS[place[1]].model_fields if n != "name")
         reason = (
             "; denoising needs a method that reads a template's mask"
-            if place[2] in DenoisedSettings.model_fields.keys() - ContrastiveSettings.model_fields
+            if place[2] in DenoisedSettings.model_fields.keys() - PromptedSettings.model_fields
             else ""
         )
         return f"setting {path!r} is unknown: method {place[1]} has {known}{reason}"

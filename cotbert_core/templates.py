@@ -2,12 +2,14 @@
 
 A Template knows nothing of tokens; `cotbert_core.wrapping` binds it to a tokenizer. `TEMPLATES`
 holds every template of the three papers under its name. `[MASK]` stands for the mask token of
-whatever encoder is used, so the BERT and the RoBERTa templates differ in their quotes alone.
+whatever encoder is used. Blanks matter to byte-level tokenizers (RoBERTa), which make another
+token of ` .` than of `.` and one of a blank at the end; WordPiece (BERT) ignores them. The groups
+`.../released` have the blanks of the released code, the others those of the papers' text.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cotbert_core.errors import UserError, unknown
 
@@ -47,6 +49,12 @@ class Template:
         code: a byte-level tokenizer would make a token of them, WordPiece ignores them."""
         before, after = self.text.split(self.slot)
         return before.rstrip(), after
+
+    @property
+    def at_inference(self) -> Template:
+        """The template without blanks at its end: CoT-BERT's released code trains with one, and
+        strips it from the text when it evaluates."""
+        return replace(self, text=self.text.rstrip())
 
 
 def resolve_template(name_or_text: str) -> Template:
@@ -103,6 +111,14 @@ TEMPLATES: dict[str, Template] = {
     "promptbert/manual": Template('This sentence : "[X]" means [MASK] .'),
     "promptroberta/anchor": Template("This sentence : ' [X] ' means [MASK] ."),
     "promptroberta/positive": Template("The sentence : ' [X] ' means [MASK] ."),
+    # As released: no blank before the full stop, which is another token for RoBERTa then.
+    "promptroberta/released/anchor": Template("This sentence : ' [X] ' means[MASK]."),
+    "promptroberta/released/positive": Template("The sentence : ' [X] ' means[MASK]."),
     "denosent": Template('"[X]" means [MASK].'),
     "denosent/paper": Template("[X] means [MASK]."),
+}
+# As released: training leaves a blank at the end, a token of its own for RoBERTa.
+TEMPLATES |= {
+    f"cot-roberta/released/{role}": Template(TEMPLATES[f"cot-roberta/{role}"].text + " ")
+    for role in ("anchor", "positive", "negative")
 }

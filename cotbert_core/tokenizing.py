@@ -2,7 +2,8 @@
 
 "[MASK]" or "</s>" typed inside a sentence stays plain text: splitting on special tokens is off.
 A byte-level tokenizer gets a blank before a sentence that goes into a template, as it has there
-("' [X] '"); the papers' code has that blank when it evaluates but not when it trains.
+("' [X] '"); the papers' code has that blank when it evaluates but not when it trains. An empty
+sentence gets it only where that is asked for: no tokenizer.json can carry it.
 """
 
 from __future__ import annotations
@@ -28,14 +29,27 @@ class PlainTokenizer:
         self._blank = " " if is_byte_level(self._backend) else ""
 
     def __call__(
-        self, sentences: Sequence[str], max_length: int | None, *, in_template: bool = True
+        self,
+        sentences: Sequence[str],
+        max_length: int | None,
+        *,
+        in_template: bool = True,
+        empty_blank: bool = False,
     ) -> Ragged:
-        """Token ids of each sentence, cut to `max_length` tokens unless that is None."""
+        """Token ids of each sentence, cut to `max_length` tokens unless that is None.
+
+        empty_blank: an empty sentence gets the blank of a byte-level tokenizer too.
+        """
         texts = list(sentences)
         if in_template and self._blank:
-            texts = [s and self._blank + s for s in texts]
+            texts = [self._blank + s if s or empty_blank else s for s in texts]
         encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         return Ragged.from_lists([e.ids[:max_length] for e in encodings])
+
+    @property
+    def byte_level(self) -> bool:
+        """Whether a sentence in a template gets a leading blank."""
+        return bool(self._blank)
 
     @property
     def json(self) -> str:

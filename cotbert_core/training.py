@@ -40,10 +40,13 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim
 
 
 def learning_rate(step: int, total_steps: int, settings: OptimizerSettings) -> float:
-    """The rate of step 1..total_steps: linear warm-up, then linear decay to 0, or constant."""
+    """The rate of step 1..total_steps: linear warm-up from 0, then linear decay to 0, or constant.
+
+    As transformers' schedules, with which the papers' code trains: step 1 of a warm-up has rate 0.
+    """
     done = step - 1
     if done < settings.warmup_steps:
-        return settings.learning_rate * (done + 1) / settings.warmup_steps
+        return settings.learning_rate * done / settings.warmup_steps
     if settings.schedule == "constant":
         return settings.learning_rate
     return settings.learning_rate * (total_steps - done) / (total_steps - settings.warmup_steps)

@@ -40,6 +40,7 @@ class BoundTemplate:
     """A template in token ids: `before` starts with [CLS], `after` ends with [SEP].
 
     Without a template (readouts cls and mean) both hold those special tokens alone and k is 0.
+    last: pairs of ids; the last token of a row that has the first is exchanged for the second.
     """
 
     before: tuple[int, ...]
@@ -47,6 +48,7 @@ class BoundTemplate:
     mask_id: int
     pad_id: int
     stages: int
+    last: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def bind(cls, template: Template | None, tokenizer: Any) -> BoundTemplate:
@@ -106,6 +108,7 @@ class BoundTemplate:
         start = len(self.before)
         inside = (column >= start) & (column < start + lengths[:, None])
         ids[inside] = sentences.flat
+        ids = _exchange_last(ids, self.last)
         self._check_masks(ids)
         return Rows(
             ids=torch.from_numpy(ids),
@@ -116,7 +119,7 @@ class BoundTemplate:
     def wrap_pads(self, lengths: np.ndarray) -> Rows:
         """The template around n [PAD] tokens, for each n of `lengths`; the pads are attended."""
         return Rows(
-            ids=torch.from_numpy(self._layout(lengths)),
+            ids=torch.from_numpy(_exchange_last(self._layout(lengths), self.last)),
             lengths=torch.from_numpy(lengths + self.length),
             readout=torch.from_numpy(self.readout(lengths)),
         )
@@ -143,6 +146,16 @@ class BoundTemplate:
                 "the sentence itself holds the mask id; tokenize it with `cotbert prepare`, which "
                 "keeps a typed mask as plain text"
             )
+
+
+def _exchange_last(ids: np.ndarray, pairs: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """(N, L) ids in which each row's last token of a pair's first id has the second instead."""
+    exchanged = ids.copy() if pairs else ids
+    for old, new in pairs:
+        found = ids[:, ::-1] == old
+        rows = np.flatnonzero(found.any(axis=1))
+        exchanged[rows, ids.shape[1] - 1 - found[rows].argmax(axis=1)] = new
+    return exchanged
 
 
 def _special_ends(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -86,6 +86,16 @@ def _check_carried(name: str, encoder: SentenceEncoder) -> None:
             f"{encoder.reading.denoise!r}), which an ONNX graph of one pass does not carry: use "
             "`cotbert embed`, or train with method.denoise=none"
         )
+    if encoder.reading.empty_blank and encoder.backbone.tokenizer.byte_level:
+        raise UserError(
+            f"model {name!r} gives an empty text a blank, which no tokenizer.json can add: use "
+            "`cotbert embed`, or train with method.empty_sentence=bare"
+        )
+    if encoder.reading.last:
+        raise UserError(
+            f"model {name!r} has trained tokens where a word of a text occurs last, which no "
+            "tokenizer.json can find: use `cotbert embed`, or train with method.replaced=template"
+        )
 
 
 def _write_onnx(encoder: SentenceEncoder, output: Path) -> float:

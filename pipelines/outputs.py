@@ -20,6 +20,13 @@ RUN_FILE = "mlflow_run_id"
 UNTRACKED_FILE = "untracked.jsonl"
 KEYS_FILE = "untracked_run.json"
 REFUSED_FILE = "untracked_refused.jsonl"
+# Settings that jobs of earlier versions did not have, and the value by which those behaved.
+LATER_SETTINGS = {
+    "method.dev_reading": "inference",
+    "method.empty_sentence": "bare",
+    "method.inference": "whole",
+    "method.replaced": "template",
+}
 
 
 def check_free(path: Path) -> Path:
@@ -80,9 +87,18 @@ def open_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) 
 
 
 def changed_settings(file: Path, record: Mapping[str, Any]) -> list[str]:
-    """Names of what differs from the record in the file, which a job began with."""
+    """Names of what differs from the record in the file, which a job began with.
+
+    A job that began before a setting existed differs where that setting is not what it did then.
+    """
     before, now = (flatten_values(r) for r in (read_json(file), record))
-    return [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    implied = {
+        key: value
+        for key in now.keys() - before.keys()
+        for name, value in LATER_SETTINGS.items()
+        if key == name or key.endswith(f".{name}")
+    }
+    return [k for k in {**before, **now} if {**implied, **before}.get(k) != now.get(k)]
 
 
 def earlier_run(path: Path) -> str | None:

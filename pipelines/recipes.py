@@ -21,7 +21,7 @@ def cot_bert_base() -> TrainSettings:
 
 def cot_roberta_base() -> TrainSettings:
     """CoT-BERT on roberta-base as published: STS average 80.62."""
-    templates = {f"templates.{role}": f"cot-roberta/{role}" for role in ROLES}
+    templates = {f"templates.{role}": f"cot-roberta/released/{role}" for role in ROLES}
     return override(cot_bert_base(), {"encoder": "roberta-base", **templates})
 
 
@@ -37,8 +37,8 @@ def promptbert_base() -> TrainSettings:
 
 def promptroberta_base() -> TrainSettings:
     """PromptBERT without labels on roberta-base: 79.15."""
-    settings = _method("promptbert", "promptroberta/anchor", "promptroberta/positive")
-    return override(settings, {"encoder": "roberta-base"})
+    roles = ("promptroberta/released/anchor", "promptroberta/released/positive")
+    return override(_method("promptbert", *roles), _PROMPTROBERTA)
 
 
 def promptbert_supervised() -> TrainSettings:
@@ -49,8 +49,8 @@ def promptbert_supervised() -> TrainSettings:
 
 def promptroberta_supervised() -> TrainSettings:
     """PromptBERT on NLI triples, roberta-base: 82.95."""
-    settings = _method("promptbert-supervised", "promptroberta/anchor")
-    return override(settings, {**_NLI, "encoder": "roberta-base", "method.head": "tanh"})
+    settings = _method("promptbert-supervised", "promptroberta/released/anchor")
+    return override(settings, {**_NLI, **_PROMPTROBERTA, "method.head": "tanh"})
 
 
 def optiprompt_base() -> TrainSettings:
@@ -69,9 +69,12 @@ def denosent_base() -> TrainSettings:
     settings = _method("denosent", "denosent")
     changes = {
         "batch_size": 64,
+        # The released code's 32 count [CLS] and [SEP].
+        "max_length": 30,
         "max_steps": 5000,
         "eval_every": 50,
         "dev": "sts-b+sick-r",
+        "method.inference": "released",
         "optimizer.learning_rate": 4e-5,
         "optimizer.warmup_steps": 500,
         "optimizer.schedule": "constant",
@@ -129,6 +132,9 @@ def quickstart() -> TrainSettings:
     }
     return override(cot_bert_base(), changes)
 
+
+# PromptBERT's released code on RoBERTa, whose bias rows count positions from 0.
+_PROMPTROBERTA = {"encoder": "roberta-base", "method.pad_positions": "released"}
 
 # The papers' training on NLI triples.
 _NLI = {"batch_size": 512, "optimizer.learning_rate": 5e-5, "epochs": 3}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor, nn
 
@@ -12,6 +12,7 @@ from cotbert_core.backbone import Backbone
 from cotbert_core.batch import Batch
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.heads import Head
+from cotbert_core.method_settings import PromptedSettings
 from cotbert_core.reading import Reading
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.templates import Template, resolve_template
@@ -58,13 +59,23 @@ class Method(nn.Module):
     @property
     def reading(self) -> Reading:
         """How the trained encoder is read: by default at the anchor template's last mask."""
+        method = self.settings.method
         return Reading(
             "mask",
-            self.template("anchor"),
+            self.template("anchor").at_inference,
             full_stop=True,
-            method=self.settings.method.name,
+            empty_blank=isinstance(method, PromptedSettings) and method.empty_sentence == "blank",
+            method=method.name,
             settings=flatten(self.settings),
         )
+
+    @property
+    def dev_reading(self) -> Reading:
+        """How a dev check reads the encoder: as at inference, or as `method.dev_reading` says."""
+        method = self.settings.method
+        if isinstance(method, PromptedSettings) and method.dev_reading == "released":
+            return replace(self.reading, full_stop=False)
+        return self.reading
 
     @property
     def finished(self) -> Backbone:
@@ -75,6 +86,11 @@ class Method(nn.Module):
     def sentence_encoder(self) -> SentenceEncoder:
         """The encoder as it will be used, sharing this method's weights."""
         return SentenceEncoder(self.backbone, self.reading, self.kept_head)
+
+    @property
+    def dev_encoder(self) -> SentenceEncoder:
+        """The encoder as a dev check reads it, sharing this method's weights."""
+        return SentenceEncoder(self.backbone, self.dev_reading, self.kept_head)
 
     def template(self, role: str) -> Template:
         """The template of a role that these settings have."""

@@ -152,6 +152,8 @@ class DenoSent(Contrastive):
 
     @property
     def reading(self) -> Reading:
-        if self.readout == "mask":
-            return super().reading
-        return replace(plain_reading(self.settings, self.readout), full_stop=True)
+        masked = self.readout == "mask"
+        reading = super().reading if masked else plain_reading(self.settings, self.readout)
+        if self.method.inference == "released":
+            return replace(reading, full_stop=False, max_length=self.settings.max_length)
+        return replace(reading, full_stop=True)

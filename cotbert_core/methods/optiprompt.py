@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 
 from cotbert_core.backbone import Backbone
 from cotbert_core.batch import Batch
-from cotbert_core.heads import HEADS, read_out
+from cotbert_core.heads import head_notes, new_head, read_out
 from cotbert_core.method_settings import OptiPromptSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
@@ -74,14 +75,21 @@ class OptiPrompt(Contrastive):
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
         assert isinstance(settings.method, OptiPromptSettings)
+        self.head = new_head(settings.method.head, backbone)
         prompt = _own_tokens(backbone, self.template("anchor"))
         table = backbone.model.get_input_embeddings()
         backbone.model.requires_grad_(False)
         backbone.model.set_input_embeddings(PromptEmbedding(table, prompt.replaced))
         self.backbone = replace(backbone, tokenizer=prompt.tokenizer)
         self._template = prompt.template
-        self.anchor = BoundTemplate.bind(prompt.template, prompt.tokenizer.hf)
-        self.head = HEADS[settings.method.head](backbone.model.config)
+        self._last: tuple[tuple[int, int], ...] = ()
+        if settings.method.replaced == "last":
+            self._template = self.template("anchor")
+            # Of equal tokens of the template the last one's embedding is used, as released.
+            own = {old: table.num_embeddings + n for n, old in enumerate(prompt.replaced)}
+            self._last = tuple(own.items())
+        bound = BoundTemplate.bind(self._template, prompt.tokenizer.hf)
+        self.anchor = replace(bound, last=self._last)
 
     def forward(self, batch: Batch) -> MethodOutput:
         views = [View(self.anchor, batch.sentences)] * 2
@@ -90,7 +98,10 @@ class OptiPrompt(Contrastive):
 
     @property
     def reading(self) -> Reading:
-        return replace(super().reading, template=self._template)
+        return replace(super().reading, template=self._template, last=self._last)
+
+    def notes(self, columns: Sequence[str]) -> list[str]:
+        return super().notes(columns) + head_notes(self.head, self.backbone)
 
     @property
     def finished(self) -> Backbone:

@@ -7,12 +7,13 @@ entailment and contradiction, and the head and the denoising stay at inference.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cotbert_core.backbone import Backbone
 from cotbert_core.batch import Batch
-from cotbert_core.heads import HEADS, TanhHead, read_out
-from cotbert_core.method_settings import SupervisedPromptBertSettings
+from cotbert_core.heads import TanhHead, head_notes, new_head, read_out
+from cotbert_core.method_settings import PromptBertSettings, SupervisedPromptBertSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
 from cotbert_core.reading import Reading
@@ -32,6 +33,16 @@ class PromptBert(Contrastive):
         vectors = [read_out(v, bias, self.head) for v, bias in self.encode(views)]
         return MethodOutput(self.contrast(vectors), {"positive_cosine": mean_cosine(*vectors)})
 
+    @property
+    def dev_reading(self) -> Reading:
+        method = self.settings.method
+        assert isinstance(method, PromptBertSettings)
+        if method.dev_reading == "inference":
+            return super().dev_reading
+        return replace(
+            super().dev_reading, denoise=method.denoise, pad_positions=method.pad_positions
+        )
+
 
 class SupervisedPromptBert(Contrastive):
     """One template around sentence, entailment and contradiction; InfoNCE with a(i,j-)."""
@@ -40,7 +51,7 @@ class SupervisedPromptBert(Contrastive):
         super().__init__(backbone, settings)
         assert isinstance(settings.method, SupervisedPromptBertSettings)
         self.anchor = self.bind("anchor")
-        self.kept_head = HEADS[settings.method.head](backbone.model.config)
+        self.kept_head = new_head(settings.method.head, backbone)
 
     def forward(self, batch: Batch) -> MethodOutput:
         assert batch.augmented is not None
@@ -53,6 +64,9 @@ class SupervisedPromptBert(Contrastive):
             "negative_cosine": mean_cosine(vectors[0], vectors[2]),
         }
         return MethodOutput(self.contrast(vectors), parts)
+
+    def notes(self, columns: Sequence[str]) -> list[str]:
+        return super().notes(columns) + head_notes(self.kept_head, self.backbone)
 
     @property
     def reading(self) -> Reading:

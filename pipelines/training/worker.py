@@ -147,7 +147,7 @@ def _speeds(work: Work, seconds: float, matrix_rate: float) -> dict[str, float]:
 
 def _check(training: Training) -> float:
     """Mean dev Spearman x 100 over the dev sets, the sentences shared out over the workers."""
-    encoder = training.method.sentence_encoder
+    encoder = training.method.dev_encoder
 
     def encode(sentences: Any) -> np.ndarray:
         return encoder.encode(sentences, precision=training.settings.precision)

@@ -14,7 +14,7 @@ from cotbert_core.templates import resolve_template
 from cotbert_core.wrapping import BoundTemplate
 
 LENGTHS = np.array([3, 0, 7, 3, 1, 7, 20])
-CASES = [("position", "aligned"), ("pad", "aligned"), ("pad", "released")]
+CASES = [(mode, way) for mode in ("position", "pad") for way in ("aligned", "released")]
 
 
 @pytest.fixture
@@ -42,7 +42,9 @@ def slow_bias(exact_model, family, bound):
             ids = before + [bound.pad_id] * n + after
             positions = list(range(len(ids)))
         last = max(j for j, token in enumerate(ids) if token == bound.mask_id)
-        given = None if pad_positions == "released" else torch.tensor([positions]) + start
+        given = torch.tensor([positions]) + start
+        if pad_positions == "released":
+            given = None if mode == "pad" else torch.tensor([positions])
         with torch.no_grad():
             output = exact_model(
                 input_ids=torch.tensor([ids]),

@@ -7,10 +7,20 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core.backbone import load_backbone
 from cotbert_core.errors import UserError
-from cotbert_core.heads import HEAD_FILE, HEADS, TanhHead, TransformHead, load_head, read_out
+from cotbert_core.heads import (
+    HEAD_FILE,
+    HEADS,
+    TanhHead,
+    TransformHead,
+    load_head,
+    new_head,
+    read_out,
+)
+from cotbert_core.methods import build_method
 from tests.core import slow_reference
 
 N, D = 5, 32
@@ -91,6 +101,67 @@ def test_transform_equals_berts_prediction_head(pair, act):
     blunt = TransformHead(SimpleNamespace(**vars(CONFIG) | {"hidden_act": act}))
     blunt.load_state_dict(ours.state_dict())
     assert (blunt(pair[0]) - ours(pair[0])).abs().max() > 1e-4, "the epsilon is the encoder's"
+
+
+@pytest.fixture
+def headed(encoder_folder, tmp_path):
+    """The tiny encoder with a masked-language-model head that is far from how one begins."""
+    torch.manual_seed(5)
+    model = AutoModelForMaskedLM.from_pretrained(encoder_folder)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.startswith(("cls.", "lm_head.")):
+                weight.add_(0.1 * torch.randn_like(weight))
+    model.save_pretrained(tmp_path / "headed")
+    AutoTokenizer.from_pretrained(encoder_folder).save_pretrained(tmp_path / "headed")
+    return str(tmp_path / "headed")
+
+
+def started(tiny_settings, method, name, folder):
+    """A method at its start, and the head that it trains."""
+    plain = {"templates.positive": None, "templates.negative": None}
+    chosen = {"templates.anchor": "promptbert/manual", "method.name": method, "method.head": name}
+    settings = tiny_settings(folder, plain | chosen)
+    torch.manual_seed(1)
+    made = build_method(load_backbone(folder), settings)
+    return made, made.kept_head or made.head
+
+
+trained_heads = pytest.mark.parametrize("method", ["promptbert-supervised", "optiprompt"])
+
+
+@trained_heads
+def test_a_transform_begins_as_the_checkpoints_own(tiny_settings, headed, pair, method):
+    made, head = started(tiny_settings, method, "transform", headed)
+    whole = AutoModelForMaskedLM.from_pretrained(headed)
+    if whole.config.model_type == "bert":
+        expected = whole.cls.predictions.transform(pair[0])
+    else:
+        part = whole.lm_head
+        expected = part.layer_norm(torch.nn.functional.gelu(part.dense(pair[0])))
+    torch.testing.assert_close(head(pair[0]), expected, atol=1e-6, rtol=0)
+    assert not any("transform head" in note for note in made.notes(("augmented", "negative")))
+    _, tanh = started(tiny_settings, method, "tanh", headed)
+    assert tanh.dense.weight.abs().max() < 0.1, "N(0, 0.02), as the released code's tanh"
+
+
+@trained_heads
+def test_a_transform_begins_anew_where_the_checkpoint_has_none_and_says_so(
+    tiny_settings, encoder_folder, method
+):
+    made, head = started(tiny_settings, method, "transform", encoder_folder)
+    assert head.dense.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert not head.dense.bias.any()
+    told = "has no masked-language-model head: the transform head begins with new weights"
+    assert sum(told in note for note in made.notes(("augmented", "negative"))) == 1
+    made, _ = started(tiny_settings, method, "tanh", encoder_folder)
+    assert not any("transform" in note for note in made.notes(("augmented", "negative")))
+
+
+def test_an_encoder_of_another_family_gets_a_new_transform(encoder_folder):
+    backbone = load_backbone(encoder_folder)
+    backbone.model.config.model_type = "other"
+    assert new_head("transform", backbone).fresh
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -48,6 +48,30 @@ def gradients(loss, inputs):
 
 
 @every_loss
+@pytest.mark.parametrize("norm", [0.0, 1e-6])
+def test_a_vector_without_a_direction_gets_no_gradient_and_spoils_none(kind, norm):
+    """What is left of an empty sentence minus its own bias: nothing, or rounding."""
+    count, loss, *_ = LOSSES[kind]
+    inputs = vectors(count)
+    with torch.no_grad():
+        for vector in inputs:
+            vector[2] *= norm / vector[2].norm()
+    value = loss(*inputs, temperature=TEMPERATURE)
+    found = gradients(value, inputs)
+    assert value.isfinite()
+    for gradient in found:
+        assert not gradient[2].any(), "a gradient of up to 1e12 where its length divides"
+        assert 0 < gradient.norm() < 10
+
+
+def test_what_is_not_a_number_is_not_hidden():
+    anchor, positive = vectors(2)
+    with torch.no_grad():
+        anchor[2] = float("nan")
+    assert info_nce(anchor, positive, temperature=TEMPERATURE).isnan()
+
+
+@every_loss
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("temperature", [0.05, 0.3, 1.0])
 def test_loss_and_gradient_equal_the_loops(kind, dtype, temperature):

@@ -10,6 +10,7 @@ from cotbert_core.settings import ROLES, TrainSettings, build, flatten, override
 
 NONE = {f"templates.{role}": None for role in ROLES}
 COT = TrainSettings()
+PROMPTED = "temperature, dev_reading, empty_sentence"
 TWO_MASKS, ONE_MASK = "cot-bert/anchor", "promptbert/anchor"
 
 
@@ -45,9 +46,9 @@ def test_a_method_that_is_no_group_of_settings_is_refused():
     [
         ("simcse", "layers", "temperature, readout, triples, keep_head"),
         ("tsdae", "temperature", "readout, deletion"),
-        ("optiprompt", "extended", "temperature, head"),
-        ("promptbert", "head", "temperature, denoise, pad_positions, freeze_bias"),
-        ("cot-bert", "deletion", "temperature, denoise, pad_positions, freeze_bias, extended"),
+        ("optiprompt", "extended", f"{PROMPTED}, head, replaced"),
+        ("promptbert", "head", f"{PROMPTED}, denoise, pad_positions, freeze_bias"),
+        ("cot-bert", "deletion", f"{PROMPTED}, denoise, pad_positions, freeze_bias, extended"),
     ],
 )
 def test_a_setting_of_another_method_is_refused_by_name(name, setting, known):

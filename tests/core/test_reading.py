@@ -111,6 +111,7 @@ def test_a_length_below_one_token_is_refused(bert_folder, max_length):
         Reading(),
         Reading("cls", blank=True, head="tanh", method="simcse", settings={"seed": 1}),
         Reading("mean", blank=True, normalize=True, max_length=7),
+        Reading("mask", TEMPLATE, empty_blank=True, last=((5, 600), (7, 601))),
         Reading(
             "mask",
             TEMPLATE,
@@ -145,6 +146,7 @@ def test_an_older_folder_still_opens(open_encoder, sentences, tmp_path):
     again = SentenceEncoder.from_pretrained(tmp_path / "saved")
     assert again.reading == encoder.reading
     assert (again.reading.denoise, again.reading.head, again.reading.blank) == ("none", None, False)
+    assert not again.reading.empty_blank
     assert np.array_equal(encode(again, sentences), encode(encoder, sentences))
 
 
@@ -171,7 +173,12 @@ def test_what_is_asked_for_changes_what_the_folder_remembers(bert_folder, tmp_pa
     assert reading_of(folder, denoise="position") == replace(trained, denoise="position")
     other = reading_of(folder, "promptbert/manual")
     assert other == Reading("mask", resolve_template("promptbert/manual"), full_stop=True)
+    exchanged = replace(trained, last=((5, 600),), denoise="none")
+    save_reading(exchanged, tmp_path)
+    assert reading_of(folder).last == ((5, 600),)
+    assert reading_of(folder, "promptbert/manual").last == ()
     mean = reading_of(folder, readout="mean")
+    assert mean.last == ()
     assert (mean.readout, mean.template, mean.normalize) == ("mean", None, False)
     assert (mean.denoise, mean.head) == ("none", None)
     assert reading_of(bert_folder) == Reading()

@@ -22,8 +22,10 @@ OTHER_NAMES = [
     "promptroberta/positive",
     "denosent",
     "denosent/paper",
+    *(f"promptroberta/released/{role}" for role in ("anchor", "positive")),
+    *(f"cot-roberta/released/{role}" for role in ("anchor", "positive", "negative")),
 ]
-# Copied from the papers, not from the code.
+# As in the papers, `released` as in their code.
 LITERAL = {
     "cot-bert/anchor": 'The sentence of "[X]" means [MASK] , so it can be summarized as [MASK] .',
     "cot-bert/positive": 'The sentence : "[X]" means [MASK] , so it can be summarized as [MASK] .',
@@ -48,6 +50,12 @@ LITERAL = {
     "promptbert/manual": 'This sentence : "[X]" means [MASK] .',
     "promptroberta/anchor": "This sentence : ' [X] ' means [MASK] .",
     "promptroberta/positive": "The sentence : ' [X] ' means [MASK] .",
+    "promptroberta/released/anchor": "This sentence : ' [X] ' means[MASK].",
+    "promptroberta/released/positive": "The sentence : ' [X] ' means[MASK].",
+    "cot-roberta/released/anchor": "The sentence of ' [X] ' means [MASK] , so it can be summarized"
+    " as [MASK] . ",
+    "cot-roberta/released/negative": "The sentence : ' [X] ' does not mean [MASK] , so it cannot be"
+    " summarized as [MASK] . ",
     "denosent": '"[X]" means [MASK].',
     "denosent/paper": "[X] means [MASK].",
 }

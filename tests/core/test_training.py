@@ -59,15 +59,36 @@ def run(start, corpus, settings, seed=0, steps=4):
     ("changes", "expected"),
     [
         ({}, [1.0, 0.75, 0.5, 0.25]),
-        ({"warmup_steps": 2}, [0.5, 1.0, 1.0, 0.5]),
+        ({"warmup_steps": 2}, [0.0, 0.5, 1.0, 0.5]),
         ({"schedule": "constant"}, [1.0] * 4),
-        ({"schedule": "constant", "warmup_steps": 3}, [1 / 3, 2 / 3, 1.0, 1.0]),
+        ({"schedule": "constant", "warmup_steps": 3}, [0.0, 1 / 3, 2 / 3, 1.0]),
     ],
 )
 def test_learning_rates_by_hand(changes, expected):
     settings = OptimizerSettings(learning_rate=1.0, **changes)
     rates = [learning_rate(step, 4, settings) for step in (1, 2, 3, 4)]
     assert rates == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear"])
+def test_learning_rates_are_those_of_transformers_schedules(schedule):
+    """As the released code steps them: the optimizer first, then the schedule."""
+    from transformers import get_constant_schedule_with_warmup, get_linear_schedule_with_warmup
+
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=4e-5)
+    theirs = {
+        "constant": lambda: get_constant_schedule_with_warmup(optimizer, 500),
+        "linear": lambda: get_linear_schedule_with_warmup(optimizer, 500, 5000),
+    }[schedule]()
+    expected = []
+    for _ in range(1000):
+        expected.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        theirs.step()
+    settings = OptimizerSettings(learning_rate=4e-5, warmup_steps=500, schedule=schedule)
+    rates = [learning_rate(step, 5000, settings) for step in range(1, 1001)]
+    assert rates == pytest.approx(expected, rel=1e-12)
+    assert rates[:3] == pytest.approx([0.0, 8e-8, 1.6e-7])
 
 
 def test_a_step_moves_every_weight_but_the_pooler(start, corpus, settings):

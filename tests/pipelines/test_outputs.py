@@ -6,7 +6,9 @@ import pytest
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, whole_folder, write_json, write_text
-from pipelines.outputs import check_free, earlier_run, open_output
+from cotbert_core.settings import flatten
+from pipelines.outputs import LATER_SETTINGS, check_free, earlier_run, open_output
+from pipelines.recipes import RECIPES
 
 
 def filled(folder):
@@ -61,6 +63,25 @@ def test_a_job_begins_in_a_new_folder_and_goes_on_in_its_own(tmp_path, capsys):
         open_output(out, "search", record, resume=False)
     with pytest.raises(UserError, match=r"the search in .* is finished: give a new folder"):
         open_output(out, "search", record, resume=True)
+
+
+def test_a_job_of_an_earlier_version_goes_on_while_it_would_do_the_same(tmp_path, capsys):
+    record = {"settings": flatten(RECIPES["promptbert-base"]()), "corpus_digest": "a"}
+    for recipe in ("optiprompt-base", "denosent-base"):
+        record["settings"] |= flatten(RECIPES[recipe]())
+    record["settings"]["method.inference"] = "whole"
+    old = {k: v for k, v in record["settings"].items() if k not in LATER_SETTINGS}
+    assert set(record["settings"]) - set(old) == set(LATER_SETTINGS)
+    out = tmp_path / "out"
+    open_output(out, "run", {**record, "settings": old}, resume=False)
+    assert open_output(out, "run", record, resume=True) == out
+    for name, other in (("method.inference", "released"), ("method.dev_reading", "released")):
+        changed = {**record, "settings": record["settings"] | {name: other}}
+        with pytest.raises(UserError, match=rf"began with other settings \({name}\)"):
+            open_output(out, "run", changed, resume=True)
+    # The same inside a comparison, whose settings lie deeper.
+    open_output(tmp_path / "two", "comparison", {"entries": {"a": old}}, resume=False)
+    open_output(tmp_path / "two", "comparison", {"entries": {"a": record["settings"]}}, resume=True)
 
 
 def test_a_folder_has_its_name_only_when_whole(tmp_path):

@@ -51,8 +51,9 @@ def test_cot_recipes_have_the_published_numbers(name):
     made = flatten(settings(recipe=f"cot-{name}-base"))
     assert {k: v for k, v in made.items() if k in PUBLISHED} == PUBLISHED
     assert made["encoder"] == {"bert": "bert-base-uncased", "roberta": "roberta-base"}[name]
+    group = {"bert": "cot-bert", "roberta": "cot-roberta/released"}[name]
     for role in ("anchor", "positive", "negative"):
-        assert made[f"templates.{role}"] == f"cot-{name}/{role}"
+        assert made[f"templates.{role}"] == f"{group}/{role}"
 
 
 def test_every_method_has_a_recipe():
@@ -68,7 +69,17 @@ DIFFERENT = {
         "optimizer.learning_rate": 5e-5,
         "method.head": "transform",
     },
-    "promptroberta-supervised": {"batch_size": 512, "method.head": "tanh"},
+    "promptroberta-base": {
+        "templates.anchor": "promptroberta/released/anchor",
+        "templates.positive": "promptroberta/released/positive",
+        "method.pad_positions": "released",
+    },
+    "promptroberta-supervised": {
+        "batch_size": 512,
+        "method.head": "tanh",
+        "templates.anchor": "promptroberta/released/anchor",
+        "method.pad_positions": "released",
+    },
     "optiprompt-base": {
         "epochs": 5,
         "eval_every": 1000,
@@ -77,6 +88,8 @@ DIFFERENT = {
     },
     "denosent-base": {
         "batch_size": 64,
+        "max_length": 30,
+        "method.inference": "released",
         "max_steps": 5000,
         "eval_every": 50,
         "dev": "sts-b+sick-r",
