@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from pipelines.plots import BLUE, INK, ORANGE, svg
+from pipelines.plots import BLUE, INK, ORANGE, level_line, svg
 from pipelines.seeds import spread
 from pipelines.tracking import DEV_SPEARMAN, LOSS
 from pipelines.tuning.axes import (
@@ -96,8 +96,13 @@ def _dropout_line(
     )
 
 
-def step_curves(best: Sequence[tuple[str, Rows]], worst: Sequence[tuple[str, Rows]]) -> str:
-    """SVG of dev score (left) and loss (right) by step of the best and worst trials, by label."""
+def step_curves(
+    best: Sequence[tuple[str, Rows]],
+    worst: Sequence[tuple[str, Rows]],
+    baseline: tuple[str, float] | None = None,
+) -> str:
+    """SVG of dev score (left) and loss (right) by step of the best and worst trials, by label;
+    baseline: label and height of a line beside the scores."""
     lines = [
         *((label, rows, shade, "-") for (label, rows), shade in zip(best, BEST_SHADES)),  # noqa: B905
         *((label, rows, shade, "--") for (label, rows), shade in zip(worst, WORST_SHADES)),  # noqa: B905
@@ -109,7 +114,9 @@ def step_curves(best: Sequence[tuple[str, Rows]], worst: Sequence[tuple[str, Row
             few = "o" if sum(DEV_SPEARMAN in row for row in rows.values()) <= 30 else None
             left.plot(*_series(rows, DEV_SPEARMAN), color=shade, ls=dash, marker=few, ms=4)
             right.plot(*_series(rows, LOSS), color=shade, ls=dash, lw=1.3, label=label)
-        _dev_limits(left, [rows for _, rows, _, _ in lines])
+        _dev_limits(left, [rows for _, rows, _, _ in lines], [baseline[1]] if baseline else [])
+        if baseline is not None:
+            level_line(left, *baseline)
         _loss_axis(right)
         for axes in (left, right):
             axes.set_xlabel("step")
@@ -132,13 +139,15 @@ def _series(rows: Rows, key: str) -> tuple[list[float], list[float]]:
     )
 
 
-def _dev_limits(axes: Any, curves: Sequence[Rows]) -> None:
-    """A first value far below the others is left under the axis, and told."""
+def _dev_limits(axes: Any, curves: Sequence[Rows], shown: Sequence[float]) -> None:
+    """A first value far below the others is left under the axis, and told. shown: what else must
+    be within the axis."""
     axes.set_ylabel(SCORE)
     starts = [rows[0][DEV_SPEARMAN] for rows in curves if DEV_SPEARMAN in rows.get(0, {})]
     later = [
         row[DEV_SPEARMAN] for r in curves for s, row in r.items() if s > 0 and DEV_SPEARMAN in row
     ]
+    later += shown if later else []
     if not starts or not later or near(min(starts), min(later), max(later)):
         return
     margin = max(0.08 * (max(later) - min(later)), 0.05)

@@ -9,8 +9,10 @@ from typing import Any
 
 from cotbert_core.files import write_text
 from pipelines import report
+from pipelines.evaluating.baseline import baseline_line, verdict
 from pipelines.history import METRICS_FILE, read_rows
 from pipelines.progress import clock
+from pipelines.tracking import BASELINE
 from pipelines.tuning.axes import SCORE
 from pipelines.tuning.curves import Rows, dropout_curve, step_curves
 from pipelines.tuning.drawn import (
@@ -42,6 +44,7 @@ from pipelines.tuning.tables import (
 
 __all__ = ["sorted_trials", "trials_table", "write_sweep_report", "write_trials_csv"]
 
+BEST = "the best trial"
 # Of each end of the table so many trials have their curves shown.
 CURVES = 3
 
@@ -70,7 +73,7 @@ def write_sweep_report(
             for name in comparable(trials, published)
         ),
         ("Score against dropout", _dropout(trials)),
-        ("Best and worst trials by step", _curves(trials, folder)),
+        ("Best and worst trials by step", _curves(trials, folder, baseline_line(result))),
         ("Trials", _trials(trials)),
     ]
     note = f"A sweep of cotbert over recipe {result['recipe']}."
@@ -88,11 +91,20 @@ def _summary(result: Mapping[str, Any]) -> str:
         ("trials", f"{len(trials)}: {told}" if trials else "none"),
         ("time of all trials", clock(sum(number(t.get("seconds")) or 0.0 for t in trials))),
         *_best_rows(result.get("best")),
+        *_baseline_rows(result),
     ]
     if result.get("mlflow_parent_run_id"):
         rows.append(("MLflow run", result["mlflow_parent_run_id"]))
     warning = "" if counts.get(FINISHED) else "<p><strong>No trial finished.</strong></p>\n"
+    if BASELINE in result and result["best"]:
+        warning += report.against_baseline(verdict(result, BEST))
     return warning + report.table(("", ""), rows, "text")
+
+
+def _baseline_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if (line := baseline_line(result)) is None:
+        return []
+    return [("dev", result["dev"]), (SCORE, line[0])]
 
 
 def _best_rows(best: Trial | None) -> list[tuple[str, str]]:
@@ -139,14 +151,14 @@ def _dropout(trials: Sequence[Trial]) -> str:
     )
 
 
-def _curves(trials: Sequence[Trial], folder: Path) -> str:
+def _curves(trials: Sequence[Trial], folder: Path, baseline: tuple[str, float] | None) -> str:
     """Steps of up to CURVES trials from each end of those that have a score."""
     scored = [t for t in sorted_trials(trials) if score(t) is not None]
     known = [(_label(t), rows) for t in scored if (rows := _rows(folder, t))]
     best = known[: min(CURVES, (len(known) + 1) // 2)]
     worst = known[len(best) :][-CURVES:][::-1]
     told = "Solid: the best; dashed: the worst. A loss of many steps is a mean of neighbours."
-    return _explained(step_curves(best, worst), told) if best else ""
+    return _explained(step_curves(best, worst, baseline), told) if best else ""
 
 
 def _rows(folder: Path, trial: Trial) -> Rows:

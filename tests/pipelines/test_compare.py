@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 
@@ -117,11 +118,22 @@ def test_the_command_trains_every_recipe_under_every_seed(
     command.remove("whitening")
     assert main([*command, *(part for item in sets for part in ("--set", item))]) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert [row["entry"] for row in result["rows"]] == list(entries[:-1])
+    *rows, untouched = result["rows"]
+    assert [row["entry"] for row in rows] == list(entries[:-1])
+    assert untouched["entry"] in ("untouched: mean pooling", "untouched: first-last average") or (
+        untouched["entry"] == "untouched: [CLS] vector"
+    )
+    assert untouched["dev_mean"] >= result["rows"][2]["dev_mean"], "the best of three readings"
+    (kept,) = json.loads((tmp_path / "out" / "baseline.json").read_text()).values()
+    assert untouched["dev_mean"] == pytest.approx(kept["scores"]["built-in pairs"])
+    assert (result["dev"], result["budget"]["dev"]) == ("built-in pairs", "built-in pairs")
+    assert len(result["verdicts"]) == 2, "readouts without training are not held against it"
     for row in result["rows"][:2]:
         runs = [tmp_path / "out" / row["entry"] / f"seed-{seed}" for seed in (0, 1)]
         scores = [json.loads((r / "result.json").read_text())["dev_spearman"] for r in runs]
         assert row["dev"] == scores
+        baselines = [json.loads((r / "result.json").read_text())["baseline_spearman"] for r in runs]
+        assert baselines == [untouched["dev_mean"]] * 2
         assert row["dev_mean"] == pytest.approx(np.mean(scores))
         assert row["dev_spread"] == pytest.approx(np.std(scores, ddof=1))
         losses = [json.loads((r / "result.json").read_text())["loss"] for r in runs]
@@ -132,6 +144,13 @@ def test_the_command_trains_every_recipe_under_every_seed(
     page = (tmp_path / "out" / "compare.html").read_text()
     assert "<svg" in page
     assert all(entry in page for entry in entries[:-1])
+    assert html.escape(untouched["entry"]) in page
+    assert all(html.escape(told) in page for told in result["verdicts"])
+    assert "sts-b" not in page
+    own = own_store.get_run(result["mlflow_run_id"]).data
+    assert own.metrics["baseline_spearman"] == untouched["dev_mean"]
+    assert untouched["entry"] == f"untouched: {own.tags['baseline']}"
+    assert own.params["dev"] == "built-in pairs"
     children = own_store.search_runs(
         [own_store.get_experiment_by_name("cotbert").experiment_id],
         f"tags.mlflow.parentRunId = '{result['mlflow_run_id']}'",
@@ -139,4 +158,12 @@ def test_the_command_trains_every_recipe_under_every_seed(
     assert len(children) == 4
     names = {"contrastive", "generative", "positive_cosine"}
     assert any(names <= run.data.metrics.keys() for run in children)
-    assert "± " in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "± " in printed.out
+    assert untouched["entry"] in printed.out
+    assert printed.out.splitlines()[-2:] == result["verdicts"]
+    assert printed.err.count("baseline: the untouched encoder") == 5, "one scored, four handed on"
+    for name, told in zip(entries, result["verdicts"], strict=False):
+        mean = next(row["dev_mean"] for row in rows if row["entry"] == name)
+        assert name in told
+        assert ("warning: " in told) is (mean < untouched["dev_mean"])
