@@ -104,7 +104,7 @@ def _summary(result: Mapping[str, Any]) -> str:
 def _baseline_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     if (line := baseline_line(result)) is None:
         return []
-    return [("dev", result["dev"]), (SCORE, line[0])]
+    return [("dev", result["dev"]), (BASELINE, line[0])]
 
 
 def _best_rows(best: Trial | None) -> list[tuple[str, str]]:

@@ -15,8 +15,10 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
+from pipelines.tracking import DEV_SPEARMAN
+from pipelines.tuning import curves as curves_module
 from pipelines.tuning.axes import numeric_axis
-from pipelines.tuning.curves import dropout_curve
+from pipelines.tuning.curves import dropout_curve, step_curves
 from pipelines.tuning.drawn import status_counts, text
 from pipelines.tuning.parallel import parallel_coordinates
 from pipelines.tuning.plots import setting_panels
@@ -316,6 +318,31 @@ def test_the_best_and_the_worst_are_labelled(tmp_path):
         *(("0009", "79.10"), ("0008", "79.20"), ("0007", "79.30")),
     ]
     assert "0007: 79.30, stopped; temperature 0.1054, denoising none, seed 0" in page
+
+
+@pytest.mark.parametrize("height", [82.5, 60.0, 10.0])
+def test_the_baseline_of_a_sweep_is_shown(tmp_path, height):
+    trials = temperatures()
+    write_steps(tmp_path, trials[:10])
+    against = {"dev": "mine.tsv", "baseline": "[CLS] vector", "baseline_spearman": height}
+    whole = result(trials) | against | {"dev_spearman": 80.0}
+    write_sweep_report(tmp_path / "report.html", whole, tmp_path)
+    html = (tmp_path / "report.html").read_text()
+    summary = dict(row for row in Page(html).rows if len(row) == 2)
+    assert summary["dev"] == "mine.tsv"
+    assert summary["baseline"] == f"untouched: [CLS] vector {height:.2f}"
+    assert f">untouched: [CLS] vector {height:.2f}</text>" in html
+    assert ("warning: the best trial scores 80.00 on dev (mine.tsv)" in html) is (height > 80)
+    assert page_of(tmp_path, trials), "an older result has none"
+
+
+def test_the_baseline_lies_within_the_axis(monkeypatch):
+    curves = [("0000", {0: {DEV_SPEARMAN: 20.0}, **{s: {DEV_SPEARMAN: 70.0 + s} for s in (1, 2)}})]
+    monkeypatch.setattr(curves_module, "svg", lambda figure: figure)
+    for height in (90.0, 71.5, 40.0):
+        figure = step_curves(curves, [], ("untouched: mean pooling", height))
+        low, high = figure.axes[0].get_ylim()
+        assert low < height < high
 
 
 def test_trials_csv_gives_back_what_was_drawn(tmp_path):
