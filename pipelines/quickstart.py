@@ -16,7 +16,7 @@ import numpy as np
 
 from cotbert_core.card import Score, add_scores
 from cotbert_core.encoder import SentenceEncoder
-from cotbert_core.evaluation.pairs import PairScores
+from cotbert_core.evaluation.pairs import Encode, PairScores
 from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines import tracking
@@ -117,7 +117,7 @@ def _evaluate(
 ) -> tuple[dict[str, PairScores], dict[str, PairScores], dict[str, PairScores], float]:
     """Scores of the [MASK] vector before and after, and of the untouched encoder as it is best
     read."""
-    readings = {
+    readings: dict[str, SentenceEncoder | Encode] = {
         "before": SentenceEncoder.from_pretrained(settings.encoder, settings.templates.anchor),
         "after": SentenceEncoder.from_pretrained(model),
         "untouched": baseline.open(settings.encoder, settings.precision),

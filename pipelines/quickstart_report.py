@@ -15,6 +15,7 @@ from pipelines.dev import BUILT_IN_NAME, BUILT_IN_PAIRS
 from pipelines.evaluating.baseline import baseline_line, verdict
 from pipelines.history import METRICS_FILE, read_rows
 from pipelines.progress import clock, table
+from pipelines.tracking import BASELINE, DEV_SPEARMAN
 
 
 @dataclass
@@ -30,6 +31,11 @@ class Outcome:
     untouched: dict[str, PairScores]
     evaluated_per_second: float
     neighbours: list[tuple[str, list[tuple[float, str]]]]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the trained encoder is better than the untouched one."""
+        return verdict({**self.trained, DEV_SPEARMAN: self.after["dev"].spearman})
 
 
 def score_rows(outcome: Outcome) -> list[tuple[str, ...]]:
@@ -65,7 +71,7 @@ def _rate(result: dict[str, Any]) -> str:
 
 def score_header(outcome: Outcome) -> tuple[str, ...]:
     """Of `score_rows`."""
-    return ("", "[MASK] before", "[MASK] after", f"untouched: {outcome.trained['baseline']}")
+    return ("", "[MASK] before", "[MASK] after", f"untouched: {outcome.trained[BASELINE]}")
 
 
 SPEED_HEADER = ("stage", "sentences", "sentences/s")
@@ -77,7 +83,7 @@ def summary(outcome: Outcome) -> str:
     lines += [table(speed_rows(outcome), SPEED_HEADER)]
     for query, found in outcome.neighbours:
         lines += ["", query, *(f"  {cosine:.2f}  {text}" for cosine, text in found)]
-    lines += ["", verdict(outcome.trained)]
+    lines += ["", outcome.verdict]
     return "\n".join(lines) + "\n"
 
 
@@ -94,7 +100,7 @@ def write_report(output: Path, outcome: Outcome, seconds: float) -> None:
         for rank, (cosine, text) in enumerate(texts)
     ]
     rows = read_rows(output / "train" / METRICS_FILE)
-    told = report.against_baseline(verdict(outcome.trained))
+    told = report.against_baseline(outcome.verdict)
     curves = plots.training_curves(rows, baseline_line(outcome.trained))
     sections = [
         ("Scores", report.table(score_header(outcome), score_rows(outcome)) + told),

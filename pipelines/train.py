@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -169,7 +170,7 @@ def _profile_table(folder: Path) -> list[profiling.Row]:
 
 def _save_best(job: Job, corpus: Corpus, history: History, baseline: Baseline) -> int:
     """Save the model of the checkpoint with the best dev score; its step."""
-    settings, output = job.settings, job.output
+    output = job.output
     with warnings.catch_warnings(record=True) as damaged:
         warnings.simplefilter("always")
         found = best(output / CHECKPOINTS)
@@ -181,16 +182,18 @@ def _save_best(job: Job, corpus: Corpus, history: History, baseline: Baseline) -
             "folder"
         )
     facts = training_facts(corpus, job.dev, history, found.step, baseline)
-    _save_model(settings, found.load(mapped=True)["method"], output / "model", facts)
+    _save_model(job, found.load(mapped=True)["method"], output / "model", facts)
     return found.step
 
 
-def _save_model(settings: TrainSettings, weights: dict[str, Any], path: Path, facts: Facts) -> None:
+def _save_model(job: Job, weights: dict[str, Any], path: Path, facts: Facts) -> None:
+    settings = job.settings
     method = build_method(load_backbone(settings.encoder), settings)
     method.load_state_dict(weights)
     # A run killed between its model and its result left a model of the same weights.
     shutil.rmtree(path, ignore_errors=True)
-    encoder = SentenceEncoder(method.finished, method.reading, method.kept_head)
+    reading = replace(method.reading, settings=with_pairs(flatten(settings), job.dev))
+    encoder = SentenceEncoder(method.finished, reading, method.kept_head)
     with warnings.catch_warnings(record=True) as told:
         encoder.save_pretrained(path, facts)
     for warning in told:

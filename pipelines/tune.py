@@ -104,7 +104,7 @@ def _tracked(
         _run(options, plan, corpus, dev, output, run.key, verbose, found)
         result = sweep_result(options, plan, output, run.id, dev_name(dev), found)
         if options.register and result["best"]:
-            result["registered"] = register_best(options.register, result["best"], output)
+            result["registered"] = register_best(options.register, result, output)
         tell_result(run, options.space, result, output)
     return result
 

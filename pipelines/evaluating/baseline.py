@@ -125,7 +125,7 @@ def baselines(
 ) -> dict[str, Baseline]:
     """The baseline of each encoder NAME: of the folder's file, else given, else scored now.
 
-    What the file did not have is shown, logged in the run at step 0 and written to the file.
+    What the file did not have is logged in the run at step 0 and written to the file.
     """
     path = output / BASELINE_FILE
     held = read_json(path) if path.is_file() else {}
@@ -133,16 +133,22 @@ def baselines(
     for name, precision in encoders.items():
         if name in found:
             continue
-        new = found[name] = given.get(name) or score_untouched(name, dev, precision)
-        if torch.cuda.is_available():  # the driver would keep memory that its workers need
-            torch.cuda.empty_cache()
-        say(
-            f"baseline: the untouched encoder, read by {new.reading}, scores {new.spearman:.2f} "
-            f"({dev_name(dev)})"
-        )
-        _log(run, new, f".{name}" if len(encoders) > 1 else "")
+        found[name] = given.get(name) or _scored_now(name, dev, precision)
+        _log(run, found[name], f".{name}" if len(encoders) > 1 else "")
         write_json(path, {name: asdict(baseline) for name, baseline in found.items()})
     return {name: found[name] for name in encoders}
+
+
+def _scored_now(encoder: str, dev: Mapping[str, Pairs], precision: Precision) -> Baseline:
+    """A baseline that nobody knows yet, shown."""
+    found = score_untouched(encoder, dev, precision)
+    if torch.cuda.is_available():  # the driver would keep memory that its workers need
+        torch.cuda.empty_cache()
+    say(
+        f"baseline: the untouched encoder, read by {found.reading}, scores {found.spearman:.2f} "
+        f"({dev_name(dev)})"
+    )
+    return found
 
 
 def _log(run: Run, baseline: Baseline, of: str) -> None:

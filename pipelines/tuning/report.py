@@ -96,7 +96,7 @@ def _summary(result: Mapping[str, Any]) -> str:
     if result.get("mlflow_parent_run_id"):
         rows.append(("MLflow run", result["mlflow_parent_run_id"]))
     warning = "" if counts.get(FINISHED) else "<p><strong>No trial finished.</strong></p>\n"
-    if BASELINE in result and result["best"]:
+    if BASELINE in result and result.get("best"):
         warning += report.against_baseline(verdict(result, BEST))
     return warning + report.table(("", ""), rows, "text")
 

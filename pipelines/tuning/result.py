@@ -56,11 +56,12 @@ def sweep_result(
     }
 
 
-def register_best(name: str, best: Mapping[str, Any], output: Path) -> str | None:
+def register_best(name: str, result: Mapping[str, Any], output: Path) -> str | None:
     """The best trial's model, as one of the trial's own run."""
+    best = result["best"]
     run = tracking.Run(None, best["mlflow_run_id"])
     model = output / state.TRIALS_FOLDER / best["name"] / "model"
-    return register(run, model, name, dev_spearman=best["dev_spearman"])
+    return register(run, model, name, dev_spearman=best["dev_spearman"], dev=result["dev"])
 
 
 def tell_result(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:
