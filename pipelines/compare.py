@@ -237,7 +237,7 @@ def _verdicts(
     for row in rows:
         if (settings := comparison.entries[row["entry"]]) is not None:
             scores = {"dev": dev, tracking.DEV_SPEARMAN: row["dev_mean"]}
-            told.append(verdict(scores | found[settings.encoder].entries, row["entry"]))
+            told.append(verdict(scores | found[settings.encoder].entries, f"recipe {row['entry']}"))
     return told
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.settings import flatten, override
 from pipelines.cli import main
-from pipelines.compare import BUDGET, same_budget
+from pipelines.compare import BUDGET, Comparison, _untouched, _verdicts, same_budget
 from pipelines.compare_report import cells, dots
+from pipelines.dev import dev_sets
+from pipelines.evaluating.baseline import Baseline
 from pipelines.recipes import RECIPES, changed_paths
 
 ROW = {
@@ -87,6 +90,46 @@ def test_the_picture_has_a_point_for_every_seed():
     one, two = dots([ROW]), dots([{**ROW, "dev": [69.9, 70.0, 70.1, 70.6]}])
     assert one.count("<use") + 2 == two.count("<use")
     assert "simcse-base" in one
+
+
+def test_two_encoders_have_two_baselines(bert_folder, roberta_folder):
+    dev = dev_sets(RECIPES["simcse-base"](), None, None)
+    entries = {
+        name: override(RECIPES["simcse-base"](), {"encoder": encoder, "precision": "fp32"})
+        for name, encoder in (("one", bert_folder), ("other", roberta_folder))
+    }
+    comparison = Comparison({**entries, "last": None}, (0,), dev)
+    found = {
+        encoder: Baseline(reading, None, {"built-in pairs": score})
+        for encoder, reading, score in (
+            (bert_folder, "mean pooling", 60.0),
+            (roberta_folder, "[CLS] vector", 70.0),
+        )
+    }
+    rows = _untouched(found, dict.fromkeys(found, "fp32"), None)
+    names = [Path(folder).name for folder in (bert_folder, roberta_folder)]
+    assert [row["entry"] for row in rows] == [
+        f"untouched {names[0]}: mean pooling",
+        f"untouched {names[1]}: [CLS] vector",
+    ]
+    assert [row["dev_mean"] for row in rows] == [60.0, 70.0]
+    trained = [{"entry": name, "dev_mean": 65.0} for name in ("one", "other", "last")]
+    one, other = _verdicts(trained, comparison, found)
+    assert one == (
+        "Recipe one scores 65.00 on dev (built-in pairs): 5.00 better than the untouched encoder, "
+        "which scores 60.00 by mean pooling."
+    )
+    assert other.startswith(
+        "warning: recipe other scores 65.00 on dev (built-in pairs): 5.00 worse"
+    )
+
+
+def test_the_untouched_encoder_is_scored_on_the_tasks_too(bert_folder):
+    tasks = SimpleNamespace(scores=lambda encode: {"average": float(encode(["oil"]).shape[1])})
+    found = {bert_folder: Baseline("mean pooling", "last", {"a": 60.0})}
+    (row,) = _untouched(found, {bert_folder: "fp32"}, tasks)
+    assert row["entry"] == "untouched: mean pooling"
+    assert row["test_mean"] == 32.0
 
 
 @pytest.fixture

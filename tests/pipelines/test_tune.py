@@ -188,6 +188,12 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     output = job._open(tmp_path / "out", record, discard=False)
     (output / "trials").mkdir()
     assert job._open(output, record, discard=False) == output
+    assert {trial["dev"] for trial in record["trials"].values()} == {"built-in pairs"}
+    # As an earlier version recorded it: the pairs called after the setting.
+    write_json(output / "settings.json", record | plan.record)
+    assert read_json(output / "settings.json")["trials"]["0000"]["dev"] == "sts-b"
+    assert job._open(output, record, discard=False) == output
+    write_json(output / "settings.json", record)
     for failed in (1, 0):
         write_json(output / "result.json", {"failed": failed, "unfinished": 0})
         if failed:
