@@ -34,11 +34,11 @@ _SETTINGS = (
 
 @dataclass(frozen=True)
 class Score:
-    """Spearman x 100 of an encoder on graded pairs, before (None: not measured) and after."""
+    """Spearman x 100 of an encoder on graded pairs, before and after (None: not measured)."""
 
     name: str
     before: float | None
-    after: float
+    after: float | None
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,8 @@ def _scores(scores: Sequence[Score]) -> str:
 
 
 def _score_line(score: Score) -> str:
-    before = "" if score.before is None else f"{score.before:.2f}"
-    return f"| {score.name} | {before} | {score.after:.2f} |"
+    cells = ("" if value is None else f"{value:.2f}" for value in (score.before, score.after))
+    return f"| {score.name} | {' | '.join(cells)} |"
 
 
 def _section(title: str, body: str) -> str:

@@ -12,6 +12,8 @@ from cotbert_core import __version__
 from cotbert_core.card import Facts, Score
 from cotbert_core.evaluation import Pairs
 from pipelines.corpus import Corpus
+from pipelines.dev import dev_name
+from pipelines.evaluating.baseline import Baseline
 from pipelines.history import History
 from pipelines.tracking import DEV_SPEARMAN, commit
 
@@ -19,10 +21,18 @@ PACKAGES = ("torch", "transformers", "ray")
 
 
 def training_facts(
-    corpus: Corpus, dev: Mapping[str, Pairs], history: History, best_step: int
+    corpus: Corpus,
+    dev: Mapping[str, Pairs],
+    history: History,
+    best_step: int,
+    baseline: Baseline | None = None,
 ) -> Facts:
     """Facts of a run whose model is that of `best_step`."""
-    return Facts(_data(corpus), _dev_scores(dev, history, best_step), _made(best_step, history))
+    scores = _dev_scores(dev, history, best_step)
+    if baseline is not None:
+        name = f"{dev_name(dev)}, the untouched encoder by {baseline.reading}"
+        scores.append(Score(name, baseline.spearman, None))
+    return Facts(_data(corpus), scores, _made(best_step, history))
 
 
 def _data(corpus: Corpus) -> dict[str, Any]:
@@ -46,7 +56,7 @@ def published(name: str) -> str:
 def _dev_scores(dev: Mapping[str, Pairs], history: History, best_step: int) -> list[Score]:
     """The mean of the dev sets, by which the step was chosen, and each where there are several."""
     several = [(f"{name}, dev", f"{DEV_SPEARMAN}.{name}") for name in dev if len(dev) > 1]
-    chosen = f"{', '.join(dev)}, dev (the step was chosen by it)"
+    chosen = f"{dev_name(dev)} (the step was chosen by it)"
     first, best = history.rows[0], history.rows[best_step]
     return [
         Score(name, first[key], best[key])

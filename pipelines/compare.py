@@ -2,13 +2,14 @@
 
 Each recipe keeps its method, templates and optimizer; what makes the budget (BUDGET) is the first
 recipe's for all, unless --set says otherwise. The output folder holds ENTRY/seed-N, a training
-run each, then compare.html and result.json.
+run each, then compare.html and result.json. The last row is the untouched encoder, as it is best
+read.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.features import FEATURES, Whitening, build_features
 from cotbert_core.features.whitening import check_sample
 from cotbert_core.files import read_json, write_json
-from cotbert_core.settings import TrainSettings, flatten, override
+from cotbert_core.settings import Precision, TrainSettings, flatten, override
 from pipelines import compare_report, tracking
 from pipelines.corpus import Corpus
-from pipelines.dev import dev_digest
+from pipelines.dev import dev_digest, dev_name, with_pairs
 from pipelines.evaluate import evaluate
+from pipelines.evaluating.baseline import Baseline, baselines, verdict
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.outputs import RESULT_FILE, open_output
 from pipelines.progress import say
@@ -65,9 +67,14 @@ class Comparison:
     tasks: Tasks | None = None
 
     @property
+    def trained(self) -> dict[str, TrainSettings]:
+        """The entries that are recipes."""
+        return {name: s for name, s in self.entries.items() if s is not None}
+
+    @property
     def settings(self) -> TrainSettings:
         """Of the first recipe: the budget is the same in all."""
-        return next(s for s in self.entries.values() if s is not None)
+        return next(iter(self.trained.values()))
 
 
 def same_budget(
@@ -106,26 +113,40 @@ def compare(
         else:
             _check_readout(name, comparison.settings, corpus)
     record: dict[str, Any] = {
-        "entries": {n: s and flatten(s) for n, s in comparison.entries.items()},
+        "entries": {
+            name: settings and with_pairs(flatten(settings), comparison.dev)
+            for name, settings in comparison.entries.items()
+        },
         "seeds": list(comparison.seeds),
         "corpus_digest": corpus.digest,
         "dev_digest": dev_digest(comparison.dev),
         "tasks": list(comparison.tasks.sts) if comparison.tasks else [],
     }
     output = open_output(output, "comparison", record, resume)
-    budget = {key: getattr(comparison.settings, key) for key in BUDGET}
+    own = {key: getattr(comparison.settings, key) for key in BUDGET}
+    budget = with_pairs(own, comparison.dev)
     params = {**budget, "entries": ",".join(comparison.entries), "corpus": str(corpus.path)}
     with (
         tracking.tracked_run("compare", params, home=output, outbox=output) as run,
         ray_session(verbose),
     ):
+        encoders = {s.encoder: s.precision for s in comparison.trained.values()}
+        found = baselines(output, encoders, comparison.dev, run)
         rows = []
         for name, settings in comparison.entries.items():
             rows.append(
                 _untrained(name, comparison, corpus)
                 if settings is None
                 else _trained(
-                    name, settings, comparison, corpus, output / name, resume, verbose, run.key
+                    name,
+                    settings,
+                    comparison,
+                    corpus,
+                    output / name,
+                    resume,
+                    verbose,
+                    run.key,
+                    found[settings.encoder],
                 )
             )
             run.metrics({f"{tracking.DEV_SPEARMAN}.{name}": rows[-1]["dev_mean"]})
@@ -133,7 +154,9 @@ def compare(
             "budget": budget,
             "seeds": list(comparison.seeds),
             "tasks": record["tasks"],
-            "rows": rows,
+            "dev": budget["dev"],
+            "rows": [*rows, *_untouched(found, encoders, comparison.tasks)],
+            "verdicts": _verdicts(rows, comparison, found),
         }
         result["mlflow_run_id"] = run.id
         compare_report.write(output / "compare.html", result)
@@ -152,12 +175,14 @@ def _trained(
     resume: bool,
     verbose: bool,
     parent: str | None,
+    baseline: Baseline,
 ) -> dict[str, Any]:
     """A row of the table: a recipe under every seed."""
     results, tests, seconds = [], [], []
+    dev = comparison.dev
     for seed in comparison.seeds:
         results.append(
-            one_seed(settings, seed, corpus, comparison.dev, folder, resume, verbose, parent)
+            one_seed(settings, seed, corpus, dev, folder, resume, verbose, parent, baseline)
         )
         if comparison.tasks is not None:
             tests.append(_test(folder / f"seed-{seed}", comparison.tasks, parent))
@@ -186,6 +211,34 @@ def _untrained(name: str, comparison: Comparison, corpus: Corpus) -> dict[str, A
     tests = [comparison.tasks.scores(encode)["average"]] if comparison.tasks else []
     mean = float(np.mean(scores))
     return _row(name, "not trained", mean, [mean], tests, [seconds])
+
+
+def _untouched(
+    found: Mapping[str, Baseline], encoders: Mapping[str, Precision], tasks: Tasks | None
+) -> list[dict[str, Any]]:
+    """A row of the table for each encoder: its baseline."""
+    rows = []
+    for encoder, baseline in found.items():
+        of = f" {Path(encoder).name}" if len(found) > 1 else ""
+        started = time.monotonic()
+        encode = baseline.open(encoder, encoders[encoder]) if tasks else None
+        tests = [tasks.scores(encode)["average"]] if tasks and encode else []
+        score, seconds = baseline.spearman, time.monotonic() - started
+        name = f"untouched{of}: {baseline.reading}"
+        rows.append(_row(name, "not trained", score, [score], tests, [seconds]))
+    return rows
+
+
+def _verdicts(
+    rows: Sequence[Mapping[str, Any]], comparison: Comparison, found: Mapping[str, Baseline]
+) -> list[str]:
+    """For each recipe whether it is better than its encoder was; a warning where it is not."""
+    dev, told = dev_name(comparison.dev), []
+    for row in rows:
+        if (settings := comparison.entries[row["entry"]]) is not None:
+            scores = {"dev": dev, tracking.DEV_SPEARMAN: row["dev_mean"]}
+            told.append(verdict(scores | found[settings.encoder].entries, f"recipe {row['entry']}"))
+    return told
 
 
 def _check_readout(name: str, settings: TrainSettings, corpus: Corpus) -> None:

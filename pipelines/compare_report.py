@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,16 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
     rows = result["rows"]
     seeds = ", ".join(map(str, result["seeds"]))
     explained = (
-        "<p>Spearman times 100, mean and sample standard deviation over the seeds; test: the "
+        "<p>Spearman times 100, mean and sample standard deviation over the seeds; dev: "
+        f"{html.escape(result['dev'])}; test: the "
         f"average over {', '.join(result['tasks']) or 'no task'}; seconds: of the training steps "
         "of one run.</p>"
     )
+    told = "\n".join(map(report.against_baseline, result["verdicts"]))
     budget = report.table(("", ""), list(result["budget"].items()), "text")
     sections = [
         ("Scores", report.table(HEADER, [cells(row) for row in rows]) + explained),
+        ("Against the untouched encoder", told),
         ("Every seed", dots(rows)),
         ("Budget, the same for all", budget),
     ]

@@ -49,8 +49,11 @@ def svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def training_curves(rows: Mapping[int, Mapping[str, float]]) -> str:
-    """Loss (left, logarithmic) and dev Spearman (right) by step."""
+def training_curves(
+    rows: Mapping[int, Mapping[str, float]], baseline: tuple[str, float] | None = None
+) -> str:
+    """Loss (left, logarithmic) and dev Spearman (right) by step, with the label and height of the
+    baseline."""
     with rc_context(STYLE):
         figure = Figure(figsize=(10, 3.4), layout="constrained")
         left, right = figure.subplots(1, 2)
@@ -58,7 +61,15 @@ def training_curves(rows: Mapping[int, Mapping[str, float]]) -> str:
         if min((r[LOSS] for r in rows.values() if LOSS in r), default=0) > 0:
             left.set_yscale("log")
         _line(right, rows, DEV_SPEARMAN, ORANGE, "o", "dev Spearman x 100")
+        if baseline is not None:
+            level_line(right, *baseline)
         return svg(figure)
+
+
+def level_line(axes: Any, label: str, height: float) -> None:
+    """A dashed horizontal line, named in a legend where the curves leave room."""
+    axes.axhline(height, color=INK, ls="--", lw=1.2, label=label)
+    axes.legend(loc="best", frameon=False, fontsize=9)
 
 
 def _line(

@@ -16,14 +16,15 @@ import numpy as np
 
 from cotbert_core.card import Score, add_scores
 from cotbert_core.encoder import SentenceEncoder
-from cotbert_core.evaluation.pairs import PairScores
+from cotbert_core.evaluation.pairs import Encode, PairScores
 from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines import tracking
 from pipelines.corpus import Corpus
-from pipelines.dev import BUILT_IN_PAIRS, dev_sets
+from pipelines.dev import BUILT_IN_NAME, BUILT_IN_PAIRS, dev_sets, with_pairs
 from pipelines.embed import EmbedOptions, embed, read_embeddings
 from pipelines.evaluate import SPLITS, CountedEncode, score_splits
+from pipelines.evaluating.baseline import Baseline, baselines
 from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
@@ -62,12 +63,13 @@ def quickstart(
     )
     output.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    with tracking.tracked_run("quickstart", flatten(settings)) as run, ray_session(verbose):
-        outcome = _stages(settings, source, output, verbose, run.id)
+    params = with_pairs(flatten(settings), dev_sets(settings, None, None))
+    with tracking.tracked_run("quickstart", params) as run, ray_session(verbose):
+        outcome = _stages(settings, source, output, verbose, run)
         seconds = time.monotonic() - started
         result = _result(outcome, seconds, run.id)
         write_report(output, outcome, seconds)
-        run.result(result)
+        run.result({k: v for k, v in result.items() if k != tracking.BASELINE_SPEARMAN})
         run.artifact(output / "report.html")
         write_json(output / RESULT_FILE, result)
     print(summary(outcome))
@@ -80,18 +82,27 @@ def _stages(
     source: PrepareOptions,
     output: Path,
     verbose: bool,
-    run_id: str | None,
+    run: tracking.Run,
 ) -> Outcome:
+    run_id = run.id
     corpus, model, vectors = output / "corpus", output / "train" / "model", output / "embeddings"
     say("1/4 prepare: sentences from the docstrings of installed packages")
     prepared = prepare(source, corpus, verbose, run_id)
     say("2/4 train: CoT-BERT with Ray Train")
     dev = dev_sets(settings, None, None)
-    opened = Corpus.open(corpus)
-    trained = train(settings, opened, dev, output / "train", verbose=verbose, parent=run_id)
+    baseline = baselines(output, {settings.encoder: settings.precision}, dev, run)[settings.encoder]
+    trained = train(
+        settings,
+        Corpus.open(corpus),
+        dev,
+        output / "train",
+        verbose=verbose,
+        parent=run_id,
+        baseline=baseline,
+    )
     say("3/4 evaluate: graded pairs, before and after")
-    before, after, untouched, rate = _evaluate(settings, model, run_id)
-    found = Score("this project's, test", before["test"].spearman, after["test"].spearman)
+    before, after, untouched, rate = _evaluate(settings, model, baseline, run_id)
+    found = Score(f"{BUILT_IN_NAME}, test", before["test"].spearman, after["test"].spearman)
     add_scores(model, [found])
     say("4/4 embed: every sentence of the corpus")
     embedded = embed(EmbedOptions(str(model), (str(corpus),)), vectors, verbose, run_id)
@@ -102,25 +113,26 @@ def _stages(
 
 
 def _evaluate(
-    settings: TrainSettings, model: Path, run_id: str | None
+    settings: TrainSettings, model: Path, baseline: Baseline, run_id: str | None
 ) -> tuple[dict[str, PairScores], dict[str, PairScores], dict[str, PairScores], float]:
-    """Scores of the [MASK] vector before and after, and of the untouched encoder's own pooling."""
-    readings = {
+    """Scores of the [MASK] vector before and after, and of the untouched encoder as it is best
+    read."""
+    readings: dict[str, SentenceEncoder | Encode] = {
         "before": SentenceEncoder.from_pretrained(settings.encoder, settings.templates.anchor),
         "after": SentenceEncoder.from_pretrained(model),
-        "own pooling": SentenceEncoder.from_pretrained(settings.encoder),
+        "untouched": baseline.open(settings.encoder, settings.precision),
     }
     encodes = {name: CountedEncode(encoder) for name, encoder in readings.items()}
     with tracking.tracked_run("evaluate", {"pairs": str(BUILT_IN_PAIRS)}, parent=run_id) as run:
         scores = {name: score_splits(encode, BUILT_IN_PAIRS) for name, encode in encodes.items()}
         run.metrics(
             {
-                f"{split}_spearman.{name.replace(' ', '_')}": scores[name][split].spearman
+                f"{split}_spearman.{name}": scores[name][split].spearman
                 for name in scores
                 for split in SPLITS
             }
         )
-    return scores["before"], scores["after"], scores["own pooling"], encodes["after"].rate
+    return scores["before"], scores["after"], scores["untouched"], encodes["after"].rate
 
 
 def nearest(
@@ -143,8 +155,10 @@ def _result(outcome: Outcome, seconds: float, run_id: str | None) -> dict[str, A
     return {
         "encoder": outcome.settings.encoder,
         "sentences": outcome.prepared["rows"],
+        "dev": outcome.trained["dev"],
         "dev_spearman_before": outcome.before["dev"].spearman,
         "dev_spearman": outcome.after["dev"].spearman,
+        **{key: outcome.trained[key] for key in (tracking.BASELINE, tracking.BASELINE_SPEARMAN)},
         "test_spearman_before": outcome.before["test"].spearman,
         "test_spearman": outcome.after["test"].spearman,
         "alignment_before": outcome.before["test"].alignment,

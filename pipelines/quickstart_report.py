@@ -11,9 +11,11 @@ from cotbert_core.evaluation.pairs import PairScores
 from cotbert_core.files import write_text
 from cotbert_core.settings import TrainSettings
 from pipelines import plots, report
-from pipelines.dev import BUILT_IN_PAIRS
+from pipelines.dev import BUILT_IN_NAME, BUILT_IN_PAIRS
+from pipelines.evaluating.baseline import baseline_line, verdict
 from pipelines.history import METRICS_FILE, read_rows
 from pipelines.progress import clock, table
+from pipelines.tracking import BASELINE, DEV_SPEARMAN
 
 
 @dataclass
@@ -30,17 +32,22 @@ class Outcome:
     evaluated_per_second: float
     neighbours: list[tuple[str, list[tuple[float, str]]]]
 
+    @property
+    def verdict(self) -> str:
+        """Whether the trained encoder is better than the untouched one."""
+        return verdict({**self.trained, DEV_SPEARMAN: self.after["dev"].spearman})
+
 
 def score_rows(outcome: Outcome) -> list[tuple[str, ...]]:
-    """Name, before, after, and the untouched encoder's own pooling."""
+    """Name, before, after, and the untouched encoder."""
     scores = (outcome.before, outcome.after, outcome.untouched)
 
     def row(name: str, digits: int, split: str, field: str) -> tuple[str, ...]:
         return (name, *(f"{getattr(s[split], field):.{digits}f}" for s in scores))
 
     return [
-        row("dev Spearman x 100", 2, "dev", "spearman"),
-        row("test Spearman x 100", 2, "test", "spearman"),
+        row(f"{BUILT_IN_NAME}, dev Spearman x 100", 2, "dev", "spearman"),
+        row(f"{BUILT_IN_NAME}, test Spearman x 100", 2, "test", "spearman"),
         row("alignment (test, lower is better)", 3, "test", "alignment"),
         row("uniformity (test, lower is better)", 3, "test", "uniformity"),
     ]
@@ -62,15 +69,21 @@ def _rate(result: dict[str, Any]) -> str:
     return f"{result['sentences_per_second']:,.0f}"
 
 
-SCORE_HEADER = ("", "[MASK] before", "[MASK] after", "own pooling, untrained")
+def score_header(outcome: Outcome) -> tuple[str, ...]:
+    """Of `score_rows`."""
+    return ("", "[MASK] before", "[MASK] after", f"untouched: {outcome.trained[BASELINE]}")
+
+
 SPEED_HEADER = ("stage", "sentences", "sentences/s")
 
 
 def summary(outcome: Outcome) -> str:
-    """The tables and neighbours for the terminal."""
-    lines = [table(score_rows(outcome), SCORE_HEADER), "", table(speed_rows(outcome), SPEED_HEADER)]
+    """The tables and neighbours for the terminal, and whether the training was worth it."""
+    lines = [table(score_rows(outcome), score_header(outcome)), ""]
+    lines += [table(speed_rows(outcome), SPEED_HEADER)]
     for query, found in outcome.neighbours:
         lines += ["", query, *(f"  {cosine:.2f}  {text}" for cosine, text in found)]
+    lines += ["", outcome.verdict]
     return "\n".join(lines) + "\n"
 
 
@@ -87,16 +100,18 @@ def write_report(output: Path, outcome: Outcome, seconds: float) -> None:
         for rank, (cosine, text) in enumerate(texts)
     ]
     rows = read_rows(output / "train" / METRICS_FILE)
+    told = report.against_baseline(outcome.verdict)
+    curves = plots.training_curves(rows, baseline_line(outcome.trained))
     sections = [
-        ("Scores", report.table(SCORE_HEADER, score_rows(outcome))),
-        ("Loss and dev score by step", plots.training_curves(rows)),
+        ("Scores", report.table(score_header(outcome), score_rows(outcome)) + told),
+        ("Loss and dev score by step", curves),
         (
             "Gold against predicted similarity, test half",
             plots.similarity_scatter(test.gold, panels),
         ),
         ("Nearest sentences", report.table(("query", "cosine", "sentence"), found, "text")),
         ("Speed", report.table(SPEED_HEADER, speed_rows(outcome))),
-        ("Settings", report.settings_table(outcome.settings)),
+        ("Settings", report.settings_table(outcome.settings, outcome.trained["dev"])),
     ]
     note = (
         f"CoT-BERT on {outcome.settings.encoder}, trained for {outcome.trained['steps']} steps on "

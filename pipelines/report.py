@@ -11,6 +11,7 @@ from typing import Any
 from cotbert_core.files import write_text
 from cotbert_core.settings import TrainSettings, flatten
 from pipelines import plots
+from pipelines.evaluating.baseline import baseline_line, verdict
 from pipelines.tracking import commit
 from pipelines.training.profile_table import notes, profile_table
 from pipelines.training.profiling import Row
@@ -52,8 +53,16 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]], kind: str = "") 
     return f'<table class="{kind}"><tr>{cells("th", header)}</tr>\n{lines}</table>'
 
 
-def settings_table(settings: TrainSettings) -> str:
-    return table(("setting", "value"), list(flatten(settings).items()), "text")
+def settings_table(settings: TrainSettings, dev: str) -> str:
+    """dev: the name of the pairs that were used."""
+    shown = flatten(settings) | {"dev": dev}
+    return table(("setting", "value"), list(shown.items()), "text")
+
+
+def against_baseline(told: str) -> str:
+    """A sentence out of `verdict`; a warning stands out."""
+    tag = "strong" if told.startswith("warning") else "span"
+    return f"<p><{tag}>{html.escape(told)}</{tag}></p>"
 
 
 def write_training_report(
@@ -66,10 +75,10 @@ def write_training_report(
     """The report of one training run. profile: its steps' seconds by section, if it has them."""
     shown = [(key, f"{v:.4g}" if isinstance(v, float) else v) for key, v in result.items()]
     sections = [
-        ("Result", table(("", ""), shown, "text")),
-        ("Loss and dev score by step", plots.training_curves(rows)),
+        ("Result", against_baseline(verdict(result)) + table(("", ""), shown, "text")),
+        ("Loss and dev score by step", plots.training_curves(rows, baseline_line(result))),
         *([("Where the time went", _profile(profile))] if profile else []),
-        ("Settings", settings_table(settings)),
+        ("Settings", settings_table(settings, result["dev"])),
     ]
     title = f"{settings.method.name} on {settings.encoder}"
     write_text(path, page(title, "A training run of cotbert.", sections))

@@ -23,7 +23,7 @@ from cotbert_core.templates import resolve_template
 from cotbert_core.tokenizing import is_byte_level
 from pipelines import template_candidates as candidates
 from pipelines import tracking
-from pipelines.dev import dev_pairs
+from pipelines.dev import dev_name, dev_pairs, pairs_name
 from pipelines.outputs import (
     RESULT_FILE,
     SETTINGS_FILE,
@@ -117,6 +117,7 @@ def _result(
     return {
         "encoder": settings["encoder"],
         "best_template": best,
+        "dev": settings["dev"],
         "dev_spearman": ledger[best],
         "templates": len(ledger.rows),
         "seconds": round(sum(row["seconds"] for row in ledger.rows), 2),
@@ -164,8 +165,10 @@ def _widest(lists: Lists) -> list[str]:
 def _settings(options: SearchOptions, pairs: Pairs, choices: Choices) -> dict[str, Any]:
     """What a resumed search must have in common with the one that began."""
     graded = json.dumps([pairs.left, pairs.right, pairs.gold.tolist()])
+    named = "STS-B" if options.senteval is not None else pairs_name(options.dev_pairs)
     common = {
         "encoder": from_anywhere(options.encoder),
+        "dev": dev_name({named: pairs}),
         "dev_digest": hashlib.sha256(graded.encode()).hexdigest()[:16],
         "dev_pairs": len(pairs),
         "precision": options.precision,

@@ -17,7 +17,8 @@ from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines import tracking
 from pipelines.corpus import Corpus
-from pipelines.dev import dev_digest
+from pipelines.dev import dev_digest, dev_name, with_pairs
+from pipelines.evaluating.baseline import Baseline, baselines
 from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, open_output
 from pipelines.progress import say
 from pipelines.ray_session import ray_session
@@ -60,19 +61,22 @@ def train_seeds(
 ) -> dict[str, Any]:
     """Train once for each seed; the results' table and the spread of the dev scores."""
     check_inputs(settings, corpus)
+    shown = with_pairs(flatten(settings), dev)
     record = {
-        "settings": flatten(settings) | {"seed": list(seeds)},
+        "settings": shown | {"seed": list(seeds)},
         "corpus_digest": corpus.digest,
         "dev_digest": dev_digest(dev),
     }
     output = open_output(output, "runs", record, resume)
-    params = {**flatten(settings), "seeds": ",".join(map(str, seeds))}
+    params = {**shown, "seeds": ",".join(map(str, seeds))}
     with (
         tracking.tracked_run("train-seeds", params, home=output, outbox=output) as run,
         ray_session(verbose),
     ):
+        encoder = settings.encoder
+        baseline = baselines(output, {encoder: settings.precision}, dev, run)[encoder]
         results = [
-            one_seed(settings, seed, corpus, dev, output, resume, verbose, run.key)
+            one_seed(settings, seed, corpus, dev, output, resume, verbose, run.key, baseline)
             for seed in seeds
         ]
         result = {
@@ -84,6 +88,7 @@ def train_seeds(
             "mlflow_run_id": run.id,
         }
         run.result(result)
+        result |= {"dev": dev_name(dev), **baseline.entries}
         write_json(output / RESULT_FILE, result)
         run.artifact(output / RESULT_FILE)
     return result
@@ -98,6 +103,7 @@ def one_seed(
     resume: bool,
     verbose: bool,
     parent: str | None,
+    baseline: Baseline,
 ) -> dict[str, Any]:
     """The result of a seed's run in output/seed-N; an earlier one's when it is finished."""
     folder = output / f"seed-{seed}"
@@ -108,7 +114,16 @@ def one_seed(
     started = time.monotonic()
     again = resume and (folder / SETTINGS_FILE).is_file()
     seeded = override(settings, {"seed": seed})
-    result = train(seeded, corpus, dev, folder, resume=again, verbose=verbose, parent=parent)
+    result = train(
+        seeded,
+        corpus,
+        dev,
+        folder,
+        resume=again,
+        verbose=verbose,
+        parent=parent,
+        baseline=baseline,
+    )
     return result | {"seconds": round(time.monotonic() - started, 1)}
 
 

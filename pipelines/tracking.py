@@ -42,6 +42,8 @@ __all__ = ["EXPERIMENT", "Run", "commit", "tracked_run", "tracking_uri"]
 
 LOSS = "loss"
 DEV_SPEARMAN = "dev_spearman"
+# The dev Spearman of the untouched encoder, and how it is read (pipelines.evaluating.baseline).
+BASELINE, BASELINE_SPEARMAN = "baseline", "baseline_spearman"
 TEST_SPEARMAN = "test_spearman"
 ALIGNMENT = "alignment"
 UNIFORMITY = "uniformity"

@@ -1,8 +1,8 @@
 """cotbert train: a recipe, a corpus and an output folder to a trained, tracked encoder.
 
-The output folder holds settings.json (written first), checkpoints/ and metrics.jsonl while the
-run goes on, then model/ (best by dev score), report.html and, last of all, result.json; profile/
-where one is asked for.
+The output folder holds settings.json (written first), baseline.json, checkpoints/ and
+metrics.jsonl while the run goes on, then model/ (best by dev score), report.html and, last of all,
+result.json; profile/ where one is asked for.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -30,7 +31,8 @@ from pipelines import report, tracking
 from pipelines.cards import training_facts
 from pipelines.channel import Channel
 from pipelines.corpus import Corpus
-from pipelines.dev import dev_digest
+from pipelines.dev import dev_digest, dev_name, with_pairs
+from pipelines.evaluating.baseline import Baseline, baselines
 from pipelines.history import METRICS_FILE, History
 from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, check_output, open_output
 from pipelines.progress import say
@@ -58,6 +60,7 @@ def train(
     judged: bool = False,
     profile: bool = False,
     patience: float = 0.0,
+    baseline: Baseline | None = None,
 ) -> dict[str, Any]:
     """Train and return the result; UserError before anything starts, TrainingError after.
 
@@ -65,6 +68,7 @@ def train(
     judged: whether it says after every dev check if the run may go on (pipelines.verdicts).
     profile: whether to leave one in `output` (pipelines.training.profiling).
     patience: seconds to wait for another process that writes the output.
+    baseline: of the settings' encoder on these dev sets, where it is known; None: scored here.
     """
     settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
     notes = check_inputs(settings, corpus)
@@ -75,7 +79,8 @@ def train(
     if profile:
         profiling.check_steps(total_steps(len(corpus), settings))
     digests = {"corpus_digest": corpus.digest, "dev_digest": dev_digest(dev)}
-    record = {"settings": flatten(settings), **digests}
+    shown = with_pairs(flatten(settings), dev)
+    record = {"settings": shown, **digests}
     output = check_output(output, "run", record, resume)
     with (
         on_all_nodes(output, (corpus.path, settings.encoder), verbose),
@@ -84,7 +89,7 @@ def train(
         check_gpus(settings)
         # Another run may have ended, or begun, while this one came to the lock.
         output = open_output(output, "run", record, resume)
-        params = {**flatten(settings), "corpus": str(corpus.path), **digests}
+        params = {**shown, "corpus": str(corpus.path), **digests}
         with tracking.tracked_run(
             "train", params, name=name, parent=parent, home=output, outbox=output
         ) as run:
@@ -92,19 +97,23 @@ def train(
                 say(f"note: {note}")
             run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
             folder = output / profiling.FOLDER if profile else None
-            told = tuple(callbacks)
+            told, encoder = tuple(callbacks), settings.encoder
+            own = {encoder: settings.precision}
+            found = baselines(output, own, dev, run, {encoder: baseline})[encoder]
             job = Job(settings, corpus.path, dev, output, judged, told, part_rows, folder)
-            return _run(job, corpus, run, verbose)
+            return _run(job, corpus, run, verbose, found)
 
 
-def _run(job: Job, corpus: Corpus, run: tracking.Run, verbose: bool) -> dict[str, Any]:
+def _run(
+    job: Job, corpus: Corpus, run: tracking.Run, verbose: bool, baseline: Baseline
+) -> dict[str, Any]:
     """The workers' part, then what is made of it."""
     settings, output = job.settings, job.output
     history = History(run, output / METRICS_FILE, settings.batch_size)
     with ray_session(verbose), Channel(history.hear) as mailbox:
         fit(job, mailbox)
-    best_step = _save_best(settings, corpus, job.dev, history, output)
-    result = _result(settings, history, best_step, run.id)
+    best_step = _save_best(job, corpus, history, baseline)
+    result = _result(job, history, best_step, run.id, baseline)
     steps = _profile_table(job.profile) if job.profile else []
     report.write_training_report(output / "report.html", result, history.rows, settings, steps)
     run.metrics({"best_step": result["best_step"], "best_dev_spearman": result["dev_spearman"]})
@@ -159,10 +168,9 @@ def _profile_table(folder: Path) -> list[profiling.Row]:
     return rows
 
 
-def _save_best(
-    settings: TrainSettings, corpus: Corpus, dev: dict[str, Pairs], history: History, output: Path
-) -> int:
+def _save_best(job: Job, corpus: Corpus, history: History, baseline: Baseline) -> int:
     """Save the model of the checkpoint with the best dev score; its step."""
+    output = job.output
     with warnings.catch_warnings(record=True) as damaged:
         warnings.simplefilter("always")
         found = best(output / CHECKPOINTS)
@@ -173,17 +181,19 @@ def _save_best(
             f"no checkpoint in {str(output / CHECKPOINTS)!r} can be read: train again in a new "
             "folder"
         )
-    facts = training_facts(corpus, dev, history, found.step)
-    _save_model(settings, found.load(mapped=True)["method"], output / "model", facts)
+    facts = training_facts(corpus, job.dev, history, found.step, baseline)
+    _save_model(job, found.load(mapped=True)["method"], output / "model", facts)
     return found.step
 
 
-def _save_model(settings: TrainSettings, weights: dict[str, Any], path: Path, facts: Facts) -> None:
+def _save_model(job: Job, weights: dict[str, Any], path: Path, facts: Facts) -> None:
+    settings = job.settings
     method = build_method(load_backbone(settings.encoder), settings)
     method.load_state_dict(weights)
     # A run killed between its model and its result left a model of the same weights.
     shutil.rmtree(path, ignore_errors=True)
-    encoder = SentenceEncoder(method.finished, method.reading, method.kept_head)
+    reading = replace(method.reading, settings=with_pairs(flatten(settings), job.dev))
+    encoder = SentenceEncoder(method.finished, reading, method.kept_head)
     with warnings.catch_warnings(record=True) as told:
         encoder.save_pretrained(path, facts)
     for warning in told:
@@ -191,15 +201,18 @@ def _save_model(settings: TrainSettings, weights: dict[str, Any], path: Path, fa
 
 
 def _result(
-    settings: TrainSettings, history: History, best_step: int, run_id: str | None
+    job: Job, history: History, best_step: int, run_id: str | None, baseline: Baseline
 ) -> dict[str, Any]:
+    settings = job.settings
     return {
         "method": settings.method.name,
         "encoder": settings.encoder,
         "steps": history.last_step,
         "best_step": best_step,
+        "dev": dev_name(job.dev),
         "dev_spearman": history.rows[best_step][tracking.DEV_SPEARMAN],
         "dev_spearman_before": history.rows[0][tracking.DEV_SPEARMAN],
+        **baseline.entries,
         "loss": history.rows[history.last_step][tracking.LOSS],
         "sentences_per_second": round(history.rate(), 2),
         tracking.TOKENS_PER_SECOND: round(history.median(tracking.TOKENS_PER_SECOND), 1),

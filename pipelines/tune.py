@@ -21,7 +21,8 @@ from cotbert_core.sampling import total_steps
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines import tracking
 from pipelines.corpus import Corpus
-from pipelines.dev import dev_digest
+from pipelines.dev import dev_digest, dev_name, with_pairs
+from pipelines.evaluating.baseline import Baseline, baselines
 from pipelines.outputs import (
     RESULT_FILE,
     SETTINGS_FILE,
@@ -86,7 +87,8 @@ def _tracked(
     verbose: bool,
 ) -> dict[str, Any]:
     """The sweep under its MLflow run."""
-    params = {**_params(options), "corpus": str(corpus.path), "corpus_digest": corpus.digest}
+    params = {**_params(options), "dev": dev_name(dev)}
+    params |= {"corpus": str(corpus.path), "corpus_digest": corpus.digest}
     with (
         tracking.tracked_run(
             "tune",
@@ -97,10 +99,12 @@ def _tracked(
         ) as run,
         ray_session(verbose),
     ):
-        _run(options, plan, corpus, dev, output, run.key, verbose)
-        result = sweep_result(options, plan, output, run.id)
+        encoders = {settings.encoder: settings.precision for settings in plan.possible}
+        found = baselines(output, encoders, dev, run)
+        _run(options, plan, corpus, dev, output, run.key, verbose, found)
+        result = sweep_result(options, plan, output, run.id, dev_name(dev), found)
         if options.register and result["best"]:
-            result["registered"] = register_best(options.register, result["best"], output)
+            result["registered"] = register_best(options.register, result, output)
         tell_result(run, options.space, result, output)
     return result
 
@@ -122,8 +126,15 @@ def _record(
         "stopping": vars(options.stopping) if options.stopping else None,
         "corpus_digest": corpus.digest,
         "dev_digest": dev_digest(dev),
-        **plan.record,
+        **_named(plan.record, dev),
     }
+
+
+def _named(record: dict[str, Any], dev: dict[str, Pairs]) -> dict[str, Any]:
+    """The settings in a plan's record with the name of the pairs that were used."""
+    if {"dev", "encoder"} <= record.keys():
+        return with_pairs(record, dev)
+    return {k: _named(v, dev) if isinstance(v, dict) else v for k, v in record.items()}
 
 
 def _params(options: TuneOptions) -> dict[str, Any]:
@@ -177,12 +188,13 @@ def _run(
     output: Path,
     parent: str | None,
     verbose: bool,
+    found: dict[str, Baseline],
 ) -> None:
     folder = output / state.TRIALS_FOLDER
     folder.mkdir(exist_ok=True)
     plan.open(folder)
     judged, uri = options.stopping is not None, tracking.tracking_uri()
-    sweep = Sweep(str(folder), str(corpus.path), parent, uri, judged, verbose)
+    sweep = Sweep(str(folder), str(corpus.path), parent, uri, judged, verbose, found)
     steps = partial(total_steps, len(corpus))
     run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)
     shutil.rmtree(output / TUNE_FOLDER, ignore_errors=True)

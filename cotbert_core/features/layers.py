@@ -10,6 +10,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
 from cotbert_core.backbone import Backbone
 
 
@@ -29,6 +31,30 @@ class FirstAndLast:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
+
+
+class ThreeReadings(FirstAndLast):
+    """A transformers model whose last layer is (N, L, 3 D): at every token its last layer, the
+    mean of its first and last, and the first token's last layer, side by side.
+
+    The mean over the tokens then holds the readouts `THREE_READINGS` of one forward pass. Not for
+    packed rows, whose first tokens are in one line with all others.
+    """
+
+    def __call__(self, **inputs: Any) -> SimpleNamespace:
+        states = self._model(**inputs, output_hidden_states=True).hidden_states
+        first, last = states[0], states[-1]
+        parts = [last, (first + last) / 2, last[:, :1].expand_as(last)]
+        return SimpleNamespace(last_hidden_state=torch.cat(parts, dim=-1))
+
+
+# By their names in `cotbert_core.features.FEATURES`, in the order of ThreeReadings' thirds.
+THREE_READINGS = ("last", "first-last", "cls")
+
+
+def three_readings(backbone: Backbone) -> Backbone:
+    """The encoder whose mean over the tokens is three readouts at once, (N, 3 D)."""
+    return replace(backbone, model=ThreeReadings(backbone.model))
 
 
 def first_and_last(backbone: Backbone) -> Backbone:

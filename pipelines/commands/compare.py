@@ -59,4 +59,5 @@ def run(arguments: Arguments) -> None:
     result = compare(
         comparison, corpus, arguments.output, resume=arguments.resume, verbose=arguments.verbose
     )
-    print(table([cells(row) for row in result["rows"]], HEADER))
+    print(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
+    print("\n".join(result["verdicts"]))

@@ -35,6 +35,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(arguments: Arguments) -> None:
     settings = recipe_settings(arguments, arguments.recipe)
     from pipelines.dev import dev_sets
+    from pipelines.evaluating.baseline import verdict
     from pipelines.seeds import parse_seeds, train_seeds
     from pipelines.train import train
     from pipelines.training.profile_table import read_table
@@ -49,9 +50,12 @@ def run(arguments: Arguments) -> None:
         print_result(result)
         if arguments.profile:
             print("\n" + read_table(arguments.output), end="")
+        print(f"\n{verdict(result)}")
         return
     result = train_seeds(settings, seeds, corpus, dev, arguments.output, **again)
     print_result({key: value for key, value in result.items() if key != "runs"})
+    mean = {**result, "dev_spearman": result["dev_spearman_mean"]}
+    print(f"\n{verdict(mean, f'the mean of {len(seeds)} seeds')}")
 
 
 def _check_profile(arguments: Arguments) -> None:

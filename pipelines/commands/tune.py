@@ -66,10 +66,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: Arguments) -> None:
     from pipelines.dev import dev_sets
+    from pipelines.evaluating.baseline import verdict
     from pipelines.seeds import parse_seeds
     from pipelines.tune import tune
     from pipelines.tuning.options import TuneOptions
-    from pipelines.tuning.report import trials_table
+    from pipelines.tuning.report import BEST, trials_table
     from pipelines.tuning.search import Stopping
     from tune_spaces import open_space
 
@@ -100,8 +101,10 @@ def run(arguments: Arguments) -> None:
     )
     print(trials_table(result["trials"]))
     shown = (
-        *("dev_spearman", "training_seconds", "start_seconds_per_trial", "registered"),
+        *("dev", "dev_spearman", "baseline", "baseline_spearman"),
+        *("training_seconds", "start_seconds_per_trial", "registered"),
         "mlflow_parent_run_id",
     )
     print()
     print_result({key: result[key] for key in shown if key in result})
+    print(f"\n{verdict(result, BEST)}")

@@ -42,13 +42,18 @@ def check_registry(name: str) -> None:
 
 
 def register(
-    run: Run, folder: Path, name: str, alias: str = "best", dev_spearman: float | None = None
+    run: Run,
+    folder: Path,
+    name: str,
+    alias: str = "best",
+    dev_spearman: float | None = None,
+    dev: str | None = None,
 ) -> str | None:
     """Register a trained folder as a version of `name`; its models:/ address.
 
-    The alias is put on it unless it is on a version with a dev_spearman that is no less; which of
-    the two has it is said. A failure of the store is a warning and None, as is a run that the
-    store does not know.
+    dev: the name of the pairs that dev_spearman was measured on. The alias is put on the version
+    unless it is on one with a dev_spearman that is no less; which of the two has it is said. A
+    failure of the store is a warning and None, as is a run that the store does not know.
     """
     check_registry(name)
     if run.id is None:
@@ -56,7 +61,9 @@ def register(
         return None
     try:
         client = connect()
-        version = _add_version(client, run.id, folder, name, dev_spearman)
+        tags = {} if dev_spearman is None else {DEV_SPEARMAN: repr(float(dev_spearman))}
+        tags |= {} if dev is None else {"dev": dev}
+        version = _add_version(client, run.id, folder, name, tags)
         _move_alias(client, name, alias, version, dev_spearman)
     except Exception as error:  # whatever the store does, the job goes on
         say(
@@ -67,9 +74,7 @@ def register(
     return f"models:/{name}/{version}"
 
 
-def _add_version(
-    client: Any, run_id: str, folder: Path, name: str, dev_spearman: float | None
-) -> str:
+def _add_version(client: Any, run_id: str, folder: Path, name: str, tags: dict[str, str]) -> str:
     """A model of the run's experiment, and a version of `name` with it."""
     from mlflow.exceptions import MlflowException
     from sentence_transformers import SentenceTransformer
@@ -88,7 +93,6 @@ def _add_version(
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    tags = {} if dev_spearman is None else {DEV_SPEARMAN: repr(float(dev_spearman))}
     version = client.create_model_version(
         name, f"models:/{model.model_id}", run_id, tags=tags, model_id=model.model_id
     )

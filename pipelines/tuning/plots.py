@@ -41,6 +41,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "best": {"marker": "o", "mfc": ORANGE, "mec": "white", "ms": 9.5, "mew": 0.6},
     "none": {"marker": "|", "mfc": INK, "mec": INK, "ms": 9, "mew": 1.6},
 }
+_BASELINE: dict[str, Any] = {"color": INK, "ls": "--", "lw": 1.2}
 _MEANS = "mean of finished"
 _NAMES = {FINISHED: "finished", STOPPED: "stopped early", "unfinished": "unfinished"}
 
@@ -53,6 +54,7 @@ class Scale:
     high: float
     starts: Sequence[float]  # the scores before training that are known
     best: str | None  # a trial's name
+    baseline: tuple[str, float] | None = None  # label and score of the untouched encoder
 
     @property
     def before_is_drawn(self) -> bool:
@@ -61,25 +63,33 @@ class Scale:
     @property
     def limits(self) -> tuple[float, float]:
         shown = [self.low, self.high, *(self.starts if self.before_is_drawn else ())]
+        shown += [self.baseline[1]] if self.baseline else []
         margin = max(0.08 * (max(shown) - min(shown)), 0.05)
         return min(shown) - 1.6 * margin, max(shown) + margin
 
 
-def scale_of(trials: Sequence[Trial], best: str | None) -> Scale | None:
+def scale_of(
+    trials: Sequence[Trial], best: str | None, baseline: tuple[str, float] | None = None
+) -> Scale | None:
     """The scale of a sweep; None when no trial has a score."""
     found = [s for s in map(score, trials) if s is not None]
     starts = [b for b in map(before, trials) if b is not None]
     if not found:
         return None
-    return Scale(min(found), max(found), starts, best)
+    return Scale(min(found), max(found), starts, best, baseline)
 
 
-def setting_panels(trials: Sequence[Trial], best: str | None = None) -> list[str]:
+def setting_panels(
+    trials: Sequence[Trial],
+    best: str | None = None,
+    baseline: tuple[str, float] | None = None,
+) -> list[str]:
     """Score against each setting that has at least two values: SVGs of one panel a setting.
 
-    Small panels share a picture; a setting with many or long names has one of its own.
+    Small panels share a picture; a setting with many or long names has one of its own. baseline:
+    label and score of the untouched encoder, a dashed line in every panel.
     """
-    scale = scale_of(trials, best)
+    scale = scale_of(trials, best, baseline)
     if scale is None:
         return []
     names = varied(trials)
@@ -112,6 +122,8 @@ def _small_panels(trials: Sequence[Trial], names: Sequence[str], scale: Scale) -
                     axes.axhline(statistics.fmean(scale.starts), color=GREY, lw=1.0)
             else:
                 _categories(axes, trials, name, scale)
+            if scale.baseline:
+                axes.axhline(scale.baseline[1], **_BASELINE)
             axes.set_ylim(scale.limits)
             axes.set_xlabel(name)
             if place % columns == 0:
@@ -130,6 +142,8 @@ def _strip(trials: Sequence[Trial], name: str, scale: Scale) -> str:
         figure = Figure(figsize=(9, 1.2 + 0.34 * count), layout="constrained")
         axes = figure.subplots()
         _categories(axes, trials, name, scale, across=True)
+        if scale.baseline:
+            axes.axvline(scale.baseline[1], **_BASELINE)
         axes.set_xlim(scale.limits)
         axes.set_xlabel(SCORE)
         axes.set_title(name, fontsize=11, loc="left")
@@ -227,6 +241,8 @@ def _legend(
         below = "" if scale.before_is_drawn else ", below the axis"
         label = f"before training ({range_text(scale.starts)}{below})"
         handles.append(Line2D([], [], color=GREY, lw=1.0, label=label))
+    if scale.baseline:
+        handles.append(Line2D([], [], label=scale.baseline[0], **_BASELINE))
     figure.legend(
         handles=handles,
         loc="outside upper left",

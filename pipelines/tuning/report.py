@@ -9,7 +9,9 @@ from typing import Any
 
 from cotbert_core.files import write_text
 from pipelines import report
+from pipelines.evaluating.baseline import baseline_line, verdict
 from pipelines.progress import clock
+from pipelines.tracking import BASELINE
 from pipelines.tuning.axes import SCORE
 from pipelines.tuning.drawn import (
     Trial,
@@ -39,6 +41,8 @@ from pipelines.tuning.tables import (
 
 __all__ = ["sorted_trials", "trials_table", "write_sweep_report", "write_trials_csv"]
 
+BEST = "the best trial"
+
 
 def write_sweep_report(
     path: Path,
@@ -56,7 +60,10 @@ def write_sweep_report(
     best = (result.get("best") or {}).get("name")
     sections = [
         ("Summary", _summary(result)),
-        ("Score against each setting", "\n".join(setting_panels(trials, best))),
+        (
+            "Score against each setting",
+            "\n".join(setting_panels(trials, best, baseline_line(result))),
+        ),
         *(
             (f"By {name}", _compared(trials, name, published, source))
             for name in comparable(trials, published)
@@ -79,11 +86,20 @@ def _summary(result: Mapping[str, Any]) -> str:
         ("trials", f"{len(trials)}: {told}" if trials else "none"),
         ("time of all trials", clock(sum(number(t.get("seconds")) or 0.0 for t in trials))),
         *_best_rows(result.get("best")),
+        *_baseline_rows(result),
     ]
     if result.get("mlflow_parent_run_id"):
         rows.append(("MLflow run", result["mlflow_parent_run_id"]))
     warning = "" if counts.get(FINISHED) else "<p><strong>No trial finished.</strong></p>\n"
+    if BASELINE in result and result.get("best"):
+        warning += report.against_baseline(verdict(result, BEST))
     return warning + report.table(("", ""), rows, "text")
+
+
+def _baseline_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if (line := baseline_line(result)) is None:
+        return []
+    return [("dev", result["dev"]), (BASELINE, line[0])]
 
 
 def _best_rows(best: Trial | None) -> list[tuple[str, str]]:

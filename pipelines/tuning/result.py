@@ -8,6 +8,7 @@ from typing import Any
 
 from cotbert_core.files import write_json
 from pipelines import tracking
+from pipelines.evaluating.baseline import Baseline
 from pipelines.outputs import RESULT_FILE
 from pipelines.recording.registry import register
 from pipelines.tuning import state
@@ -20,17 +21,29 @@ CSV_FILE, REPORT_FILE = "trials.csv", "report.html"
 
 
 def sweep_result(
-    options: TuneOptions, plan: Plan, output: Path, run_id: str | None
+    options: TuneOptions,
+    plan: Plan,
+    output: Path,
+    run_id: str | None,
+    dev: str,
+    baselines: Mapping[str, Baseline],
 ) -> dict[str, Any]:
-    """What result.json holds: every trial's row, the best of them, and how many ended how."""
+    """What result.json holds: every trial's row, the best of them, and how many ended how.
+
+    dev: the pairs' name. baselines: by encoder; the best trial's is the sweep's.
+    """
     folder = output / state.TRIALS_FOLDER
     rows = [state.trial_row(trial, folder / name) for name, trial in plan.trials.items()]
     best = state.best_of(rows)
+    encoders = [plan.trials[best["name"]].settings.encoder] if best else []
+    baseline = baselines[next(iter([*encoders, *baselines]))]
     return {
         "space": options.space.name,
         "recipe": options.recipe,
         "search": options.search,
+        "dev": dev,
         "dev_spearman": best["dev_spearman"] if best else None,
+        **baseline.entries,
         "best": best,
         "trials": rows,
         **{
@@ -43,11 +56,12 @@ def sweep_result(
     }
 
 
-def register_best(name: str, best: Mapping[str, Any], output: Path) -> str | None:
+def register_best(name: str, result: Mapping[str, Any], output: Path) -> str | None:
     """The best trial's model, as one of the trial's own run."""
+    best = result["best"]
     run = tracking.Run(None, best["mlflow_run_id"])
     model = output / state.TRIALS_FOLDER / best["name"] / "model"
-    return register(run, model, name, dev_spearman=best["dev_spearman"])
+    return register(run, model, name, dev_spearman=best["dev_spearman"], dev=result["dev"])
 
 
 def tell_result(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, build, override
+from pipelines.evaluating.baseline import Baseline
 from pipelines.outputs import SETTINGS_FILE
 from pipelines.tuning.state import FAILED_FILE, TRIAL_FILE, has_begun
 
@@ -28,7 +30,7 @@ PATIENCE_SECONDS = 90.0
 
 @dataclass(frozen=True)
 class Sweep:
-    """What all trials share. judged: whether bad ones are stopped."""
+    """What all trials share. judged: whether bad ones are stopped; baselines: by encoder."""
 
     folder: str
     corpus: str
@@ -36,6 +38,7 @@ class Sweep:
     tracking_uri: str
     judged: bool
     verbose: bool
+    baselines: Mapping[str, Baseline] = field(default_factory=dict)
 
 
 def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> None:
@@ -62,8 +65,9 @@ def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: dict[str, Pa
     from pipelines.corpus import Corpus
     from pipelines.train import train
 
+    settings = _with_first_cores(build(TrainSettings, config[SETTINGS]), folder)
     train(
-        _with_first_cores(build(TrainSettings, config[SETTINGS]), folder),
+        settings,
         Corpus.open(sweep.corpus),
         dev,
         folder,
@@ -75,6 +79,7 @@ def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: dict[str, Pa
         callbacks=[TuneReportCallback()],
         judged=sweep.judged,
         patience=PATIENCE_SECONDS,
+        baseline=sweep.baselines.get(settings.encoder),
     )
 
 

@@ -111,7 +111,9 @@ def test_a_card_without_facts_is_short_and_names_no_path(bert_folder, tmp_path):
 def test_scores_can_come_later(bert_folder, tmp_path):
     SentenceEncoder.from_pretrained(bert_folder).save_pretrained(tmp_path / "saved", FACTS)
     add_scores(tmp_path / "saved", [Score("test", None, 70.126), Score("other", 1.0, 2.0)])
+    add_scores(tmp_path / "saved", [Score("untouched", 3.0, None)])
     _, body = front_matter(tmp_path / "saved")
+    assert "| untouched | 3.00 |  |" in body
     table = [line for line in body.splitlines() if re.search(r"\| \d+\.\d\d \|$", line)]
     assert table == [
         "| STS-B dev | 30.50 | 81.40 |",

@@ -9,6 +9,8 @@ import torch
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.backbone import load_backbone
 from cotbert_core.features import FeatureOptions, build_features
+from cotbert_core.features.layers import THREE_READINGS, three_readings
+from cotbert_core.reading import Reading
 
 READOUTS = ("cls", "last", "first-last")
 
@@ -64,6 +66,17 @@ def test_first_last_changes_no_later_reading(backbone, sentences):
     before = build_features("last", backbone)(sentences)
     build_features("first-last", backbone)(sentences)
     assert np.array_equal(build_features("last", backbone)(sentences), before)
+
+
+def test_one_pass_gives_three_readouts(backbone, sentences):
+    many = [*sentences, " two \n dogs\t run", "", *sentences[::-1]]
+    together = SentenceEncoder(three_readings(backbone), Reading("mean"))
+    thirds = np.split(together.encode(many, precision="fp32"), 3, axis=1)
+    assert sorted(THREE_READINGS) == sorted(READOUTS)
+    for readout, third in zip(THREE_READINGS, thirds, strict=True):
+        alone = build_features(readout, backbone, precision="fp32")(many)
+        np.testing.assert_allclose(third, alone, atol=1e-6, rtol=0)
+    assert np.abs(thirds[0] - thirds[1]).max() > 0.1, "premise: they differ"
 
 
 def test_long_sentences_are_cut_to_the_encoder(backbone, slow):

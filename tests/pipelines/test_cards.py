@@ -8,6 +8,7 @@ import pytest
 
 from pipelines.cards import published, training_facts
 from pipelines.corpus import Corpus
+from pipelines.evaluating.baseline import Baseline
 from pipelines.history import History
 from pipelines.tracking import Run
 
@@ -43,13 +44,18 @@ def test_facts_of_a_run(tmp_path):
         "columns": ["augmented"],
     }
     corpus = Corpus(tmp_path, manifest)
-    facts = training_facts(corpus, {"a": None, "b": None}, History(Run(None, None), path, 4), 2)
+    untouched = Baseline("mean pooling (its own)", None, {"a": 60.0, "b": 61.0})
+    history = History(Run(None, None), path, 4)
+    facts = training_facts(corpus, {"a": None, "b": None}, history, 2, untouched)
     assert [(score.before, score.after) for score in facts.scores] == [
         (20.0, 50.0),
         (10.0, 45.0),
         (30.0, 55.0),
+        (60.5, None),
     ]
+    assert facts.scores[0].name == "a + b (the step was chosen by it)"
     assert facts.scores[1].name == "a, dev"
+    assert facts.scores[3].name == "a + b, the untouched encoder by mean pooling (its own)"
     assert facts.data["source"] == "`b.txt`, `hf:NAME`"
     assert (facts.data["sentences"], facts.data["companions"]) == ("1,234", "augmented")
     assert corpus.digest in facts.data["digest of the corpus"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +13,10 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.settings import flatten, override
 from pipelines.cli import main
-from pipelines.compare import BUDGET, same_budget
+from pipelines.compare import BUDGET, Comparison, _untouched, _verdicts, same_budget
 from pipelines.compare_report import cells, dots
+from pipelines.dev import dev_sets
+from pipelines.evaluating.baseline import Baseline
 from pipelines.recipes import RECIPES, changed_paths
 
 ROW = {
@@ -88,6 +92,46 @@ def test_the_picture_has_a_point_for_every_seed():
     assert "simcse-base" in one
 
 
+def test_two_encoders_have_two_baselines(bert_folder, roberta_folder):
+    dev = dev_sets(RECIPES["simcse-base"](), None, None)
+    entries = {
+        name: override(RECIPES["simcse-base"](), {"encoder": encoder, "precision": "fp32"})
+        for name, encoder in (("one", bert_folder), ("other", roberta_folder))
+    }
+    comparison = Comparison({**entries, "last": None}, (0,), dev)
+    found = {
+        encoder: Baseline(reading, None, {"built-in pairs": score})
+        for encoder, reading, score in (
+            (bert_folder, "mean pooling", 60.0),
+            (roberta_folder, "[CLS] vector", 70.0),
+        )
+    }
+    rows = _untouched(found, dict.fromkeys(found, "fp32"), None)
+    names = [Path(folder).name for folder in (bert_folder, roberta_folder)]
+    assert [row["entry"] for row in rows] == [
+        f"untouched {names[0]}: mean pooling",
+        f"untouched {names[1]}: [CLS] vector",
+    ]
+    assert [row["dev_mean"] for row in rows] == [60.0, 70.0]
+    trained = [{"entry": name, "dev_mean": 65.0} for name in ("one", "other", "last")]
+    one, other = _verdicts(trained, comparison, found)
+    assert one == (
+        "Recipe one scores 65.00 on dev (built-in pairs): 5.00 better than the untouched encoder, "
+        "which scores 60.00 by mean pooling."
+    )
+    assert other.startswith(
+        "warning: recipe other scores 65.00 on dev (built-in pairs): 5.00 worse"
+    )
+
+
+def test_the_untouched_encoder_is_scored_on_the_tasks_too(bert_folder):
+    tasks = SimpleNamespace(scores=lambda encode: {"average": float(encode(["oil"]).shape[1])})
+    found = {bert_folder: Baseline("mean pooling", "last", {"a": 60.0})}
+    (row,) = _untouched(found, {bert_folder: "fp32"}, tasks)
+    assert row["entry"] == "untouched: mean pooling"
+    assert row["test_mean"] == 32.0
+
+
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     subjects = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman")
@@ -117,11 +161,22 @@ def test_the_command_trains_every_recipe_under_every_seed(
     command.remove("whitening")
     assert main([*command, *(part for item in sets for part in ("--set", item))]) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert [row["entry"] for row in result["rows"]] == list(entries[:-1])
+    *rows, untouched = result["rows"]
+    assert [row["entry"] for row in rows] == list(entries[:-1])
+    assert untouched["entry"] in ("untouched: mean pooling", "untouched: first-last average") or (
+        untouched["entry"] == "untouched: [CLS] vector"
+    )
+    assert untouched["dev_mean"] >= result["rows"][2]["dev_mean"], "the best of three readings"
+    (kept,) = json.loads((tmp_path / "out" / "baseline.json").read_text()).values()
+    assert untouched["dev_mean"] == pytest.approx(kept["scores"]["built-in pairs"])
+    assert (result["dev"], result["budget"]["dev"]) == ("built-in pairs", "built-in pairs")
+    assert len(result["verdicts"]) == 2, "readouts without training are not held against it"
     for row in result["rows"][:2]:
         runs = [tmp_path / "out" / row["entry"] / f"seed-{seed}" for seed in (0, 1)]
         scores = [json.loads((r / "result.json").read_text())["dev_spearman"] for r in runs]
         assert row["dev"] == scores
+        baselines = [json.loads((r / "result.json").read_text())["baseline_spearman"] for r in runs]
+        assert baselines == [untouched["dev_mean"]] * 2
         assert row["dev_mean"] == pytest.approx(np.mean(scores))
         assert row["dev_spread"] == pytest.approx(np.std(scores, ddof=1))
         losses = [json.loads((r / "result.json").read_text())["loss"] for r in runs]
@@ -132,6 +187,13 @@ def test_the_command_trains_every_recipe_under_every_seed(
     page = (tmp_path / "out" / "compare.html").read_text()
     assert "<svg" in page
     assert all(entry in page for entry in entries[:-1])
+    assert html.escape(untouched["entry"]) in page
+    assert all(html.escape(told) in page for told in result["verdicts"])
+    assert "sts-b" not in page
+    own = own_store.get_run(result["mlflow_run_id"]).data
+    assert own.metrics["baseline_spearman"] == untouched["dev_mean"]
+    assert untouched["entry"] == f"untouched: {own.tags['baseline']}"
+    assert own.params["dev"] == "built-in pairs"
     children = own_store.search_runs(
         [own_store.get_experiment_by_name("cotbert").experiment_id],
         f"tags.mlflow.parentRunId = '{result['mlflow_run_id']}'",
@@ -139,4 +201,12 @@ def test_the_command_trains_every_recipe_under_every_seed(
     assert len(children) == 4
     names = {"contrastive", "generative", "positive_cosine"}
     assert any(names <= run.data.metrics.keys() for run in children)
-    assert "± " in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "± " in printed.out
+    assert untouched["entry"] in printed.out
+    assert printed.out.splitlines()[-2:] == result["verdicts"]
+    assert printed.err.count("baseline: the untouched encoder") == 1, "scored once, handed on"
+    for name, told in zip(entries, result["verdicts"], strict=False):
+        mean = next(row["dev_mean"] for row in rows if row["entry"] == name)
+        assert name in told
+        assert ("warning: " in told) is (mean < untouched["dev_mean"])

@@ -34,6 +34,16 @@ def test_quickstart_runs_the_whole_job(tmp_path: Path):
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["dev_spearman"] > result["dev_spearman_before"] + 10
     assert result["sentences"] == 300
+    assert (result["dev"], result["baseline"]) == ("built-in pairs", "mean pooling (its own)")
+    assert result["baseline_spearman"] == pytest.approx(73.9, abs=0.3)
+    worse = result["baseline_spearman"] - result["dev_spearman"]
+    below = f"warning: the trained encoder scores {result['dev_spearman']:.2f} on dev"
+    assert worse > 1, "premise: five steps do not reach the encoder's own pooling"
+    assert f"{worse:.2f} worse than the untouched encoder, which scores" in job.stdout
+    assert below in job.stdout
+    assert "untouched: mean pooling (its own)" in job.stdout
+    assert "Train longer" in job.stdout
+    assert below in (tmp_path / "out" / "report.html").read_text()
     for words in ("test Spearman x 100", "uniformity", "mlflow ui --backend", "report.html"):
         assert words in job.stdout
     assert "step 5/5" in job.stderr
@@ -46,7 +56,7 @@ def test_quickstart_runs_the_whole_job(tmp_path: Path):
     check_tracking(tmp_path)
     card = (tmp_path / "out" / "train" / "model" / "README.md").read_text()
     scores = (result["test_spearman_before"], result["test_spearman"])
-    assert "| this project's, test | {:.2f} | {:.2f} |".format(*scores) in card
+    assert "| built-in pairs, test | {:.2f} | {:.2f} |".format(*scores) in card
 
 
 def check_report(path: Path) -> None:
@@ -66,4 +76,10 @@ def check_tracking(folder: Path) -> None:
     parent = jobs.pop("quickstart")
     assert {r.data.tags["mlflow.parentRunId"] for r in jobs.values()} == {parent.info.run_id}
     assert all(run.info.status == "FINISHED" for run in runs)
+    own = jobs["train"].data
+    assert own.metrics["baseline_spearman"] == parent.data.metrics["baseline_spearman"]
+    assert own.params["dev"] == parent.data.params["dev"] == "built-in pairs"
+    assert jobs["evaluate"].data.metrics["dev_spearman.untouched"] > 70
+    history = client.get_metric_history(parent.info.run_id, "baseline_spearman")
+    assert [m.step for m in history] == [0]
     assert "report.html" in {a.path for a in client.list_artifacts(parent.info.run_id)}

@@ -106,6 +106,7 @@ def test_the_command_finds_tracks_and_prints(own_store, tmp_path, choices, capsy
     assert (run.info.run_name, run.info.status) == ("search-template", "FINISHED")
     assert run.data.tags["best_template"] == result["best_template"]
     assert run.data.params["relations"] == "2"
+    assert run.data.params["dev"] == result["dev"] == choices.dev_pairs.name
     history = own_store.get_metric_history(run.info.run_id, "dev_spearman")
     assert [(m.step, m.value) for m in history] == [(r["number"], r["spearman"]) for r in rows]
     artifacts = {a.path for a in own_store.list_artifacts(run.info.run_id)}
@@ -211,7 +212,7 @@ def test_what_cannot_be_resumed(own_store, tmp_path, choices, monkeypatch, rober
     (tmp_path / "more").write_text("means\nis\nsays\n")
     others = {
         "encoder": {"encoder": roberta_folder},
-        "dev_digest, dev_pairs": {"dev_pairs": None},
+        "dev, dev_digest, dev_pairs": {"dev_pairs": None},
         "relations": {"relations": tmp_path / "more"},
         "rounds": {"rounds": 2},
         "precision": {"precision": "bf16"},

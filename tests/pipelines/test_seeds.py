@@ -45,6 +45,20 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
+def own_scores(monkeypatch):
+    """The encoders that are scored untouched from now on."""
+    from pipelines.evaluating import baseline
+
+    scored, real = [], baseline.score_untouched
+
+    def counted(encoder, *more):
+        scored.append(encoder)
+        return real(encoder, *more)
+
+    monkeypatch.setattr(baseline, "score_untouched", counted)
+    return scored
+
+
 @pytest.mark.ray_local
 def test_train_with_seeds_tells_mean_and_spread_and_goes_on(
     ray_here, own_store, bert_folder, text, tmp_path, monkeypatch, capsys
@@ -54,7 +68,9 @@ def test_train_with_seeds_tells_mean_and_spread_and_goes_on(
     command = ["train", "quickstart", "--encoder", bert_folder, "--corpus", str(text)]
     command += ["--seeds", "4,9", "--output", str(tmp_path / "runs")]
     command += [part for item in sets for part in ("--set", item)]
+    scored = own_scores(monkeypatch)
     assert main(command) == 0
+    assert scored == [bert_folder], "once for both seeds"
     result = json.loads((tmp_path / "runs" / "result.json").read_text())
     each = [
         json.loads((tmp_path / "runs" / f"seed-{s}" / "result.json").read_text()) for s in (4, 9)
@@ -65,6 +81,19 @@ def test_train_with_seeds_tells_mean_and_spread_and_goes_on(
     assert result["dev_spearman_mean"] == pytest.approx(statistics.fmean(scores))
     assert result["dev_spearman_spread"] == pytest.approx(statistics.stdev(scores))
     shown = capsys.readouterr().out
+    for one in each:
+        assert one["baseline_spearman"] == result["baseline_spearman"]
+        assert one["baseline"] == result["baseline"]
+    runs = (result["mlflow_run_id"], *(one["mlflow_run_id"] for one in each))
+    for run_id in runs:
+        logged = own_store.get_metric_history(run_id, "baseline_spearman")
+        assert [(m.step, m.value) for m in logged] == [(0, result["baseline_spearman"])]
+        assert own_store.get_run(run_id).data.tags["baseline"] == result["baseline"]
+        assert own_store.get_run(run_id).data.params["dev"] == "built-in pairs"
+    mean, baseline = result["dev_spearman_mean"], result["baseline_spearman"]
+    last = shown.splitlines()[-1]
+    assert f"he mean of 2 seeds scores {mean:.2f} on dev (built-in pairs): " in last
+    assert f"{abs(mean - baseline):.2f} {'better' if mean > baseline else 'worse'} than" in last
     assert "dev_spearman_min" in shown
     assert "dev_spearman_max" in shown
     child = own_store.get_run(each[1]["mlflow_run_id"])
@@ -75,6 +104,7 @@ def test_train_with_seeds_tells_mean_and_spread_and_goes_on(
     (tmp_path / "runs" / "seed-9" / "result.json").unlink()
     kept = (tmp_path / "runs" / "seed-4" / "result.json").stat().st_mtime_ns
     assert main([*command, "--resume"]) == 0
+    assert scored == [bert_folder], "kept for a resumed job"
     again = json.loads((tmp_path / "runs" / "result.json").read_text())
     assert again["dev_spearman_mean"] == result["dev_spearman_mean"]
     assert again["mlflow_run_id"] == result["mlflow_run_id"]

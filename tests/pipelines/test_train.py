@@ -80,9 +80,17 @@ def curve(output: Path) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def trained(home: Path, corpus: Path, bert_folder: str) -> Path:
-    """A finished run of two workers, dropout on."""
-    assert main(command(bert_folder, corpus, home / "two")) == 0
+def printed(home: Path, corpus: Path, bert_folder: str) -> str:
+    """What a finished run of two workers, dropout on, printed last."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        assert main(command(bert_folder, corpus, home / "two")) == 0
+    return shown.getvalue()
+
+
+@pytest.fixture(scope="module")
+def trained(home: Path, printed: str) -> Path:
+    """That run."""
     return home / "two"
 
 
@@ -109,8 +117,53 @@ def test_the_saved_model_scores_as_the_best_step_did(trained: Path):
     encoder = SentenceEncoder.from_pretrained(trained / "model")
     assert encoder.reading.method == "cot-bert"
     assert encoder.reading.settings["batch_size"] == 8
+    assert encoder.reading.settings["dev"] == "built-in pairs"
     score = score_pairs(lambda s: encoder.encode(s, precision="fp32"), dev_pairs(None, None))
     assert score.spearman == pytest.approx(result["dev_spearman"], abs=0.05)
+
+
+def test_the_untouched_encoder_is_the_baseline_of_a_run(
+    home: Path, trained: Path, printed: str, bert_folder: str
+):
+    """Each of its readings, scored alone; the best is in every record of the run."""
+    from mlflow import MlflowClient
+
+    from cotbert_core.backbone import load_backbone
+    from cotbert_core.evaluation import score_pairs
+    from cotbert_core.features import build_features
+    from pipelines.dev import dev_pairs
+
+    backbone = load_backbone(bert_folder)
+    names = {"last": "mean pooling", "first-last": "first-last average", "cls": "[CLS] vector"}
+    scores = {
+        name: score_pairs(
+            build_features(key, backbone, precision="fp32"), dev_pairs(None, None)
+        ).spearman
+        for key, name in names.items()
+    }
+    best = max(scores, key=scores.get)
+    result = json.loads((trained / "result.json").read_text())
+    assert result["baseline"] == best
+    assert result["baseline_spearman"] == pytest.approx(scores[best], abs=1e-6)
+    assert result["dev"] == "built-in pairs"
+    client = MlflowClient(f"sqlite:///{home / 'mlflow.db'}")
+    run = client.get_run(result["mlflow_run_id"])
+    history = client.get_metric_history(result["mlflow_run_id"], "baseline_spearman")
+    assert [(m.step, m.value) for m in history] == [(0, result["baseline_spearman"])]
+    assert run.data.tags["baseline"] == best
+    assert run.data.params["dev"] == "built-in pairs"
+    settings = json.loads((trained / "settings.json").read_text())["settings"]
+    assert settings["dev"] == "built-in pairs"
+    told = printed.splitlines()[-1]
+    gap = result["dev_spearman"] - scores[best]
+    assert f"{abs(gap):.2f} {'better' if gap > 0 else 'worse'} than the untouched" in told
+    assert told.startswith("warning: ") is (gap < 0)
+    page = (trained / "report.html").read_text()
+    assert f">untouched: {best} {scores[best]:.2f}</text>" in page
+    assert "sts-b" not in page
+    card = (trained / "model" / "README.md").read_text(encoding="utf-8")
+    row = f"| built-in pairs, the untouched encoder by {best} | {scores[best]:.2f} |  |"
+    assert row in card
 
 
 def test_the_model_has_a_card_with_its_data_and_scores(home: Path, trained: Path):
@@ -219,7 +272,8 @@ def test_a_profile_has_a_trace_every_step_by_section_and_a_table(
     table = (output / "profile" / "table.md").read_text()
     assert "| checkpoint" in table
     assert "waiting for a slower worker takes" in table
-    assert printed.endswith(table)
+    assert table in printed
+    assert "the untouched encoder" in printed.splitlines()[-1]
     assert "Where the time went" in (output / "report.html").read_text()
     client = MlflowClient(f"sqlite:///{home / 'mlflow.db'}")
     run_id = json.loads((output / "result.json").read_text())["mlflow_run_id"]
@@ -249,6 +303,10 @@ def test_a_killed_run_goes_on_where_it_was(
     job.wait()
     # What the worker told last may or may not have been written down: take it away.
     (output / "metrics.jsonl").unlink(missing_ok=True)
+    # A mark that only what is in the file has: it is not scored again.
+    kept = json.loads((output / "baseline.json").read_text())
+    kept[bert_folder]["reading"] = "as it was"
+    (output / "baseline.json").write_text(json.dumps(kept))
     killed_run = (output / "mlflow_run_id").read_text()
     assert not (output / "result.json").exists()
     assert not (output / "model").exists()
@@ -257,6 +315,7 @@ def test_a_killed_run_goes_on_where_it_was(
     assert main(other) == 2, "other settings are no resumption"
     assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 0
     assert curve(output) == curve(trained)
+    assert json.loads((output / "result.json").read_text())["baseline"] == "as it was"
     assert killed_run == (output / "mlflow_run_id").read_text(), "one run in MLflow, not two"
     assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 2, "it is finished"
 
@@ -303,12 +362,18 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_gone_on_with(
     last, before = checkpoints(output / "checkpoints")[:-3:-1]
     assert (last.step, before.step) == (6, 4)
     (last.path / "state.pt").write_bytes(b"half")
+    # As an earlier version left it: no baseline, and pairs that are called after the setting.
+    (output / "baseline.json").unlink()
+    record = json.loads((output / "settings.json").read_text())
+    record["settings"]["dev"] = "sts-b"
+    (output / "settings.json").write_text(json.dumps(record))
     assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 0
     assert f"'{last.path}' is damaged (state.pt has 4 bytes" in capsys.readouterr().err
     assert curve(output) == curve(trained)
     assert newest(output / "checkpoints").step == 6
     results = [json.loads((folder / "result.json").read_text()) for folder in (output, trained)]
     assert results[0]["dev_spearman"] == results[1]["dev_spearman"]
+    assert results[0]["baseline_spearman"] == results[1]["baseline_spearman"]
 
 
 def test_ctrl_c_ends_the_run_and_says_how_to_go_on(home: Path, corpus: Path, bert_folder: str):

@@ -70,11 +70,13 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
     assert not (output / "result.json").exists()
     first = (output / "trials" / "0000" / "result.json").stat()
     parent = (output / "mlflow_run_id").read_text()
+    baseline = (output / "baseline.json").read_text()
 
     assert main(command) == 0
     told = capfd.readouterr()
     assert f"going on with the sweep in {output}" in told.err
     assert (output / "trials" / "0000" / "result.json").stat() == first
+    assert baseline == (output / "baseline.json").read_text(), "not scored again"
     result = read_json(output / "result.json")
     statuses = {row["name"]: row["status"] for row in result["trials"]}
     assert statuses == {"0000": "finished", "0001": "stopped", "0002": "failed"}
@@ -83,6 +85,18 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
     assert result["best"]["name"] == "0000"
     assert result["best"]["settings"] == {"optimizer.learning_rate": 1e-3}
     assert result["dev_spearman"] == result["trials"][0]["dev_spearman"]
+    own = json.loads(baseline)[bert_folder]
+    assert result["baseline"] == own["reading"]
+    assert result["baseline_spearman"] == own["scores"]["built-in pairs"]
+    assert result["dev"] == "built-in pairs"
+    recorded = read_json(output / "settings.json")["trials"].values()
+    assert {settings["dev"] for settings in recorded} == {"built-in pairs"}
+    gap = abs(result["dev_spearman"] - result["baseline_spearman"])
+    assert "he best trial scores" in told.out.splitlines()[-1]
+    assert f" {gap:.2f} " in told.out.splitlines()[-1]
+    for name in ("0000", "0001"):
+        trial = read_json(output / "trials" / name / "result.json")
+        assert trial["baseline_spearman"] == result["baseline_spearman"], "handed on"
     # Work done twice: of the trial that was killed, at most what lies between two checkpoints.
     assert done_steps(output, "0000") == dict.fromkeys(range(1, STEPS + 1), 1)
     again = done_steps(output, "0001")
@@ -93,10 +107,14 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
     page = (output / "report.html").read_text()
     assert "Sweep rates" in page
     assert page.count("<svg") >= 2
+    line = f"untouched: {own['reading']} {result['baseline_spearman']:.2f}"
+    assert f"<td>{line}</td>" in page
+    assert f">{line}</text>" in page
+    assert "the untouched encoder, which scores" in page
     assert len((output / "trials.csv").read_text().splitlines()) == 4
     assert "0000" in told.out
     assert sorted(p.name for p in output.iterdir()) == [
-        *("mlflow_run_id", "report.html", "result.json", "settings.json"),
+        *("baseline.json", "mlflow_run_id", "report.html", "result.json", "settings.json"),
         *("trials", "trials.csv"),
     ]
 
@@ -111,8 +129,14 @@ def _check_runs(store, result, parent):
     assert (runs[parent].info.run_name, runs[parent].info.status) == ("tune rates", "FINISHED")
     assert runs[parent].data.metrics["dev_spearman"] == result["dev_spearman"]
     assert runs[parent].data.params["best.optimizer.learning_rate"] == "0.001"
-    for run_id, row in children.items():
+    for run_id, row in [(parent, None), *children.items()]:
         data = runs[run_id].data
+        logged = store.get_metric_history(run_id, "baseline_spearman")
+        assert [(m.step, m.value) for m in logged] == [(0, result["baseline_spearman"])]
+        assert data.tags["baseline"] == result["baseline"]
+        assert data.params["dev"] == "built-in pairs"
+        if row is None:
+            continue
         assert data.tags["mlflow.parentRunId"] == parent
         failed = row["status"] == "failed"
         assert runs[run_id].info.status == ("FAILED" if failed else "FINISHED")
@@ -164,6 +188,12 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     output = job._open(tmp_path / "out", record, discard=False)
     (output / "trials").mkdir()
     assert job._open(output, record, discard=False) == output
+    assert {trial["dev"] for trial in record["trials"].values()} == {"built-in pairs"}
+    # As an earlier version recorded it: the pairs called after the setting.
+    write_json(output / "settings.json", record | plan.record)
+    assert read_json(output / "settings.json")["trials"]["0000"]["dev"] == "sts-b"
+    assert job._open(output, record, discard=False) == output
+    write_json(output / "settings.json", record)
     for failed in (1, 0):
         write_json(output / "result.json", {"failed": failed, "unfinished": 0})
         if failed:
@@ -172,8 +202,8 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
         with pytest.raises(UserError, match=r"holds this sweep, finished: give a new folder, or"):
             job._open(output, record, discard=False)
     (output / "result.json").unlink()
-    pairs = dev["pairs"]
-    fewer = {"pairs": Pairs(pairs.left[:-1], pairs.right[:-1], pairs.gold[:-1])}
+    ((name, pairs),) = dev.items()
+    fewer = {name: Pairs(pairs.left[:-1], pairs.right[:-1], pairs.gold[:-1])}
     other = {**job._record(options, plan, corpus, fewer), "stopping": {"grace": 1, "factor": 3}}
     told = r"another sweep \(dev_digest, stopping differ\): give a new"
     with pytest.raises(UserError, match=told):

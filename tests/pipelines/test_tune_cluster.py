@@ -94,6 +94,7 @@ def test_the_best_model_of_a_sweep_is_found_by_its_alias(
     version = server_client.get_model_version_by_alias("rates", "best")
     assert result["registered"] == f"models:/rates/{version.version}"
     assert version.run_id == result["best"]["mlflow_run_id"]
+    assert version.tags["dev"] == result["dev"] == "built-in pairs"
     mlflow.set_tracking_uri(server.uri)
     vectors = mlflow.pyfunc.load_model("models:/rates@best").predict(TEXTS)
     model = output / "trials" / result["best"]["name"] / "model"

@@ -8,8 +8,12 @@ import pytest
 
 from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings
+from pipelines.evaluating.baseline import Baseline
 from pipelines.tuning import state
-from pipelines.tuning.plan import Trial
+from pipelines.tuning.options import TuneOptions
+from pipelines.tuning.plan import Plan, Trial
+from pipelines.tuning.result import sweep_result
+from tune_spaces import Space
 
 TRIAL = Trial("0000", {"optimizer.learning_rate": 1e-3, "seed": 0}, TrainSettings(encoder="none"))
 ROWS = (
@@ -52,3 +56,28 @@ def test_a_step_that_was_done_twice_is_counted_once(folder):
     with (folder / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(ROWS[2] | {"step_seconds": 5.0}) + "\n")
     assert state.trial_row(TRIAL, folder)["training_seconds"] == 12.5
+
+
+def test_the_baseline_of_a_sweep_is_that_of_the_best_trials_encoder(tmp_path):
+    trials = {}
+    for number, (encoder, score) in enumerate((("small", 40.0), ("large", 41.0), ("small", 39.0))):
+        name = f"{number:04}"
+        trials[name] = Trial(name, {"encoder": encoder}, TrainSettings(encoder=encoder))
+        folder = tmp_path / "trials" / name
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text(json.dumps(ROWS[2] | {"dev_spearman": score}) + "\n")
+        write_json(folder / "result.json", {})
+    found = {
+        "small": Baseline("mean pooling", "last", {"a": 60.0}),
+        "large": Baseline("[CLS] vector", "cls", {"a": 50.0}),
+    }
+    options = TuneOptions(Space("mine", "Mine.", "quickstart", {}), "quickstart")
+    plan = Plan(trials, 3, [trial.settings for trial in trials.values()], {})
+    result = sweep_result(options, plan, tmp_path, None, "mine.tsv", found)
+    assert (result["best"]["name"], result["dev_spearman"]) == ("0001", 41.0)
+    assert (result["baseline"], result["baseline_spearman"]) == ("[CLS] vector", 50.0)
+    assert result["dev"] == "mine.tsv"
+    for name in trials:
+        (tmp_path / "trials" / name / "result.json").unlink()
+    none = sweep_result(options, plan, tmp_path, None, "mine.tsv", found)
+    assert (none["best"], none["baseline"]) == (None, "mean pooling")

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
+from pipelines.tuning import plots as plots_module
 from pipelines.tuning.axes import numeric_axis
 from pipelines.tuning.drawn import status_counts, text
 from pipelines.tuning.dropout_curve import dropout_curve
@@ -274,6 +275,31 @@ def test_the_dropout_curve_has_a_line_for_each_depth(tmp_path):
     assert dropout_curve(temperatures()) == ""
     unfinished = [t | {"status": "stopped"} for t in decoders()]
     assert dropout_curve(unfinished) == ""
+
+
+@pytest.mark.parametrize("height", [82.5, 60.0, 10.0])
+def test_the_baseline_of_a_sweep_is_shown(tmp_path, height):
+    trials = temperatures()
+    against = {"dev": "mine.tsv", "baseline": "[CLS] vector", "baseline_spearman": height}
+    whole = result(trials) | against | {"dev_spearman": 80.0}
+    write_sweep_report(tmp_path / "report.html", whole)
+    html = (tmp_path / "report.html").read_text()
+    summary = dict(row for row in Page(html).rows if len(row) == 2)
+    assert summary["dev"] == "mine.tsv"
+    assert summary["baseline"] == f"untouched: [CLS] vector {height:.2f}"
+    assert f">untouched: [CLS] vector {height:.2f}</text>" in html
+    assert ("warning: the best trial scores 80.00 on dev (mine.tsv)" in html) is (height > 80)
+    assert page_of(tmp_path, trials), "an older result has none"
+
+
+@pytest.mark.parametrize("height", [90.0, 79.5, 40.0])
+def test_the_baseline_lies_within_the_axis(monkeypatch, height):
+    monkeypatch.setattr(plots_module, "svg", lambda figure: figure)
+    (figure,) = setting_panels(temperatures(), "0000", ("untouched: mean pooling", height))
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        assert low < height < high
+        assert any(list(line.get_ydata()) == [height, height] for line in axes.get_lines())
 
 
 def test_trials_csv_gives_back_what_was_drawn(tmp_path):

@@ -1,0 +1,255 @@
+"""The untouched encoder's score: how it is read, what it is held against, and what is said."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core import SentenceEncoder
+from cotbert_core.backbone import load_backbone
+from cotbert_core.evaluation import Pairs, score_pairs
+from cotbert_core.features import build_features
+from cotbert_core.reading import READING_FILE
+from cotbert_core.settings import TrainSettings
+from pipelines import report
+from pipelines.evaluating import baseline as module
+from pipelines.evaluating.baseline import (
+    ADVICE,
+    BASELINE_FILE,
+    NAMES,
+    Baseline,
+    baselines,
+    score_untouched,
+    verdict,
+)
+
+LEFT = ("A man is playing the guitar.", "Two dogs run", "What do you want?", "oil", "A man saw it")
+RIGHT = ("A woman is singing a song", "She sells sea shells", "The room", "the price of oil", "ice")
+FOUND = Baseline("first-last average", "first-last", {"built-in pairs": 73.9})
+WORSE = {
+    "dev_spearman": 64.4,
+    "dev": "built-in pairs",
+    "baseline": "mean pooling (its own)",
+    "baseline_spearman": 73.9,
+}
+
+
+def pairs(gold, left=LEFT, right=RIGHT):
+    return Pairs(list(left), list(right), np.array(gold, float))
+
+
+DEV = {"a": pairs([1, 2, 3, 4, 5]), "b": pairs([5, 1, 2, 3, 4], RIGHT, LEFT[::-1])}
+
+
+def slow(encoder, readout, dev):
+    """The score of one reading, the encoder opened for it alone."""
+    if readout == "first-last":
+        encode = build_features(readout, load_backbone(encoder), precision="fp32")
+    else:
+        opened = SentenceEncoder.from_pretrained(encoder, readout=readout)
+
+        def encode(sentences):
+            return opened.encode(sentences, precision="fp32")
+
+    return {name: score_pairs(encode, own).spearman for name, own in dev.items()}
+
+
+class Recorded:
+    """What a run of MLflow is sent."""
+
+    def __init__(self):
+        self.sent_metrics, self.sent_tags = [], []
+
+    def metrics(self, values, step=0):
+        self.sent_metrics.append((step, dict(values)))
+
+    def tags(self, values):
+        self.sent_tags.append(dict(values))
+
+
+@pytest.fixture
+def own_pooling(encoder_folder, tmp_path):
+    """The encoder as a sentence-transformers folder that names its pooling."""
+
+    def make(mode):
+        folder = tmp_path / mode
+        SentenceEncoder.from_pretrained(encoder_folder, readout=mode).save_pretrained(folder)
+        (folder / READING_FILE).unlink()
+        return str(folder)
+
+    return make
+
+
+def test_an_encoder_without_pooling_is_read_by_the_best_of_three(encoder_folder):
+    readouts = {"last": "mean", "first-last": "first-last", "cls": "cls"}
+    chosen = set()
+    # The pairs graded anew in many ways: another reading is the best of them each time.
+    for seed in range(12):
+        gold = np.random.default_rng(seed).permutation(5)
+        dev = {"a": pairs(gold), "b": pairs(gold[::-1], RIGHT, LEFT[::-1])}
+        each = {key: slow(encoder_folder, name, dev) for key, name in readouts.items()}
+        means = {key: float(np.mean(list(scores.values()))) for key, scores in each.items()}
+        found = score_untouched(encoder_folder, dev, "fp32")
+        assert found.spearman == pytest.approx(max(means.values()), abs=1e-9)
+        assert found.scores == pytest.approx(each[found.readout], abs=1e-9)
+        assert found.reading == NAMES[found.readout]
+        chosen.add(found.readout)
+    assert len(chosen) == 3, "premise: each of the three wins somewhere"
+
+
+@pytest.mark.parametrize("mode", ["cls", "mean"])
+def test_its_own_pooling_is_taken_even_where_another_reading_is_better(own_pooling, mode):
+    folder, lost = own_pooling(mode), 0
+    for seed in range(6):
+        dev = {"a": pairs(np.random.default_rng(seed).permutation(5))}
+        own, other = (
+            slow(folder, way, dev)["a"] for way in (None, {"cls": "mean"}.get(mode, "cls"))
+        )
+        found = score_untouched(folder, dev, "fp32")
+        assert found.spearman == pytest.approx(own, abs=1e-9)
+        assert found.readout is None
+        assert found.reading == {"cls": "[CLS]", "mean": "mean"}[mode] + " pooling (its own)"
+        lost += own < other
+    assert lost, "premise: the other reading is better somewhere"
+
+
+def test_a_folder_trained_here_is_read_as_it_was_trained(encoder_folder, family, tmp_path):
+    trained = SentenceEncoder.from_pretrained(encoder_folder, template=f"{family}/anchor")
+    trained.save_pretrained(tmp_path / "model")
+    found = score_untouched(str(tmp_path / "model"), DEV, "fp32")
+    slow = {
+        n: score_pairs(lambda s: trained.encode(s, precision="fp32"), p) for n, p in DEV.items()
+    }
+    assert found.scores == pytest.approx({n: s.spearman for n, s in slow.items()}, abs=1e-9)
+    assert found.reading == "[MASK] reading (its own)"
+
+
+def test_a_pooling_that_cannot_be_read_here_is_told_and_does_not_end_the_job(own_pooling, capsys):
+    folder = own_pooling("mean")
+    config = next(Path(folder).glob("*_Pooling/config.json"))
+    config.write_text(json.dumps({"pooling_mode_max_tokens": True}))
+    found = score_untouched(folder, DEV, "fp32")
+    assert found.readout in NAMES
+    assert "the baseline is not the encoder's own pooling: " in capsys.readouterr().err
+
+
+def test_sentences_are_cut_where_the_folder_says(own_pooling):
+    folder = own_pooling("mean")
+    long = {"a": pairs([1, 2, 3, 4, 5], [f"{'oil ' * 9} {text}" for text in LEFT])}
+    whole = score_untouched(folder, long, "fp32")
+    limits = Path(folder) / "sentence_bert_config.json"
+    limits.write_text(json.dumps({"max_seq_length": 6}))
+    cut = score_untouched(folder, long, "fp32")
+    assert cut.scores == pytest.approx(slow(folder, None, long), abs=1e-9)
+    assert cut.scores != pytest.approx(whole.scores)
+
+
+def test_it_opens_as_it_was_scored(encoder_folder, own_pooling):
+    for encoder in (encoder_folder, own_pooling("cls")):
+        found = score_untouched(encoder, DEV, "fp32")
+        again = {n: score_pairs(found.open(encoder, "fp32"), p).spearman for n, p in DEV.items()}
+        assert again == pytest.approx(found.scores, abs=1e-9)
+
+
+def test_no_random_number_is_drawn(encoder_folder):
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+    score_untouched(encoder_folder, DEV)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == states[:2]
+    assert torch.equal(torch.get_rng_state(), states[2])
+
+
+def test_it_is_scored_once_and_kept_for_a_resumed_job(bert_folder, tmp_path, monkeypatch, capsys):
+    run, other = Recorded(), str(tmp_path / "other")
+    shutil.copytree(bert_folder, other)
+    scored = []
+    real = score_untouched
+    monkeypatch.setattr(
+        module, "score_untouched", lambda *given: scored.append(given[0]) or real(*given)
+    )
+    (tmp_path / "out").mkdir()
+    own = {bert_folder: "fp32"}
+    first = baselines(tmp_path / "out", own, DEV, run)
+    assert first == {bert_folder: real(bert_folder, DEV, "fp32")}
+    again = baselines(tmp_path / "out", own, DEV, run)
+    assert again == first
+    assert scored == [bert_folder]
+    found = first[bert_folder]
+    assert run.sent_tags == [{"baseline": found.reading}]
+    assert run.sent_metrics == [
+        (
+            0,
+            {
+                "baseline_spearman": found.spearman,
+                "baseline_spearman.a": found.scores["a"],
+                "baseline_spearman.b": found.scores["b"],
+            },
+        )
+    ]
+    told = capsys.readouterr().err
+    assert told.count("baseline: ") == 1
+    assert f"read by {found.reading}, scores {found.spearman:.2f} (a + b)" in told
+
+    both = baselines(tmp_path / "out", {**own, other: "fp32"}, DEV, run)
+    assert scored == [bert_folder, other]
+    assert both[other].scores == pytest.approx(found.scores)
+    assert set(json.loads((tmp_path / "out" / BASELINE_FILE).read_text())) == {bert_folder, other}
+
+
+def test_what_was_found_is_handed_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "score_untouched", None)
+    run = Recorded()
+    found = baselines(tmp_path, {"somewhere": "fp32"}, DEV, run, {"somewhere": FOUND})
+    assert found == {"somewhere": FOUND}
+    assert run.sent_metrics == [(0, {"baseline_spearman": 73.9})]
+    assert baselines(tmp_path, {"somewhere": "fp32"}, DEV, run) == found
+
+
+def test_a_result_below_its_baseline_is_a_warning_with_what_to_try():
+    told = verdict(WORSE)
+    assert told == (
+        "warning: the trained encoder scores 64.40 on dev (built-in pairs): 9.50 worse than the "
+        f"untouched encoder, which scores 73.90 by mean pooling (its own). {ADVICE}"
+    )
+    above = verdict({**WORSE, "dev_spearman": 75.1, "dev": "STS-B dev"})
+    assert above == (
+        "The trained encoder scores 75.10 on dev (STS-B dev): 1.20 better than the untouched "
+        "encoder, which scores 73.90 by mean pooling (its own)."
+    )
+    equal = verdict({**WORSE, "dev_spearman": 73.9}, "the best trial")
+    assert equal.startswith("The best trial scores 73.90 on dev (built-in pairs): as good as the")
+    undefined = verdict({**WORSE, "baseline_spearman": float("nan")})
+    assert "not to be compared with" in undefined
+    assert "warning" not in equal + undefined + above
+
+
+def test_what_to_try_can_be_set():
+    from pipelines.recipes import settings_for
+
+    for name in re.findall(r"readout=(\w+) or (\w+)", ADVICE)[0]:
+        settings = settings_for("simcse-base", None, [f"method.readout={name}"], {})
+        assert settings.method.readout == name
+    assert "optimizer.learning_rate" in ADVICE
+    assert settings_for("simcse-base", None, ["optimizer.learning_rate=1e-6"], {})
+
+
+@pytest.mark.parametrize("score", [64.4, 80.0])
+def test_the_report_shows_the_baseline_as_a_line_and_a_result_below_it_as_a_warning(
+    tmp_path, score
+):
+    rows = {0: {"dev_spearman": 20.0}, 1: {"loss": 2.0}, 2: {"loss": 1.0, "dev_spearman": score}}
+    result = {**WORSE, "dev_spearman": score, "dev_spearman_before": 20.0}
+    report.write_training_report(tmp_path / "report.html", result, rows, TrainSettings())
+    page = (tmp_path / "report.html").read_text()
+    assert re.search(r"<text[^>]*>untouched: mean pooling \(its own\) 73\.90</text>", page)
+    assert ("<strong>warning: the trained encoder" in page) is (score < 73.9)
+    assert f"{abs(score - 73.9):.2f} {'worse' if score < 73.9 else 'better'} than" in page
+    assert "<td>baseline_spearman</td><td>73.9</td>" in page
+    assert "<td>dev</td><td>built-in pairs</td>" in page
+    assert "sts-b" not in page

@@ -1,0 +1,79 @@
+"""What the dev pairs are called, and that a run is known by the pairs, not by their name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from cotbert_core.errors import UserError
+from cotbert_core.settings import TrainSettings, flatten
+from pipelines.dev import BUILT_IN_PAIRS, dev_digest, dev_name, dev_sets, with_pairs
+from pipelines.outputs import changed_settings, check_output, open_output
+
+HEADER = "score\tsentence1\tsentence2\n"
+
+
+@pytest.fixture
+def senteval(tmp_path: Path) -> Path:
+    """The dev files of STS-B and SICK-R, two pairs each."""
+    stsb, sick = tmp_path / "senteval/STS/STSBenchmark", tmp_path / "senteval/SICK"
+    stsb.mkdir(parents=True)
+    sick.mkdir()
+    rows = [("0", "a", "b", "c", "4.5", "One.", "Uno."), ("0", "a", "b", "c", "1", "Two.", "Oil.")]
+    (stsb / "sts-dev.csv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\n"
+    (sick / "SICK_trial.txt").write_text(f"{header}1\tOne.\tUno.\t4\n2\tTwo.\tOil.\t2\n")
+    return tmp_path / "senteval"
+
+
+def test_dev_pairs_are_called_what_they_are(senteval, tmp_path):
+    mine = tmp_path / "mine.tsv"
+    mine.write_text(f"{HEADER}4\tOne.\tUno.\n1\tTwo.\tOil.\n")
+    both = TrainSettings(dev="sts-b+sick-r")
+    named = {
+        "built-in pairs": dev_sets(TrainSettings(), None, None),
+        "mine.tsv": dev_sets(both, None, mine),
+        "STS-B dev": dev_sets(TrainSettings(), senteval, None),
+        "STS-B + SICK-R dev": dev_sets(both, senteval, None),
+    }
+    assert {name: dev_name(dev) for name, dev in named.items()} == {name: name for name in named}
+    for name, dev in named.items():
+        shown = with_pairs(flatten(both), dev)
+        assert shown == flatten(both) | {"dev": name}
+
+
+def test_the_name_of_the_pairs_is_no_part_of_their_digest(senteval, tmp_path):
+    mine = tmp_path / "mine.tsv"
+    mine.write_bytes(BUILT_IN_PAIRS.read_bytes())
+    built_in, copy = (dev_sets(TrainSettings(), None, file) for file in (None, mine))
+    assert dev_digest(built_in) == dev_digest(copy) == slow_digest("pairs", built_in)
+    stsb = dev_sets(TrainSettings(), senteval, None)
+    assert dev_digest(stsb) == slow_digest("STS-B", stsb)
+    assert dev_digest(stsb) != slow_digest("pairs", stsb)
+
+
+def slow_digest(name, dev):
+    """As runs recorded it when own and built-in pairs were both called `pairs`."""
+    (pairs,) = dev.values()
+    text = json.dumps([[name, pairs.left, pairs.right, pairs.gold.tolist()]])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def test_a_run_that_called_its_pairs_otherwise_can_be_resumed(tmp_path):
+    settings = flatten(TrainSettings())
+    old = {"settings": settings, "dev_digest": "d"}
+    new = {"settings": settings | {"dev": "built-in pairs"}, "dev_digest": "d"}
+    folder = open_output(tmp_path / "run", "run", old, resume=False)
+    assert old["settings"]["dev"] == "sts-b"
+    assert check_output(folder, "run", new, resume=True) == folder
+    with pytest.raises(UserError, match=r"began with other settings \(dev, dev_digest\)"):
+        check_output(folder, "run", {**new, "dev_digest": "other"}, resume=True)
+    other = {**new, "settings": new["settings"] | {"seed": 3}}
+    with pytest.raises(UserError, match=r"began with other settings \(seed\)"):
+        check_output(folder, "run", other, resume=True)
+    without = {"settings": {"dev": 1}}
+    (tmp_path / "settings.json").write_text(json.dumps({"settings": {"dev": 2}}))
+    assert changed_settings(tmp_path / "settings.json", without) == ["settings.dev"]
