@@ -85,8 +85,8 @@ def onnx_card(saved: Saved) -> str:
             "takes any number of texts and tokens; its vectors are finished. The template, the "
             "cutting of long texts and the padding lie in tokenizer.json.\n",
             f"```python\n{ONNX}```\n",
-            "The ONNX Runtime image of text-embeddings-inference and fastembed (a custom model with "
-            "pooling disabled) take this folder as it is.\n",
+            "The ONNX Runtime image of text-embeddings-inference serves this folder, and fastembed "
+            "opens it as a custom model with pooling disabled.\n",
             _section("How it was made", _table(_making(saved))),
             _section("License", _LICENSE),
         ]

@@ -23,7 +23,7 @@ SERVERS_POOLING = "1_Pooling"
 # vLLM (and whatever goes by `architectures`) refuses a name that it does not know and shows it;
 # transformers and sentence-transformers go by `model_type`.
 REFUSED_ARCHITECTURE = "NotForServersThatPoolOnTheirOwn_SeeTheReadme"
-# text-embeddings-inference before 1.3 asks for these two keys as well.
+# Old versions of text-embeddings-inference ask for these two keys as well.
 _OTHER_MODES = ("pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens")
 # transformers 4 and 5 both know this class; 5 would write one that 4 does not.
 _TOKENIZER_CLASS = "PreTrainedTokenizerFast"
