@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cotbert_core.backbone import MINILM
-from cotbert_core.card_code import ONNX, OWN, SENTENCE_TRANSFORMERS, block, transformers_lines
+from cotbert_core.card_code import (
+    ONNX,
+    OWN,
+    SENTENCE_TRANSFORMERS,
+    block,
+    serving_line,
+    transformers_lines,
+)
 from cotbert_core.files import write_text
 from cotbert_core.templates import TEMPLATES
 
@@ -78,6 +85,8 @@ def onnx_card(saved: Saved) -> str:
             "takes any number of texts and tokens; its vectors are finished. The template, the "
             "cutting of long texts and the padding lie in tokenizer.json.\n",
             f"```python\n{ONNX}```\n",
+            "The ONNX Runtime image of text-embeddings-inference serves this folder, and fastembed "
+            "opens it as a custom model with pooling disabled.\n",
             _section("How it was made", _table(_making(saved))),
             _section("License", _LICENSE),
         ]
@@ -138,13 +147,14 @@ def _introduction(saved: Saved) -> str:
 
 def _loading(saved: Saved, read_token: str | None) -> str:
     own = block("cotbert_core", OWN)
+    served = serving_line(saved.not_served, saved.reading.denoise == "none")
     if not saved.travels:
         why = (
             f"**Only `cotbert_core` reads this folder**: {saved.not_carried}. Its vectors "
             "would be others without that, so sentence-transformers, MLflow's flavour of it and "
             "transformers' tokenizers refuse the folder.\n"
         )
-        return f"## How to load it\n\n{why}\n{own}"
+        return f"## How to load it\n\n{why}\n{own}{served}"
     return (
         "## How to load it\n\n"
         "In this folder; elsewhere put its path, or its name on a hub, for `.`. The vectors are "
@@ -155,7 +165,7 @@ def _loading(saved: Saved, read_token: str | None) -> str:
         + own
         + 'In MLflow: `mlflow.sentence_transformers.log_model(SentenceTransformer("."), '
         'name="encoder")`, and `mlflow.pyfunc.load_model` wherever mlflow and '
-        "sentence-transformers are.\n"
+        f"sentence-transformers are.\n\n{served}"
     )
 
 

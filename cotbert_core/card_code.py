@@ -71,5 +71,20 @@ def transformers_lines(reading: Reading, read_token: str | None) -> str:
     return _TRANSFORMERS + lines
 
 
+def serving_line(not_served: str | None, exportable: bool) -> str:
+    """Return the card's sentence on inference servers. not_served: why they refuse the folder,
+    None if they do not. exportable: whether `cotbert export --format onnx` takes it."""
+    if not_served is None:
+        return "The servers text-embeddings-inference and vLLM give these vectors too.\n"
+    refused = f"text-embeddings-inference and vLLM refuse this folder, since {not_served}"
+    if not exportable:
+        return f"{refused}: compute its vectors with `cotbert embed` or `cotbert_core`.\n"
+    return (
+        f"{refused}: to serve it, export it with `cotbert export . --format onnx --output DIR` and "
+        "give DIR to text-embeddings-inference's ONNX Runtime image, and set no pooling by hand, "
+        "which would give other vectors.\n"
+    )
+
+
 def block(title: str, code: str) -> str:
     return f"With {title}:\n\n```python\n{code}```\n\n"

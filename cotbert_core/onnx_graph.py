@@ -1,6 +1,7 @@
 """An encoder as one ONNX graph: token ids in, finished sentence vectors out.
 
 The template is no part of the graph: it lies in the tokenizer beside it, as in a saved folder.
+The other files are what ONNX servers ask for (cotbert_core.server_files).
 Letters: N rows, L tokens, D hidden size.
 """
 
@@ -20,6 +21,7 @@ from cotbert_core.backbone import Backbone
 from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.heads import Head, read_out
 from cotbert_core.saving import copy_embedding, reading_tokenizer
+from cotbert_core.server_files import save_tokenizer, serve_graph
 
 INPUTS = ("input_ids", "attention_mask")
 OUTPUT = "sentence_embedding"
@@ -62,7 +64,7 @@ class FinishedVectors(nn.Module):
 
 
 def write_graph(encoder: SentenceEncoder, folder: Path) -> None:
-    """model.onnx and tokenizer.json of an encoder whose vectors need no template bias."""
+    """Write model.onnx, its tokenizer and the files servers ask for; denoise must be none."""
     tokenizer, read_token = reading_tokenizer(encoder.saved())
     read_id = -1 if read_token is None else tokenizer.convert_tokens_to_ids(read_token)
     backbone = copy.copy(encoder.backbone)
@@ -76,7 +78,9 @@ def write_graph(encoder: SentenceEncoder, folder: Path) -> None:
         backbone, encoder.reading.readout, read_id, head, encoder.reading.normalize
     )
     _export(graph.eval(), folder / "model.onnx")
-    _save_tokenizer(tokenizer, folder / "tokenizer.json")
+    _save_tokenizer(tokenizer, folder)
+    backbone.model.config.save_pretrained(str(folder))
+    serve_graph(folder, backbone.hidden_size, tokenizer.model_max_length)
 
 
 def _export(graph: FinishedVectors, path: Path) -> None:
@@ -99,13 +103,15 @@ def _export(graph: FinishedVectors, path: Path) -> None:
         )
 
 
-def _save_tokenizer(tokenizer: Any, path: Path) -> None:
-    """tokenizer.json for the library tokenizers alone: it cuts, pads, and puts in the template.
+def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Write a tokenizer that also cuts and pads, for the library tokenizers alone.
 
-    Special tokens are taken out of the list of words to look for, so that "[MASK]" in a text stays
-    text: transformers has a switch for that, the file has none.
+    No special token is looked for in a text, not even one that has no place in the vocabulary:
+    the graph knows by its id which token is read.
     """
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    save_tokenizer(tokenizer, folder)
+    path = folder / "tokenizer.json"
+    backend = Tokenizer.from_file(str(path))
     backend.enable_truncation(tokenizer.model_max_length)
     backend.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
     rules = json.loads(backend.to_str())

@@ -26,7 +26,13 @@ from cotbert_core.backbone import PLAIN_TOKENIZER, Backbone
 from cotbert_core.card import CARD_FILE, Facts, card_text
 from cotbert_core.files import whole_folder, write_json, write_text
 from cotbert_core.heads import HEAD_FILE, Head, TanhHead
-from cotbert_core.reading import POOLING_MODES, Reading, save_reading
+from cotbert_core.reading import Reading, save_reading
+from cotbert_core.server_files import (
+    refuse_servers,
+    save_tokenizer,
+    write_max_tokens,
+    write_pooling,
+)
 from cotbert_core.tokenizing import is_byte_level
 from cotbert_core.wrapping import BoundTemplate
 
@@ -81,6 +87,15 @@ class Saved:
             missing.append("its trained tokens stand where a word of a text occurs last")
         return " and ".join(missing) or None
 
+    @property
+    def not_served(self) -> str | None:
+        """What servers that pool on their own cannot do, None if nothing."""
+        if self.not_carried is not None:
+            return self.not_carried
+        if self.reading.readout == "mask":
+            return "its vector is read at a mask token"
+        return "its vector goes through a head" if self.head is not None else None
+
 
 def save_encoder(encoder: Saved, path: Path) -> None:
     """Write the folder `path` whole or not at all; UserError when something is there."""
@@ -100,7 +115,7 @@ def _write_folder(encoder: Saved, folder: Path) -> None:
     plain.save_pretrained(str(folder / PLAIN_TOKENIZER))
     tokenizer, read_token = reading_tokenizer(encoder)
     if encoder.travels:
-        tokenizer.save_pretrained(str(folder))
+        save_tokenizer(tokenizer, folder)
     else:
         write_json(folder / "tokenizer.json", _NOT_FOR_TRANSFORMERS)
     model = copy.deepcopy(encoder.backbone.model).cpu()
@@ -108,6 +123,8 @@ def _write_folder(encoder: Saved, folder: Path) -> None:
         copy_embedding(model, plain.mask_token_id, tokenizer.convert_tokens_to_ids(read_token))
     model.save_pretrained(str(folder))
     _write_modules(encoder, tokenizer, read_token, folder)
+    if encoder.not_served is not None:
+        refuse_servers(folder, encoder.backbone.hidden_size)
     if encoder.head is not None:
         save_file(_cpu_weights(encoder.head), str(folder / HEAD_FILE))
     _make_readable(folder)
@@ -198,12 +215,9 @@ def _write_modules(encoder: Saved, tokenizer: Any, read_token: str | None, folde
         modules.append(("1_WordWeights", "WordWeights"))
         _write_word_weights(tokenizer, read_token, folder / "1_WordWeights")
     readout = "mean" if read_token is not None else encoder.reading.readout
-    modules.append((f"{len(modules)}_Pooling", "Pooling"))
-    write_json(
-        folder / modules[-1][0] / "config.json",
-        {"word_embedding_dimension": encoder.backbone.hidden_size}
-        | {key: mode == readout for key, mode in POOLING_MODES.items()},
-    )
+    # In 1_Pooling/ a server would take it for all that follows the Transformer.
+    modules.append(("1_Pooling" if encoder.not_served is None else "2_Pooling", "Pooling"))
+    write_pooling(folder / modules[-1][0], encoder.backbone.hidden_size, readout)
     if isinstance(encoder.head, TanhHead):
         modules.append((f"{len(modules)}_Dense", "Dense"))
         _write_dense(encoder.head, folder / modules[-1][0])
@@ -215,8 +229,7 @@ def _write_modules(encoder: Saved, tokenizer: Any, read_token: str | None, folde
         for i, (path, kind) in enumerate(modules)
     ]
     write_json(folder / "modules.json", listing)
-    length = {"max_seq_length": tokenizer.model_max_length, "do_lower_case": False}
-    write_json(folder / "sentence_bert_config.json", length)
+    write_max_tokens(folder, tokenizer.model_max_length)
     write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
 
 

@@ -14,10 +14,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.backbone import PLAIN_TOKENIZER
 from cotbert_core.errors import UserError
-from cotbert_core.heads import HEAD_FILE
-from cotbert_core.reading import READING_FILE
 from pipelines.progress import say
 from pipelines.recording.store import connect, patient, reason, tracking_uri
 from pipelines.tracking import DEV_SPEARMAN, Run
@@ -85,7 +82,7 @@ def _add_version(client: Any, run_id: str, folder: Path, name: str, tags: dict[s
     with tempfile.TemporaryDirectory() as scratch:
         save_flavour(encoder, Path(scratch) / "model", run_id, model.model_id)
         with patient():
-            _add_reading(folder, Path(scratch) / "model")
+            _copy_over(folder, Path(scratch) / "model")
             client.log_model_artifacts(model.model_id, str(Path(scratch) / "model"))
     client.finalize_logged_model(model.model_id, "READY")
     try:
@@ -120,15 +117,14 @@ def save_flavour(
     )
 
 
-def _add_reading(folder: Path, saved: Path) -> None:
-    """What sentence-transformers leaves out when it saves a folder again: how we read it. With
-    that, the registered model opens here too."""
+def _copy_over(folder: Path, saved: Path) -> None:
+    """Replace what sentence-transformers saved of a folder by the folder itself.
+
+    Saved by it, the model lacks how we read it, keeps no typed special token text outside
+    transformers, and servers would no longer refuse what they cannot read.
+    """
     for marked in saved.rglob("modules.json"):
-        for name in (READING_FILE, HEAD_FILE):
-            if (folder / name).is_file():
-                shutil.copy(folder / name, marked.parent)
-        if (folder / PLAIN_TOKENIZER).is_dir():
-            shutil.copytree(folder / PLAIN_TOKENIZER, marked.parent / PLAIN_TOKENIZER)
+        shutil.copytree(folder, marked.parent, dirs_exist_ok=True)
 
 
 def _move_alias(

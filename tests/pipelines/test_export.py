@@ -86,7 +86,8 @@ def test_a_graph_gives_the_encoder_s_vectors(encoder_folder, family, how, tmp_pa
         want = encoder.encode(part, precision="fp32")
         np.testing.assert_allclose(run_onnx(tmp_path / "onnx", part), want, atol=1e-4, rtol=0)
     assert sorted(p.name for p in (tmp_path / "onnx").iterdir()) == [
-        *("README.md", "model.onnx", "tokenizer.json")
+        *("1_Pooling", "README.md", "config.json", "model.onnx", "sentence_bert_config.json"),
+        *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"),
     ]
 
 

@@ -1,0 +1,269 @@
+"""Folders under the loading rules of inference servers: right or refused, never other vectors."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from cotbert_core import SentenceEncoder
+from cotbert_core.backbone import MINILM, load_backbone
+from cotbert_core.card import CARD_FILE
+from cotbert_core.heads import TanhHead, TransformHead
+from cotbert_core.onnx_graph import write_graph
+from cotbert_core.reading import Reading
+from cotbert_core.templates import resolve_template
+from tests.core import server_rules as rules
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "models.md"
+HEADS = {"tanh": TanhHead, "transform": TransformHead}
+# The rows and columns of the table in docs/models.md, which must say what is found here.
+MASK, POOLED = "read at a `[MASK]`, with or without a head", "`cls` or `mean`"
+HEADED, OWN, GRAPH = (
+    "`cls` or `mean` behind a head",
+    "`cotbert_core` alone",
+    "`export --format onnx`",
+)
+KINDS = {
+    "one mask": (MASK, {"readout": "mask", "template": "{f}/only-prefix/anchor"}),
+    "two masks": (MASK, {"readout": "mask", "template": "{f}/anchor"}),
+    "unit length": (MASK, {"readout": "mask", "template": "{f}/anchor", "normalize": True}),
+    "tanh": (MASK, {"readout": "mask", "template": "{f}/anchor", "head": "tanh"}),
+    "mean": (POOLED, {"readout": "mean"}),
+    "cls": (POOLED, {"readout": "cls"}),
+    "blank": (POOLED, {"readout": "mean", "blank": True, "full_stop": True}),
+    "mean, unit": (POOLED, {"readout": "mean", "normalize": True, "max_length": 12}),
+    "cls of a template": (POOLED, {"readout": "cls", "template": "{f}/anchor", "max_length": 12}),
+    "mean of a template": (POOLED, {"readout": "mean", "template": "{f}/anchor"}),
+    "cls, tanh": (HEADED, {"readout": "cls", "head": "tanh"}),
+    "mean, tanh": (HEADED, {"readout": "mean", "head": "tanh", "template": "{f}/anchor"}),
+    "transform": (OWN, {"readout": "mask", "template": "{f}/anchor", "head": "transform"}),
+    "denoised": (OWN, {"readout": "mask", "template": "{f}/anchor", "denoise": "position"}),
+}
+# Each column with the versions of the server that differ in what they read.
+SERVERS = {
+    "Infinity (torch)": [rules.infinity_torch],
+    "TEI (candle, Python)": [rules.tei_candle, rules.tei_candle_without_dense],
+    "TEI (ONNX Runtime)": [rules.tei_onnx, rules.tei_onnx_before_sentence_embedding],
+    "vLLM": [rules.vllm, rules.vllm_without_dense],
+    "Infinity (optimum)": [rules.infinity_optimum],
+    "fastembed": [rules.fastembed],
+}
+TYPED = [
+    "a typed [MASK] and <mask> too",
+    "[MASK]",
+    "[CLS] [SEP] [PAD] [UNK] <s> </s> <pad> <unk>",
+    "so it is [READOUT] , no",
+]
+TEXTS = [
+    *("A man is playing the guitar.", "Two dogs run", "What do you want?", 'She said "no"'),
+    *(" \n", " the\tdogs \n run ", "日本語 é ß 😀", "A MAN", *TYPED),
+]
+LONG = "the green field " * 60
+
+
+def made(folder, family, readout, template=None, head=None, **more):
+    torch.manual_seed(0)
+    template = template and resolve_template(template.format(f=family))
+    backbone = load_backbone(folder)
+    reading = Reading(readout, template, head=head, **({"full_stop": bool(template)} | more))
+    return SentenceEncoder(backbone, reading, head and HEADS[head](backbone.model.config).eval())
+
+
+def saved(encoder, path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        encoder.save_pretrained(path)
+    return path
+
+
+def exported(encoder, path):
+    path.mkdir()
+    write_graph(encoder, path)
+    return path
+
+
+def cosines(found, expected):
+    assert found.shape == expected.shape
+    lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+    return (found * expected).sum(1) / lengths
+
+
+def outcome(rule, folder, encoder, texts):
+    """`right`, `refused`, or the least cosine of what is neither."""
+    # vLLM refuses a text that is too long, each time it is sent.
+    texts = texts if rule in SERVERS["vLLM"] else [*texts, LONG]
+    expected = encoder.encode(texts, precision="fp32")
+    try:
+        found = rule(folder, texts)
+    except rules.RefusedError:
+        return "refused"
+    least = cosines(found, expected).min()
+    return "right" if least >= 0.99999 else float(least)
+
+
+def verdict(found):
+    """Of all versions of a server: the word of the table. Some of them may refuse what the others
+    read right."""
+    wrong = [word for word in found if word not in ("right", "refused")]
+    assert not wrong, wrong
+    return "right" if "right" in found else "refused"
+
+
+def documented():
+    """Kind of folder -> server -> the word that docs/models.md has for it."""
+    lines = DOCS.read_text(encoding="utf-8").splitlines()
+    start = next(
+        i for i, line in enumerate(lines) if line.startswith("| folder | Infinity (torch)")
+    )
+    rows = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return {row[0]: dict(zip(rows[0][1:], row[1:], strict=True)) for row in rows[2:]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_is_right_or_refused_on_every_server_as_documented(
+    encoder_folder, family, kind, tmp_path
+):
+    row, how = KINDS[kind]
+    encoder = made(encoder_folder, family, **how)
+    folder = saved(encoder, tmp_path / "saved")
+    assert encoder.encode(TEXTS, precision="fp32").std(axis=0).mean() > 1e-2, "premise: they differ"
+    for server, versions in SERVERS.items():
+        found = [outcome(rule, folder, encoder, TEXTS) for rule in versions]
+        assert verdict(found) == documented()[row][server], (server, found)
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "denoised"])
+def test_an_exported_graph_is_right_or_refused_as_documented(
+    encoder_folder, family, kind, tmp_path
+):
+    pytest.importorskip("onnxruntime")
+    encoder = made(encoder_folder, family, **KINDS[kind][1])
+    folder = exported(encoder, tmp_path / "onnx")
+    for server, versions in SERVERS.items():
+        found = [outcome(rule, folder, encoder, TEXTS) for rule in versions]
+        assert verdict(found) == documented()[GRAPH][server], (server, found)
+
+
+def as_before(folder):
+    """The folder without what makes servers stop, as it was before they were thought of."""
+    config = json.loads((folder / "config.json").read_text())
+    name = {"bert": "BertModel", "roberta": "RobertaModel"}[config["model_type"]]
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": [name]}))
+    modules = json.loads((folder / "modules.json").read_text())
+    if "1_Pooling" not in [module["path"] for module in modules]:
+        shutil.rmtree(folder / "1_Pooling")
+    special = json.loads((folder / "tokenizer_config.json").read_text())
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.add_special_tokens([v for k, v in special.items() if k.endswith("_token")])
+    backend.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["one mask", "two masks", "tanh"])
+def test_without_the_refusals_the_rules_give_wrong_vectors(encoder_folder, family, kind, tmp_path):
+    encoder = made(encoder_folder, family, **KINDS[kind][1])
+    folder = as_before(saved(encoder, tmp_path / "saved"))
+    for server in ("TEI (candle, Python)", "vLLM"):
+        for rule in SERVERS[server]:
+            assert outcome(rule, folder, encoder, TEXTS[:4]) < 0.9, rule
+    # It still opens where it did.
+    assert outcome(rules.infinity_torch, folder, encoder, TEXTS) == "right"
+    again = SentenceEncoder.from_pretrained(folder)
+    texts = [*TEXTS, ""]
+    assert np.array_equal(
+        again.encode(texts, precision="fp32"), encoder.encode(texts, precision="fp32")
+    )
+
+
+@pytest.mark.parametrize("kind", ["cls, tanh", "mean, tanh"])
+def test_without_the_refusals_a_head_is_skipped(encoder_folder, family, kind, tmp_path):
+    encoder = made(encoder_folder, family, **KINDS[kind][1])
+    folder = as_before(saved(encoder, tmp_path / "saved"))
+    shutil.copytree(folder / "2_Pooling", folder / "1_Pooling")
+    for rule in (rules.tei_candle_without_dense, rules.vllm_without_dense):
+        assert outcome(rule, folder, encoder, TEXTS[:4]) < 0.9, rule
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if KINDS[k][0] != OWN])
+def test_typed_special_tokens_stay_text_in_the_library_tokenizers(
+    encoder_folder, family, kind, tmp_path
+):
+    from transformers import AutoTokenizer
+
+    encoder = made(encoder_folder, family, **KINDS[kind][1])
+    folder = saved(encoder, tmp_path / "saved")
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    found = [backend.encode(text).ids for text in TYPED]
+    front, back = len(encoder.bound.before), len(encoder.bound.after)
+    inner = [ids[front : len(ids) - back] for ids in found]
+    assert inner == [row.tolist() for row in encoder.tokenize(TYPED)]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert found == tokenizer(TYPED)["input_ids"]
+    assert tokenizer.mask_token_id == encoder.backbone.tokenizer.hf.mask_token_id
+    before = Tokenizer.from_file(str(as_before(folder) / "tokenizer.json"))
+    assert [before.encode(text).ids for text in TYPED] != found, "premise: they would be special"
+
+
+def test_the_tokenizer_opens_in_transformers_4_too(bert_folder, tmp_path):
+    """It has no class of the name that version 5 writes."""
+    folder = saved(made(bert_folder, "cot-bert", "mean"), tmp_path / "saved")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert config["split_special_tokens"] is True
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_card_says_whether_servers_take_the_folder(bert_folder, kind, tmp_path):
+    row, how = KINDS[kind]
+    folder = saved(made(bert_folder, "cot-bert", **how), tmp_path / "saved")
+    card = (folder / CARD_FILE).read_text(encoding="utf-8")
+    refused = "text-embeddings-inference and vLLM refuse this folder, since" in card
+    assert refused == (row != POOLED)
+    assert ("cotbert export . --format onnx" in card) == (refused and kind != "denoised")
+
+
+def test_a_unigram_vocabulary_keeps_the_special_tokens_that_it_lacks():
+    from cotbert_core.server_files import without_special_tokens
+
+    tokens = [{"content": c, "id": i, "special": True} for i, c in enumerate(("<s>", "[READOUT]"))]
+    plain = {"content": "word", "id": 7, "special": False}
+    given = {"added_tokens": [*tokens, plain], "model": {"vocab": [["<s>", 0.0], ["a", -1.0]]}}
+    found = without_special_tokens(given)
+    assert found["added_tokens"] == [tokens[1], plain]
+    assert found["model"] == given["model"]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [("cot-bert/anchor", MASK), ("promptbert/anchor", MASK), ("mean", POOLED), ("cls", POOLED)],
+)
+def test_real_weights_under_every_rule(kind, row, tmp_path):
+    from pipelines.dev import BUILT_IN_PAIRS
+
+    with BUILT_IN_PAIRS.open(encoding="utf-8") as file:
+        pairs = list(csv.DictReader(file, delimiter="\t"))[:20]
+    texts = [*TYPED, *(pair[f"sentence{side}"] for pair in pairs for side in (1, 2))]
+    how = {"readout": kind} if row == POOLED else {"template": kind}
+    encoder = SentenceEncoder.from_pretrained(MINILM, **how)
+    folders = {row: saved(encoder, tmp_path / "saved"), GRAPH: exported(encoder, tmp_path / "onnx")}
+    for name, folder in folders.items():
+        for server, versions in SERVERS.items():
+            found = [outcome(rule, folder, encoder, texts) for rule in versions]
+            assert verdict(found) == documented()[name][server], (name, server, found)
+    if row == MASK:
+        before = as_before(folders[row])
+        assert outcome(rules.tei_candle, before, encoder, texts) < 0.6
+        assert outcome(rules.vllm, before, encoder, texts) < 0.8
