@@ -73,7 +73,7 @@ def batches(
 
 
 def split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch that lies in a mapped file, at most BATCH_BYTES (or one row) at a time."""
+    """The rows of a batch in a mapped file: at most BATCH_BYTES, or one row, at a time."""
     if len(batch) < 2 or batch.nbytes <= BATCH_BYTES:
         yield batch
     else:
@@ -170,7 +170,7 @@ def _list_bound(
     name: str, file: Any, chunk: Any, found: Sequence[Page], leaf: Any, rows: int
 ) -> Bound:
     """Of a column of lists: by what its rows hold on average."""
-    longest = max(8, _longest(file, chunk, found, leaf, 1))
+    longest = max(1, _longest(file, chunk, found, leaf, 1))
     data = [page for page in found if page.kind != DICTIONARY_PAGE]
     short = sum(page.values for page in data if page.values > page.size)
     if short > LIST_VALUES:
