@@ -24,6 +24,7 @@ from cotbert_core.batch import COLUMNS, Batch
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.ragged import Ragged, concatenate
+from pipelines.reading.manifests import check_corpus
 from pipelines.reading.parquet_batches import read_table
 
 MANIFEST_FILE = "manifest.json"
@@ -44,7 +45,8 @@ class Corpus:
             raise UserError(
                 f"corpus {str(path)!r} has no {MANIFEST_FILE}: make one with `cotbert prepare`"
             )
-        return cls(path, read_json(path / MANIFEST_FILE))
+        manifest = read_json(path / MANIFEST_FILE)
+        return cls(path, check_corpus(path / MANIFEST_FILE, manifest))
 
     def __len__(self) -> int:
         return int(self.manifest["rows"])

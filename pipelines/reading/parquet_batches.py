@@ -104,7 +104,7 @@ def decoded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def read_table(path: Path, columns: Sequence[str]) -> pa.Table:
     """Columns of a whole file; UserError where they take more than TABLE_BYTES."""
     file = pq.ParquetFile(path)
-    tables, size = [file.schema_arrow.empty_table().select(columns)], 0
+    tables, size = [], 0
     for batch in batches(str(path), range(file.num_row_groups), columns, TABLE_ROWS):
         for part in decoded(batch):
             tables.append(pa.Table.from_batches([part]))
@@ -115,7 +115,7 @@ def read_table(path: Path, columns: Sequence[str]) -> pa.Table:
                     f"{', '.join(columns)}, which must be held whole: make the corpus again with "
                     "shorter texts"
                 )
-    return pa.concat_tables(tables, promote_options="permissive")
+    return pa.concat_tables(tables or [file.schema_arrow.empty_table().select(list(columns))])
 
 
 def _bounds(

@@ -15,6 +15,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.nearest import lengths
 from pipelines.corpus import MANIFEST_FILE
+from pipelines.reading.manifests import check_embeddings
 from pipelines.reading.parquet_batches import batches, decoded
 
 # Rows of a block, as `cotbert embed` writes them: 12 MB of 384 float32.
@@ -146,7 +147,7 @@ def _manifest(path: Path) -> dict[str, Any]:
             f"{str(file)!r} is not the manifest of embeddings: give a folder made by "
             "`cotbert embed`"
         )
-    return manifest
+    return check_embeddings(file, manifest)
 
 
 def _footer(part: Path) -> tuple[pq.FileMetaData, pa.Schema]:

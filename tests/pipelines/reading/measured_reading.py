@@ -1,8 +1,8 @@
 """A process of its own that reads an input and prints what came and how much memory it took.
 
-    python measured_reading.py read INPUT     the rows, as embed and search read them
-    python measured_reading.py prepare INPUT  both passes of `cotbert prepare`, without Ray
-    python measured_reading.py plain INPUT    all sentences at once, as tokens and geometry do
+python measured_reading.py read INPUT     the rows, as embed and search read them
+python measured_reading.py prepare INPUT  both passes of `cotbert prepare`, without Ray
+python measured_reading.py plain INPUT    all sentences at once, as tokens and geometry do
 """
 
 from __future__ import annotations
