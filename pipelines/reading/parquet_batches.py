@@ -186,7 +186,7 @@ def _list_bound(
 def _longest(file: Any, chunk: Any, found: Sequence[Page], leaf: Any, rows: int) -> int:
     """Bytes of the longest value that a dictionary or a type of fixed width gives a row."""
     if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
-        return max(1, leaf.length)
+        return max(1, int(leaf.length))
     if chunk.physical_type != "BYTE_ARRAY":
         return _WIDTHS.get(chunk.physical_type, 16)
     dictionaries = [page for page in found if page.kind == DICTIONARY_PAGE]
