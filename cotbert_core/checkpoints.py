@@ -11,6 +11,7 @@ its name.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -25,6 +26,7 @@ import torch
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json, write_text
+from cotbert_core.full_disk import means_full_disk
 
 STATE_FILE, NOTE_FILE, ATTEMPT_FILE = "state.pt", "checkpoint.json", "attempt"
 # The newest so many stay, so that there is one to fall back to, and the best.
@@ -91,7 +93,9 @@ def write_checkpoint(
         shutil.rmtree(path, ignore_errors=True)  # of an earlier run, damaged since
         partial.rename(path)
     except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
-        raise OSError(f"checkpoint {str(path)!r} cannot be written ({error})") from error
+        number = errno.ENOSPC if means_full_disk(error) else getattr(error, "errno", None)
+        message = f"checkpoint {str(path)!r} cannot be written ({error})"
+        raise OSError(number or errno.EIO, message, str(path)) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     _prune(folder)

@@ -11,6 +11,9 @@ from typing import Any
 
 from cotbert_core.errors import UserError
 
+# More is no configuration or manifest; as Python objects JSON takes up to 25 times as much.
+MOST_JSON_BYTES = 64 << 20
+
 
 def check_free(path: Path) -> None:
     """UserError when something is at `path` already; an empty folder is nothing."""
@@ -53,6 +56,38 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """The value of a JSON file; UserError when it cannot be read."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        if path.exists() and not path.is_file():  # a device has no end
+            raise OSError("it is no file")
+        with path.open("rb") as file:
+            data = file.read(MOST_JSON_BYTES + 1)
+        if len(data) > MOST_JSON_BYTES:
+            raise ValueError(f"it has more than {MOST_JSON_BYTES:,} bytes")
+        return json.loads(data.decode("utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{str(path)!r} cannot be read as JSON ({error})") from None
+    except RecursionError:
+        raise UserError(f"{str(path)!r} cannot be read as JSON (it is nested too deep)") from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object of a JSON file; UserError when it cannot be read or holds another value."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise UserError(f"{str(path)!r} holds no JSON object: copy it again from where it was made")
+    return value
+
+
+def part_of(folder: Path, relative: str) -> Path:
+    """The path of something in a folder; UserError where it is, or is a link to, a place outside.
+
+    A folder of the hub's cache holds links to blobs beside it, which are its own.
+    """
+    home = folder.resolve()
+    roots = [home, home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [home]
+    path = folder / relative
+    if ".." in Path(relative).parts or not any(map(path.resolve().is_relative_to, roots)):
+        raise UserError(
+            f"{str(folder)!r} names {relative!r}, which lies outside the folder and is not read: "
+            "copy what is needed into the folder"
+        )
+    return path

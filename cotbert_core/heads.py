@@ -114,5 +114,12 @@ def load_head(name: str, encoder: str, backbone: Backbone) -> Head:
             "copy the folder again, whole"
         )
     head = HEADS[name](backbone.model.config)
-    head.load_state_dict(load_file(str(path)))
+    try:
+        head.load_state_dict(load_file(str(path)))
+    except Exception as error:  # safetensors and torch have errors of their own
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{str(path)!r} does not hold the {name} head of encoder {encoder!r} ({reason}): copy "
+            "the folder again, whole"
+        ) from error
     return head.to(backbone.device).eval()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from cotbert_core.backbone import hub_answers, locate_encoder
 from cotbert_core.denoising import DENOISERS
 from cotbert_core.errors import UserError, unknown
-from cotbert_core.files import read_json, write_json
+from cotbert_core.files import part_of, read_json, read_object, write_json
 from cotbert_core.heads import HEADS
 from cotbert_core.method_settings import Denoise, HeadName, PadPositions
 from cotbert_core.readout import READOUTS
@@ -118,19 +120,59 @@ def load_reading(name: str) -> dict[str, Any]:
     if not folder.is_dir():
         folder = _small_hub_files(name)
     if (folder / READING_FILE).is_file():
-        values: dict[str, Any] = read_json(folder / READING_FILE)
-        values.pop("format")
+        values = read_object(part_of(folder, READING_FILE))
+        if values.pop("format", None) != 1:
+            raise UserError(
+                f"{folder / READING_FILE} is not of format 1: open the folder with the version "
+                "that wrote it, or copy it again"
+            )
         strange = sorted(set(values) - {field.name for field in fields(Reading)})
         if strange:
             raise UserError(
                 f"{folder / READING_FILE} names {', '.join(strange)}, which this version does not "
                 "know: open the folder with the version that wrote it, or a newer one"
             )
-        template = values.pop("template")
-        return values | {"template": Template(**template) if template else None}
+        return _checked_fields(folder / READING_FILE, values)
     if (folder / "modules.json").is_file():
         return _sentence_transformers_reading(folder)
     return {}
+
+
+def _checked_fields(file: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """The fields as a Reading has them; UserError for one of another type."""
+    kinds = get_type_hints(Reading)
+    template = values.get("template")
+    if template is not None:
+        _check_template(file, template)
+        values = values | {"template": Template(**template)}
+    for name, value in values.items():
+        if name in ("denoise", "head") and isinstance(value, str):
+            continue  # Reading knows the names and says them
+        try:
+            # Not strict about a dataclass, which is made by then.
+            TypeAdapter(kinds[name]).validate_python(value, strict=True)
+        except (ValidationError, RecursionError):
+            raise _wrong(file, name, value) from None
+    length = values.get("max_length")
+    if length is not None and length < 1:
+        raise _wrong(file, "max_length", length)
+    return values
+
+
+def _check_template(file: Path, template: Any) -> None:
+    known = {field.name for field in fields(Template)}
+    if not isinstance(template, dict) or "text" not in template or set(template) - known:
+        raise _wrong(file, "template", template)
+    if not all(isinstance(part, str) and part for part in template.values()):
+        raise _wrong(file, "template", template)
+
+
+def _wrong(file: Path, name: str, value: Any) -> UserError:
+    shown = repr(value) if isinstance(value, str | int | float | bool | None) else "a value"
+    return UserError(
+        f"{str(file)!r} gives {name} as {shown[:80]}, which it cannot be: copy the folder again "
+        "from where it was made"
+    )
 
 
 def _small_hub_files(name: str) -> Path:
@@ -153,16 +195,16 @@ def _small_hub_files(name: str) -> Path:
 def _sentence_transformers_reading(folder: Path) -> dict[str, Any]:
     """Readout, length and normalisation of a sentence-transformers folder."""
     reading: dict[str, Any] = {}
-    for module in read_json(folder / "modules.json"):
+    for module in _modules(folder / "modules.json"):
         kind = module["type"].rsplit(".", 1)[-1]
         if kind == "Transformer":
             # sentence-transformers 6 keeps the limit with the tokenizer, which says 1e30 for none.
-            limit = _entry(folder / "sentence_bert_config.json", "max_seq_length")
-            limit = limit or _entry(folder / "tokenizer_config.json", "model_max_length")
+            limit = _limit(folder / "sentence_bert_config.json", "max_seq_length")
+            limit = limit or _limit(folder / "tokenizer_config.json", "model_max_length")
             # [CLS] and [SEP] count towards it there, not here.
             reading["max_length"] = limit - 2 if limit and limit < 1e30 else None
         elif kind == "Pooling":
-            reading["readout"] = _pooling_mode(folder / module["path"] / "config.json")
+            reading["readout"] = _pooling_mode(part_of(folder, f"{module['path']}/config.json"))
         elif kind == "Normalize":
             reading["normalize"] = True
         else:
@@ -174,8 +216,23 @@ def _sentence_transformers_reading(folder: Path) -> dict[str, Any]:
     return reading
 
 
+def _modules(file: Path) -> list[dict[str, str]]:
+    """The entries of modules.json; UserError where they have no type or path, or one outside."""
+    modules = read_json(file)
+    if not isinstance(modules, list):
+        raise UserError(f"{str(file)!r} holds no list of modules: copy the folder again")
+    for module in modules:
+        texts = module if isinstance(module, dict) else {}
+        if not all(isinstance(texts.get(key), str) for key in ("type", "path")):
+            raise UserError(
+                f"{str(file)!r} has a module without a type and a path: copy the folder again"
+            )
+        part_of(file.parent, module["path"])
+    return modules
+
+
 def _pooling_mode(config: Path) -> str:
-    values = read_json(config)
+    values = read_object(config)
     modes = [mode for key, mode in POOLING_MODES.items() if values.get(key)]
     named = values.get("pooling_mode")
     modes += [named] if isinstance(named, str) and named in POOLING_MODES.values() else []
@@ -185,8 +242,14 @@ def _pooling_mode(config: Path) -> str:
     return modes[0]
 
 
-def _entry(path: Path, key: str) -> Any:
-    return read_json(path).get(key) if path.is_file() else None
+def _limit(path: Path, key: str) -> int | None:
+    """The tokens that a file allows, special tokens included; None where it names none."""
+    value = read_object(path).get(key) if path.is_file() else None
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 3:
+        raise _wrong(path, key, value)
+    return int(min(value, 1e30))
 
 
 def save_reading(reading: Reading, folder: Path) -> None:

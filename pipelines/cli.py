@@ -42,6 +42,10 @@ def _explain(error: Exception, arguments: Arguments) -> int:
     """A job's failure, whole with --verbose."""
     if getattr(arguments, "verbose", False):
         raise error
+    from pipelines.runtime.disk_full import disk_full  # its imports would slow --help
+
+    if full := disk_full(error, arguments):
+        return _fail(f"the job failed: {full}", 1)
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return _fail(f"the job failed: {lines[0]} (--verbose shows where)", 1)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from cotbert_core.batch import COLUMNS, Batch
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.ragged import Ragged, concatenate
+from pipelines.reading.manifests import check_corpus
+from pipelines.reading.parquet_batches import read_table
 
 MANIFEST_FILE = "manifest.json"
 
@@ -42,7 +45,8 @@ class Corpus:
             raise UserError(
                 f"corpus {str(path)!r} has no {MANIFEST_FILE}: make one with `cotbert prepare`"
             )
-        return cls(path, read_json(path / MANIFEST_FILE))
+        manifest = read_json(path / MANIFEST_FILE)
+        return cls(path, check_corpus(path / MANIFEST_FILE, manifest))
 
     def __len__(self) -> int:
         return int(self.manifest["rows"])
@@ -94,8 +98,10 @@ class Corpus:
 
     def texts(self) -> dict[int, str]:
         """The sentence of each id."""
-        table = self.table(["id", "text"])
-        return dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
+        tables = [read_table(path, ["id", "text"]) for path in self._parts()]
+        ids = chain.from_iterable(table["id"].to_pylist() for table in tables)
+        texts = chain.from_iterable(table["text"].to_pylist() for table in tables)
+        return dict(zip(ids, texts, strict=True))
 
     def table(self, columns: list[str], parts: Sequence[int] | None = None) -> pa.Table:
         """Columns of the parts with these numbers, one after another; None: of all."""

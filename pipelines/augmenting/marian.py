@@ -12,7 +12,7 @@ from typing import Any
 
 from cotbert_core.backbone import hub_answers
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_json
+from cotbert_core.files import read_json, read_object
 
 # What is fetched of a hub model: its repository also holds the weights for other frameworks.
 SMALL_FILES = ("config.json", "vocab.json", "source.spm", "target.spm")
@@ -49,7 +49,7 @@ def find_marian(name: str, option: str) -> MarianModel:
     if missing or not weights:
         lacks = ", ".join(missing) or " or ".join(WEIGHTS)
         raise UserError(f"{option} {name!r} has no {lacks}: give a Marian model, as opus-mt's are")
-    kind = read_json(folder / "config.json").get("model_type")
+    kind = read_object(folder / "config.json").get("model_type")
     if kind != "marian":
         raise UserError(f"{option} {name!r} is a model of type {kind!r}: give a Marian model")
     return MarianModel(name, str(folder), _digest(folder, [*SMALL_FILES, weights[0]]))

@@ -22,6 +22,7 @@ from pipelines.augmenting.ledger import Ledger, Rewrite, open_ledger
 from pipelines.augmenting.options import Limits
 from pipelines.augmenting.rewrite_filter import fault
 from pipelines.corpus import corpus_table, ragged_column
+from pipelines.reading.parquet_batches import read_table
 from pipelines.reading.readers import PIECE_ROWS
 from pipelines.unfinished import whole_file
 
@@ -67,7 +68,7 @@ class PartPlan:
 
 def augment_part(plan: PartPlan, name: str, rewriter: Rewriter, tell: Tell) -> dict[str, Any]:
     """Write the part `name` and return its counts. `tell` gets rewrites once they are kept."""
-    table = pq.read_table(Path(plan.corpus) / name, columns=["id", "text", "input_ids"])
+    table = read_table(Path(plan.corpus) / name, ["id", "text", "input_ids"])
     texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
     with open_ledger(plan.ledger(name)) as ledger:
         _fill(ledger, texts, rewriter, tell)

@@ -9,6 +9,7 @@ rows of one id are in one bucket.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -121,9 +122,12 @@ def chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def create(keep: Path, rows: int) -> np.ndarray:
-    """A file of `rows` zero bytes, mapped for writing."""
+    """A file of `rows` zero bytes, mapped for writing. OSError where the disk has no room for them:
+    found out later, while the map is written, that ends the process."""
     with keep.open("wb") as file:
         file.truncate(rows)
+        if rows and hasattr(os, "posix_fallocate"):  # macOS has none
+            os.posix_fallocate(file.fileno(), 0, rows)
     flags: np.ndarray = np.memmap(keep, np.uint8, "r+") if rows else np.empty(0, np.uint8)
     return flags
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cotbert_core.errors import UserError
 from pipelines.reading.encodings import check_encoding
+from pipelines.reading.locations import leading_out, say_once
 
 HIT = "hit."
 SUFFIXES = (".txt", ".csv", ".tsv")
@@ -83,7 +84,14 @@ def read_exclusion(inputs: Sequence[str]) -> Exclusion:
 def _files(item: str) -> list[Path]:
     path = Path(item).expanduser().absolute()
     if path.is_dir():
-        return sorted(p for p in path.rglob("*") if p.is_file() and p.suffix.lower() in SUFFIXES)
+        found = [p for p in path.rglob("*") if p.is_file() and p.suffix.lower() in SUFFIXES]
+        outside = set(leading_out(str(path), [str(p) for p in found]))
+        if outside:
+            say_once(
+                f"warning: {len(outside)} links in --exclude {item!r} lead out of it and were not "
+                f"followed, the first {min(outside)!r}: name the files themselves"
+            )
+        return sorted(p for p in found if str(p) not in outside)
     if not path.is_file():
         raise UserError(f"--exclude {item!r} does not exist: give a file or a folder")
     return [path]

@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ DROPPED = "dropped."
 CHANGED = "changed."
 LENGTH = "length."
 KEEP_FILE = "keep"
+# Texts and tokens of a row group of a part that are held: 8,192 rows of 8 kB.
+GROUP_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,48 @@ class Rows:
     position: int
 
 
+def _row_groups(file: Path, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows `start` to `stop` of a file of texts, a row group or a piece of one at a time, each with
+    the number of its first row."""
+    source = pq.ParquetFile(file)
+    first = 0
+    for group in range(source.num_row_groups):
+        last = first + source.metadata.row_group(group).num_rows
+        if first < stop and start < last:
+            place = first
+            for batch in source.iter_batches(PIECE_ROWS, row_groups=[group]):
+                begin, end = max(start, place), min(stop, place + len(batch))
+                if begin < end:
+                    yield begin, batch.slice(begin - place, end - begin)
+                place += len(batch)
+        first = last
+
+
+def write_row_groups(tables: Iterable[pa.Table], path: Path) -> None:
+    """Tables of one schema, at least one, as one file in row groups of PIECE_ROWS, fewer where they
+    take more than GROUP_BYTES; not a row group a table, since few rows of a table may stay."""
+    held: list[pa.Table] = []
+    with ExitStack() as stack:
+        writer = None
+        for table in tables:
+            held.append(table)
+            rows = sum(map(len, held))
+            if rows >= PIECE_ROWS or sum(one.nbytes for one in held) >= GROUP_BYTES:
+                writer = writer or stack.enter_context(_part_writer(path, table.schema))
+                whole = pa.concat_tables(held)
+                full = rows - rows % PIECE_ROWS or rows
+                writer.write_table(whole.slice(0, full), PIECE_ROWS)
+                held = [whole.slice(full)]
+        rest = pa.concat_tables(held)
+        if writer is None or len(rest):
+            writer = writer or stack.enter_context(_part_writer(path, rest.schema))
+            writer.write_table(rest, PIECE_ROWS)
+
+
+def _part_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(path, schema, compression="zstd")
+
+
 @dataclass(frozen=True)
 class WritePart:
     """Second pass: of the rows of group `numbers[id]` those that stay, tokenized, to one part.
@@ -153,13 +198,11 @@ class WritePart:
         tokenizer = PlainTokenizer(self.tokenizer_json)
         counts: Counter[str] = Counter()
         name, scratch = f"part-{number:06}", Path(self.scratch)
-        tables = [
+        tables = (
             self._tokenized(tokenizer, rows, counts) for rows in self._rows(self.groups[number])
-        ]
-        # Written together: pieces of which few rows stay would make tiny row groups.
-        table = pa.concat_tables(tables)
+        )
         with whole_file(Path(self.output) / f"{name}.parquet", scratch) as partial:
-            pq.write_table(table, partial, compression="zstd", row_group_size=PIECE_ROWS)
+            write_row_groups(tables, partial)
         write_counts(counts, scratch / f"{name}.json")
         return {"counts": counts}
 
@@ -169,17 +212,13 @@ class WritePart:
         for rows in group:
             keep = kept(scratch / KEEP_FILE, rows.position, rows.position + rows.stop - rows.start)
             ids = np.memmap(ids_file(scratch, rows.shard), np.int64, "r")
-            source = pq.ParquetFile(texts_file(scratch, rows.shard))
-            groups = range(rows.start // PIECE_ROWS, -(-rows.stop // PIECE_ROWS))
-            start = 0
-            for batch in source.iter_batches(PIECE_ROWS, row_groups=list(groups)):
-                first = rows.start + start
+            for first, batch in _row_groups(texts_file(scratch, rows.shard), rows.start, rows.stop):
                 column = pa.array(ids[first : first + len(batch)])
                 whole = pa.RecordBatch.from_arrays(
                     [column, *batch.columns], ["id", *batch.schema.names]
                 )
+                start = first - rows.start
                 yield whole.filter(pa.array(keep[start : start + len(batch)]))
-                start += len(batch)
 
     def _tokenized(
         self, tokenizer: PlainTokenizer, rows: pa.RecordBatch, counts: Counter[str]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.preparing.near_duplicates import band_rows, signatures
-from pipelines.reading.readers import PIECE_ROWS
+from pipelines.reading.readers import PIECE_CHARACTERS, PIECE_ROWS
 from pipelines.unfinished import whole_file
 
 
@@ -22,7 +22,7 @@ def ids_file(scratch: Path, shard: int) -> Path:
 
 
 def texts_file(scratch: Path, shard: int) -> Path:
-    """The texts of the same rows, in row groups of PIECE_ROWS."""
+    """The texts of the same rows, in row groups of PIECE_ROWS, or of fewer where they are long."""
     return scratch / f"{shard:06}.parquet"
 
 
@@ -39,7 +39,7 @@ class ScratchWriter:
     def __init__(
         self, scratch: Path, shard: int, columns: Sequence[str], near: float | None = None
     ) -> None:
-        self.rows = 0
+        self.rows = self._characters = 0
         self._near = near
         self._scratch, self._shard = scratch, shard
         self._schema = pa.schema([pa.field(name, pa.string()) for name in columns])
@@ -71,13 +71,17 @@ class ScratchWriter:
         self.rows += len(ids)
         for column, more in zip(self._texts, texts, strict=True):
             column += more
+            self._characters += sum(map(len, more))
         while len(self._texts[0]) >= PIECE_ROWS:
+            self._write_group()
+        if self._characters >= PIECE_CHARACTERS:
             self._write_group()
 
     def _write_group(self) -> None:
         arrays = [pa.array(column[:PIECE_ROWS], pa.string()) for column in self._texts]
         self._parquet.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
         self._texts = [column[PIECE_ROWS:] for column in self._texts]
+        self._characters = sum(len(text) for column in self._texts for text in column)
 
     def __exit__(
         self,

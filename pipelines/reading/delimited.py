@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from itertools import repeat
 
-from pipelines.reading.lines import file_lines
+from pipelines.reading.lines import MOST_LINE_BYTES, file_lines
 from pipelines.reading.unusable import Unusable
 
 # More characters in one cell come of a quote that is not closed: the rest of the file is no cell.
 MOST_CELL = 4 << 20
+# Characters of a row: each cell may hold a line break between quotes, and so a row never end.
+MOST_ROW = MOST_LINE_BYTES
 _END = "\0the end\0"
 
 
@@ -19,23 +22,44 @@ def delimited_rows(name: str, delimiter: str) -> Iterator[list[str] | Unusable]:
     """
     csv.field_size_limit(MOST_CELL)
     long_lines: list[Unusable] = []
-    reader = csv.reader(_lines(name, long_lines), delimiter=delimiter)
+    lines = _RowLines(_lines(name, long_lines))
+    reader = csv.reader(lines, delimiter=delimiter)
     while True:
         before = reader.line_num
+        lines.characters = 0
         try:
             row = next(reader)
         except StopIteration:
             break
         except csv.Error:
-            lines = reader.line_num - before
-            yield from [Unusable("too_long" if lines == 1 else "unclosed_quote")] * lines
+            count = reader.line_num - before
+            yield from repeat(Unusable("too_long" if count == 1 else "unclosed_quote"), count)
             continue
         if row and row[-1].endswith(_END):
             found = row[-1].removesuffix(_END)
-            yield from [Unusable("unclosed_quote", found)] * (reader.line_num - before - 1)
+            yield from repeat(Unusable("unclosed_quote", found), reader.line_num - before - 1)
         else:
             yield row or Unusable("empty")
     yield from long_lines
+
+
+class _RowLines:
+    """The lines of a file for csv.reader, which is stopped where they become one row of more than
+    MOST_ROW characters; it begins a new row after that."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self.characters = 0
+        self._lines = lines
+
+    def __iter__(self) -> _RowLines:
+        return self
+
+    def __next__(self) -> str:
+        if self.characters > MOST_ROW:
+            raise csv.Error
+        line = next(self._lines)
+        self.characters += len(line)
+        return line
 
 
 def _lines(name: str, long_lines: list[Unusable]) -> Iterator[str]:

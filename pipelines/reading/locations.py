@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cotbert_core.errors import UserError
+from pipelines.progress import say
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
@@ -57,11 +58,39 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
         raise UserError(f"input {item!r} ends in {ending!r}: give one of {kinds}")
     _check_names(found)
     usable = [path for path in found if known(path) and _is_regular(path)]
+    # A link named by itself is followed: it is what the user asked for.
+    outside = set() if single else set(leading_out(name, usable))
+    usable = [path for path in usable if path not in outside]
+    if outside:
+        say_once(
+            f"warning: {len(outside)} links in {item!r} lead out of it and were not followed, the "
+            f"first {min(outside)!r}: name the files themselves if they are to be read"
+        )
     if not usable:
         what = "holds no file" if _is_folder(item) else "does not exist or matches no file"
         raise UserError(f"input {item!r} {what} of a known kind: {kinds}")
     taken = set(usable)
     return usable, [path for path in found if path not in taken]
+
+
+@lru_cache
+def say_once(message: str) -> None:
+    """Jobs plan the same input more than once."""
+    say(message)
+
+
+def leading_out(item: str, paths: Sequence[str]) -> list[str]:
+    """Those of the paths below a folder, or of a glob's, that are links to places outside it.
+
+    Only on this machine: in a bucket there are no links.
+    """
+    scheme = "file://" if item.startswith("file://") else ""
+    if is_uri(item) and not scheme:
+        return []
+    folder = item.removeprefix(scheme)
+    home = os.path.realpath(folder if os.path.isdir(folder) else _before_wildcard(folder) or "/")
+    inside = home.rstrip("/") + "/"
+    return [p for p in paths if not os.path.realpath(p.removeprefix(scheme)).startswith(inside)]
 
 
 def _check_names(names: list[str]) -> None:

@@ -14,6 +14,10 @@ import numpy as np
 from cotbert_core.errors import UserError
 from pipelines.reading import readers, sources
 
+# Characters of all sentences, which are held at once: about 10 million sentences. A compressed file
+# may hold a thousand times its size.
+MOST_CHARACTERS = 1 << 30
+
 
 @dataclass(frozen=True)
 class PlainTexts:
@@ -25,13 +29,20 @@ class PlainTexts:
 
 
 def read_texts(corpus: str, text_column: str = "text") -> PlainTexts:
-    """All sentences of a file, folder, glob or docstrings:PACKAGE; UserError if there is none."""
+    """All sentences of a file, folder, glob or docstrings:PACKAGE; UserError if there is none, or
+    more than can be held."""
     plan = sources.plan([corpus], text_column)
     sentences: list[str] = []
-    read, dropped = 0, Counter[str]()
+    read, characters, dropped = 0, 0, Counter[str]()
     for shard in plan.shards:
         for piece in readers.read(shard, plan):
             sentences += piece.texts
+            characters += sum(map(len, piece.texts))
+            if characters > MOST_CHARACTERS:
+                raise UserError(
+                    f"corpus {corpus!r} holds more than {MOST_CHARACTERS:,} characters, and its "
+                    "sentences must be held at once: give a part of it"
+                )
             read += piece.read
             dropped += piece.dropped
     if not sentences:

@@ -15,19 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cotbert_core.batch import COLUMNS
 from cotbert_core.errors import UserError
-from pipelines.reading import docstrings, hub_datasets, locations, sick
+from pipelines.reading import docstrings, hub_datasets, sick
 from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.kinds import DELIMITERS
 from pipelines.reading.lines import file_lines
+from pipelines.reading.parquet_batches import batches, split
 from pipelines.reading.plans import Plan, Shard
 from pipelines.reading.unusable import BadRow, Unusable
 
 # Rows in one piece of a shard: enough to sort by length, little to hold.
 PIECE_ROWS = 8192
+# Characters of its texts, by which a piece of long ones has fewer rows: 2,048 a row. 16 to 64 MiB,
+# since Python takes 1 to 4 bytes for a character.
+PIECE_CHARACTERS = 16 << 20
 # What the reasons of a row's first, second and third text begin with.
 PREFIXES = ("", *(f"{name}_" for name in COLUMNS))
 # A longer text is no sentence; to tokenize 50 MB of one takes gigabytes.
@@ -37,7 +40,8 @@ _CONTROLS = re.compile(r"[\x01-\x1f\x7f-\x9f ]+")
 
 @dataclass
 class Piece:
-    """Up to PIECE_ROWS usable rows, and how many rows were read and dropped on the way.
+    """Up to PIECE_ROWS usable rows, fewer where they hold more than PIECE_CHARACTERS, and how many
+    rows were read and dropped on the way.
 
     numbers: of the rows, which are their ids where no column is. companions: for each companion
     its text in every row. kept: for each column that the plan keeps
@@ -63,7 +67,7 @@ def read(shard: Shard, plan: Plan) -> Iterator[Piece]:
 
     UserError when the file breaks off or cannot be read.
     """
-    piece = _new_piece(plan)
+    piece, characters = _new_piece(plan), 0
     for number, (row_id, values) in enumerate(_rows(shard, plan), start=shard.first_row):
         piece.read += 1
         texts = _clean_row(values, len(plan.texts))
@@ -77,12 +81,23 @@ def read(shard: Shard, plan: Plan) -> Iterator[Piece]:
             piece.texts.append(texts[0])
             for column, text in zip(piece.companions, texts[1:], strict=True):
                 column.append(text)
+            characters += sum(map(len, texts))
             for kept, value in zip(piece.kept, values[len(plan.texts) :], strict=True):
                 kept.append(value)
-        if piece.read == PIECE_ROWS:
+                characters += size_of(value)
+        if piece.read == PIECE_ROWS or characters >= PIECE_CHARACTERS:
             yield piece
-            piece = _new_piece(plan)
+            piece, characters = _new_piece(plan), 0
     yield piece
+
+
+def size_of(value: Any) -> int:
+    """Characters of a kept value, with 8 for what is no text and for each value of a list."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, dict):
+        return 8 + sum(map(size_of, value.values()))
+    return 8 + sum(map(size_of, value)) if isinstance(value, list) else 8
 
 
 def _rows(shard: Shard, plan: Plan) -> Values:
@@ -120,6 +135,8 @@ def _clean(value: Any) -> str:
     if value is None:
         return Unusable("null")
     if isinstance(value, bytes):
+        if len(value) > 4 * MOST_CHARACTERS:  # not decoded: a dictionary gives it to many rows
+            return Unusable("too_long")
         try:
             value = value.decode("utf-8")
         except UnicodeDecodeError:
@@ -225,10 +242,8 @@ def _utf8(text: Any) -> Any:
 
 
 def _read_parquet(shard: Shard, plan: Plan) -> Values:
-    parquet = pq.ParquetFile(locations.open_file(shard.path))
-    groups = list(range(shard.start, shard.stop))
-    columns = _columns(plan)
-    for batch in parquet.iter_batches(PIECE_ROWS, row_groups=groups, columns=columns):
+    groups = range(shard.start, shard.stop)
+    for batch in batches(shard.path, groups, _columns(plan), PIECE_ROWS):
         yield from _from_arrow(batch, plan)
 
 
@@ -236,7 +251,8 @@ def _read_hub(shard: Shard, plan: Plan) -> Values:
     for start in range(shard.start, shard.stop, PIECE_ROWS):
         table = hub_datasets.rows(shard.path, start, min(start + PIECE_ROWS, shard.stop))
         for batch in table.select(_columns(plan)).to_batches():
-            yield from _from_arrow(batch, plan)
+            for part in split(batch):
+                yield from _from_arrow(part, plan)
 
 
 def _columns(plan: Plan) -> list[str]:
@@ -253,14 +269,25 @@ def _from_arrow(batch: pa.RecordBatch, plan: Plan) -> Values:
 def _as_bytes(column: pa.Array) -> list[bytes | None]:
     """Texts as bytes, since pyarrow does not check that a string column holds UTF-8."""
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        return _shared(column, _as_bytes)
     values: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
     return values
+
+
+def _shared(column: pa.DictionaryArray, convert: Callable[[pa.Array], list[Any]]) -> list[Any]:
+    """The values of a dictionary column, equal ones as one object: its longest text may stand in
+    every row."""
+    indices = column.indices
+    used = indices.unique().drop_null()
+    values = dict(zip(used.to_pylist(), convert(column.dictionary.take(used)), strict=True))
+    return [None if index is None else values[index] for index in indices.to_pylist()]
 
 
 def _as_python(column: pa.Array) -> list[Any]:
     """The values of a column that is handed on; bytes of a string column that are no UTF-8 become
     the sign for that."""
+    if pa.types.is_dictionary(column.type):
+        return _shared(column, _as_python)
     try:
         values: list[Any] = column.to_pylist()
     except UnicodeDecodeError:

@@ -1,1 +1,1 @@
-"""What every job needs around its own work: Ray, and where workers run."""
+"""What every job needs around its own work: Ray, its token and workers, signals, full disks."""

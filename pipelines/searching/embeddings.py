@@ -15,6 +15,8 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.nearest import lengths
 from pipelines.corpus import MANIFEST_FILE
+from pipelines.reading.manifests import check_embeddings
+from pipelines.reading.parquet_batches import batches, decoded
 
 # Rows of a block, as `cotbert embed` writes them: 12 MB of 384 float32.
 BLOCK_ROWS = 8192
@@ -145,7 +147,7 @@ def _manifest(path: Path) -> dict[str, Any]:
             f"{str(file)!r} is not the manifest of embeddings: give a folder made by "
             "`cotbert embed`"
         )
-    return manifest
+    return check_embeddings(file, manifest)
 
 
 def _footer(part: Path) -> tuple[pq.FileMetaData, pa.Schema]:
@@ -163,9 +165,9 @@ def _batches(part: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
     of 8,192 rows, then take 464 MB.
     """
     try:
-        file = pq.ParquetFile(part)
-        for group in range(file.num_row_groups):
-            yield from file.iter_batches(BLOCK_ROWS, row_groups=[group], columns=columns)
+        groups = pq.ParquetFile(part).num_row_groups
+        for batch in batches(str(part), range(groups), columns, BLOCK_ROWS):
+            yield from decoded(batch)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(part, error) from None
 
@@ -224,7 +226,9 @@ def _values(part: Path, column: str, wanted: Sequence[int]) -> Iterator[tuple[in
     for group in range(file.num_row_groups):
         stop = start + file.metadata.row_group(group).num_rows
         here = [row for row in wanted if start <= row < stop]
-        if here:
-            values = file.read_row_group(group, columns=[column])[column]
-            yield from ((row, values[row - start].as_py()) for row in here)
+        for batch in batches(str(part), [group], [column], BLOCK_ROWS) if here else ():
+            last = start + len(batch)
+            found = [row for row in here if start <= row < last]
+            yield from ((row, batch.column(0)[row - start].as_py()) for row in found)
+            start = last
         start = stop

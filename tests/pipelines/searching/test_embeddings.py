@@ -100,13 +100,13 @@ def test_a_kept_column_is_read_in_the_row_groups_asked_for(tmp_path, ids, vector
     opened = Embeddings.open(write_folder(tmp_path / "e", ids, vectors, {"text": texts}))
     assert opened.kept == ["text"]
     groups = []
-    read_row_group = pq.ParquetFile.read_row_group
+    batches = module.batches
 
-    def counted(self, group, columns):
-        groups.append(group)
-        return read_row_group(self, group, columns=columns)
+    def counted(name, asked, columns, rows):
+        groups.extend(asked)
+        return batches(name, asked, columns, rows)
 
-    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
+    monkeypatch.setattr(module, "batches", counted)
     wanted = [39, 0, 14, 13, 12, 0]
     assert opened.values("text", wanted) == {row: texts[row] for row in wanted}
     assert len(groups) == 4  # of the nine

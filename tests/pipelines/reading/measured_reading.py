@@ -1,0 +1,68 @@
+"""A process of its own that reads an input and prints what came and how much memory it took.
+
+python measured_reading.py read INPUT     the rows, as embed and search read them
+python measured_reading.py prepare INPUT  both passes of `cotbert prepare`, without Ray
+python measured_reading.py plain INPUT    all sentences at once, as tokens and geometry do
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from pipelines.embedding.worker import peak_mib
+from pipelines.reading import plain_texts, readers, sources
+
+# So that a reader without bounds fails here and not elsewhere on the machine.
+MOST_BYTES = 6 << 30
+
+
+def read(name: str) -> dict[str, object]:
+    plan = sources.plan([name])
+    counts: Counter[str] = Counter()
+    for shard in plan.shards:
+        for piece in readers.read(shard, plan):
+            counts.update(piece.dropped)
+            counts["rows"] += len(piece.texts)
+            counts["characters"] += sum(map(len, piece.texts))
+    return dict(counts)
+
+
+def prepare(name: str) -> dict[str, object]:
+    from cotbert_core.backbone import load_tokenizer
+    from pipelines.cleaning.cleaner import Cleaner
+    from pipelines.cleaning.options import CleanOptions
+    from pipelines.preparing import duplicates
+    from pipelines.preparing.exclusion import Exclusion
+    from pipelines.preparing.passes import ReadShard, Rows, Rules, WritePart
+    from pipelines.preparing.scratch_files import ids_file
+
+    plan = sources.plan([name])
+    rules = Rules("drop", Cleaner(CleanOptions()), Exclusion(), None)
+    tokenizer = load_tokenizer(sys.argv[3])
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        found = ReadShard(plan, (0,), folder, rules)({"id": 0})["counts"]
+        duplicates.mark_first([ids_file(scratch, 0)], scratch / "keep", scratch)
+        groups = ((Rows(0, 0, found["kept"], 0),),)
+        task = WritePart(tokenizer.json, 32, CleanOptions(), folder, folder, groups, (0,))
+        return {"read": found["read"], "rows": task({"id": 0})["counts"]["rows"]}
+
+
+def plain(name: str) -> dict[str, object]:
+    try:
+        return {"rows": len(plain_texts.read_texts(name).sentences)}
+    except ValueError as error:
+        return {"error": str(error)}
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    job = {"read": read, "prepare": prepare, "plain": plain}[sys.argv[1]]
+    before = peak_mib()
+    result = job(sys.argv[2])
+    print(json.dumps({**result, "mib": round(peak_mib() - before)}))

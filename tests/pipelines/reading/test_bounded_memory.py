@@ -1,0 +1,215 @@
+"""Small files that stand for gigabytes: they are read in bounded memory, or refused in plain words.
+
+Memory is that of a process of its own (measured_reading).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines.reading import parquet_batches, plain_texts
+from pipelines.reading.delimited import MOST_ROW, delimited_rows
+from pipelines.reading.parquet_batches import batches, decoded
+from pipelines.reading.parquet_pages import pages
+from pipelines.reading.readers import read
+from pipelines.reading.sources import plan
+
+MEASURED = Path(__file__).with_name("measured_reading.py")
+LONG = "x" * 900_000
+# One piece is 16 MiB of characters, a batch of Parquet 64 MiB; of each there may be some copies.
+MOST_MIB = 450
+
+
+def measured(*arguments: object) -> dict:
+    done = subprocess.run(
+        [sys.executable, str(MEASURED), *map(str, arguments)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def dictionary(path: Path, rows: int, values=(LONG,)) -> Path:
+    indices = pa.array([n % len(values) for n in range(rows)], pa.int32())
+    column = pa.DictionaryArray.from_arrays(indices, pa.array(list(values)))
+    pq.write_table(pa.table({"text": column}), path, compression="zstd")
+    return path
+
+
+def compressed(path: Path, parts) -> Path:
+    if path.suffix == ".gz":
+        with gzip.open(path, "wb", compresslevel=1) as file:
+            for part in parts:
+                file.write(part)
+    else:
+        with pa.CompressedOutputStream(str(path), "zstd") as file:
+            for part in parts:
+                file.write(part)
+    return path
+
+
+def test_a_long_text_in_every_row_of_a_small_file_takes_the_memory_of_a_few(tmp_path):
+    """4.5 GB of text in about 600 bytes."""
+    path = dictionary(tmp_path / "a.parquet", 5000)
+    assert path.stat().st_size < 1000
+    found = measured("read", path)
+    assert found["rows"] == 5000
+    assert found["characters"] == 5000 * len(LONG)
+    assert found["mib"] < MOST_MIB
+
+
+def test_texts_that_repeat_the_one_before_take_the_memory_of_a_few(tmp_path):
+    """DELTA_BYTE_ARRAY: 0.9 GB of text, a page that holds it once."""
+    path = tmp_path / "a.parquet"
+    encoding = {"text": "DELTA_BYTE_ARRAY"}
+    options = {"compression": "zstd", "use_dictionary": False, "column_encoding": encoding}
+    with pq.ParquetWriter(path, pa.schema([("text", pa.string())]), **options) as writer:
+        writer.write_table(pa.table({"text": [LONG] * 1000}))
+    assert path.stat().st_size < 20_000
+    found = measured("read", path)
+    assert found["rows"] == 1000
+    assert found["mib"] < MOST_MIB
+
+
+def test_such_a_file_is_prepared_in_bounded_memory(tmp_path, bert_folder):
+    path = dictionary(tmp_path / "a.parquet", 1500)
+    found = measured("prepare", path, bert_folder)
+    assert found["read"] == 1500
+    assert found["rows"] == 1
+    assert found["mib"] < 2 * MOST_MIB  # a text of 900 kB is tokenized, too
+
+
+@pytest.mark.parametrize("ending", ["txt.gz", "txt.zst", "jsonl.zst", "csv.zst"])
+def test_a_line_of_gigabytes_is_counted_and_not_held(tmp_path, ending):
+    size = (512 if ending == "txt.gz" else 2048) << 20
+    start = b'{"text": "' if "json" in ending else b"text\n"
+    block = b"a" * (1 << 20)
+    parts = [start, *([block] * (size >> 20)), b'\n{"text": "last"}\n']
+    path = compressed(tmp_path / f"a.{ending}", parts)
+    assert path.stat().st_size < 3 << 20
+    found = measured("read", path)
+    assert found["too_long"] == 1
+    assert found["rows"] == (2 if ending.startswith("txt") else 1)
+    assert found["mib"] < MOST_MIB
+
+
+def test_long_lines_that_all_differ_come_in_small_pieces(tmp_path):
+    lines = (b"%06d %s\n" % (n, b"b" * 900_000) for n in range(1200))
+    path = compressed(tmp_path / "a.txt.zst", lines)
+    assert path.stat().st_size < 1 << 20
+    found = measured("read", path)
+    assert found["rows"] == 1200
+    assert found["mib"] < MOST_MIB
+
+
+def test_a_row_whose_cells_never_end_is_dropped_and_counted(tmp_path):
+    """Each cell of 10 kB holds a line break, so that no row ends."""
+    block = (b"x" * 10_000 + b'\n","') * 100
+    path = compressed(tmp_path / "a.csv.zst", [b'text,b\n"', *([block] * 1000)])
+    found = measured("read", path)
+    assert found["unclosed_quote"] > 1600
+    assert found["mib"] < MOST_MIB
+
+
+def test_rows_after_one_that_does_not_end_are_read(tmp_path):
+    path = tmp_path / "a.csv"
+    cells = b'"x\n",' * (MOST_ROW // 3 + 10)
+    path.write_bytes(b"text,b\n" + cells + b'"\nfirst,1\n')
+    found = list(islice(delimited_rows(str(path), ","), 3))
+    assert found[0] == ["text", "b"]
+    assert found[1] == "unclosed_quote"
+
+
+def test_what_must_be_held_at_once_is_refused_when_it_is_too_large(tmp_path, monkeypatch):
+    path = compressed(tmp_path / "a.txt.gz", [b"%09d some words\n" % n for n in range(5000)])
+    monkeypatch.setattr(plain_texts, "MOST_CHARACTERS", 20_000)
+    with pytest.raises(UserError, match=r"more than 20,000 characters.* give a part of it"):
+        plain_texts.read_texts(str(path))
+
+
+def test_a_page_that_is_too_large_to_be_held_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["word " * 1000] * 400}), path, use_dictionary=False)
+    made = plan([str(path)])
+    assert sum(len(piece.texts) for piece in read(made.shards[0], made)) == 400
+    monkeypatch.setattr(parquet_batches, "PAGE_BYTES", 1 << 20)
+    with pytest.raises(UserError, match=r"a page of 2,00\d,.* bytes in column 'text'.*smaller"):
+        list(read(made.shards[0], made))
+
+
+def test_a_table_that_must_be_held_whole_is_refused_when_it_is_too_large(tmp_path, monkeypatch):
+    path = dictionary(tmp_path / "part-000000.parquet", 100, ["a" * 100_000])
+    table = parquet_batches.read_table(path, ["text"])
+    assert table.equals(pa.table({"text": ["a" * 100_000] * 100}))
+    monkeypatch.setattr(parquet_batches, "TABLE_BYTES", 5_000_000)
+    with pytest.raises(UserError, match="more than 5,000,000 bytes of text, which must be held"):
+        parquet_batches.read_table(path, ["text"])
+
+
+LISTS = [[1, 2], [], None, [3]] * 500
+SHAPES = {
+    "plain": {"use_dictionary": False},
+    "dictionary": {},
+    "pages of version 2": {"data_page_version": "2.0", "data_page_size": 1000},
+    "delta": {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}},
+    "delta lengths": {
+        "use_dictionary": False,
+        "column_encoding": {"text": "DELTA_LENGTH_BYTE_ARRAY"},
+    },
+    "dictionary that is given up": {"dictionary_pagesize_limit": 5000, "data_page_size": 2000},
+    "gzip": {"compression": "gzip"},
+    "zstd, statistics in pages": {"compression": "zstd", "write_page_index": True},
+}
+
+
+@pytest.mark.parametrize("options", SHAPES.values(), ids=list(SHAPES))
+@pytest.mark.parametrize("most", [64 << 20, 10_000], ids=["roomy", "tight"])
+def test_batches_hold_the_rows_that_pyarrow_reads(tmp_path, monkeypatch, options, most):
+    """Against pq.read_table; the tight bound makes dictionaries and batches of a few rows."""
+    texts = [None if n % 17 == 0 else f"{n % 700} " * (n % 40) for n in range(2000)]
+    table = pa.table({"text": texts, "id": list(range(2000)), "more": LISTS})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=1500, **options)
+    monkeypatch.setattr(parquet_batches, "BATCH_BYTES", most)
+    found = list(batches(str(path), [0, 1], table.column_names, 512))
+    assert sum(map(len, found)) == 2000
+    parts = [pa.Table.from_batches([part]) for batch in found for part in decoded(batch)]
+    assert pa.concat_tables(parts).equals(pq.read_table(path))
+    if most < 1 << 20:
+        assert max(map(len, parts)) < 512
+    else:
+        assert {len(batch) for batch in found} == {512, 1500 - 2 * 512, 500}
+
+
+def test_headers_of_pages_tell_all_values_and_bytes(tmp_path):
+    """Against the footer, which pyarrow wrote itself."""
+    path = tmp_path / "a.parquet"
+    texts = [f"text {n}" for n in range(5000)]
+    pq.write_table(pa.table({"text": texts}), path, data_page_size=4000, use_dictionary=False)
+    column = pq.read_metadata(path).row_group(0).column(0)
+    found = list(pages(pa.OSFile(str(path)), column))
+    assert len(found) >= 5
+    assert sum(page.values for page in found) == column.num_values == 5000
+    sizes = sum(page.size for page in found)
+    assert sizes <= column.total_uncompressed_size <= sizes + 200 * len(found)
+
+
+def test_a_damaged_page_is_one_sentence(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"text {n}" for n in range(5000)]}), path)
+    made = plan([str(path)])
+    whole = bytearray(path.read_bytes())
+    for place in (4, 5, 6, 7):
+        broken = whole[:place] + b"\xff" * 40 + whole[place + 40 :]
+        path.write_bytes(broken)
+        with pytest.raises(UserError, match="cannot be read to its end"):
+            list(read(made.shards[0], made))

@@ -1,0 +1,195 @@
+"""A full disk is said in one sentence: where, how much is free and how to go on; exit status 1."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import re
+import sqlite3
+from argparse import Namespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from ray.exceptions import RayTaskError
+from ray.train import ControllerError
+from ray.train.v2.api.exceptions import WorkerGroupError
+from safetensors.torch import save_file
+from small_disk import mounted
+
+from cotbert_core.checkpoints import write_checkpoint
+from pipelines.cli import main
+from pipelines.embedding.options import VECTOR_COLUMN
+from pipelines.preparing import duplicates
+from pipelines.runtime.disk_full import chain, disk_full, file_system
+from pipelines.training.fitting import TrainingError
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+SENTENCE = re.compile(
+    r"no space left on the disk of '(?P<place>[^']+)' \((?P<system>[^)]+)\): "
+    r"[\d.]+ (bytes|[KMGT]iB) of [\d.]+ (bytes|[KMGT]iB) are free now; make room there, "
+    r"and (?P<next>.+)"
+)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    with mounted(tmp_path / "disk", "1m") as place:
+        yield place
+
+
+def caused(outer: Exception, cause: Exception, how: str) -> Exception:
+    try:
+        try:
+            raise cause
+        except Exception as inner:
+            if how == "from":
+                raise outer from inner
+            raise outer  # noqa: B904 - an error while another is handled
+    except Exception as error:
+        return error
+
+
+def of_task(cause: Exception) -> Exception:
+    """As Ray hands a task's error to the driver, over the wire."""
+    return pickle.loads(pickle.dumps(RayTaskError("write_part", "Traceback ...", cause)))
+
+
+ERRORS = {
+    "the system's": FULL,
+    "a quota": OSError(errno.EDQUOT, "Disk quota exceeded"),
+    "a cause": caused(RuntimeError("part 3"), FULL, "from"),
+    "a context": caused(RuntimeError("part 3"), FULL, "while"),
+    "a group": ExceptionGroup("two", [ValueError("x"), caused(RuntimeError("y"), FULL, "from")]),
+    "torch's archive": RuntimeError(
+        "[enforce fail at inline_container.cc:664] . unexpected pos 704 vs 598"
+    ),
+    "SQLite": sqlite3.OperationalError("database or disk is full"),
+    "pyarrow": pa.ArrowIOError("Error writing bytes to file. Detail: No space left on device"),
+    "safetensors": RuntimeError("I/O error: No space left on device (os error 28)"),
+    "a task of Ray": of_task(FULL),
+    "a task within a task": of_task(of_task(FULL)),
+    "a task as its cause": of_task(FULL).as_instanceof_cause(),
+    "a worker of a training": caused(
+        TrainingError("worker 1"),
+        WorkerGroupError("one failed", {0: ValueError("x"), 1: of_task(FULL)}),
+        "from",
+    ),
+    "the controller of a training": ControllerError(caused(RuntimeError("x"), FULL, "from")),
+}
+
+
+@pytest.mark.parametrize("error", ERRORS.values(), ids=list(ERRORS))
+def test_a_full_disk_is_found_in_every_error(error, tmp_path):
+    message = disk_full(error, Namespace(output=tmp_path / "out"))
+    assert message is not None
+    assert (found := SENTENCE.fullmatch(message)), message
+    assert found["next"] == "give the same command again"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EACCES, "Permission denied"),
+        RuntimeError("the loss is nan at position 3"),
+        of_task(ValueError("bad row")),
+        caused(RuntimeError("x"), OSError(errno.EIO, "Input/output error"), "from"),
+    ],
+)
+def test_other_errors_are_none(error, tmp_path):
+    assert disk_full(error, Namespace(output=tmp_path / "out")) is None
+
+
+def test_a_chain_that_leads_back_to_itself_ends():
+    one, other = RuntimeError("one"), RuntimeError("other")
+    one.__cause__, other.__context__ = other, one
+    assert set(chain(one)) == {one, other}
+
+
+def test_the_place_and_the_next_step_are_those_of_the_job(disk):
+    named = OSError(errno.ENOSPC, "No space left on device", str(disk / "out" / "part-0"))
+    output = disk / "out"
+    for error, arguments in ((named, Namespace()), (FULL, Namespace(output=output))):
+        found = SENTENCE.fullmatch(disk_full(error, arguments) or "")
+        assert found["place"].startswith(str(disk))
+        assert found["system"] == f"tmpfs at {disk}" == file_system(disk)
+        assert "of 1.0 MiB are free" in found[0]
+    (disk / "out.partial").mkdir()
+    assert "goes on with what is done" in (disk_full(FULL, Namespace(output=output)) or "")
+    output.mkdir()
+    (output / "settings.json").write_text("{}")
+    arguments = Namespace(output=output, resume=False)
+    assert "with --resume goes on" in (disk_full(FULL, arguments) or "")
+
+
+def failure(command: list[str], capsys) -> str:
+    """The last line that a command says, which must end with exit status 1."""
+    assert main(command) == 1
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert SENTENCE.search(line), line
+    return line
+
+
+def test_torchs_error_of_a_checkpoint_keeps_its_number(disk):
+    state = {"weights": torch.zeros(1 << 20)}
+    with pytest.raises(OSError, match="cannot be written") as error:
+        write_checkpoint(disk / "checkpoints", 5, 1.0, state)
+    assert error.value.errno == errno.ENOSPC
+    failed = caused(TrainingError("worker 0"), WorkerGroupError("x", {0: error.value}), "from")
+    found = SENTENCE.fullmatch(disk_full(failed, Namespace(output=disk)) or "")
+    assert found["place"] == str(disk / "checkpoints" / "step-00000005")
+
+
+def test_a_map_of_rows_without_room_is_an_error_and_not_a_dead_process(disk):
+    with pytest.raises(OSError, match="No space left"):
+        duplicates.create(disk / "keep", 4 << 20)
+    assert len(duplicates.create(disk / "small", 1000)) == 1000
+
+
+def test_export_says_so(tmp_path, bert_folder, capsys):
+    with mounted(tmp_path / "small", "64k") as place:
+        command = ["export", bert_folder, "--format", "folder", "--output", str(place / "out")]
+        assert f"tmpfs at {place}" in failure(command, capsys)
+        assert not list(place.iterdir())
+
+
+def test_index_says_so(tmp_path, capsys):
+    pytest.importorskip("faiss")
+    vectors = np.random.default_rng(0).standard_normal((5000, 64)).astype(np.float32)
+    folder = tmp_path / "vectors"
+    folder.mkdir()
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 64)
+    table = pa.table({"id": list(range(5000)), VECTOR_COLUMN: flat})
+    pq.write_table(table, folder / "part-000000-000000.parquet")
+    manifest = {"rows": 5000, "dimension": 64, "model": "a", "dtype": "float32"}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with mounted(tmp_path / "small", "256k") as place:
+        command = ["index", str(folder), "--format", "faiss", "--output", str(place / "out")]
+        assert f"tmpfs at {place}" in failure(command, capsys)
+
+
+def test_the_report_of_evaluate_says_so(tmp_path, bert_folder, capsys, own_store):
+    with mounted(tmp_path / "small", "4k") as place:
+        (place / "others").write_bytes(b"x" * 4096)
+        command = ["evaluate", bert_folder, "--precision", "fp32", "--output", str(place / "out")]
+        assert f"tmpfs at {place}" in failure(command, capsys)
+
+
+def test_prepare_says_so_and_goes_on(tmp_path, bert_folder, without_ray, capsys):
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"sentence {n} is long enough\n" for n in range(40_000)))
+    with mounted(tmp_path / "small", "1m") as place:
+        command = ["prepare", "--input", str(path), "--encoder", bert_folder]
+        line = failure([*command, "--output", str(place / "out")], capsys)
+        assert f"tmpfs at {place}" in line
+
+
+def test_safetensors_names_the_system_error(disk):
+    """The words that the table above goes by, from the library itself."""
+    with pytest.raises(Exception, match=r"os error 28|No space left") as error:
+        save_file({"a": torch.zeros(1 << 20)}, str(disk / "a.safetensors"))
+    assert disk_full(error.value, Namespace(output=disk)) is not None
