@@ -215,9 +215,9 @@ def infinity_optimum(folder: Path, texts: list[str]) -> np.ndarray:
     rows = auto_tokenizer(folder)(
         texts, max_length=limit, padding=True, truncation="longest_first", return_tensors="np"
     )
-    outputs = run(session, rows["input_ids"], rows["attention_mask"])
-    if "last_hidden_state" not in outputs:
+    if "last_hidden_state" not in [output.name for output in session.get_outputs()]:
         raise RefusedError("KeyError: 'last_hidden_state'")
+    outputs = run(session, rows["input_ids"], rows["attention_mask"])
     return outputs["last_hidden_state"][:, 0]
 
 

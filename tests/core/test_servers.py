@@ -39,8 +39,8 @@ KINDS = {
     "mean": (POOLED, {"readout": "mean"}),
     "cls": (POOLED, {"readout": "cls"}),
     "blank": (POOLED, {"readout": "mean", "blank": True, "full_stop": True}),
-    "mean, unit": (POOLED, {"readout": "mean", "normalize": True, "max_length": 12}),
-    "cls of a template": (POOLED, {"readout": "cls", "template": "{f}/anchor", "max_length": 12}),
+    "mean, unit": (POOLED, {"readout": "mean", "normalize": True, "max_length": 70}),
+    "cls of a template": (POOLED, {"readout": "cls", "template": "{f}/anchor", "max_length": 70}),
     "mean of a template": (POOLED, {"readout": "mean", "template": "{f}/anchor"}),
     "cls, tanh": (HEADED, {"readout": "cls", "head": "tanh"}),
     "mean, tanh": (HEADED, {"readout": "mean", "head": "tanh", "template": "{f}/anchor"}),
@@ -98,8 +98,9 @@ def cosines(found, expected):
 
 def outcome(rule, folder, encoder, texts):
     """`right`, `refused`, or the least cosine of what is neither."""
-    # vLLM refuses a text that is too long, each time it is sent.
-    texts = texts if rule in SERVERS["vLLM"] else [*texts, LONG]
+    # vLLM refuses a text that is too long, each time it is sent; real weights take seconds for it.
+    if rule not in SERVERS["vLLM"] and encoder.dimension == 32:
+        texts = [*texts, LONG]
     expected = encoder.encode(texts, precision="fp32")
     try:
         found = rule(folder, texts)
@@ -144,7 +145,7 @@ def test_a_folder_is_right_or_refused_on_every_server_as_documented(
         assert verdict(found) == documented()[row][server], (server, found)
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if k != "denoised"])
+@pytest.mark.parametrize("kind", ["two masks", "mean, unit", "cls, tanh", "transform"])
 def test_an_exported_graph_is_right_or_refused_as_documented(
     encoder_folder, family, kind, tmp_path
 ):
@@ -248,13 +249,13 @@ def test_a_unigram_vocabulary_keeps_the_special_tokens_that_it_lacks():
 @pytest.mark.real
 @pytest.mark.parametrize(
     ("kind", "row"),
-    [("cot-bert/anchor", MASK), ("promptbert/anchor", MASK), ("mean", POOLED), ("cls", POOLED)],
+    [("cot-bert/anchor", MASK), ("mean", POOLED)],
 )
 def test_real_weights_under_every_rule(kind, row, tmp_path):
     from pipelines.dev import BUILT_IN_PAIRS
 
     with BUILT_IN_PAIRS.open(encoding="utf-8") as file:
-        pairs = list(csv.DictReader(file, delimiter="\t"))[:20]
+        pairs = list(csv.DictReader(file, delimiter="\t"))[:5]
     texts = [*TYPED, *(pair[f"sentence{side}"] for pair in pairs for side in (1, 2))]
     how = {"readout": kind} if row == POOLED else {"template": kind}
     encoder = SentenceEncoder.from_pretrained(MINILM, **how)
