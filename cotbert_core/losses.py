@@ -80,5 +80,6 @@ def _cosines(rows: Tensor, columns: Tensor) -> Tensor:
 def _unit(vectors: Tensor) -> Tensor:
     """(N, D) vectors of length 1; those without a direction are 0 and get no gradient. What is
     not a number stays so."""
-    undirected = vectors.detach().norm(dim=-1, keepdim=True) <= SMALLEST_NORM
-    return F.normalize(torch.where(undirected, 0.0, vectors), dim=-1)
+    norms = vectors.norm(dim=-1, keepdim=True)
+    # As F.normalize, whose gradients this has bit for bit where there is a direction.
+    return vectors / torch.where(norms <= SMALLEST_NORM, torch.inf, norms).expand_as(vectors)

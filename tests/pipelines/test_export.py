@@ -116,6 +116,21 @@ def test_what_a_graph_cannot_carry_is_refused_before_anything_is_written(bert_fo
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"empty_blank": True}, "gives an empty text a blank.*method.empty_sentence=bare"),
+        ({"last": ((7, 9),)}, "trained tokens where a word .*method.replaced=template"),
+    ],
+)
+def test_what_no_tokenizer_file_can_do_is_refused(roberta_folder, tmp_path, more, told):
+    encoder = made(roberta_folder, "cot-roberta", "mask", "{f}/anchor", **more)
+    model = saved(encoder, tmp_path / "model")
+    with pytest.raises(UserError, match=told):
+        export(ExportOptions(model, "onnx"), tmp_path / "onnx")
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
 def test_a_graph_that_differs_is_not_left_behind(bert_folder, tmp_path, monkeypatch):
     off = lambda folder, texts: run_onnx(folder, texts) + 2e-4  # noqa: E731
     monkeypatch.setattr(job, "run_onnx", off)
