@@ -202,6 +202,16 @@ def test_it_is_scored_once_and_kept_for_a_resumed_job(bert_folder, tmp_path, mon
     assert set(json.loads((tmp_path / "out" / BASELINE_FILE).read_text())) == {bert_folder, other}
 
 
+@pytest.mark.parametrize(("asked", "used"), [("bf16", "auto"), ("auto", "auto"), ("fp32", "fp32")])
+def test_the_driver_scores_in_what_it_is_fast_in(tmp_path, monkeypatch, asked, used):
+    seen = []
+    monkeypatch.setattr(
+        module, "score_untouched", lambda encoder, dev, precision: seen.append(precision) or FOUND
+    )
+    baselines(tmp_path, {"somewhere": asked}, DEV, Recorded())
+    assert seen == [used]
+
+
 def test_what_was_found_is_handed_on(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "score_untouched", None)
     run = Recorded()
