@@ -27,6 +27,7 @@ from pipelines.outputs import (
     SETTINGS_FILE,
     changed_settings,
     check_free,
+    check_writable,
     open_output,
 )
 from pipelines.progress import say
@@ -64,7 +65,9 @@ def tune(
     plan = make(options.space, base, options.trials, options.seeds, options.draw_seed)
     check_settings(plan.possible, corpus)
     output = Path(output).expanduser().absolute()
-    if not (output / SETTINGS_FILE).is_file():
+    if (output / SETTINGS_FILE).is_file():
+        check_writable(output)
+    else:
         check_free(output)
     encoders = dict.fromkeys(settings.encoder for settings in plan.possible)
     with on_all_nodes(output, (corpus.path, *encoders), verbose), locked_output(output):
@@ -86,7 +89,12 @@ def _tracked(
     verbose: bool,
 ) -> dict[str, Any]:
     """The sweep under its MLflow run."""
-    params = {**_params(options), "corpus": str(corpus.path), "corpus_digest": corpus.digest}
+    params = {
+        **_params(options),
+        "search": plan.search,
+        "corpus": str(corpus.path),
+        "corpus_digest": corpus.digest,
+    }
     with (
         tracking.tracked_run(
             "tune",
@@ -131,7 +139,6 @@ def _params(options: TuneOptions) -> dict[str, Any]:
     return {
         "space": options.space.name,
         "recipe": options.recipe,
-        "search": options.search,
         "trials": options.trials,
         "seeds": ",".join(map(str, options.seeds)),
         "draw_seed": options.draw_seed,

@@ -77,11 +77,13 @@ def recipe_settings(arguments: Arguments, recipe: str) -> Any:
 def training_corpus(arguments: Arguments, settings: Any) -> Any:
     """The Corpus to train on; a raw one is prepared for the settings' encoder first."""
     from pipelines.cache import open_or_prepare
-    from pipelines.outputs import SETTINGS_FILE, check_free
+    from pipelines.outputs import SETTINGS_FILE, check_free, check_writable
 
     # Before a raw corpus is prepared, which takes long. What is in a folder that a job began in is
     # told by the job itself.
-    if not getattr(arguments, "resume", True) and not (arguments.output / SETTINGS_FILE).is_file():
+    if getattr(arguments, "resume", False) or (arguments.output / SETTINGS_FILE).is_file():
+        check_writable(arguments.output.absolute())
+    else:
         check_free(arguments.output)
     return open_or_prepare(
         arguments.corpus,

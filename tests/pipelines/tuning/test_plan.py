@@ -9,7 +9,7 @@ from ray import tune
 
 from cotbert_core.errors import UserError
 from pipelines.recipes import RECIPES
-from pipelines.tuning.plan import DEFAULT_TRIALS, draw, plan_trials
+from pipelines.tuning.plan import DEFAULT_TRIALS, draw, drawn_plan, plan_trials
 from tune_spaces import Space
 
 BASE = RECIPES["cot-bert-base"]()
@@ -50,6 +50,15 @@ def test_ranges_are_drawn_by_seed_and_variants_come_in_turn():
     assert all(0.01 <= s["method.temperature"] <= 0.2 for s in samples)
     assert len(draw(RANGE, None, 0)) == DEFAULT_TRIALS
     assert json.loads(json.dumps(samples)) == samples
+
+
+@pytest.mark.parametrize(
+    ("space", "trials", "search"),
+    [(GRID, None, "grid"), (GRID, 4, "grid"), (GRID, 9, "grid"), (GRID, 3, "random"),
+     (RANGE, 3, "random"), (RANGE, None, "random")],
+)  # fmt: skip
+def test_a_plan_says_how_its_trials_were_chosen(space, trials, search):
+    assert drawn_plan(space, BASE, trials, (0, 1), 0).search == search
 
 
 def test_every_trial_runs_under_every_seed():
