@@ -25,6 +25,8 @@ from cotbert_core.files import read_json
 from cotbert_core.ragged import Ragged, concatenate
 
 MANIFEST_FILE = "manifest.json"
+# What the manifest of every corpus holds.
+NEEDED = ("rows", "encoder", "tokenizer_hash", "max_length")
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,13 @@ class Corpus:
             raise UserError(
                 f"corpus {str(path)!r} has no {MANIFEST_FILE}: make one with `cotbert prepare`"
             )
-        return cls(path, read_json(path / MANIFEST_FILE))
+        manifest = read_json(path / MANIFEST_FILE)
+        if not isinstance(manifest, dict) or any(key not in manifest for key in NEEDED):
+            raise UserError(
+                f"corpus {str(path)!r} is {_kind_of(manifest)}, not a prepared corpus: give the "
+                "text itself, or a folder made by `cotbert prepare`"
+            )
+        return cls(path, manifest)
 
     def __len__(self) -> int:
         return int(self.manifest["rows"])
@@ -115,6 +123,15 @@ class Corpus:
 
     def _parts(self) -> list[Path]:
         return sorted(self.path.glob("part-*.parquet"))
+
+
+def _kind_of(manifest: Any) -> str:
+    """Return what the folder of a manifest that is no corpus's holds, in words."""
+    if isinstance(manifest, dict) and "index" in manifest:
+        return "an index of vectors (`cotbert index`)"
+    if isinstance(manifest, dict) and "dimension" in manifest:
+        return "a folder of vectors (`cotbert embed`)"
+    return f"a folder with a {MANIFEST_FILE} of another kind"
 
 
 def batch_of(table: pa.Table, columns: Sequence[str]) -> Batch:
