@@ -36,7 +36,7 @@ from pipelines.ray_session import ray_session, worker_pool
 from pipelines.reading import readers, sources
 from pipelines.reading.plans import Plan
 from pipelines.recording.fetching import fetch_model
-from pipelines.shards import map_shards_with_actors
+from pipelines.shards import map_shards_with_actors, report_workers
 from pipelines.shared_storage import on_all_nodes
 from pipelines.unfinished import Unfinished, unfinished
 
@@ -162,6 +162,7 @@ def _embed_blocks(job: Job, work: Unfinished, ledger: Ledger) -> int:
     workers, resources, threads = worker_pool(job.options.workers)
     units = blocks.units(job.plan, work.scratch, workers)
     workers = max(1, min(workers, len(units)))
+    report_workers(job.options.workers, workers, len(units), "shards")
     storage = replace(job.storage, metadata=job.facts)
     paths = str(work.output), str(work.scratch)
     arguments = {

@@ -14,7 +14,7 @@ from pipelines.augmenting.parts import PartPlan, augment_part
 from pipelines.channel import Channel
 from pipelines.progress import say
 from pipelines.ray_session import ray_session, worker_pool
-from pipelines.shards import map_shards_with_actors
+from pipelines.shards import map_shards_with_actors, report_workers
 
 
 class Job(Protocol):
@@ -51,6 +51,7 @@ class TranslationJob:
         ):
             # More workers than parts would have nothing to do and keep their cores.
             workers, resources, threads = worker_pool(self._workers, len(names))
+            report_workers(self._workers, workers, len(names), "parts")
             arguments = {
                 "plan": plan,
                 "names": list(names),
