@@ -13,7 +13,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "model",
         metavar="MODEL",
-        help="a folder, an encoder NAME, or models:/NAME@ALIAS, models:/NAME/VERSION or "
+        help="a folder (of a model, or a training run's output), an encoder NAME, or models:/NAME@ALIAS, models:/NAME/VERSION or "
         "runs:/ID/NAME of MLflow",
     )
     command.add_argument(
