@@ -25,8 +25,8 @@ from cotbert_core.files import read_json
 from cotbert_core.ragged import Ragged, concatenate
 
 MANIFEST_FILE = "manifest.json"
-# What the manifest of every corpus holds.
-NEEDED = ("rows", "encoder", "tokenizer_hash", "max_length")
+# What the manifests of vectors and of an index of them hold, and no corpus's does.
+OF_VECTORS = {"dimension", "index"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Corpus:
                 f"corpus {str(path)!r} has no {MANIFEST_FILE}: make one with `cotbert prepare`"
             )
         manifest = read_json(path / MANIFEST_FILE)
-        if not isinstance(manifest, dict) or any(key not in manifest for key in NEEDED):
+        if not isinstance(manifest, dict) or "rows" not in manifest or OF_VECTORS & set(manifest):
             raise UserError(
                 f"corpus {str(path)!r} is {_kind_of(manifest)}, not a prepared corpus: give the "
                 "text itself, or a folder made by `cotbert prepare`"
