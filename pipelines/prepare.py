@@ -19,6 +19,7 @@ from typing import Any
 from cotbert_core.backbone import load_tokenizer
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
+from cotbert_core.token_limit import check_max_length
 from pipelines.cleaning.cleaner import Cleaner
 from pipelines.corpus import MANIFEST_FILE
 from pipelines.outputs import RESULT_FILE, check_free
@@ -58,6 +59,7 @@ def prepare(
     exclusion = read_exclusion(options.exclude)
     rules = Rules(options.on_invalid, cleaner, exclusion, options.near_duplicates)
     tokenizer = load_tokenizer(options.encoder)
+    check_max_length(options.max_length, options.encoder)
     with (
         on_all_nodes(output, plan.files, verbose),
         unfinished(output, _record(options, plan, exclusion, tokenizer.hash)) as work,

@@ -34,6 +34,7 @@ from pipelines.progress import say
 from pipelines.ray_session import ray_session
 from pipelines.shared_storage import on_all_nodes
 from pipelines.train import check_inputs
+from pipelines.training.sentence_length import cut_notes
 from pipelines.training.worker_room import check_gpus
 from pipelines.tuning import state
 from pipelines.tuning.options import SEARCHES, TuneOptions
@@ -116,8 +117,12 @@ def _tracked(
 def check_settings(possible: Sequence[TrainSettings], corpus: Corpus) -> None:
     """UserError for what a trial would stumble over after its start; seeds make no difference."""
     distinct = {repr(flatten(override(s, {SEED: 0}))): s for s in possible}
+    notes: dict[str, None] = {}
     for settings in distinct.values():
         check_inputs(settings, corpus)
+        notes |= dict.fromkeys(cut_notes(settings, corpus))
+    for note in notes:
+        say(f"note: {note}")
 
 
 def _record(

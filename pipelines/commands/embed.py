@@ -13,8 +13,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "model",
         metavar="MODEL",
-        help="a folder (of a model, or a training run's output), an encoder NAME, or models:/NAME@ALIAS, models:/NAME/VERSION or "
-        "runs:/ID/NAME of MLflow",
+        help="a folder (a model, or a training run's output), an encoder NAME, or "
+        "models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/NAME of MLflow",
     )
     command.add_argument(
         "--input", nargs="+", required=True, metavar="PATH", help="as for prepare, or a corpus"

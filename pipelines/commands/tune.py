@@ -67,6 +67,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(arguments: Arguments) -> None:
     from pipelines.dev import dev_sets
     from pipelines.seeds import parse_seeds
+    from pipelines.training.sentence_length import follow_corpus
     from pipelines.tune import tune
     from pipelines.tuning.options import TuneOptions
     from pipelines.tuning.report import trials_table
@@ -89,6 +90,7 @@ def run(arguments: Arguments) -> None:
     )
     dev = dev_sets(settings, arguments.senteval, arguments.dev_pairs)
     corpus = training_corpus(arguments, settings)
+    settings = follow_corpus(settings, corpus)
     result = tune(
         options,
         settings,
