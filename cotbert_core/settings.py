@@ -7,7 +7,7 @@ makes settings of it again through the same checks. Every default and every rang
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -192,7 +192,7 @@ def override(settings: S, changes: Mapping[str, Any]) -> S:
         place[leaf] = value
     made = build(type(settings), values)
     given = settings.model_fields_set | {path.split(".")[0] for path in changes}
-    return made.model_construct(_fields_set=given, **dict(made))
+    return cast(S, made.model_construct(_fields_set=given, **dict(made)))
 
 
 def flatten(settings: Settings) -> dict[str, Any]:

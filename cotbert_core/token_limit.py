@@ -18,7 +18,9 @@ def most_tokens(name: str) -> int | None:
     try:
         config = open_pretrained(AutoConfig, name)
         with torch.device("meta"):  # the modules without memory for their weights
-            model = AutoModel.from_config(config, trust_remote_code=False)
+            model = AutoModel.from_config(  # type: ignore[no-untyped-call]
+                config, trust_remote_code=False
+            )
         return Backbone(model, load_tokenizer(name), name).max_tokens
     except (UserError, AttributeError, ValueError, ImportError):
         return None

@@ -55,6 +55,10 @@ def index(embeddings: str | Path, output: Path, options: IndexOptions) -> dict[s
     return result
 
 
+def _has_ids_file(embeddings: Embeddings, options: IndexOptions) -> bool:
+    return options.format == "faiss" and embeddings.text_ids
+
+
 def _manifest(
     embeddings: Embeddings, options: IndexOptions, rows: int, left_out: int
 ) -> dict[str, Any]:
@@ -64,6 +68,7 @@ def _manifest(
         "index": given,
         "rows": rows,
         "left_out": left_out,
+        **({"ids": faiss_index.IDS_FILE} if _has_ids_file(embeddings, options) else {}),
         "made_of": str(embeddings.path),
         "embeddings": embeddings.manifest,
         "versions": {"cotbert": __version__},

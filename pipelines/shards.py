@@ -28,7 +28,7 @@ def report_workers(asked: int | None, running: int, pieces: int, what: str) -> N
     """
     if asked is None or not pieces:
         return
-    ray = sys.modules.get("ray")
+    ray: Any = sys.modules.get("ray")
     started = ray is not None and ray.is_initialized()
     cores = int(ray.cluster_resources().get("CPU", 1)) if started else own_cores()
     if running < asked:

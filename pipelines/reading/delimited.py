@@ -13,13 +13,15 @@ MOST_CELL = 4 << 20
 _END = "\0the end\0"
 
 
-def delimited_rows(name: str, delimiter: str) -> Iterator[list[str] | Unusable]:
+def delimited_rows(
+    name: str, delimiter: str, encoding: str | None = None
+) -> Iterator[list[str] | Unusable]:
     """The cells of each row, the header's first. An Unusable stands for each line that is in no
     row: after a quote that nothing closes all lines to the end, which would else become one cell.
     """
     csv.field_size_limit(MOST_CELL)
     long_lines: list[Unusable] = []
-    reader = csv.reader(_lines(name, long_lines), delimiter=delimiter)
+    reader = csv.reader(_lines(name, long_lines, encoding), delimiter=delimiter)
     while True:
         before = reader.line_num
         try:
@@ -38,10 +40,10 @@ def delimited_rows(name: str, delimiter: str) -> Iterator[list[str] | Unusable]:
     yield from long_lines
 
 
-def _lines(name: str, long_lines: list[Unusable]) -> Iterator[str]:
+def _lines(name: str, long_lines: list[Unusable], encoding: str | None) -> Iterator[str]:
     """Lines with their breaks, old Macintoshes' too, and at last one by which a quote that is
     still open is known."""
-    for line in file_lines(name):
+    for line in file_lines(name, encoding=encoding):
         if line is None:
             long_lines.append(Unusable("too_long"))
         else:

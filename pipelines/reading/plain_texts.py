@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotbert_core.errors import UserError
+from pipelines.progress import say
 from pipelines.reading import readers, sources
+from pipelines.reading.lost_rows import LostRows, count_lost, found_notes
 
 
 @dataclass(frozen=True)
@@ -24,16 +26,25 @@ class PlainTexts:
     dropped: dict[str, int]
 
 
-def read_texts(corpus: str, text_column: str = "text") -> PlainTexts:
-    """All sentences of a file, folder, glob or docstrings:PACKAGE; UserError if there is none."""
-    plan = sources.plan([corpus], text_column)
+def read_texts(corpus: str, text_column: str = "text", encoding: str | None = None) -> PlainTexts:
+    """All sentences of a file, folder, glob or docstrings:PACKAGE; UserError if there is none.
+
+    Files that lose rows to a wrong encoding or for another reason are said.
+    """
+    plan = sources.plan([corpus], text_column, encoding=encoding)
     sentences: list[str] = []
-    read, dropped = 0, Counter[str]()
-    for shard in plan.shards:
+    read, dropped, lost = 0, Counter[str](), LostRows(plan)
+    for number, shard in enumerate(plan.shards):
+        counts: Counter[str] = Counter()
         for piece in readers.read(shard, plan):
             sentences += piece.texts
-            read += piece.read
+            counts["read"] += piece.read
             dropped += piece.dropped
+            count_lost(((row.reason, row.row) for row in piece.bad), counts)
+        read += counts["read"]
+        lost.add(number, counts)
+    for warning in (*found_notes(plan), *lost.warnings()):
+        say(f"warning: {warning}")
     if not sentences:
         reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.items()) or "none read"
         raise UserError(

@@ -63,7 +63,7 @@ def _schema(embeddings: Embeddings) -> pa.Schema:
     element = pa.float32() if element == pa.int8() else element
     return pa.schema(
         [
-            pa.field("id", pa.int64(), nullable=False),
+            pa.field("id", pa.string() if embeddings.text_ids else pa.int64(), nullable=False),
             *(embeddings.schema.field(name) for name in embeddings.kept),
             pa.field(VECTOR, pa.list_(element, embeddings.dimension)),
         ]
@@ -74,7 +74,7 @@ def _table(block: Block, schema: pa.Schema) -> pa.Table:
     vector = schema.field(VECTOR).type
     flat = block.vectors.astype(vector.value_type.to_pandas_dtype(), copy=False).reshape(-1)
     arrays = [
-        pa.array(block.ids, pa.int64()),
+        block.column.combine_chunks().cast(schema.field("id").type),
         *block.table.columns,
         pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(flat)), type=vector),
     ]
