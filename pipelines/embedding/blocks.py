@@ -18,7 +18,7 @@ from pipelines.embedding.options import ID_COLUMN, TOO_LONG
 from pipelines.reading.lost_rows import LostRows, count_lost
 from pipelines.reading.plans import Plan, Shard
 from pipelines.reading.sources import FILE_BITS
-from pipelines.reading.unusable import BadRow
+from pipelines.reading.unusable import BadRow, excerpt
 from pipelines.unfinished import whole_file
 
 SKIPPED = "skipped."
@@ -91,10 +91,14 @@ def skipped_row(file: str, bad: BadRow) -> dict[str, Any]:
     return {
         "file": file,
         "row": bad.row & ((1 << FILE_BITS) - 1),
-        ID_COLUMN: bad.id if isinstance(bad.id, int | float | str) else None,
+        ID_COLUMN: excerpt(bad.id) if isinstance(bad.id, str) else _number(bad.id),
         "reason": bad.reason,
         "text": bad.text,
     }
+
+
+def _number(value: Any) -> int | float | None:
+    return value if isinstance(value, int | float) else None
 
 
 @dataclass
