@@ -22,7 +22,7 @@ from cotbert_core.errors import UserError
 from pipelines.reading import docstrings, hub_datasets, locations, sick
 from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.ids import as_id, id_of_cell
-from pipelines.reading.kinds import DELIMITERS
+from pipelines.reading.kinds import COMPRESSIBLE, DELIMITERS
 from pipelines.reading.lines import file_lines
 from pipelines.reading.plans import Plan, Shard
 from pipelines.reading.unusable import BadRow, Unusable
@@ -73,7 +73,8 @@ def read(shard: Shard, plan: Plan) -> Iterator[Piece]:
         if plan.id_column and known is None and not isinstance(texts, Unusable):
             texts = Unusable("bad_id", texts[0])
         if isinstance(texts, Unusable):
-            reason = texts.replace(_UTF8, "invalid_encoding") if plan.encoding else str(texts)
+            named = plan.encoding and shard.kind in COMPRESSIBLE
+            reason = texts.replace(_UTF8, "invalid_encoding") if named else str(texts)
             shown = row_id if known is None else known
             piece.bad.append(BadRow(number, shown, reason, texts.excerpt))
         else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tiny_corpus import rows
 
@@ -71,6 +73,15 @@ def test_bytes_that_are_invalid_there_are_counted(tmp_path):
     (tmp_path / "b.txt").write_bytes("one\ntwo".encode("utf-16-le") + b"\n\0\0\xd8a\0\n\0o\0k\0")
     assert read_all(tmp_path / "b.txt", "utf-16-le") == (["one", "two", "ok"],
                                                          {"invalid_encoding": 1})  # fmt: skip
+
+
+def test_parquet_has_an_encoding_of_its_own(tmp_path):
+    values = pa.array([b"one", b"\xff", "café".encode()], pa.binary())
+    text = pa.StringArray.from_buffers(3, *values.buffers()[1:], values.buffers()[0])
+    pq.write_table(pa.table({"text": text}), tmp_path / "a.parquet")
+    (tmp_path / "b.txt").write_bytes("naïf".encode("latin-1"))
+    found = read_all(tmp_path, "latin-1")
+    assert found == (["one", "café", "naïf"], {"invalid_utf8": 1})
 
 
 @pytest.mark.parametrize(
