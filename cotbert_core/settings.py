@@ -7,7 +7,7 @@ makes settings of it again through the same checks. Every default and every rang
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -174,7 +174,11 @@ def build(kind: type[S], values: Mapping[str, Any]) -> S:
 
 
 def override(settings: S, changes: Mapping[str, Any]) -> S:
-    """Settings with some flat keys (`method.temperature`) replaced, all checks made again."""
+    """Settings with some flat keys (`method.temperature`) replaced, all checks made again.
+
+    `model_fields_set` of the result names the fields that this or an earlier change gave; the
+    others have their defaults.
+    """
     values = settings.model_dump()
     method = changes.get("method.name", values.get("method", {}).get("name"))
     if method != values.get("method", {}).get("name"):
@@ -188,7 +192,9 @@ def override(settings: S, changes: Mapping[str, Any]) -> S:
             if not isinstance(place, dict):
                 raise UserError(f"setting {path!r} is unknown: {parent} holds no further settings")
         place[leaf] = value
-    return build(type(settings), values)
+    made = build(type(settings), values)
+    given = settings.model_fields_set | {path.split(".")[0] for path in changes}
+    return cast(S, made.model_construct(_fields_set=given, **dict(made)))
 
 
 def flatten(settings: Settings) -> dict[str, Any]:

@@ -22,11 +22,12 @@ def open_or_prepare(
     verbose: bool = False,
     augmented_column: str | None = None,
     negative_column: str | None = None,
+    encoding: str | None = None,
 ) -> Corpus:
     """Open a prepared corpus; prepare any other input into the cache, or find it there.
 
-    The cache knows an input by its files' paths, sizes and times, the tokenizer, the length and
-    the columns.
+    The cache knows an input by its files' paths, sizes and times, the tokenizer, the length, the
+    columns and the encoding.
     """
     if (Path(corpus).expanduser() / MANIFEST_FILE).is_file():
         return Corpus.open(corpus)
@@ -38,14 +39,24 @@ def open_or_prepare(
             text_column,
             augmented_column=augmented_column,
             negative_column=negative_column,
+            encoding=encoding,
         )
     )
-    plan = sources.plan(options.inputs, options.text_column, companions=options.companions)
-    known_by = repr((sources.stamps(plan), load_tokenizer(encoder).hash, max_length, plan.texts))
+    plan = sources.plan(
+        options.inputs,
+        options.text_column,
+        companions=options.companions,
+        encoding=options.encoding,
+    )
+    facts = (sources.stamps(plan), load_tokenizer(encoder).hash, max_length, plan.texts)
+    known_by = repr(facts if plan.encoding is None else (*facts, plan.encoding))
     folder = cache_folder() / "corpora" / hashlib.sha256(known_by.encode()).hexdigest()[:16]
     if (folder / MANIFEST_FILE).is_file():
         say(f"corpus {corpus} was prepared before: {folder}")
-        return Corpus.open(folder)
+        found = Corpus.open(folder)
+        for warning in found.manifest.get("warnings", ()):
+            say(f"warning: {warning}")
+        return found
     say(f"preparing {corpus} into {folder}")
     prepare(options, folder, verbose)
     return Corpus.open(folder)

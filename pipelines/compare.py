@@ -37,6 +37,7 @@ from pipelines.recipes import RECIPES
 from pipelines.seeds import one_seed, scores_of, spread
 from pipelines.tasks import Tasks
 from pipelines.train import check_inputs
+from pipelines.training.sentence_length import follow_corpus
 
 BUDGET = (
     "encoder",
@@ -93,9 +94,20 @@ def same_budget(
     trained = {name: settings_of(name) for name in names if name in RECIPES}
     if not trained:
         raise UserError(f"the entries {', '.join(names)} hold no recipe: give at least one")
-    first = next(iter(trained.values()))
-    budget = {key: getattr(first, key) for key in BUDGET if key not in changed}
-    return {name: override(trained[name], budget) if name in trained else None for name in names}
+    first = next(iter(trained))
+    budget = {key: getattr(trained[first], key) for key in BUDGET if key not in changed}
+    same = {name: override(settings, budget) for name, settings in trained.items()}
+    # The first's own values, of which it knows which were given.
+    return {name: trained[name] if name == first else same.get(name) for name in names}
+
+
+def follow_corpus_in_all(
+    entries: dict[str, TrainSettings | None], corpus: Corpus
+) -> dict[str, TrainSettings | None]:
+    """Return the entries with the max_length that the first recipe takes from the corpus."""
+    first = next(s for s in entries.values() if s is not None)
+    length = follow_corpus(first, corpus).max_length
+    return {name: s and override(s, {"max_length": length}) for name, s in entries.items()}
 
 
 def compare(

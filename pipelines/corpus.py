@@ -28,6 +28,8 @@ from pipelines.reading.manifests import check_corpus
 from pipelines.reading.parquet_batches import read_table
 
 MANIFEST_FILE = "manifest.json"
+# What the manifests of vectors and of an index of them hold, and no corpus's does.
+OF_VECTORS = {"dimension", "index"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Corpus:
                 f"corpus {str(path)!r} has no {MANIFEST_FILE}: make one with `cotbert prepare`"
             )
         manifest = read_json(path / MANIFEST_FILE)
+        if not isinstance(manifest, dict) or "rows" not in manifest or OF_VECTORS & set(manifest):
+            raise UserError(
+                f"corpus {str(path)!r} is {_kind_of(manifest)}, not a prepared corpus: give the "
+                "text itself, or a folder made by `cotbert prepare`"
+            )
         return cls(path, check_corpus(path / MANIFEST_FILE, manifest))
 
     def __len__(self) -> int:
@@ -121,6 +128,15 @@ class Corpus:
 
     def _parts(self) -> list[Path]:
         return sorted(self.path.glob("part-*.parquet"))
+
+
+def _kind_of(manifest: Any) -> str:
+    """Return what the folder of a manifest that is no corpus's holds, in words."""
+    if isinstance(manifest, dict) and "index" in manifest:
+        return "an index of vectors (`cotbert index`)"
+    if isinstance(manifest, dict) and "dimension" in manifest:
+        return "a folder of vectors (`cotbert embed`)"
+    return f"a folder with a {MANIFEST_FILE} of another kind"
 
 
 def batch_of(table: pa.Table, columns: Sequence[str]) -> Batch:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,11 @@ from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.progress import say
 from pipelines.ray_session import ray_session, worker_pool
 from pipelines.reading import readers, sources
+from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.plans import Plan
 from pipelines.recording.fetching import fetch_model
 from pipelines.recording.resumable_run import resumable_run
-from pipelines.shards import map_shards_with_actors
+from pipelines.shards import map_shards_with_actors, report_workers
 from pipelines.shared_storage import on_all_nodes
 from pipelines.unfinished import Unfinished, unfinished
 
@@ -100,13 +102,18 @@ def _job(options: EmbedOptions) -> Job:
             "dimensions: give no more than those"
         )
     normalize = options.normalize or encoder.reading.normalize
-    storage = Storage(dimension, options.dtype, normalize, kept_types(plan))
+    storage = Storage(dimension, options.dtype, normalize, kept_types(plan), id_type=plan.id_type)
     return Job(options, plan, model, model_digest(model), encoder, storage)
 
 
 def _plan(options: EmbedOptions, id_column: str | None) -> Plan:
     return sources.plan(
-        options.inputs, options.text_column, id_column, SHARD_BYTES, keep=options.keep
+        options.inputs,
+        options.text_column,
+        id_column,
+        SHARD_BYTES,
+        keep=options.keep,
+        encoding=options.encoding,
     )
 
 
@@ -143,10 +150,14 @@ def _run(job: Job, work: Unfinished) -> dict[str, Any]:
     ledger = Ledger(work.scratch)
     if work.before:
         say(f"going on with {work.output.parent.parent}: {ledger.counts['rows']:,} rows are there")
+    notes = found_notes(job.plan)
+    _say_warnings(notes)
     if job.options.dtype == "int8":
         scale = calibrated_scale(job.encoder, job.plan, job.options, job.storage, work.scratch)
         job = replace(job, storage=replace(job.storage, scale=scale))
     workers = _embed_blocks(job, work, ledger)
+    lost = ledger.lost_rows(job.plan).warnings()
+    _say_warnings(lost)
     if not ledger.counts["rows"]:
         shutil.rmtree(work.scratch)  # it holds nothing that was dear
         raise UserError(
@@ -154,7 +165,8 @@ def _run(job: Job, work: Unfinished) -> dict[str, Any]:
             "input that holds text"
         )
     _write_skipped(ledger, work.output / SKIPPED_FILE)
-    write_json(work.output / MANIFEST_FILE, manifest(job.options, job.plan, job.facts, ledger))
+    made = manifest(job.options, job.plan, job.facts, ledger, [*notes, *lost])
+    write_json(work.output / MANIFEST_FILE, made)
     return result(ledger, job.storage.dimension, workers, time.monotonic() - started)
 
 
@@ -165,6 +177,7 @@ def _embed_blocks(job: Job, work: Unfinished, ledger: Ledger) -> int:
     )
     units = blocks.units(job.plan, work.scratch, workers)
     workers = max(1, min(workers, len(units)))
+    report_workers(job.options.workers, workers, len(units), "shards")
     storage = replace(job.storage, metadata=job.facts)
     paths = str(work.output), str(work.scratch)
     arguments = {
@@ -178,6 +191,11 @@ def _embed_blocks(job: Job, work: Unfinished, ledger: Ledger) -> int:
     if left:  # nothing that looks finished may lack rows
         raise RuntimeError(f"{len(left)} shares of the input are not done, the first {left[0]}")
     return workers
+
+
+def _say_warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        say(f"warning: {warning}")
 
 
 def _write_skipped(ledger: Ledger, path: Path) -> None:

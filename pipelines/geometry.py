@@ -29,7 +29,8 @@ from pipelines.reading.plain_texts import PlainTexts, read_texts, sample
 class GeometryOptions:
     """models: as ModelSpec.parse reads them. senteval: its STS-B test pairs; pairs: a file, its
     test half if it has halves; neither: the pairs of this package. corpus: text, of which
-    `sentences` are sampled for the anisotropy; None: the pairs' sentences."""
+    `sentences` are sampled for the anisotropy; None: the pairs' sentences. encoding:
+    of its text files; None for UTF-8."""
 
     models: tuple[str, ...]
     senteval: Path | None = None
@@ -38,6 +39,7 @@ class GeometryOptions:
     sentences: int = 100_000
     text_column: str = "text"
     precision: Precision = "auto"
+    encoding: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def _data(options: GeometryOptions) -> _Data:
         pairs, source = splits[half], f"{path.name}, {half}"
     if options.corpus is None:
         return _Data(source, pairs, None, [])
-    corpus = read_texts(options.corpus, options.text_column)
+    corpus = read_texts(options.corpus, options.text_column, options.encoding)
     sampled = sample(corpus.sentences, options.sentences)
     if len(sampled) < 2:
         raise UserError(f"corpus {options.corpus!r} holds 1 distinct sentence: give at least 2")

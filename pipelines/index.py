@@ -52,6 +52,7 @@ def _manifest(
         "index": {"format": "faiss", **vars(options)},
         "rows": rows,
         "left_out": left_out,
+        **({"ids": faiss_index.IDS_FILE} if embeddings.text_ids else {}),
         "made_of": str(embeddings.path),
         "embeddings": embeddings.manifest,
         "versions": {"cotbert": __version__},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,15 +31,36 @@ LATER_SETTINGS = {
 
 
 def check_free(path: Path) -> Path:
-    """The absolute path; UserError when something is there already."""
+    """The absolute path; UserError when something is there already or it cannot be written."""
     path = Path(path).expanduser().absolute()
+    check_writable(path)
     files.check_free(path)
-    for parent in path.parents:
-        if parent.exists():
-            if not parent.is_dir() or not os.access(parent, os.W_OK):
-                raise UserError(f"output {str(path)!r} cannot be written: {parent} is not writable")
-            break
     return path
+
+
+def check_writable(path: Path) -> None:
+    """UserError when `path` (absolute) cannot be made, or written into where it is a folder.
+
+    Found by making a folder there and removing it again: what a permission bit says is not what a
+    read-only mount, /proc or a quota does. Work in progress lies beside the output, so its parent
+    is tried as well.
+    """
+    try:
+        places = [next(parent for parent in path.parents if parent.exists())]
+        places += [path] if path.is_dir() else []
+        for place in places:
+            os.rmdir(tempfile.mkdtemp(prefix=".cotbert-", dir=place))
+        partial = path.with_name(path.name + ".partial")
+        blocked = partial.exists() and not partial.is_dir()
+    except OSError as error:
+        raise UserError(
+            f"output {str(path)!r} cannot be written ({error.strerror or error}): give a place "
+            "that you may write to"
+        ) from None
+    if blocked:
+        raise UserError(
+            f"{str(partial)!r} is a file and in the way: move it, or give another output"
+        )
 
 
 def check_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) -> Path:
@@ -54,6 +76,7 @@ def check_output(path: Path, what: str, record: Mapping[str, Any], resume: bool)
         raise UserError(f"output {str(path)!r} holds {_held(what, names, finished)}")
     if finished:
         raise UserError(f"the {what} in {str(path)!r} is finished: give a new folder")
+    check_writable(path)
     if names:
         raise UserError(
             f"the {what} in {str(path)!r} began with other settings ({', '.join(names)}): give the "

@@ -19,6 +19,7 @@ from typing import Any
 from cotbert_core.backbone import load_tokenizer
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
+from cotbert_core.token_limit import check_max_length
 from pipelines.cleaning.cleaner import Cleaner
 from pipelines.corpus import MANIFEST_FILE
 from pipelines.outputs import RESULT_FILE, check_free
@@ -38,6 +39,7 @@ from pipelines.preparing.report import REPORT_FILE, write_corpus_report
 from pipelines.progress import say
 from pipelines.ray_session import ray_session
 from pipelines.reading import sources
+from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.plans import Plan
 from pipelines.reading.readers import PIECE_ROWS
 from pipelines.recording.resumable_run import resumable_run
@@ -54,11 +56,17 @@ def prepare(
     """
     output = check_free(output)
     options = recognise_triples(options)
-    plan = sources.plan(options.inputs, options.text_column, companions=options.companions)
+    plan = sources.plan(
+        options.inputs,
+        options.text_column,
+        companions=options.companions,
+        encoding=options.encoding,
+    )
     cleaner = Cleaner(options.clean, len(plan.companions))
     exclusion = read_exclusion(options.exclude)
     rules = Rules(options.on_invalid, cleaner, exclusion, options.near_duplicates)
     tokenizer = load_tokenizer(options.encoder)
+    check_max_length(options.max_length, options.encoder)
     with (
         on_all_nodes(output, plan.files, verbose),
         unfinished(output, _record(options, plan, exclusion, tokenizer.hash)) as work,
@@ -74,10 +82,11 @@ def _record(
     options: PrepareOptions, plan: Plan, exclusion: Exclusion, tokenizer_hash: str
 ) -> dict[str, Any]:
     """All that decides what is written, in whatever order the files were named."""
+    given = {k: v for k, v in vars(options).items() if k != "encoding" or v is not None}
     return {
         "job": "prepare",
         "options": {
-            **vars(options),
+            **given,
             "inputs": sorted(set(options.inputs)),
             "exclude": sorted(set(options.exclude)),
             "clean": vars(options.clean),
@@ -122,7 +131,13 @@ def _run(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> dict[
 def _write_corpus(job: Job, work: Unfinished) -> dict[str, Any]:
     """Both passes; the manifest, which is written with the report."""
     options, plan = job.options, job.plan
+    notes = found_notes(plan, cleaned="markup" in options.clean.steps)
+    for note in notes:
+        say(f"warning: {note}")
     reading = stages.read_shards(plan, job.rules, work)
+    lost = reading.lost.warnings()
+    for warning in lost:
+        say(f"warning: {warning}")
     counts = reading.counts
     counts += stages.choose_rows(len(plan.shards), options.near_duplicates, options.sample, work)
     counts += stages.write_parts(
@@ -133,7 +148,7 @@ def _write_corpus(job: Job, work: Unfinished) -> dict[str, Any]:
             f"nothing is left of {counts['read']} rows ({reasons(counts)}): give input that "
             "holds text"
         )
-    manifest = corpus_manifest(job, reading, counts)
+    manifest = corpus_manifest(job, reading, counts, [*notes, *lost])
     write_json(work.output / MANIFEST_FILE, manifest)
     lengths = [counts[f"{LENGTH}{n}"] for n in range(options.max_length + 2)]
     write_corpus_report(work.output / REPORT_FILE, manifest, lengths)

@@ -133,7 +133,7 @@ def whitening_sample(options: EvaluateOptions, sentences: Sequence[str]) -> list
         return None
     if options.whiten == TASKS:
         return list(sentences)
-    texts = read_texts(options.whiten)
+    texts = read_texts(options.whiten, encoding=options.encoding)
     if texts.dropped:
         reasons = ", ".join(f"{count} {reason}" for reason, count in texts.dropped.items())
         say(f"warning: {options.whiten}: {texts.read} rows read, dropped: {reasons}")

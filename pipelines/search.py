@@ -6,7 +6,7 @@ query is encoded, by the model that the folder's manifest names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,8 @@ from pipelines.searching.texts import input_plan, texts_of
 @dataclass(frozen=True)
 class SearchOptions:
     """inputs: what `embed` read, for the texts where the parts hold none. text_column: of the
-    parts or of the input. model: where the model lies now, if not where the manifest says."""
+    parts or of the input. model: where the model lies now, if not where the manifest says.
+    encoding: of the text files of `inputs`; None for that which `embed` was given."""
 
     embeddings: str
     queries: tuple[str, ...]
@@ -34,6 +35,7 @@ class SearchOptions:
     text_column: str = "text"
     model: str | None = None
     precision: Precision = "auto"
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         if self.top < 1:
@@ -49,18 +51,20 @@ class Match:
 
     rank: int
     score: float
-    id: int
+    id: int | str
     text: str | None
 
 
 def search(options: SearchOptions) -> list[list[Match]]:
-    """For each query its nearest rows, best first, ties by id; UserError for a bad folder."""
+    """For each query its nearest rows, best first, ties by id (text ids: by row); UserError for a
+    bad folder."""
     embeddings = Embeddings.open(options.embeddings)
     plan = _plan(options, embeddings)
     queries = query_vectors(embeddings, options.queries, options.model, options.precision)
     hits = nearest(embeddings, queries, options.top)
-    texts = _texts(options, embeddings, plan, hits)
-    return [_matches(one, texts) for one in hits]
+    ids = _ids(embeddings, hits)
+    texts = _texts(options, embeddings, plan, ids)
+    return [_matches(one, ids, texts) for one in hits]
 
 
 def nearest(embeddings: Embeddings, queries: np.ndarray, top: int) -> list[Hits]:
@@ -82,14 +86,22 @@ def _plan(options: SearchOptions, embeddings: Embeddings) -> Plan | None:
     """The input to take texts from; None where the parts hold them, or none is named."""
     if not options.inputs:
         return None
-    return input_plan(embeddings, options.inputs, options.text_column)
+    return input_plan(embeddings, options.inputs, options.text_column, options.encoding)
+
+
+def _ids(embeddings: Embeddings, hits: Sequence[Hits]) -> dict[int, int | str]:
+    """The ids of the rows found, by row number."""
+    found = {int(r): int(i) for one in hits for r, i in zip(one.rows, one.ids, strict=True)}
+    return embeddings.values("id", list(found)) if embeddings.text_ids else {**found}
 
 
 def _texts(
-    options: SearchOptions, embeddings: Embeddings, plan: Plan | None, hits: Sequence[Hits]
+    options: SearchOptions,
+    embeddings: Embeddings,
+    plan: Plan | None,
+    found: Mapping[int, int | str],
 ) -> dict[int, str]:
     """The texts of the rows found, by row number, as far as they are at hand."""
-    found = {int(r): int(i) for one in hits for r, i in zip(one.rows, one.ids, strict=True)}
     if plan is not None:
         by_id = texts_of(plan, found.values())
         _tell_missing(found.values(), by_id)
@@ -104,16 +116,16 @@ def _texts(
     return {}
 
 
-def _tell_missing(ids: Any, texts: dict[int, str]) -> None:
+def _tell_missing(ids: Iterable[int | str], texts: Mapping[int | str, str]) -> None:
     missing = len(set(ids) - set(texts))
     if missing:
         say(f"{missing} of the ids found are not in the input that --text names")
 
 
-def _matches(hits: Hits, texts: dict[int, str]) -> list[Match]:
+def _matches(hits: Hits, ids: Mapping[int, int | str], texts: Mapping[int, str]) -> list[Match]:
     return [
-        Match(rank, float(score), int(row_id), texts.get(int(row)))
-        for rank, (score, row_id, row) in enumerate(
-            zip(hits.scores, hits.ids, hits.rows, strict=True), start=1
+        Match(rank, float(score), ids[row], texts.get(row))
+        for rank, (score, row) in enumerate(
+            zip(hits.scores, map(int, hits.rows), strict=True), start=1
         )
     ]

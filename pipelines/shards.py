@@ -8,14 +8,37 @@ shard, which keeps tasks independent of each other and of the number of workers.
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from cotbert_core.errors import UserError
+from pipelines.progress import say
+from pipelines.ray_session import own_cores
 from pipelines.runtime.placement import use_own_device
 
 Row = dict[str, Any]
+
+
+def report_workers(asked: int | None, running: int, pieces: int, what: str) -> None:
+    """Say how many workers run where `asked` are not, or where they share cores, and why.
+
+    pieces: into how many the work is cut, no more than one of which a worker takes at a time;
+    what: their name in the plural.
+    """
+    if asked is None or not pieces:
+        return
+    ray: Any = sys.modules.get("ray")
+    started = ray is not None and ray.is_initialized()
+    cores = int(ray.cluster_resources().get("CPU", 1)) if started else own_cores()
+    if running < asked:
+        say(
+            f"note: --workers is {asked} and {running} will run: {pieces} {what} of the input are "
+            f"left to do, each for one worker, and there are {cores} cores"
+        )
+    elif running > cores:
+        say(f"note: --workers is {asked} and there are {cores} cores, which they will share")
 
 
 def map_shards(function: Callable[[Row], Row], count: int) -> Iterator[Row]:

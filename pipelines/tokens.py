@@ -110,12 +110,14 @@ def _texts(tokenizer: SentenceTokenizer, ids: np.ndarray) -> list[str]:
 @dataclass(frozen=True)
 class TokenMapOptions:
     """corpus: text whose tokens are counted; None: the graded pairs of this package.
-    table: the input embeddings, or the output weights of the MLM head."""
+    table: the input embeddings, or the output weights of the MLM head. encoding: of the corpus's
+    text files; None for UTF-8."""
 
     encoder: str
     corpus: str | None = None
     table: str = "input"
     text_column: str = "text"
+    encoding: str | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def _count(options: TokenMapOptions, tokenizer: SentenceTokenizer) -> _Counted:
         sentences, dropped = [*pairs.left, *pairs.right], dict[str, int]()
         name = f"the {len(sentences):,} sentences of this package's pairs"
     else:
-        texts = read_texts(options.corpus, options.text_column)
+        texts = read_texts(options.corpus, options.text_column, options.encoding)
         sentences, dropped = texts.sentences, texts.dropped
         name = f"{Path(options.corpus).name}, {len(sentences):,} sentences"
     # Cut nowhere: the encoder does not read them.

@@ -41,6 +41,7 @@ from pipelines.shared_storage import on_all_nodes
 from pipelines.training import profiling
 from pipelines.training.fitting import CHECKPOINTS, Job, TrainingError, fit
 from pipelines.training.profile_table import write_table
+from pipelines.training.sentence_length import cut_notes
 from pipelines.training.worker_room import check_gpus
 from pipelines.unfinished import locked_output
 
@@ -144,7 +145,7 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
         )
     method = build_method(backbone, settings)
     _check_room(method, settings)
-    return method.notes(corpus.columns)
+    return [*cut_notes(settings, corpus), *method.notes(corpus.columns)]
 
 
 def _check_room(method: Method, settings: TrainSettings) -> None:
@@ -157,8 +158,19 @@ def _check_room(method: Method, settings: TrainSettings) -> None:
             raise UserError(
                 f"templates.{role} takes {bound.length} tokens and max_length is "
                 f"{settings.max_length}: together they must stay within the encoder's "
-                f"{method.backbone.max_tokens}"
+                f"{method.backbone.max_tokens}; --set max_length={_room(method, bound)} or less"
             )
+    plain = BoundTemplate.bind(None, method.backbone.tokenizer.hf)
+    if settings.max_length > _room(method, plain):
+        raise UserError(
+            f"max_length is {settings.max_length} and the encoder takes {_room(method, plain)} "
+            f"tokens beside {plain.length} special ones: --set max_length to that or less"
+        )
+
+
+def _room(method: Method, bound: BoundTemplate) -> int:
+    """Return the most tokens of a sentence that fit into the encoder with a template."""
+    return method.backbone.max_tokens - bound.length
 
 
 def _profile_table(folder: Path) -> list[profiling.Row]:

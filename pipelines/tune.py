@@ -28,12 +28,14 @@ from pipelines.outputs import (
     SETTINGS_FILE,
     changed_settings,
     check_free,
+    check_writable,
     open_output,
 )
 from pipelines.progress import say
 from pipelines.ray_session import ray_session
 from pipelines.shared_storage import on_all_nodes
 from pipelines.train import check_inputs
+from pipelines.training.sentence_length import cut_notes
 from pipelines.training.worker_room import check_gpus
 from pipelines.tuning import state
 from pipelines.tuning.options import SEARCHES, TuneOptions
@@ -65,7 +67,9 @@ def tune(
     plan = make(options.space, base, options.trials, options.seeds, options.draw_seed)
     check_settings(plan.possible, corpus)
     output = Path(output).expanduser().absolute()
-    if not (output / SETTINGS_FILE).is_file():
+    if (output / SETTINGS_FILE).is_file():
+        check_writable(output)
+    else:
         check_free(output)
     encoders = dict.fromkeys(settings.encoder for settings in plan.possible)
     with on_all_nodes(output, (corpus.path, *encoders), verbose), locked_output(output):
@@ -87,7 +91,7 @@ def _tracked(
     verbose: bool,
 ) -> dict[str, Any]:
     """The sweep under its MLflow run."""
-    params = {**_params(options), "dev": dev_name(dev)}
+    params = {**_params(options), "search": plan.search, "dev": dev_name(dev)}
     params |= {"corpus": str(corpus.path), "corpus_digest": corpus.digest}
     with (
         tracking.tracked_run(
@@ -112,8 +116,12 @@ def _tracked(
 def check_settings(possible: Sequence[TrainSettings], corpus: Corpus) -> None:
     """UserError for what a trial would stumble over after its start; seeds make no difference."""
     distinct = {repr(flatten(override(s, {SEED: 0}))): s for s in possible}
+    notes: dict[str, None] = {}
     for settings in distinct.values():
         check_inputs(settings, corpus)
+        notes |= dict.fromkeys(cut_notes(settings, corpus))
+    for note in notes:
+        say(f"note: {note}")
 
 
 def _record(
@@ -142,7 +150,6 @@ def _params(options: TuneOptions) -> dict[str, Any]:
     return {
         "space": options.space.name,
         "recipe": options.recipe,
-        "search": options.search,
         "trials": options.trials,
         "seeds": ",".join(map(str, options.seeds)),
         "draw_seed": options.draw_seed,

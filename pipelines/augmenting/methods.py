@@ -14,7 +14,7 @@ from pipelines.augmenting.parts import PartPlan, augment_part
 from pipelines.channel import Channel
 from pipelines.progress import say
 from pipelines.ray_session import has_gpus, ray_session, worker_pool
-from pipelines.shards import map_shards_with_actors
+from pipelines.shards import map_shards_with_actors, report_workers
 
 
 class Job(Protocol):
@@ -53,6 +53,7 @@ class TranslationJob:
             workers, resources, threads = worker_pool(
                 self._workers, len(names), on_gpus=self._plan.on_gpu
             )
+            report_workers(self._workers, workers, len(names), "parts")
             arguments = {
                 "plan": plan,
                 "names": list(names),

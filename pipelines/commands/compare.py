@@ -34,7 +34,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from pipelines.compare import Comparison, compare, same_budget
+    from pipelines.compare import Comparison, compare, follow_corpus_in_all, same_budget
     from pipelines.compare_report import HEADER, cells
     from pipelines.dev import dev_sets
     from pipelines.progress import table
@@ -54,8 +54,10 @@ def run(arguments: Arguments) -> None:
     )
     if tasks is not None and not tasks.sts:
         raise UserError(f"tasks is {arguments.tasks!r}: compare scores STS tasks; name one")
-    comparison = Comparison(entries, seeds, dev, tasks)
     corpus = training_corpus(arguments, settings)
+    if "max_length" not in changed:
+        entries = follow_corpus_in_all(entries, corpus)
+    comparison = Comparison(entries, seeds, dev, tasks)
     result = compare(
         comparison, corpus, arguments.output, resume=arguments.resume, verbose=arguments.verbose
     )

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from pipelines.commands.options import Arguments, job_options, names_of, reading_options
+from pipelines.commands.options import (
+    Arguments,
+    encoding_option,
+    job_options,
+    names_of,
+    reading_options,
+)
 from pipelines.commands.printing import print_result
 from pipelines.embedding.options import BACKENDS, CALIBRATION_ROWS, DTYPES, ON_LONG
 
@@ -13,15 +19,19 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "model",
         metavar="MODEL",
-        help="a folder, an encoder NAME, or models:/NAME@ALIAS, models:/NAME/VERSION or "
-        "runs:/ID/NAME of MLflow",
+        help="a folder (a model, or a training run's output), an encoder NAME, or "
+        "models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/NAME of MLflow",
     )
     command.add_argument(
         "--input", nargs="+", required=True, metavar="PATH", help="as for prepare, or a corpus"
     )
     command.add_argument("--text-column", default="text", help="of csv, tsv, jsonl, parquet")
+    encoding_option(command, "the input")
     command.add_argument(
-        "--id-column", help="whole numbers; default: `id` of Parquet files, else row numbers"
+        "--id-column",
+        metavar="COL",
+        help="ids of the rows, whole numbers or text; default: the whole numbers `id` of Parquet "
+        "files, else row numbers",
     )
     command.add_argument(
         "--keep", metavar="COL,COL", help="columns of the input to hand on with the vectors"
@@ -85,5 +95,6 @@ def run(arguments: Arguments) -> None:
         arguments.calibration_rows,
         arguments.backend,
         arguments.attention,
+        arguments.encoding,
     )
     print_result(embed(options, arguments.output, arguments.verbose))

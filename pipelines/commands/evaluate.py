@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.commands.options import Arguments, names_of
+from pipelines.commands.options import Arguments, encoding_option, names_of
 from pipelines.commands.printing import print_differences, print_scores
 
 READOUTS = ("mask", "cls", "mean", "last", "first-last", "static", "top-tokens")
@@ -83,6 +83,7 @@ def _readout_options(command: argparse.ArgumentParser) -> None:
         help="whiten vectors by those of this text (as for prepare, or a corpus), or by those of "
         "the scored sentences: tasks",
     )
+    encoding_option(command, "--whiten")
     command.add_argument(
         "--whiten-dimensions", type=int, metavar="K", help="keep so many (default: all)"
     )
@@ -121,6 +122,7 @@ def _options(arguments: Arguments) -> Any:
         arguments.denoise,
         arguments.whiten,
         arguments.whiten_dimensions,
+        encoding=arguments.encoding,
     )
     if arguments.resamples is None:
         return options

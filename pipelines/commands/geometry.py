@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipelines.commands.options import Arguments
+from pipelines.commands.options import Arguments, encoding_option
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -33,6 +33,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--sentences", type=int, default=100_000, metavar="N", help="most sentences of the corpus"
     )
     command.add_argument("--text-column", default="text", help="of csv, tsv, jsonl, parquet")
+    encoding_option(command, "--corpus")
     command.add_argument(
         "--precision", default="auto", choices=("auto", "bf16", "fp32"), help="of the encoders"
     )
@@ -54,5 +55,6 @@ def run(arguments: Arguments) -> None:
         arguments.sentences,
         arguments.text_column,
         arguments.precision,
+        arguments.encoding,
     )
     print(table(table_rows(geometry(options, arguments.output)), HEADER))

@@ -19,6 +19,16 @@ def job_options(command: argparse.ArgumentParser, output: str) -> None:
     command.add_argument("--verbose", action="store_true", help="show Ray's own output too")
 
 
+def encoding_option(command: argparse.ArgumentParser, of: str) -> None:
+    """--encoding of text files; of: what holds them, in words."""
+    command.add_argument(
+        "--encoding",
+        metavar="NAME",
+        help=f"encoding of the txt, csv, tsv and jsonl files of {of}, e.g. latin-1, cp1252 or "
+        "utf-16 (default: utf-8)",
+    )
+
+
 def reading_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--template", help="read at this template's last mask (a name or a text)")
     command.add_argument("--readout", choices=("mask", "cls", "mean"), help="how a vector is read")
@@ -43,6 +53,7 @@ def training_options(command: argparse.ArgumentParser, resumable: bool = True) -
         command.add_argument(
             f"--{name}-column", metavar="COL", help="of a raw corpus, as for prepare"
         )
+    encoding_option(command, "a raw corpus")
     command.add_argument("--encoder", metavar="NAME", help="instead of the recipe's")
     command.add_argument("--workers", type=int, metavar="N", help="instead of the recipe's")
     dev = command.add_mutually_exclusive_group()
@@ -96,11 +107,13 @@ def trainings(command: str, arguments: Arguments) -> list[Any]:
 def training_corpus(arguments: Arguments, settings: Any) -> Any:
     """The Corpus to train on; a raw one is prepared for the settings' encoder first."""
     from pipelines.cache import open_or_prepare
-    from pipelines.outputs import SETTINGS_FILE, check_free
+    from pipelines.outputs import SETTINGS_FILE, check_free, check_writable
 
     # Before a raw corpus is prepared, which takes long. What is in a folder that a job began in is
     # told by the job itself.
-    if not getattr(arguments, "resume", True) and not (arguments.output / SETTINGS_FILE).is_file():
+    if getattr(arguments, "resume", False) or (arguments.output / SETTINGS_FILE).is_file():
+        check_writable(arguments.output.absolute())
+    else:
         check_free(arguments.output)
     return open_or_prepare(
         arguments.corpus,
@@ -110,4 +123,5 @@ def training_corpus(arguments: Arguments, settings: Any) -> Any:
         arguments.verbose,
         arguments.augmented_column,
         arguments.negative_column,
+        arguments.encoding,
     )

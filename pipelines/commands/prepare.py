@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from cotbert_core.errors import UserError
-from pipelines.commands.options import Arguments, job_options, names_of
+from pipelines.commands.options import Arguments, encoding_option, job_options, names_of
 from pipelines.commands.printing import print_result
 
 if TYPE_CHECKING:
@@ -23,8 +23,14 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "gs:// addresses of these, docstrings:PACKAGE,..., sick:DIR (triples out of "
         "SICK_train.txt), hf:NAME[:CONFIG][:SPLIT]",
     )
+    encoding_option(command, "the input")
     command.add_argument("--encoder", required=True, metavar="NAME", help="whose tokenizer to use")
-    command.add_argument("--max-length", type=int, default=32, help="tokens kept of a sentence")
+    command.add_argument(
+        "--max-length",
+        type=int,
+        default=32,
+        help="tokens kept of a sentence, at most those of the encoder",
+    )
     command.add_argument(
         "--text-column", metavar="COL", help="of csv, tsv, jsonl, parquet (default: text)"
     )
@@ -114,6 +120,7 @@ def run(arguments: Arguments) -> None:
         exclude=tuple(arguments.exclude),
         near_duplicates=arguments.near_duplicates,
         clean=_clean_options(arguments),
+        encoding=arguments.encoding,
         **_columns(arguments),
     )
     result = prepare(options, arguments.output, arguments.verbose)

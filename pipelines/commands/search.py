@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.commands.options import Arguments
+from pipelines.commands.options import Arguments, encoding_option
 from pipelines.commands.printing import print_texts
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "kept, if it did",
     )
     command.add_argument("--text-column", default="text", help="of the input, or kept by embed")
+    encoding_option(command, "--text, where it is not what embed was given")
     command.add_argument(
         "--model", metavar="MODEL", help="where the model lies now, if it has been moved"
     )
@@ -48,6 +49,7 @@ def run(arguments: Arguments) -> None:
         arguments.text_column,
         arguments.model,
         arguments.precision,
+        arguments.encoding,
     )
     show = _print_json if arguments.json else _print_table
     for query, matches in zip(options.queries, search(options), strict=True):

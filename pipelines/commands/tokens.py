@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipelines.commands.options import Arguments
+from pipelines.commands.options import Arguments, encoding_option
 from pipelines.commands.printing import print_result
 
 HEADER = ("sentence", "top tokens", "after template denoising")
@@ -50,6 +50,7 @@ def map_options(command: argparse.ArgumentParser) -> None:
         help="a file or folder of text to count tokens in; default: this package's graded pairs",
     )
     command.add_argument("--text-column", default="text", help="of csv, tsv, jsonl, parquet")
+    encoding_option(command, "--corpus")
     command.add_argument(
         "--table",
         default="input",
@@ -66,6 +67,10 @@ def token_map(arguments: Arguments) -> None:
     from pipelines.tokens import TokenMapOptions, token_map
 
     options = TokenMapOptions(
-        arguments.encoder, arguments.corpus, arguments.table, arguments.text_column
+        arguments.encoder,
+        arguments.corpus,
+        arguments.table,
+        arguments.text_column,
+        arguments.encoding,
     )
     print_result(token_map(options, arguments.output))

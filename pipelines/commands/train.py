@@ -39,11 +39,13 @@ def run(arguments: Arguments) -> None:
     from pipelines.seeds import parse_seeds, train_seeds
     from pipelines.train import train
     from pipelines.training.profile_table import read_table
+    from pipelines.training.sentence_length import follow_corpus
 
     seeds = parse_seeds(arguments.seeds) if arguments.seeds is not None else None
     _check_profile(arguments)
     dev = dev_sets(settings, arguments.senteval, arguments.dev_pairs)
     corpus = training_corpus(arguments, settings)
+    settings = follow_corpus(settings, corpus)
     again: dict[str, Any] = {"resume": arguments.resume, "verbose": arguments.verbose}
     if seeds is None:
         result = train(settings, corpus, dev, arguments.output, profile=arguments.profile, **again)

@@ -68,6 +68,7 @@ def run(arguments: Arguments) -> None:
     from pipelines.dev import dev_sets
     from pipelines.evaluating.baseline import verdict
     from pipelines.seeds import parse_seeds
+    from pipelines.training.sentence_length import follow_corpus
     from pipelines.tune import tune
     from pipelines.tuning.options import TuneOptions
     from pipelines.tuning.report import BEST, trials_table
@@ -90,6 +91,7 @@ def run(arguments: Arguments) -> None:
     )
     dev = dev_sets(settings, arguments.senteval, arguments.dev_pairs)
     corpus = training_corpus(arguments, settings)
+    settings = follow_corpus(settings, corpus)
     result = tune(
         options,
         settings,

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.embedding.options import ID_COLUMN
+from pipelines.embedding.options import ID_COLUMN, TOO_LONG
+from pipelines.reading.lost_rows import LostRows, count_lost
 from pipelines.reading.plans import Plan, Shard
 from pipelines.reading.sources import FILE_BITS
-from pipelines.reading.unusable import BadRow
+from pipelines.reading.unusable import BadRow, excerpt
 from pipelines.unfinished import whole_file
 
 SKIPPED = "skipped."
@@ -90,10 +91,14 @@ def skipped_row(file: str, bad: BadRow) -> dict[str, Any]:
     return {
         "file": file,
         "row": bad.row & ((1 << FILE_BITS) - 1),
-        ID_COLUMN: bad.id if isinstance(bad.id, int | float | str) else None,
+        ID_COLUMN: excerpt(bad.id) if isinstance(bad.id, str) else _number(bad.id),
         "reason": bad.reason,
         "text": bad.text,
     }
+
+
+def _number(value: Any) -> int | float | None:
+    return value if isinstance(value, int | float) else None
 
 
 @dataclass
@@ -152,6 +157,17 @@ class Ledger:
 
     def reasons(self) -> str:
         return ", ".join(f"{n} {reason}" for reason, n in self.skipped.items()) or "none read"
+
+    def lost_rows(self, plan: Plan) -> LostRows:
+        """What each file lost to rows that cannot be read."""
+        lost = LostRows(plan)
+        for path in sorted(self.scratch.glob("block-*.json")):
+            record = json.loads(path.read_text(encoding="utf-8"))
+            counts = Counter({"read": record["counts"]["read"]})
+            bad = ((row["reason"], row["row"]) for row in record["skipped"])
+            count_lost((row for row in bad if row[0] != TOO_LONG), counts)
+            lost.add(int(path.name.split("-")[1]), counts)
+        return lost
 
     def skipped_rows(self) -> Iterator[dict[str, Any]]:
         """Every row without a vector, block by block in the input's order."""

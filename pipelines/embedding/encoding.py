@@ -21,8 +21,6 @@ from cotbert_core.forward import padding
 from cotbert_core.ragged import Ragged
 from cotbert_core.settings import Precision
 
-TOO_LONG = "too_many_tokens"
-
 
 @dataclass(frozen=True)
 class Encoded:

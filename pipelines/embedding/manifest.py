@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,11 @@ def vectors_facts(
 
 
 def manifest(
-    options: EmbedOptions, plan: Plan, facts: dict[str, Any], ledger: Ledger
+    options: EmbedOptions,
+    plan: Plan,
+    facts: dict[str, Any],
+    ledger: Ledger,
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The same for the same input, options and versions."""
     counts = ledger.counts
@@ -71,12 +76,15 @@ def manifest(
         "format": 2,
         "rows": counts["rows"],
         "skipped": ledger.skipped,
+        **({"warnings": list(warnings)} if warnings else {}),
         "duplicates": counts["duplicates"],
         "truncated": counts["truncated"],
         "split": counts["split"],
         **({"clipped": counts["clipped"]} if options.dtype == "int8" else {}),
         **facts,
         "id_column": plan.id_column,
+        "id_type": plan.id_type,
+        **({"encoding": plan.encoding} if plan.encoding else {}),
         "keep": list(options.keep),
         "inputs": sorted(set(options.inputs)),
         "files": len(plan.files),

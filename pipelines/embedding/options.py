@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cotbert_core.errors import UserError, unknown
+from pipelines.reading.encodings import named_encoding
 
 if TYPE_CHECKING:  # the command line reads this file, and pydantic takes 0.2 s
     from cotbert_core.settings import Attention, Precision
@@ -15,6 +16,8 @@ ON_LONG = ("truncate", "error", "split-mean")
 BACKENDS = ("torch", "openvino")
 # The columns of a part that are not passed through.
 ID_COLUMN, VECTOR_COLUMN = "id", "embedding"
+# Why a row of more tokens than the model reads has no vector, where it is to have none.
+TOO_LONG = "too_many_tokens"
 # int8: rows whose vectors set the scale.
 CALIBRATION_ROWS = 2048
 # What may change between a job and the one that goes on with it.
@@ -28,7 +31,8 @@ class EmbedOptions:
     on. truncate_dim: the first so many dimensions alone. on_long: what becomes of a text of more
     tokens than the model reads: its beginning, nothing (the row is listed), or the mean of its
     pieces' vectors. calibration_rows: of int8. backend: what runs the encoder on CPU cores.
-    attention: how its rows attend (cotbert_core.attention)."""
+    attention: how its rows attend (cotbert_core.attention). encoding: of txt, csv, tsv and jsonl
+    files; None for UTF-8."""
 
     model: str
     inputs: tuple[str, ...]
@@ -46,8 +50,10 @@ class EmbedOptions:
     calibration_rows: int = CALIBRATION_ROWS
     backend: str = "torch"
     attention: Attention = "auto"
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "encoding", named_encoding(self.encoding))
         if self.dtype not in DTYPES:
             raise UserError(f"dtype is {self.dtype!r}: choose one of {', '.join(DTYPES)}")
         if self.on_long not in ON_LONG:
@@ -79,5 +85,7 @@ class EmbedOptions:
     @property
     def decisive(self) -> dict[str, Any]:
         """The options that decide what is written, in whatever order the inputs were named."""
-        told = {key: value for key, value in vars(self).items() if key not in FREE}
+        # Without an encoding the record is that of versions that knew none.
+        left_out = (*FREE, *(["encoding"] if self.encoding is None else []))
+        told = {key: value for key, value in vars(self).items() if key not in left_out}
         return {**told, "inputs": sorted(set(self.inputs)), "keep": list(self.keep)}

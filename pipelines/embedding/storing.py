@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from cotbert_core.files import read_json
 from pipelines.corpus import MANIFEST_FILE
 from pipelines.embedding.options import ID_COLUMN, VECTOR_COLUMN
+from pipelines.reading.ids import INT64, STRING
 
 ELEMENTS = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
 # Key of a part's schema metadata: JSON of what is needed to use the vectors.
@@ -31,7 +32,7 @@ MOST_INT8 = 127
 class Storage:
     """How vectors of D dimensions are stored. dimension: the first so many of them; normalize: to
     unit length after that. scale: (dimension,) of int8. kept: columns passed through, with types.
-    metadata: written into every part."""
+    metadata: written into every part. id_type: int64 or string."""
 
     dimension: int
     dtype: str
@@ -39,16 +40,21 @@ class Storage:
     kept: tuple[tuple[str, Any], ...] = ()
     scale: tuple[float, ...] | None = None
     metadata: Mapping[str, Any] | None = None
+    id_type: str = INT64
 
     @property
     def schema(self) -> pa.Schema:
         """Of every part: id, the kept columns, embedding."""
         fields = [
-            (ID_COLUMN, pa.int64()),
+            (ID_COLUMN, self._ids),
             *self.kept,
             (VECTOR_COLUMN, pa.list_(ELEMENTS[self.dtype], self.dimension)),
         ]
         return pa.schema(fields, {METADATA_KEY: json.dumps(self.metadata or {})})
+
+    @property
+    def _ids(self) -> pa.DataType:
+        return pa.string() if self.id_type == STRING else pa.int64()
 
     def shorten(self, vectors: np.ndarray) -> np.ndarray:
         """(N, D) to (N, dimension) float32, of unit length where that is asked for."""
@@ -67,11 +73,11 @@ class Storage:
         return np.clip(steps, -MOST_INT8, MOST_INT8).astype(np.int8), clipped
 
     def table(
-        self, ids: Sequence[int], kept: Sequence[Sequence[Any]], stored: np.ndarray
+        self, ids: Sequence[int | str], kept: Sequence[Sequence[Any]], stored: np.ndarray
     ) -> pa.Table:
         """N rows as a part holds them; `stored` out of `quantize`."""
         flat = pa.array(stored.reshape(-1), ELEMENTS[self.dtype])
-        columns = [pa.array(ids, pa.int64())]
+        columns = [pa.array(ids, self._ids)]
         columns += [kept_array(v, kind) for v, (_, kind) in zip(kept, self.kept, strict=True)]
         columns.append(pa.FixedSizeListArray.from_arrays(flat, self.dimension))
         return pa.Table.from_arrays(columns, schema=self.schema)
@@ -105,7 +111,8 @@ def as_text(value: Any) -> str | None:
 
 
 def read_embeddings(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) ids and (N, D) vectors of an embeddings folder, int8 turned back into float32."""
+    """(N,) ids, int64 or objects where they are text, and (N, D) vectors of an embeddings folder,
+    int8 turned back into float32."""
     tables = [
         pq.read_table(p, columns=[ID_COLUMN, VECTOR_COLUMN])
         for p in sorted(folder.glob("part-*.parquet"))

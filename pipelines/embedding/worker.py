@@ -25,8 +25,8 @@ from pipelines.embedding.blocks import (
     write_end,
     write_whole,
 )
-from pipelines.embedding.encoding import TOO_LONG, encode_block
-from pipelines.embedding.options import EmbedOptions
+from pipelines.embedding.encoding import encode_block
+from pipelines.embedding.options import TOO_LONG, EmbedOptions
 from pipelines.embedding.storing import Storage, write_part
 from pipelines.reading.plans import Plan
 from pipelines.reading.readers import Piece, read

@@ -17,7 +17,7 @@ class EvaluateOptions:
     come with this package. template, readout: read the encoder another way than its own; remove to
     denoise: as in FeatureOptions. whiten: text whose vectors' mean and covariance are taken out of
     all vectors, or `tasks` for the sentences that are scored. resamples: of the bootstrap that says
-    how far chance moves a score; 0 for none."""
+    how far chance moves a score; 0 for none. encoding: of the text files of whiten; None: UTF-8."""
 
     model: str
     senteval: Path | None = None
@@ -34,6 +34,7 @@ class EvaluateOptions:
     whiten: str | None = None
     whiten_dimensions: int | None = None
     resamples: int = 1000
+    encoding: str | None = None
 
     def of_model(self, text: str) -> EvaluateOptions:
         """The same for another MODEL: a name, NAME,template=T or NAME,readout=R."""

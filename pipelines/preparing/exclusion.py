@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.errors import UserError
-from pipelines.reading.encodings import check_encoding
+from pipelines.progress import say
+from pipelines.reading.encoding_guess import guess_encoding
+from pipelines.reading.encodings import HEAD_BYTES, wide_encoding
 from pipelines.reading.locations import leading_out, say_once
 
 HIT = "hit."
@@ -104,7 +106,17 @@ def _sentences(path: Path) -> Iterator[str]:
         raise UserError(
             f"--exclude {str(path)!r} cannot be read ({error.strerror}): mend its rights"
         ) from None
-    check_encoding(str(path), content)
+    if found := wide_encoding(content[:HEAD_BYTES]):
+        raise UserError(
+            f"--exclude {str(path)!r} is {found.upper()}: make it UTF-8, e.g. with "
+            f"`iconv -f {found} -t UTF-8`"
+        )
+    if guess := guess_encoding(content.splitlines()):
+        say(
+            f"warning: --exclude {str(path)!r} has lines that are not UTF-8 (such as "
+            f"{guess.example!r}), which keep nothing out: make it UTF-8"
+            + (f", e.g. with `iconv -f {guess.encoding} -t UTF-8`" if guess.encoding else "")
+        )
     text = content.decode("utf-8-sig", errors="replace")
     columns: dict[int, list[str]] = {}
     for row in _rows(text, path.suffix.lower()):

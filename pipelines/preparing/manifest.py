@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,9 @@ class Job:
     tokenizer: PlainTokenizer
 
 
-def corpus_manifest(job: Job, reading: Reading, counts: Counter[str]) -> dict[str, Any]:
+def corpus_manifest(
+    job: Job, reading: Reading, counts: Counter[str], warnings: Sequence[str] = ()
+) -> dict[str, Any]:
     """Where every row went, and what the rows that stay are made from and how."""
     options, plan = job.options, job.plan
     dropped = _named(counts, DROPPED)
@@ -43,6 +46,7 @@ def corpus_manifest(job: Job, reading: Reading, counts: Counter[str]) -> dict[st
         "dropped": dropped,
         "sampled_out": counts["sampled_out"],
         **({"exclude_hits": hits} if options.exclude else {}),
+        **({"warnings": list(warnings)} if warnings else {}),
         "truncated": counts["truncated"],
         "tokens": counts["tokens"],
         "encoder": options.encoder,
@@ -54,6 +58,7 @@ def corpus_manifest(job: Job, reading: Reading, counts: Counter[str]) -> dict[st
             "files_ignored": plan.ignored,
             "files_without_rows": sum(not reading.read[name] for name in plan.files),
             "text_column": options.text_column,
+            **({"encoding": options.encoding} if options.encoding else {}),
             "augmented_column": options.augmented_column,
             "negative_column": options.negative_column,
             "sample": options.sample,
@@ -78,6 +83,7 @@ def corpus_result(
         **{f"dropped_{reason}": n for reason, n in manifest["dropped"].items()},
         "sampled_out": manifest["sampled_out"],
         **{key: manifest[key] for key in ("exclude_hits",) if key in manifest},
+        **({"warnings": len(manifest["warnings"])} if "warnings" in manifest else {}),
         "truncated": manifest["truncated"],
         "files_ignored": manifest["source"]["files_ignored"],
         "files_without_rows": manifest["source"]["files_without_rows"],

@@ -9,6 +9,7 @@ from pipelines.cleaning.options import CleanOptions
 from pipelines.progress import say
 from pipelines.reading import sources
 from pipelines.reading.columns import TRIPLES
+from pipelines.reading.encodings import named_encoding
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,8 @@ class PrepareOptions:
     at most so many rows, chosen by their hash. on_invalid: what to do about rows that cannot be
     read, drop or fail. augmented_column, negative_column: where a row's companions are; None: there
     are none. exclude: files of sentences to keep out. near_duplicates: the Jaccard similarity from
-    which one of two rows is dropped; None: both stay. clean: what is done to texts before that."""
+    which one of two rows is dropped; None: both stay. clean: what is done to texts before that.
+    encoding: of txt, csv, tsv and jsonl files; None for UTF-8."""
 
     inputs: tuple[str, ...]
     encoder: str
@@ -30,8 +32,10 @@ class PrepareOptions:
     exclude: tuple[str, ...] = ()
     near_duplicates: float | None = None
     clean: CleanOptions = field(default_factory=CleanOptions)
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "encoding", named_encoding(self.encoding))
         if self.max_length < 1:
             raise UserError(f"max_length is {self.max_length}: give at least 1 token")
         if self.sample is not None and self.sample < 1:
@@ -62,7 +66,7 @@ def recognise_triples(options: PrepareOptions) -> PrepareOptions:
     of columns; otherwise as they are."""
     if options.text_column != "text" or options.companions:
         return options
-    if not sources.are_triples(options.inputs):
+    if not sources.are_triples(options.inputs, options.encoding):
         return options
     text, augmented, negative = TRIPLES
     say(f"{' '.join(options.inputs)}: columns {text}, {augmented}, {negative} taken as triples")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,17 +33,11 @@ from pipelines.corpus import corpus_table, text_columns
 from pipelines.preparing.duplicates import kept
 from pipelines.preparing.exclusion import Exclusion, without_excluded
 from pipelines.preparing.scratch_files import ScratchWriter, ids_file, texts_file
+from pipelines.reading.lost_rows import FIRST, HARMLESS, count_lost, encoding_advice
 from pipelines.reading.plans import Plan
 from pipelines.reading.readers import PIECE_ROWS, PREFIXES, Piece, read
 from pipelines.unfinished import whole_file
 
-# What is part of any text file, and sentences of SICK without partners; the other reasons mean that
-# something is wrong.
-HARMLESS = {
-    *(f"{prefix}{reason}" for prefix in PREFIXES for reason in ("empty", "null")),
-    "no_entailment",
-    "no_contradiction",
-}
 DROPPED = "dropped."
 CHANGED = "changed."
 LENGTH = "length."
@@ -80,9 +74,10 @@ class ReadShard:
         with ScratchWriter(scratch, number, names, self.rules.near_duplicates) as writer:
             for piece in read(self.plan.shards[number], self.plan):
                 unusable += piece.dropped
+                count_lost(((row.reason, row.row) for row in piece.bad), counts)
                 texts = self._kept_texts(piece, counts)
                 writer.add([row_id(*row) for row in zip(*texts, strict=True)], texts)
-            self._refuse_invalid(number, unusable)
+            self._refuse_invalid(number, unusable, counts)
         counts.update({f"{DROPPED}{reason}": n for reason, n in unusable.items()})
         counts["kept"] = writer.rows
         write_counts(counts, scratch / f"{number:06}.json")
@@ -98,13 +93,17 @@ class ReadShard:
         counts.update({f"{CHANGED}{step}": n for step, n in cleaned.changed.items()})
         return without_excluded(cleaned.columns, self.rules.exclusion, counts)
 
-    def _refuse_invalid(self, number: int, unusable: Counter[str]) -> None:
+    def _refuse_invalid(
+        self, number: int, unusable: Counter[str], counts: Mapping[str, int]
+    ) -> None:
         bad = {reason: n for reason, n in unusable.items() if reason not in HARMLESS}
         if bad and self.rules.on_invalid == "fail":
+            shard, first = self.plan.shards[number], counts.get(f"{FIRST}invalid_utf8")
+            advice = f"; those that {encoding_advice(shard, first)}" if first else ""
             raise UserError(
-                f"{self.plan.shards[number].path!r} holds rows that cannot be read "
+                f"{shard.path!r} holds rows that cannot be read "
                 f"({', '.join(f'{n} {k}' for k, n in bad.items())}): mend them, or drop them with "
-                "--on-invalid drop"
+                f"--on-invalid drop{advice}"
             )
 
 

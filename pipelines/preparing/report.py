@@ -52,6 +52,8 @@ def write_corpus_report(path: Path, manifest: Mapping[str, Any], lengths: Sequen
         ("Length of the sentences", length_histogram(lengths)),
         ("Made from", table(("", ""), [(k, v) for k, v in shown if v not in (None, "")], "text")),
     ]
+    if warnings := manifest.get("warnings"):
+        sections.insert(1, ("Warnings", table(("",), [(line,) for line in warnings], "text")))
     note = f"{manifest['rows']:,} sentences, {manifest['tokens']:,} tokens."
     write_text(path, page("A prepared corpus", note, sections))
 

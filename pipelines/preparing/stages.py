@@ -29,6 +29,7 @@ from pipelines.preparing.passes import (
 )
 from pipelines.preparing.scratch_files import ids_file, near_file
 from pipelines.progress import Progress
+from pipelines.reading.lost_rows import LostRows
 from pipelines.reading.plans import Plan
 from pipelines.reading.readers import PIECE_ROWS
 from pipelines.shards import map_shards
@@ -42,14 +43,17 @@ UNIT_ROWS = 8 * PIECE_ROWS
 
 @dataclass
 class Reading:
-    """What the first pass found. kept: rows of each shard; read: rows read of each file."""
+    """What the first pass found. kept: rows of each shard; lost: what each file lost; read: rows
+    read of each file."""
 
     kept: np.ndarray
+    lost: LostRows
     counts: Counter[str] = field(default_factory=Counter)
     read: Counter[str] = field(default_factory=Counter)
 
     def add(self, number: int, path: str, counts: Counter[str]) -> None:
         self.kept[number] = counts.pop("kept")
+        self.lost.add(number, counts)
         self.read[path] += counts["read"]
         self.counts += counts
 
@@ -62,7 +66,7 @@ def finished(scratch: Path, pattern: str) -> dict[int, Path]:
 def read_shards(plan: Plan, rules: Rules, work: Unfinished) -> Reading:
     """The first pass over the shards that are not done yet."""
     count = len(plan.shards)
-    reading = Reading(np.zeros(count, np.int64))
+    reading = Reading(np.zeros(count, np.int64), LostRows(plan))
     done = finished(work.scratch, "[0-9]*.json")
     for number, path in done.items():
         reading.add(number, plan.shards[number].path, _read_counts(path))

@@ -9,7 +9,7 @@ import pyarrow as pa
 from cotbert_core.batch import COLUMNS
 from cotbert_core.errors import UserError
 from pipelines.reading.delimited import delimited_rows
-from pipelines.reading.kinds import DELIMITERS
+from pipelines.reading.kinds import DELIMITERS, kind_of
 from pipelines.reading.plans import Plan
 from pipelines.reading.unusable import Unusable
 
@@ -20,22 +20,34 @@ COLUMN_OPTIONS = ("--text-column", *(f"--{name}-column" for name in COLUMNS))
 
 
 def check_types(name: str, plan: Plan, schema: pa.Schema) -> None:
-    """Texts must be text, also where a dictionary holds it, or all null; ids whole numbers."""
+    """Texts must be text, also where a dictionary holds it, or all null; ids whole numbers or
+    text."""
     for column in plan.texts:
         kind = schema.field(column).type
-        inner = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not any(is_kind(inner) for is_kind in _TEXTS):
+        if not _is_text(kind):
             raise UserError(f"{name!r}, column {column!r} is of type {kind}: it must be text")
-    if plan.id_column and not pa.types.is_integer(schema.field(plan.id_column).type):
-        raise UserError(f"{name!r}, column {plan.id_column!r} must hold whole numbers")
+    if plan.id_column is None or pa.types.is_integer(schema.field(plan.id_column).type):
+        return
+    kind = schema.field(plan.id_column).type
+    if not _is_text(kind) or pa.types.is_null(kind):
+        raise UserError(
+            f"{name!r}, column {plan.id_column!r} is of type {kind}: ids must be whole numbers or "
+            "text"
+        )
+    plan.found.text_ids[name] = ""
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(is_kind(inner) for is_kind in _TEXTS)
 
 
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
 
 
-def header(name: str, kind: str) -> list[str]:
+def header(name: str, kind: str, encoding: str | None = None) -> list[str]:
     """The column names of a csv or tsv file."""
-    cells = next(delimited_rows(name, DELIMITERS[kind]), [])
+    cells = next(delimited_rows(name, DELIMITERS[kind], encoding), [])
     if isinstance(cells, Unusable):
         raise UserError(f"the first line of {name!r} names no columns ({cells}): mend it")
     return cells
@@ -53,8 +65,32 @@ def check_columns(name: str, plan: Plan, found: Sequence[str]) -> None:
     missing = [column for column in options if column not in found]
     if not missing:
         return
+    if other := _other_delimiter(name, found, missing[0]):
+        raise UserError(
+            f"{name!r} is not separated by {_DELIMITER_NAMES[_delimiter(name)]} but by {other}: "
+            "write it again with commas as .csv, or with tabs as .tsv"
+        )
     there = f"it has {', '.join(found) or 'none'}"
     use = f"name one with {options[missing[0]]}"
     if plan.texts == TRIPLES:
         use = f"name them with {', '.join(COLUMN_OPTIONS)} in place of --triples"
     raise UserError(f"{name!r} has no column {missing[0]!r}: {there}; {use}")
+
+
+_DELIMITER_NAMES = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
+
+
+def _delimiter(name: str) -> str:
+    return DELIMITERS.get(kind_of(name) or "", "")
+
+
+def _other_delimiter(name: str, found: Sequence[str], wanted: str) -> str | None:
+    """What a csv or tsv file's header is separated by in place of its delimiter, in words: it has
+    one cell, or a name that is looked for inside one."""
+    if not _delimiter(name):
+        return None
+    for sign, words in _DELIMITER_NAMES.items():
+        names = [cell.strip() for cell in _delimiter(name).join(found).split(sign)]
+        if len(names) > 1 and sign != _delimiter(name) and (len(found) == 1 or wanted in names):
+            return words
+    return None

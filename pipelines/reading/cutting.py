@@ -11,9 +11,14 @@ import pyarrow.parquet as pq
 from cotbert_core.errors import UserError
 from pipelines.reading import docstrings, hub_datasets, locations, sick
 from pipelines.reading.columns import COLUMN_OPTIONS, check_columns, check_types, header
-from pipelines.reading.encodings import HEAD_BYTES, check_encoding
+from pipelines.reading.content_checks import check_compression, check_content, has_markup
+from pipelines.reading.delimited import delimited_rows
+from pipelines.reading.encodings import HEAD_BYTES, can_be_cut, check_encoding, looks_like_utf8
+from pipelines.reading.ids import text_id_in_lines, text_id_in_rows
 from pipelines.reading.kinds import DELIMITERS, DOCSTRINGS, kind_of
+from pipelines.reading.lines import file_lines
 from pipelines.reading.plans import Plan, Shard
+from pipelines.reading.unusable import Unusable
 
 
 def cut(name: str, first_row: int, plan: Plan, size: int) -> Iterator[Shard]:
@@ -23,6 +28,11 @@ def cut(name: str, first_row: int, plan: Plan, size: int) -> Iterator[Shard]:
         raise UserError(
             f"input {name!r} has no columns and so no {plan.keep[0]!r}: give csv, tsv, jsonl or "
             "parquet, or leave out --keep"
+        )
+    if plan.id_column and kind in ("txt", "docstrings", "sick"):
+        raise UserError(
+            f"input {name!r} has no columns and so no {plan.id_column!r}: give csv, tsv, jsonl or "
+            "parquet, or leave out --id-column"
         )
     if plan.companions and kind in ("txt", "docstrings"):
         raise UserError(
@@ -46,16 +56,44 @@ def _text_shards(name: str, kind: str, first_row: int, plan: Plan, size: int) ->
     """Files of lines on this machine are cut; what is compressed or elsewhere is one shard, since
     a line's place would have to be looked for from the beginning; and csv is, since a line break
     may lie inside a row."""
-    with locations.open_stream(name) as stream:
-        head = bytes(stream.read(HEAD_BYTES))
-    check_encoding(name, head)
+    head = _head(name)
+    check_content(name, head)
+    check_encoding(name, head, plan.encoding)
+    if has_markup(head):
+        plan.found.markup.append(name)
+    if looks_like_utf8(head, plan.encoding):
+        plan.found.utf8.append(name)
     if kind in DELIMITERS:
-        check_columns(name, plan, header(name, kind))
-    if kind in DELIMITERS or locations.suffixes(name)[1] or locations.is_uri(name):
+        check_columns(name, plan, header(name, kind, plan.encoding))
+    if plan.id_column and (text_id := _text_id(name, kind, plan)):
+        plan.found.text_ids[name] = text_id
+    whole = locations.suffixes(name)[1] or locations.is_uri(name) or not can_be_cut(plan.encoding)
+    if kind in DELIMITERS or whole:
         if head:
             yield Shard(name, kind, first_row=first_row)
     else:
         yield from _line_shards(Path(name), kind, first_row, size)
+
+
+def _head(name: str) -> bytes:
+    """The first bytes of a file, decompressed; UserError where its ending tells of a compression
+    that it does not have."""
+    try:
+        with locations.open_stream(name) as stream:
+            return bytes(stream.read(HEAD_BYTES))
+    except OSError:
+        check_compression(name)
+        raise
+
+
+def _text_id(name: str, kind: str, plan: Plan) -> str | None:
+    """Return an id among a file's first rows that is text and no whole number, if there is one."""
+    column = str(plan.id_column)
+    if kind not in DELIMITERS:
+        return text_id_in_lines(file_lines(name, encoding=plan.encoding), column)
+    rows = delimited_rows(name, DELIMITERS[kind], plan.encoding)
+    place = list(next(rows)).index(column)
+    return text_id_in_rows((row for row in rows if not isinstance(row, Unusable)), place)
 
 
 def _hub_shards(name: str, first_row: int, plan: Plan) -> Iterator[Shard]:

@@ -16,13 +16,15 @@ MOST_ROW = MOST_LINE_BYTES
 _END = "\0the end\0"
 
 
-def delimited_rows(name: str, delimiter: str) -> Iterator[list[str] | Unusable]:
+def delimited_rows(
+    name: str, delimiter: str, encoding: str | None = None
+) -> Iterator[list[str] | Unusable]:
     """The cells of each row, the header's first. An Unusable stands for each line that is in no
     row: after a quote that nothing closes all lines to the end, which would else become one cell.
     """
     csv.field_size_limit(MOST_CELL)
     long_lines: list[Unusable] = []
-    lines = _RowLines(_lines(name, long_lines))
+    lines = _RowLines(_lines(name, long_lines, encoding))
     reader = csv.reader(lines, delimiter=delimiter)
     while True:
         before = reader.line_num
@@ -62,10 +64,10 @@ class _RowLines:
         return line
 
 
-def _lines(name: str, long_lines: list[Unusable]) -> Iterator[str]:
+def _lines(name: str, long_lines: list[Unusable], encoding: str | None) -> Iterator[str]:
     """Lines with their breaks, old Macintoshes' too, and at last one by which a quote that is
     still open is known."""
-    for line in file_lines(name):
+    for line in file_lines(name, encoding=encoding):
         if line is None:
             long_lines.append(Unusable("too_long"))
         else:

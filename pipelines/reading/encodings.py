@@ -1,36 +1,119 @@
-"""Text that is not UTF-8 told from its first bytes, before it becomes rubbish rows."""
+"""The encoding of text files: UTF-8, or another one that is named and becomes UTF-8 on the way.
+
+A wrong encoding is found by a file's first bytes, before its rows become rubbish; bytes that are
+invalid in it make their row unusable (`invalid_utf8`, or `invalid_encoding` in a named one).
+"""
 
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable, Iterator
 
 from cotbert_core.errors import UserError
 
 # Bytes of a file that are looked at.
 HEAD_BYTES = 4096
+MARK = b"\xef\xbb\xbf"
 _MARKS = {
-    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16's, with which it begins
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
+    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16's, with which it begins
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
 }
+_WIDE = ("utf-16", "utf-32")
+_ERRORS = "cotbert.invalid"
+# A lone surrogate, which becomes three bytes that are no UTF-8.
+codecs.register_error(_ERRORS, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]
 
 
-def check_encoding(name: str, head: bytes) -> None:
-    """UserError when a text file that begins with `head` is UTF-16 or UTF-32, by its mark or,
-    without one, by the zero bytes of its Latin letters."""
-    found = next((kind for mark, kind in _MARKS.items() if head.startswith(mark)), None)
-    found = found or _without_mark(head[:HEAD_BYTES])
-    if found:
+def named_encoding(name: str | None) -> str | None:
+    """Return Python's name of an encoding, None for UTF-8; UserError for an unknown one."""
+    if name is None:
+        return None
+    try:
+        "".encode(name)  # refuses codecs that are not of text, such as base64
+        found = codecs.lookup(name).name
+    except (LookupError, ValueError):
         raise UserError(
-            f"input {name!r} is {found}: make it UTF-8, e.g. with `iconv -f {found} -t UTF-8`"
+            f"encoding is {name!r}, which is not known: give one such as utf-8, latin-1, cp1252 or "
+            "utf-16"
+        ) from None
+    return None if found in ("utf-8", "utf-8-sig") else found
+
+
+def wide_encoding(head: bytes) -> str | None:
+    """Return utf-16 or utf-32 for a file that begins with its mark, utf-16-le or utf-16-be for one
+    without a mark that shows it by the zero bytes of its Latin letters; None for any other."""
+    found = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
+    return found or _without_mark(head[:HEAD_BYTES])
+
+
+def check_encoding(name: str, head: bytes, encoding: str | None = None) -> None:
+    """UserError when a text file that begins with `head` is not in the encoding (None: UTF-8)."""
+    found = wide_encoding(head)
+    if found and not _agree(found, encoding, head):
+        given = f" and --encoding is {encoding}" if encoding else ""
+        raise UserError(f"input {name!r} is {found.upper()}{given}: give --encoding {found}")
+    wide = encoding is not None and encoding.startswith(_WIDE)
+    if wide and not found and head and b"\0" not in head and is_utf8(head):
+        raise UserError(
+            f"input {name!r} is UTF-8 and --encoding is {encoding}: leave --encoding out"
         )
+
+
+def _agree(found: str, encoding: str | None, head: bytes) -> bool:
+    """Whether text of a wide encoding reads well by the one that was given."""
+    if encoding is None or not encoding.startswith(found[:6]):
+        return False
+    if encoding == found:
+        return True
+    if found in _WIDE:  # utf-16-le was given and the mark says in which order bytes come
+        little = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF32_LE))
+        return encoding.endswith("le" if little else "be")
+    # utf-16 was given and there is no mark: Python takes the order of this machine.
+    return encoding == "utf-16" and head.decode("utf-16", "replace") == head.decode(
+        found, "replace"
+    )
 
 
 def _without_mark(head: bytes) -> str | None:
     """Every other byte zero and hardly one of the rest: no text in UTF-8 looks so."""
     even, odd = head[::2], head[1::2]
-    for zeros, rest, kind in ((odd, even, "UTF-16LE"), (even, odd, "UTF-16BE")):
+    for zeros, rest, kind in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
         if zeros.count(0) >= max(2, 0.4 * len(zeros)) and rest.count(0) <= 0.1 * len(rest):
             return kind
     return None
+
+
+def is_utf8(head: bytes) -> bool:
+    """Whether bytes are UTF-8, up to a character that is cut off at their end."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def looks_like_utf8(head: bytes, encoding: str | None) -> bool:
+    """Whether a file is UTF-8 beyond ASCII, though it is to be read as something else: such text
+    seldom is valid UTF-8 by chance."""
+    return encoding is not None and not head.isascii() and is_utf8(head) and b"\0" not in head
+
+
+def can_be_cut(encoding: str | None) -> bool:
+    """Whether a file may be read from any line break on: of UTF-8, and of one byte a character."""
+    if encoding is None:
+        return True
+    try:
+        single = len(bytes(range(256)).decode(encoding, "replace")) == 256
+        return single and "\n".encode(encoding) == b"\n" and not encoding.startswith("utf")
+    except ValueError:
+        return False
+
+
+def as_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """Blocks of bytes in another encoding as UTF-8; what is invalid there is invalid here."""
+    decoder = codecs.getincrementaldecoder(encoding)(_ERRORS)
+    for block in blocks:
+        yield decoder.decode(block).encode("utf-8", "surrogatepass")
+    yield decoder.decode(b"", True).encode("utf-8", "surrogatepass")

@@ -5,23 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pipelines.reading.encodings import check_encoding
+from pipelines.reading.encodings import MARK, as_utf8, check_encoding
 from pipelines.reading.locations import open_stream
 
 BLOCK_BYTES = 4 << 20
 # A longer line is no sentence and not JSON of one (1,000,000 characters take 12 MB at most, as
 # escapes); it is skipped without being held. As Python objects JSON takes up to 25 times as much.
 MOST_LINE_BYTES = 16 << 20
-MARK = b"\xef\xbb\xbf"
 
 
-def file_lines(name: str, start: int = 0, stop: int = 0) -> Iterator[bytes | None]:
+def file_lines(
+    name: str, start: int = 0, stop: int = 0, encoding: str | None = None
+) -> Iterator[bytes | None]:
     """Lines of the bytes from `start` to `stop` (0: the end), without their line breaks; None for
-    one that is too long. A byte order mark is left out."""
-    return lines(_blocks(name, start, stop))
+    one that is too long. A byte order mark is left out. encoding: of the file, None for UTF-8, in
+    which the lines are."""
+    blocks = _blocks(name, start, stop, encoding)
+    return lines(_without_mark(as_utf8(blocks, encoding)) if encoding else blocks)
 
 
-def _blocks(name: str, start: int, stop: int) -> Iterator[bytes]:
+def _without_mark(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The blocks, the first of which may begin with a byte order mark, without that."""
+    for number, block in enumerate(blocks):
+        yield block if number else block.removeprefix(MARK)
+
+
+def _blocks(name: str, start: int, stop: int, encoding: str | None) -> Iterator[bytes]:
     with open_stream(name) as file:
         if start:
             file.seek(start)
@@ -31,8 +40,8 @@ def _blocks(name: str, start: int, stop: int) -> Iterator[bytes]:
             if left is not None:
                 left -= len(block)
             if first:
-                check_encoding(name, block)
-                block = block.removeprefix(MARK)
+                check_encoding(name, block, encoding)
+                block = block if encoding else block.removeprefix(MARK)
                 first = False
             yield block
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotbert_core.errors import UserError
+from pipelines.progress import say
 from pipelines.reading import readers, sources
+from pipelines.reading.lost_rows import LostRows, count_lost, found_notes
 
 # Characters of all sentences, which are held at once: about 10 million sentences. A compressed file
 # may hold a thousand times its size.
@@ -28,13 +30,17 @@ class PlainTexts:
     dropped: dict[str, int]
 
 
-def read_texts(corpus: str, text_column: str = "text") -> PlainTexts:
+def read_texts(corpus: str, text_column: str = "text", encoding: str | None = None) -> PlainTexts:
     """All sentences of a file, folder, glob or docstrings:PACKAGE; UserError if there is none, or
-    more than can be held."""
-    plan = sources.plan([corpus], text_column)
+    more than can be held.
+
+    Files that lose rows to a wrong encoding or for another reason are said.
+    """
+    plan = sources.plan([corpus], text_column, encoding=encoding)
     sentences: list[str] = []
-    read, characters, dropped = 0, 0, Counter[str]()
-    for shard in plan.shards:
+    read, characters, dropped, lost = 0, 0, Counter[str](), LostRows(plan)
+    for number, shard in enumerate(plan.shards):
+        counts: Counter[str] = Counter()
         for piece in readers.read(shard, plan):
             sentences += piece.texts
             characters += sum(map(len, piece.texts))
@@ -43,8 +49,13 @@ def read_texts(corpus: str, text_column: str = "text") -> PlainTexts:
                     f"corpus {corpus!r} holds more than {MOST_CHARACTERS:,} characters, and its "
                     "sentences must be held at once: give a part of it"
                 )
-            read += piece.read
+            counts["read"] += piece.read
             dropped += piece.dropped
+            count_lost(((row.reason, row.row) for row in piece.bad), counts)
+        read += counts["read"]
+        lost.add(number, counts)
+    for warning in (*found_notes(plan), *lost.warnings()):
+        say(f"warning: {warning}")
     if not sentences:
         reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.items()) or "none read"
         raise UserError(

@@ -21,11 +21,23 @@ class Shard:
     rows: int | None = field(default=None, compare=False, repr=False)
 
 
+@dataclass
+class Found:
+    """Names of files of which something was found while they were cut. markup: they hold HTML
+    tags. utf8: they look like UTF-8 though another encoding was named. text_ids: their ids are
+    text, each with an example ("" where the type of a column says it)."""
+
+    markup: list[str] = field(default_factory=list)
+    utf8: list[str] = field(default_factory=list)
+    text_ids: dict[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Plan:
     """What will be read. ignored: files of unknown kind found in folders. companions: the columns
     of the texts that go with each text, in the order of cotbert_core.batch.COLUMNS. keep: columns
-    whose values are handed on as they are."""
+    whose values are handed on as they are. encoding: of text files, None for UTF-8. id_type: int64
+    or string, of the ids in id_column."""
 
     shards: list[Shard]
     files: list[str]
@@ -34,6 +46,9 @@ class Plan:
     id_column: str | None = None
     companions: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    encoding: str | None = None
+    id_type: str = "int64"
+    found: Found = field(default_factory=Found, compare=False, repr=False)
 
     @property
     def texts(self) -> tuple[str, ...]:

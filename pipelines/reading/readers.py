@@ -20,7 +20,8 @@ from cotbert_core.batch import COLUMNS
 from cotbert_core.errors import UserError
 from pipelines.reading import docstrings, hub_datasets, sick
 from pipelines.reading.delimited import delimited_rows
-from pipelines.reading.kinds import DELIMITERS
+from pipelines.reading.ids import as_id, id_of_cell
+from pipelines.reading.kinds import COMPRESSIBLE, DELIMITERS
 from pipelines.reading.lines import file_lines
 from pipelines.reading.parquet_batches import batches, split
 from pipelines.reading.plans import Plan, Shard
@@ -35,6 +36,7 @@ PIECE_CHARACTERS = 16 << 20
 PREFIXES = ("", *(f"{name}_" for name in COLUMNS))
 # A longer text is no sentence; to tokenize 50 MB of one takes gigabytes.
 MOST_CHARACTERS = 1_000_000
+_UTF8 = "invalid_utf8"
 _CONTROLS = re.compile(r"[\x01-\x1f\x7f-\x9f ]+")
 
 
@@ -48,7 +50,7 @@ class Piece:
     its value in every row. bad: the rows that were dropped.
     """
 
-    ids: list[int] = field(default_factory=list)
+    ids: list[int | str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     companions: list[list[str]] = field(default_factory=list)
@@ -71,13 +73,17 @@ def read(shard: Shard, plan: Plan) -> Iterator[Piece]:
     for number, (row_id, values) in enumerate(_rows(shard, plan), start=shard.first_row):
         piece.read += 1
         texts = _clean_row(values, len(plan.texts))
-        if plan.id_column and not isinstance(texts, Unusable) and not _is_id(row_id):
+        known = as_id(row_id, plan.id_type) if plan.id_column else None
+        if plan.id_column and known is None and not isinstance(texts, Unusable):
             texts = Unusable("bad_id", texts[0])
         if isinstance(texts, Unusable):
-            piece.bad.append(BadRow(number, row_id, str(texts), texts.excerpt))
+            named = plan.encoding and shard.kind in COMPRESSIBLE
+            reason = texts.replace(_UTF8, "invalid_encoding") if named else str(texts)
+            shown = row_id if known is None else known
+            piece.bad.append(BadRow(number, shown, reason, texts.excerpt))
         else:
             piece.numbers.append(number)
-            piece.ids.append(row_id if plan.id_column else number)
+            piece.ids.append(number if known is None else known)
             piece.texts.append(texts[0])
             for column, text in zip(piece.companions, texts[1:], strict=True):
                 column.append(text)
@@ -153,22 +159,18 @@ def _clean(value: Any) -> str:
     return text or Unusable("empty")
 
 
-def _is_id(value: Any) -> bool:
-    return type(value) is int and -(2**63) <= value < 2**63
-
-
 # Of each row its id and its texts in the plan's order, or why it has none.
 Values = Iterator[tuple[Any, Sequence[Any] | Unusable]]
 
 
 def _read_txt(shard: Shard, plan: Plan) -> Values:
-    for line in file_lines(shard.path, shard.start, shard.stop):
+    for line in file_lines(shard.path, shard.start, shard.stop, plan.encoding):
         yield None, Unusable("too_long") if line is None else (line,)
 
 
 def _read_jsonl(shard: Shard, plan: Plan) -> Values:
     doubtful = [json.dumps(column).encode() for column in plan.texts]
-    for line in file_lines(shard.path, shard.start, shard.stop):
+    for line in file_lines(shard.path, shard.start, shard.stop, plan.encoding):
         if line is None:
             yield None, Unusable("too_long")
             continue
@@ -207,7 +209,7 @@ def _has_twice(line: bytes, plan: Plan) -> bool:
 
 
 def _read_delimited(shard: Shard, plan: Plan) -> Values:
-    rows = delimited_rows(shard.path, DELIMITERS[shard.kind])
+    rows = delimited_rows(shard.path, DELIMITERS[shard.kind], plan.encoding)
     header = list(next(rows, []))  # the plan has seen that it is one
     places = [header.index(column) for column in plan.texts]
     kept = [header.index(column) for column in plan.keep]
@@ -221,14 +223,8 @@ def _read_delimited(shard: Shard, plan: Plan) -> Values:
         else:
             texts = [_utf8(row[place]) if place < len(row) else None for place in places]
             values = [*texts, *(row[place] if place < len(row) else None for place in kept)]
-            yield _whole_number(row[id_place]) if id_place < len(row) else None, values
-
-
-def _whole_number(cell: str) -> int | None:
-    try:
-        return int(cell)
-    except ValueError:
-        return None
+            known = id_of_cell(row[id_place], plan.id_type) if id_place < len(row) else None
+            yield known, values
 
 
 def _utf8(text: Any) -> Any:
@@ -262,8 +258,12 @@ def _columns(plan: Plan) -> list[str]:
 def _from_arrow(batch: pa.RecordBatch, plan: Plan) -> Values:
     values = [_as_bytes(batch.column(name)) for name in plan.texts]
     values += [_as_python(batch.column(name)) for name in plan.keep]
-    ids = batch.column(plan.id_column).to_pylist() if plan.id_column else [None] * len(batch)
+    ids = _ids(batch.column(plan.id_column)) if plan.id_column else [None] * len(batch)
     yield from zip(ids, zip(*values, strict=True), strict=True)
+
+
+def _ids(column: pa.Array) -> list[Any]:
+    return column.to_pylist() if pa.types.is_integer(column.type) else _as_bytes(column)
 
 
 def _as_bytes(column: pa.Array) -> list[bytes | None]:

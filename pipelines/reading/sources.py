@@ -19,6 +19,8 @@ from cotbert_core.errors import UserError
 from pipelines.reading import columns, hub_datasets, locations, sick
 from pipelines.reading.columns import TRIPLES
 from pipelines.reading.cutting import cut
+from pipelines.reading.encodings import named_encoding
+from pipelines.reading.ids import INT64, STRING
 from pipelines.reading.kinds import DELIMITERS, DOCSTRINGS, ENDINGS, kind_of
 from pipelines.reading.plans import Plan, Shard
 
@@ -33,11 +35,16 @@ def plan(
     shard_bytes: int = 4 << 20,
     companions: Sequence[str] = (),
     keep: Sequence[str] = (),
+    encoding: str | None = None,
 ) -> Plan:
-    """Find the files, check them and cut them into shards; UserError for what is wrong."""
+    """Find the files, check them and cut them into shards; UserError for what is wrong.
+
+    encoding: of txt, csv, tsv and jsonl files; None for UTF-8.
+    """
     files, ignored = _find(inputs)
     companions = _with_sick(files, tuple(companions))
-    made = Plan([], files, ignored, text_column, id_column, companions, tuple(keep))
+    known = named_encoding(encoding)
+    made = Plan([], files, ignored, text_column, id_column, companions, tuple(keep), known)
     shards: list[Shard] = []
     for number, name in enumerate(files):
         try:
@@ -47,7 +54,8 @@ def plan(
                 f"input {name!r} cannot be read ({error.strerror or error}): mend its rights or "
                 "leave it out"
             ) from None
-    return replace(made, shards=shards)
+    id_type = STRING if made.found.text_ids else INT64
+    return replace(made, shards=shards, id_type=id_type)
 
 
 def stamps(plan: Plan) -> dict[str, list[int]]:
@@ -65,21 +73,21 @@ def _stamp(name: str, files: Sequence[str]) -> list[int]:
     return [sum(size for size, _ in found), max((time for _, time in found), default=0)]
 
 
-def are_triples(inputs: Sequence[str]) -> bool:
+def are_triples(inputs: Sequence[str], encoding: str | None = None) -> bool:
     """Whether the input is csv and tsv files alone that hold the columns TRIPLES and no `text`.
 
     Input from SICK, which is triples anyway, may stand beside them.
     """
     files = [name for name in _find(inputs)[0] if not name.startswith(sick.PREFIX)]
-    return bool(files) and all(map(_has_triples, files))
+    return bool(files) and all(_has_triples(name, encoding) for name in files)
 
 
-def _has_triples(name: str) -> bool:
+def _has_triples(name: str, encoding: str | None) -> bool:
     kind = kind_of(name)
     if kind not in DELIMITERS:
         return False
     try:
-        names = columns.header(name, kind)
+        names = columns.header(name, kind, encoding)
     except (OSError, UserError):  # `plan` tells
         return False
     return set(TRIPLES) <= set(names) and "text" not in names

@@ -28,12 +28,13 @@ ELEMENTS = (pa.float32(), pa.float16(), pa.int8())
 class Block:
     """Some rows, those without a direction left out.
 
-    ids and rows (N,) int64: the ids, and the rows' numbers in the folder; vectors (N, D) float32;
-    table: the other columns that were asked for; left_out: rows of zeros, or that hold null, NaN
-    or infinity.
+    ids and rows (N,) int64: the ids, and the rows' numbers in the folder, which stand for ids that
+    are text; column: the ids as they are stored; vectors (N, D) float32; table: the other columns
+    that were asked for; left_out: rows of zeros, or that hold null, NaN or infinity.
     """
 
     ids: np.ndarray
+    column: pa.ChunkedArray
     rows: np.ndarray
     vectors: np.ndarray
     table: pa.Table
@@ -87,6 +88,16 @@ class Embeddings:
         return int(self.manifest["dimension"])
 
     @property
+    def text_ids(self) -> bool:
+        """Whether ids are text, not whole numbers."""
+        return bool(pa.types.is_string(self.schema.field("id").type))
+
+    def id_batches(self) -> Iterator[pa.RecordBatch]:
+        """The ids of all rows, as they are stored, in the order of the parts."""
+        for part in self.parts:
+            yield from _batches(part, ["id"])
+
+    @property
     def kept(self) -> list[str]:
         """The columns beside id and vector, which `embed` passed through."""
         return [name for name in self.schema.names if name not in ("id", "embedding")]
@@ -113,11 +124,13 @@ class Embeddings:
         if not usable.all():
             vectors, rest = vectors[usable], rest.filter(pa.array(usable))
         rows = first + np.flatnonzero(usable)
-        ids = rest["id"].to_numpy().astype(np.int64, copy=False)
-        return Block(ids, rows, vectors, rest.drop_columns(["id"]), len(table) - len(rows))
+        ids = rows if self.text_ids else rest["id"].to_numpy().astype(np.int64, copy=False)
+        left_out = len(table) - len(rows)
+        return Block(ids, rest["id"], rows, vectors, rest.drop_columns(["id"]), left_out)
 
     def values(self, column: str, rows: Sequence[int]) -> dict[int, Any]:
-        """A kept column's values in the rows of these numbers; only their row groups are read."""
+        """Values of `id` or a kept column in the rows of these numbers; only their row groups are
+        read."""
         found: dict[int, Any] = {}
         left = sorted(set(rows))
         for part, start, stop in zip(self.parts, self.starts, self.starts[1:], strict=False):
@@ -182,10 +195,11 @@ def _check_columns(
 ) -> None:
     """others: the first part's schema, which all have."""
     names = schema.names
-    if "id" not in names or "embedding" not in names or not pa.types.is_integer(
-        schema.field("id").type
-    ):  # fmt: skip
-        raise UserError(f"part {str(part)!r} has no `id` of whole numbers and `embedding` of lists")
+    kind = schema.field("id").type if "id" in names else pa.null()
+    if "embedding" not in names or not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+        raise UserError(
+            f"part {str(part)!r} has no `id` of whole numbers or text and `embedding` of lists"
+        )
     vector = schema.field("embedding").type
     if not pa.types.is_fixed_size_list(vector) or vector.value_type not in ELEMENTS:
         raise UserError(

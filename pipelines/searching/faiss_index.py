@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
 from cotbert_core.nearest import lengths
@@ -19,12 +21,14 @@ from pipelines.progress import Progress
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.options import IndexOptions
 
-FILE = "index.faiss"
+FILE, IDS_FILE = "index.faiss", "ids.parquet"
 
 
 def write(embeddings: Embeddings, folder: Path, options: IndexOptions) -> int:
     """Write `index.faiss` into the folder; returns how many rows have no direction.
 
+    FAISS's ids are int64. Where those of the embeddings are text, its ids are the rows' numbers and
+    `ids.parquet` holds the text of each: that of id n is in row n.
     The index is held in memory until it is whole: a flat one takes 4 bytes a dimension and 16 a
     row. UserError for a factory string that FAISS does not take, or too few rows to train it.
     """
@@ -38,6 +42,10 @@ def write(embeddings: Embeddings, folder: Path, options: IndexOptions) -> int:
         done += len(block.ids) + block.left_out
         progress.show(done)
     faiss.write_index(index, str(folder / FILE))
+    if embeddings.text_ids:
+        with pq.ParquetWriter(folder / IDS_FILE, pa.schema([("id", pa.string())])) as file:
+            for batch in embeddings.id_batches():
+                file.write_batch(batch)
     return left_out
 
 

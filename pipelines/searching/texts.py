@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from cotbert_core.errors import UserError
 from pipelines.reading import sources
+from pipelines.reading.ids import INT64
 from pipelines.reading.plans import Plan, Shard
 from pipelines.reading.readers import read
 from pipelines.searching.embeddings import Embeddings
 
 
-def input_plan(embeddings: Embeddings, inputs: Sequence[str], text_column: str) -> Plan:
-    """The input by whose ids the embeddings go; UserError where it cannot be."""
+def input_plan(
+    embeddings: Embeddings, inputs: Sequence[str], text_column: str, encoding: str | None = None
+) -> Plan:
+    """The input by whose ids the embeddings go; UserError where it cannot be.
+
+    encoding: of its text files, None for that of the input that was embedded.
+    """
     id_column = embeddings.manifest.get("id_column")
-    plan = sources.plan(inputs, text_column, id_column)
+    encoding = encoding or embeddings.manifest.get("encoding")
+    plan = sources.plan(inputs, text_column, id_column, encoding=encoding)
+    # Part of the input may hold whole numbers alone.
+    plan = replace(plan, id_type=embeddings.manifest.get("id_type", INT64))
     files = embeddings.manifest.get("files")
     # Row numbers begin anew in each file, by its place among all files.
     if id_column is None and files not in (None, len(plan.files)):
@@ -26,14 +36,15 @@ def input_plan(embeddings: Embeddings, inputs: Sequence[str], text_column: str) 
     return plan
 
 
-def texts_of(plan: Plan, ids: Iterable[int]) -> dict[int, str]:
+def texts_of(plan: Plan, ids: Iterable[int | str]) -> dict[int | str, str]:
     """The text of each id that the input holds, read until all are found.
 
     Row numbers tell the shard in which they lie; ids of a column may lie in any.
     """
     missing = set(ids)
-    shards = plan.shards if plan.id_column else _shards_of(plan, missing)
-    found: dict[int, str] = {}
+    numbers = (number for number in missing if isinstance(number, int))
+    shards = plan.shards if plan.id_column else _shards_of(plan, numbers)
+    found: dict[int | str, str] = {}
     for shard in shards:
         for piece in read(shard, plan) if missing else ():
             for row_id, text in zip(piece.ids, piece.texts, strict=True):

@@ -79,7 +79,7 @@ class GrowingPlan(Plan):
             "axes": {path: describe(axis) for path, axis in space.settings.items()},
             "variants": {name: changes(space, {VARIANT: name}) for name in space.variants},
         }
-        super().__init__({}, samples * len(self._seeds), possible, record)
+        super().__init__({}, samples * len(self._seeds), possible, record, OPTUNA)
 
     def open(self, folder: Path) -> None:
         self._folder = folder

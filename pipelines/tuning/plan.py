@@ -22,6 +22,8 @@ from tune_spaces.space import values_of
 # Of a space with a continuous axis, when --trials does not say how many.
 DEFAULT_TRIALS = 12
 SEED = "seed"
+# How trials are chosen that are all known before the first: every point of the space, or a sample.
+GRID, RANDOM = "grid", "random"
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,14 @@ class Plan:
 
     trials: those that are known, by name. total: how many there will be. possible: settings to
     check before the first trial starts. record: what two runs of one sweep have in common.
+    search: how the trials are chosen: `grid`, `random` or `optuna`.
     """
 
     trials: dict[str, Trial]
     total: int
     possible: list[TrainSettings]
     record: dict[str, Any]
+    search: str = GRID
 
     def open(self, folder: Path) -> None:
         """Take up what an earlier run of the sweep left in its folder of trials."""
@@ -69,7 +73,9 @@ def drawn_plan(
     """A plan whose trials are all known."""
     planned = {t.name: t for t in plan_trials(space, base, trials, seeds, draw_seed)}
     record = {"trials": {name: flatten(trial.settings) for name, trial in planned.items()}}
-    return Plan(planned, len(planned), [t.settings for t in planned.values()], record)
+    points = size(space)
+    search = RANDOM if points is None or (trials or points) < points else GRID
+    return Plan(planned, len(planned), [t.settings for t in planned.values()], record, search)
 
 
 def plan_trials(

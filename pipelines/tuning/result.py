@@ -40,7 +40,7 @@ def sweep_result(
     return {
         "space": options.space.name,
         "recipe": options.recipe,
-        "search": options.search,
+        "search": plan.search,
         "dev": dev,
         "dev_spearman": best["dev_spearman"] if best else None,
         **baseline.entries,

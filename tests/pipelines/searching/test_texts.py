@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,7 @@ def shards_read(monkeypatch):
 
 
 def test_row_numbers_lead_to_their_shards(tmp_path, folder, shards_read, monkeypatch):
-    monkeypatch.setattr(module.sources, "plan", lambda *a: sources_plan(*a, shard_bytes=60))
+    monkeypatch.setattr(module.sources, "plan", partial(sources_plan, shard_bytes=60))
     lines = [f"line {n} of a" if n % 7 else "" for n in range(50)]
     (tmp_path / "a.txt").write_text("\n".join(lines))
     (tmp_path / "b.jsonl").write_text("\n".join(json.dumps({"text": f"b {n}"}) for n in range(9)))

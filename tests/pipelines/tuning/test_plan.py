@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from ray import tune
 
 from cotbert_core.errors import UserError
 from pipelines.recipes import RECIPES
-from pipelines.tuning.plan import DEFAULT_TRIALS, draw, plan_trials
+from pipelines.tuning.options import TuneOptions
+from pipelines.tuning.plan import DEFAULT_TRIALS, draw, drawn_plan, plan_trials
+from pipelines.tuning.result import sweep_result
 from tune_spaces import Space
 
 BASE = RECIPES["cot-bert-base"]()
@@ -50,6 +53,38 @@ def test_ranges_are_drawn_by_seed_and_variants_come_in_turn():
     assert all(0.01 <= s["method.temperature"] <= 0.2 for s in samples)
     assert len(draw(RANGE, None, 0)) == DEFAULT_TRIALS
     assert json.loads(json.dumps(samples)) == samples
+
+
+@pytest.mark.parametrize(
+    ("space", "trials", "search"),
+    [(GRID, None, "grid"), (GRID, 4, "grid"), (GRID, 9, "grid"), (GRID, 3, "random"),
+     (RANGE, 3, "random"), (RANGE, None, "random")],
+)  # fmt: skip
+def test_a_plan_says_how_its_trials_were_chosen(space, trials, search):
+    assert drawn_plan(space, BASE, trials, (0, 1), 0).search == search
+
+
+def test_a_result_says_it_too(tmp_path):
+    options = TuneOptions(RANGE, "cot-bert-base", 3)
+    plan = drawn_plan(RANGE, BASE, 3, (0,), 0)
+    assert sweep_result(options, plan, tmp_path, None)["search"] == "random"
+
+
+def test_a_sweeps_run_says_it_too(tmp_path, monkeypatch):
+    from pipelines import tune as job
+
+    logged = []
+
+    def tracked(_, params, **__):
+        logged.append(params["search"])
+        raise UserError("captured")
+
+    monkeypatch.setattr(job.tracking, "tracked_run", tracked)
+    plan = drawn_plan(GRID, BASE, 3, (0,), 0)
+    corpus = SimpleNamespace(path=tmp_path, digest="x")
+    with pytest.raises(UserError, match="captured"):
+        job._tracked(TuneOptions(GRID, "cot-bert-base", 3), plan, corpus, {}, tmp_path, False)
+    assert logged == ["random"]
 
 
 def test_every_trial_runs_under_every_seed():

@@ -1,0 +1,72 @@
+"""What a text file holds by its first bytes, where its name or its use says otherwise."""
+
+from __future__ import annotations
+
+import re
+
+from cotbert_core.errors import UserError
+from pipelines.reading.locations import COMPRESSED, open_file, suffixes
+
+# First bytes -> what a file is, and the ending that says so (none: it is not read at all).
+_KINDS = (
+    (b"\x1f\x8b", "gzip", ".gz"),
+    (b"\x28\xb5\x2f\xfd", "zstandard", ".zst"),
+    (b"PAR1", "Parquet", ".parquet"),
+    (b"BZh91AY&SY", "bzip2", ""),
+    (b"\xfd7zXZ\x00", "xz", ""),
+    (b"PK\x03\x04", "a zip archive or an office document", ""),
+    (b"%PDF-", "PDF", ""),
+)
+_ADVICE = "unpack it or save it as text first"
+# Tags that text seldom quotes; the cleaning step knows all of HTML and of wikis.
+_TAG = re.compile(
+    rb"<(?:/?(?:html|head|body|title|meta|link|script|style|div|span|p|br|a|ul|li|td|tr|table|img|"
+    rb"h[1-6]|b|i|em|strong)(?:\s[^<>]*)?/?)>",
+    re.IGNORECASE,
+)
+_PAGE = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype html|html)\b", re.IGNORECASE)
+# Of the lines that are looked at this share must have a tag, and so many tags there must be.
+LEAST_LINES, LEAST_TAGS = 0.1, 3
+
+
+def check_content(name: str, head: bytes) -> None:
+    """UserError for a text file whose first bytes, decompressed, are those of another kind."""
+    for first, kind, ending in _KINDS:
+        if head.startswith(first):
+            compressed = suffixes(name)[1]
+            use = f"name it {_renamed(name, ending)!r}" if ending and not compressed else _ADVICE
+            holds = f"holds {kind} inside its compression" if compressed else f"is {kind}, not text"
+            raise UserError(f"input {name!r} {holds}: {use}")
+
+
+def check_compression(name: str) -> None:
+    """UserError for a file that is not compressed in the way that its ending says."""
+    compression = suffixes(name)[1]
+    if not compression:
+        return
+    with open_file(name) as raw:
+        head = bytes(raw.read(512))
+    found = next(((kind, end) for first, kind, end in _KINDS if head.startswith(first)), None)
+    named = COMPRESSED[compression].replace("zstd", "zstandard")
+    if not head or (found and found[0] == named):
+        return
+    what, ending = found or (("text", "") if b"\0" not in head else ("something else", ""))
+    plain = name.removesuffix(name[-len(compression) :])
+    use = f"name it {plain + ending!r}" if ending or what == "text" else _ADVICE
+    raise UserError(f"input {name!r} is not {named} but {what}: {use}")
+
+
+def _renamed(name: str, ending: str) -> str:
+    """The name that the kind should have: `a.txt.gz` of `a.txt`, but `a.parquet`."""
+    if ending in COMPRESSED:
+        return name + ending
+    return name.removesuffix(suffixes(name)[0]) + ending
+
+
+def has_markup(head: bytes) -> bool:
+    """Whether a text that begins with `head` is a web page, or has HTML tags in many lines."""
+    if _PAGE.match(head):
+        return True
+    lines = [line for line in head.splitlines() if line.strip()]
+    tagged = sum(bool(_TAG.search(line)) for line in lines)
+    return tagged >= LEAST_LINES * len(lines) and len(_TAG.findall(head)) >= LEAST_TAGS

@@ -1,0 +1,229 @@
+"""Text that is not UTF-8: named by its encoding, read by --encoding, never lost without a word."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tiny_corpus import rows
+
+from cotbert_core.errors import UserError
+from pipelines.cli import main
+from pipelines.preparing.options import PrepareOptions
+from pipelines.reading import lines
+from pipelines.reading.encodings import can_be_cut, named_encoding
+from pipelines.reading.readers import read
+from pipelines.reading.sources import plan
+
+TEXTS = ["Le café est fermé", "Two dogs run", "Ångström, naïve – “quoted”", "oil"] * 5
+PLAIN = [text.replace("–", "-").replace("“", '"').replace("”", '"') for text in TEXTS]
+
+
+def read_all(path, encoding=None, **more):
+    made = plan([str(path)], encoding=encoding, **more)
+    pieces = [piece for shard in made.shards for piece in read(shard, made)]
+    return [t for p in pieces for t in p.texts], {
+        k: n for p in pieces for k, n in p.dropped.items()
+    }
+
+
+def content(kind, texts):
+    if kind == "jsonl":
+        return "".join(json.dumps({"text": t}, ensure_ascii=False) + "\n" for t in texts)
+    if kind == "csv":
+        return "n,text\n" + "".join(f'1,"{t.replace(chr(34), chr(34) * 2)}"\n' for t in texts)
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize("kind", ["txt", "csv", "jsonl", "txt.gz"])
+@pytest.mark.parametrize(
+    "encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig",
+                 "UTF8", "cp037"],
+)  # fmt: skip
+def test_a_named_encoding_gives_the_texts(tmp_path, monkeypatch, kind, encoding):
+    texts = PLAIN if encoding in ("latin-1", "cp037") else TEXTS
+    data = content(kind.removesuffix(".gz"), texts).encode(encoding)
+    (tmp_path / f"a.{kind}").write_bytes(gzip.compress(data) if kind.endswith("gz") else data)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 7)  # which cuts characters
+    found = read_all(tmp_path / f"a.{kind}", encoding, shard_bytes=40)
+    assert found == (texts, {})
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_mark_before_a_named_order_is_no_text(tmp_path, encoding):
+    (tmp_path / "a.txt").write_bytes("\ufeffone\ntwo".encode(encoding))
+    assert read_all(tmp_path / "a.txt", encoding)[0] == ["one", "two"]
+    assert read_all(tmp_path / "a.txt", "utf-16")[0] == ["one", "two"]
+
+
+def test_only_what_keeps_its_line_breaks_is_cut(tmp_path):
+    assert [can_be_cut(name) for name in (None, "cp1252", "iso8859-1", "koi8-r")] == [True] * 4
+    wide = ("utf-16", "utf-16-le", "utf-32", "shift_jis", "gb18030", "utf-7", "cp037")
+    assert [can_be_cut(name) for name in wide] == [False] * 7
+    (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
+    assert len(plan([str(tmp_path)], encoding="latin-1", shard_bytes=40).shards) > 3
+
+
+def test_bytes_that_are_invalid_there_are_counted(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"one\ntw\x81o\n\x93three\x94")
+    assert read_all(tmp_path / "a.txt", "cp1252") == (["one", "“three”"], {"invalid_encoding": 1})
+    (tmp_path / "b.txt").write_bytes("one\ntwo".encode("utf-16-le") + b"\n\0\0\xd8a\0\n\0o\0k\0")
+    assert read_all(tmp_path / "b.txt", "utf-16-le") == (["one", "two", "ok"],
+                                                         {"invalid_encoding": 1})  # fmt: skip
+
+
+def test_parquet_has_an_encoding_of_its_own(tmp_path):
+    values = pa.array([b"one", b"\xff", "café".encode()], pa.binary())
+    text = pa.StringArray.from_buffers(3, *values.buffers()[1:], values.buffers()[0])
+    pq.write_table(pa.table({"text": text}), tmp_path / "a.parquet")
+    (tmp_path / "b.txt").write_bytes("naïf".encode("latin-1"))
+    found = read_all(tmp_path, "latin-1")
+    assert found == (["one", "café", "naïf"], {"invalid_utf8": 1})
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding", "told"),
+    [
+        ("one\ntwo".encode("utf-16"), "latin-1", "is UTF-16 and --encoding is iso8859-1: give"),
+        ("one\ntwo".encode("utf-16-be"), "utf-16-le", "give --encoding utf-16-be"),
+        (b"\xfe\xff" + "one\ntwo".encode("utf-16-be"), "utf-16-le", "give --encoding utf-16"),
+        ("one\ntwo".encode("utf-16-be"), "utf-16", "give --encoding utf-16-be"),
+        (b"one\ntwo", "utf-16", "is UTF-8 and --encoding is utf-16: leave --encoding out"),
+    ],
+)
+def test_an_encoding_that_the_file_contradicts_is_refused(tmp_path, data, encoding, told):
+    (tmp_path / "a.txt").write_bytes(data)
+    with pytest.raises(UserError, match=told):
+        plan([str(tmp_path)], encoding=encoding)
+
+
+@pytest.mark.parametrize("name", ["latin-15x", "base64", "rot13", "undefined"])
+def test_an_unknown_encoding_is_refused(name):
+    with pytest.raises(UserError, match=f"encoding is '{name}', which is not known"):
+        named_encoding(name)
+
+
+def prepare(path, out, bert_folder, *words):
+    command = ["prepare", "--input", str(path), "--encoder", bert_folder, "--output", str(out)]
+    return main([*command, *words])
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_a_latin_1_file_is_named_and_read(tmp_path, bert_folder, capsys):
+    """As it happened: 202 lines of 10,662 were dropped with no hint."""
+    path, first = tmp_path / "reviews.txt", tmp_path / "first"
+    texts = [f"{n} café" if n % 53 == 1 else f"{n} film" for n in range(10_662)]
+    path.write_bytes("\n".join(texts).encode("latin-1"))
+    assert prepare(path, first, bert_folder) == 0
+    told = capsys.readouterr()
+    warning = (
+        f"input '{path}' lost 202 of 10,662 rows (1.9 %): 202 are not UTF-8 but read as latin-1 "
+        "('1 café'): give --encoding latin-1"
+    )
+    assert f"warning: {warning}\n" in told.err
+    manifest = json.loads((first / "manifest.json").read_text())
+    assert manifest["warnings"] == [warning]
+    assert manifest["dropped"] == {"invalid_utf8": 202}
+    assert json.loads((first / "result.json").read_text())["warnings"] == 1
+    assert "give --encoding latin-1" in (first / "report.html").read_text()
+
+    assert prepare(path, tmp_path / "second", bert_folder, "--encoding", "latin-1") == 0
+    manifest = json.loads((tmp_path / "second" / "manifest.json").read_text())
+    assert (manifest["rows"], manifest["dropped"], manifest["source"]["encoding"]) == (
+        10_662, {}, "iso8859-1",
+    )  # fmt: skip
+    assert set(rows(tmp_path / "second")["text"].to_pylist()) == set(texts)
+    assert "warning" not in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_a_utf8_corpus_says_nothing_of_encodings(tmp_path, bert_folder, capsys):
+    (tmp_path / "a.txt").write_text("\n".join(TEXTS))
+    folders = [tmp_path / name for name in ("plain", "named")]
+    assert prepare(tmp_path / "a.txt", folders[0], bert_folder) == 0
+    assert prepare(tmp_path / "a.txt", folders[1], bert_folder, "--encoding", "UTF-8") == 0
+    assert "warning" not in capsys.readouterr().err
+    manifests = [(folder / "manifest.json").read_bytes() for folder in folders]
+    assert manifests[0] == manifests[1]
+    assert not {b"encoding", b"warnings"} & set(manifests[0].replace(b'"', b" ").split())
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_invalid_rows_that_end_a_job_are_named_too(tmp_path, bert_folder, capsys):
+    (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
+    words = ("--on-invalid", "fail")
+    assert prepare(tmp_path / "a.txt", tmp_path / "out", bert_folder, *words) == 2
+    assert "give --encoding latin-1" in capsys.readouterr().err
+
+
+def test_another_encoding_is_another_job(tmp_path):
+    from pipelines.embedding.options import EmbedOptions
+
+    plain = EmbedOptions("m", ("a",))
+    assert "encoding" not in plain.decisive  # the record is that of earlier versions
+    assert EmbedOptions("m", ("a",), encoding="utf8").decisive == plain.decisive
+    assert EmbedOptions("m", ("a",), encoding="latin1").decisive["encoding"] == "iso8859-1"
+    assert PrepareOptions(("a",), "m", encoding="utf-8").encoding is None
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_a_job_goes_on_only_under_its_encoding(tmp_path, bert_folder, monkeypatch, capsys):
+    from pipelines.preparing import stages
+
+    (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
+
+    def stop(*_, **__):
+        raise RuntimeError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "write_parts", stop)
+        for encoding in ("latin-1", "cp1252"):
+            words = ("--encoding", encoding)
+            assert prepare(tmp_path / "a.txt", tmp_path / "out", bert_folder, *words) == 1
+    told = capsys.readouterr().err
+    assert "discarding" in told
+    assert "other options.encoding left" in told
+
+
+def test_raw_text_for_training_is_prepared_by_encoding(tmp_path, bert_folder, monkeypatch):
+    from pipelines import cache
+
+    made = []
+
+    def prepared(options, folder, verbose):
+        made.append((options.encoding, folder.name))
+        raise UserError("captured")
+
+    monkeypatch.setattr(cache, "prepare", prepared)
+    monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
+    for command in (["train", "quickstart"], ["tune", "seeds"], ["compare", "quickstart"]):
+        words = [*command, "--corpus", str(tmp_path / "a.txt"), "--encoder", bert_folder]
+        for more in ([], ["--encoding", "latin-1"]):
+            assert main([*words, "--output", str(tmp_path / "out"), *more]) == 2
+    assert [encoding for encoding, _ in made] == [None, "iso8859-1"] * 3
+    assert made[0][1] != made[1][1]
+
+
+@pytest.mark.parametrize("command", ["geometry", "token-map", "evaluate"])
+def test_other_readers_of_text_take_it_too(tmp_path, bert_folder, monkeypatch, command):
+    from pipelines.reading import plain_texts
+
+    (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
+    seen = []
+
+    def read_texts(*arguments, **more):
+        found = original(*arguments, **more)
+        seen.append(found.sentences)
+        raise UserError("captured")
+
+    original = plain_texts.read_texts
+    for module in ("geometry", "tokens", "readouts"):
+        monkeypatch.setattr(f"pipelines.{module}.read_texts", read_texts)
+    given = "--whiten" if command == "evaluate" else "--corpus"
+    words = [command, bert_folder, given, str(tmp_path / "a.txt"), "--encoding", "latin-1"]
+    assert main([*words, "--output", str(tmp_path / "out")]) == 2
+    assert seen == [PLAIN]

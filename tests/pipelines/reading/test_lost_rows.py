@@ -1,0 +1,100 @@
+"""Files that lose rows say so: how many, why, and what to do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipelines.cli import main
+from pipelines.reading import lost_rows
+from pipelines.reading.plain_texts import read_texts
+
+GOOD = [f"{n} dogs run" for n in range(300)]
+
+
+def warnings(capsys):
+    lines = capsys.readouterr().err.splitlines()
+    return [line.removeprefix("warning: ") for line in lines if line.startswith("warning: ")]
+
+
+def written(path, data):
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+LOSSES = {
+    "unclosed quote": ("a.csv", "text,n\n" + "".join(f"{t},1\n" for t in GOOD) + '"open,1\nx,2\n',
+                       "lost 2 of 302 rows (0.7 %): 2 from row 301 on follow a quote that is never "
+                       "closed: close it, or write a quote inside a cell twice"),
+    "extra cells": ("a.csv", "text,n\n" + "".join(f"{t},1\n" for t in GOOD) + "a, b,1\n" * 4,
+                    "lost 4 of 304 rows (1.3 %): 4 have more cells than the header"),
+    "bad JSON": ("a.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in GOOD) + "{\n" * 9,
+                 "lost 9 of 309 rows (2.9 %): 9 are not JSON"),
+    "zero bytes": ("a.txt", "\n".join(GOOD) + "\n" + "a\0b\n" * 5,
+                   "lost 5 of 305 rows (1.6 %): 5 hold zero bytes"),
+    "mixed": ("a.txt", "\n".join(GOOD).encode() + "\ncafé\n".encode() + "café\n".encode("latin-1"),
+              "1 are not UTF-8, though others are (such as 'café'): mend those lines"),
+    "one of many": ("a.txt", "\n".join(GOOD).encode() + "\ncafé".encode("latin-1"),
+                    "lost 1 of 301 rows (0.3 %): 1 are not UTF-8 but read as latin-1 ('café')"),
+    "Japanese": ("a.csv", b"text\nok\n" + "こんにちは、世界\n".encode("shift_jis") * 3,
+                 "3 are not UTF-8 but read as shift_jis ('こんにちは、世界'): give --encoding"),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("without_ray")
+@pytest.mark.parametrize("kind", LOSSES)
+def test_prepare_says_what_a_file_loses(tmp_path, bert_folder, capsys, kind):
+    name, data, told = LOSSES[kind]
+    path, out = written(tmp_path / name, data), tmp_path / "out"
+    words = ["prepare", "--input", str(path), "--encoder", bert_folder, "--output", str(out)]
+    assert main(words) == 0
+    (warning,) = warnings(capsys)
+    assert warning.startswith(f"input '{path}' lost ")
+    assert told in warning
+    assert json.loads((out / "manifest.json").read_text())["warnings"] == [warning]
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_texts_that_are_read_here_say_it_alike(tmp_path, capsys, kind):
+    name, data, told = LOSSES[kind]
+    read_texts(str(written(tmp_path / name, data)))
+    (warning,) = warnings(capsys)
+    assert told in warning
+
+
+def test_up_to_one_percent_and_empty_rows_are_no_news(tmp_path, capsys):
+    lines = [json.dumps({"text": t}) for t in GOOD]
+    written(tmp_path / "a.jsonl", "\n".join([*lines, *["{"] * 3, *[""] * 90]))
+    assert read_texts(str(tmp_path)).dropped == {"invalid_json": 3, "empty": 89}
+    assert warnings(capsys) == []
+    written(tmp_path / "a.jsonl", "\n".join([*lines, *["{"] * 4, *[""] * 90]))
+    read_texts(str(tmp_path))
+    assert len(warnings(capsys)) == 1
+
+
+def test_many_files_are_counted_together(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(lost_rows, "MOST_FILES", 2)
+    for number in range(5):
+        written(tmp_path / f"{number}.txt", "one\ncafé\n".encode("latin-1"))
+    read_texts(str(tmp_path))
+    told = warnings(capsys)
+    assert len(told) == 3
+    assert told[2] == f"3 more files lost 3 rows, the first '{tmp_path / '2.txt'}'"
+
+
+def test_a_far_row_is_found_without_all_before_it(tmp_path, capsys, monkeypatch):
+    """Its shard is read from a little before the first bad row."""
+    seen = []
+    original = lost_rows.guess_encoding
+
+    def guess(lines):
+        kept = list(lines)
+        seen.append(len(kept))
+        return original(kept)
+
+    monkeypatch.setattr(lost_rows, "guess_encoding", guess)
+    data = b"plain\n" * 2_000_000 + "café\n".encode("latin-1")
+    read_texts(str(written(tmp_path / "a.txt", data)))
+    assert "read as latin-1 ('café')" in warnings(capsys)[0]
+    assert seen == [lost_rows.LINES_BEFORE + 1]

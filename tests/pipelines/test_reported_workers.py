@@ -1,0 +1,31 @@
+"""A number of workers that is not what runs, or that shares cores, is said with the reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines import shards
+from pipelines.shards import report_workers
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch):
+    monkeypatch.setattr(shards, "own_cores", lambda: 4)
+    monkeypatch.setitem(shards.sys.modules, "ray", None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "running", "pieces", "said"),
+    [
+        (50, 1, 1, "note: --workers is 50 and 1 will run: 1 shards of the input are left to do, "
+                   "each for one worker, and there are 4 cores"),
+        (50, 50, 80, "note: --workers is 50 and there are 4 cores, which they will share"),
+        (4, 4, 80, ""),
+        (2, 2, 2, ""),
+        (None, 1, 1, ""),
+        (9, 1, 0, ""),
+    ],
+)  # fmt: skip
+def test_what_is_said(capsys, asked, running, pieces, said):
+    report_workers(asked, running, pieces, "shards")
+    assert capsys.readouterr().err.strip() == said

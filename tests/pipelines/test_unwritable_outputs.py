@@ -1,0 +1,97 @@
+"""An output that cannot be written ends a command with status 2 before anything starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines.cli import main
+from pipelines.outputs import check_free, check_output, check_writable
+
+TEXT = "A man is playing the guitar.\nTwo dogs run.\n"
+# Every command that writes a folder or a file, as a user gives it; FILE, MODEL and OUT stand for
+# a text file, an encoder and the output.
+COMMANDS = {
+    "prepare": "prepare --input FILE --encoder MODEL --output OUT",
+    "train": "train quickstart --corpus FILE --encoder MODEL --output OUT",
+    "train --resume": "train quickstart --corpus FILE --encoder MODEL --output OUT --resume",
+    "tune": "tune seeds --corpus FILE --encoder MODEL --output OUT",
+    "compare": "compare quickstart --corpus FILE --encoder MODEL --output OUT",
+    "evaluate": "evaluate MODEL --output OUT",
+    "evaluate --report": "evaluate MODEL --report OUT.html",
+    "embed": "embed MODEL --input FILE --output OUT",
+    "export": "export MODEL --format folder --output OUT",
+    "geometry": "geometry MODEL --output OUT",
+    "token-map": "token-map MODEL --output OUT",
+    "search-template": "search-template MODEL --output OUT",
+    "quickstart": "quickstart --output OUT",
+}
+
+
+@pytest.fixture
+def nothing_starts(monkeypatch, tmp_path):
+    """No Ray session, no encoder and no tracked run; the cache is in tmp_path."""
+    import cotbert_core.backbone
+    from pipelines import ray_session, tracking
+
+    def start(*_, **__):
+        pytest.fail("something started")
+
+    monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(tracking, "tracked_run", start)
+    monkeypatch.setattr(ray_session, "ray_session", start)
+    monkeypatch.setattr(cotbert_core.backbone, "load_backbone", start)
+
+
+def run(command, tmp_path, model, out):
+    (tmp_path / "a.txt").write_text(TEXT)
+    stand_for = {"FILE": str(tmp_path / "a.txt"), "MODEL": model, "OUT": str(out)}
+    words = [stand_for.get(word, word.replace("OUT", str(out))) for word in command.split()]
+    return main(words)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("place", ["below a file", "in /proc"])
+def test_every_command_refuses_it(tmp_path, bert_folder, capsys, command, place):
+    (tmp_path / "file").write_text("in the way")
+    out = tmp_path / "file" / "out" if place == "below a file" else Path("/proc/out")
+    assert run(COMMANDS[command], tmp_path, bert_folder, out) == 2
+    told = capsys.readouterr().err
+    assert (f"{out}" in told and "cannot be written" in told) or "holds no run to resume" in told
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"),
+                                   OSError(30, "Read-only file system")])  # fmt: skip
+def test_what_the_system_says_decides(tmp_path, monkeypatch, error):
+    """As a user without rights meets it, and a read-only mount; tests may run as root."""
+
+    def refuse(*_, **__):
+        raise error
+
+    check_writable(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(os, "mkdir", refuse)
+    with pytest.raises(
+        UserError, match=rf"b' cannot be written \({error.strerror}\): give a place"
+    ):
+        check_free(tmp_path / "a" / "b")
+    (tmp_path / "settings.json").write_text("{}")
+    with pytest.raises(UserError, match=error.strerror):
+        check_output(tmp_path, "run", {}, resume=True)
+
+
+def test_a_name_that_is_too_long_is_refused(tmp_path):
+    with pytest.raises(UserError, match="File name too long"):
+        check_free(tmp_path / ("a" * 250))  # which leaves no room for .partial
+
+
+def test_a_file_in_the_place_of_unfinished_work_is_refused(tmp_path):
+    (tmp_path / "out.partial").write_text("mine")
+    with pytest.raises(UserError, match=r"out\.partial' is a file and in the way"):
+        check_free(tmp_path / "out")
+    assert (tmp_path / "out.partial").read_text() == "mine"
