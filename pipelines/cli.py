@@ -10,10 +10,15 @@ import argparse
 import atexit
 import gc
 import sys
+import traceback
 from collections.abc import Sequence
+from typing import IO
 
 from cotbert_core.errors import UserError
+from cotbert_core.printable import printable
+from cotbert_core.redaction import redact
 from pipelines.commands import COMMANDS, Arguments
+from pipelines.progress import say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,14 +43,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _explain(error: Exception, arguments: Arguments) -> int:
     """A job's failure, whole with --verbose."""
     if getattr(arguments, "verbose", False):
-        raise error
+        say("".join(traceback.format_exception(error)).rstrip())
+        return 1
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return _fail(f"the job failed: {lines[0]} (--verbose shows where)", 1)
 
 
 def _fail(message: object, status: int) -> int:
-    print(f"cotbert: {' '.join(str(message).splitlines())}", file=sys.stderr)
+    say(f"cotbert: {' '.join(str(message).splitlines())}")
     return status
+
+
+class _Parser(argparse.ArgumentParser):
+    """Repeats what was given without sending its control characters, or credentials."""
+
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+        super()._print_message(printable(redact(message)), file)
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -59,7 +72,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 def build_parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="cotbert",
         description="Sentence encoders from unlabelled sentences: PromptBERT, CoT-BERT, DenoSent.",
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cotbert_core.errors import UserError
 from pipelines.recording.outbox import UNTRACKED_FILE, Outbox
-from pipelines.recording.store import UnknownRunError, connect, is_key, reason, tracking_uri
+from pipelines.recording.store import UnknownRunError, connect, is_key, reason, shown_uri
 
 HEADER = ("run", "run id", "sent", "refused", "waiting")
 
@@ -55,7 +55,7 @@ def check_sent(rows: list[Synced]) -> None:
     if rows and rows[-1].error is not None:
         waiting = sum(row.waiting for row in rows)
         raise SyncError(
-            f"MLflow at {tracking_uri()} did not answer ({reason(rows[-1].error)}); {waiting} "
+            f"MLflow at {shown_uri()} did not answer ({reason(rows[-1].error)}); {waiting} "
             "records are kept, and the same command sends them"
         )
 
@@ -70,7 +70,7 @@ def _send_all(outboxes: list[Outbox]) -> Iterator[Synced]:
                 sent += count
         except UnknownRunError as unknown:
             raise UserError(
-                f"MLflow at {tracking_uri()} is not the store of the run in "
+                f"MLflow at {shown_uri()} is not the store of the run in "
                 f"{str(outbox.folder)!r} ({unknown}): set MLFLOW_TRACKING_URI to the one where it "
                 "began"
             ) from None

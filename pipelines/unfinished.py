@@ -25,6 +25,7 @@ from typing import IO, Any, TextIO
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import check_free, write_json
+from cotbert_core.redaction import without_credentials
 from pipelines import tracking
 from pipelines.outputs import RUN_FILE, changed_settings
 from pipelines.progress import say
@@ -74,6 +75,7 @@ def unfinished(output: Path, record: Mapping[str, Any], paid: bool = False) -> I
     job, or a folder that is no job's, is in the way, or another process writes the same output.
     """
     check_free(output)
+    record = without_credentials(record)  # it is written, and inputs may be addresses
     partial = output.with_name(output.name + ".partial")
     with locked_output(output):
         check_free(output)  # another run may have finished while this one came to the lock

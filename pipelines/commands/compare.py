@@ -37,7 +37,7 @@ def run(arguments: Arguments) -> None:
     from pipelines.compare import Comparison, compare, same_budget
     from pipelines.compare_report import HEADER, cells
     from pipelines.dev import dev_sets
-    from pipelines.progress import table
+    from pipelines.progress import show, table
     from pipelines.recipes import changed_paths
     from pipelines.seeds import parse_seeds
     from pipelines.tasks import choose_tasks
@@ -59,4 +59,4 @@ def run(arguments: Arguments) -> None:
     result = compare(
         comparison, corpus, arguments.output, resume=arguments.resume, verbose=arguments.verbose
     )
-    print(table([cells(row) for row in result["rows"]], HEADER))
+    show(table([cells(row) for row in result["rows"]], HEADER))

@@ -14,6 +14,7 @@ from pipelines.commands.options import (
     training_options,
 )
 from pipelines.commands.printing import print_result
+from pipelines.progress import show
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -48,7 +49,7 @@ def run(arguments: Arguments) -> None:
         result = train(settings, corpus, dev, arguments.output, profile=arguments.profile, **again)
         print_result(result)
         if arguments.profile:
-            print("\n" + read_table(arguments.output), end="")
+            show("\n" + read_table(arguments.output), end="")
         return
     result = train_seeds(settings, seeds, corpus, dev, arguments.output, **again)
     print_result({key: value for key, value in result.items() if key != "runs"})

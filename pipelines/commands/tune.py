@@ -12,6 +12,7 @@ from pipelines.commands.options import (
     training_options,
 )
 from pipelines.commands.printing import print_result
+from pipelines.progress import show
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -98,10 +99,10 @@ def run(arguments: Arguments) -> None:
         verbose=arguments.verbose,
         discard=arguments.discard,
     )
-    print(trials_table(result["trials"]))
+    show(trials_table(result["trials"]))
     shown = (
         *("dev_spearman", "training_seconds", "start_seconds_per_trial", "registered"),
         "mlflow_parent_run_id",
     )
-    print()
+    show()
     print_result({key: result[key] for key in shown if key in result})

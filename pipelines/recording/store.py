@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.redaction import redact
+
 EXPERIMENT = "cotbert"
 Record = dict[str, Any]
 # A run that the store does not know yet is named by a key, which stays with it as this tag.
@@ -40,6 +42,11 @@ class UnknownRunError(Exception):
 def tracking_uri() -> str:
     """MLFLOW_TRACKING_URI, else a database in the caller's folder (absolute: workers move)."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path.cwd() / 'mlflow.db'}"
+
+
+def shown_uri() -> str:
+    """Return the store's address as it may be shown: without credentials."""
+    return redact(tracking_uri())
 
 
 def connect() -> Any:
@@ -88,8 +95,8 @@ def is_key(run: str | None) -> bool:
 def creation(name: str, parent: str | None, tags: Mapping[str, str]) -> Record:
     """The record of a new run's beginning."""
     key = new_key()
-    record = {"kind": "create", "run": key, "time": now(), "name": name, "parent": parent}
-    return {**record, "tags": dict(tags)}
+    record = {"kind": "create", "run": key, "time": now(), "name": redact(name), "parent": parent}
+    return {**record, "tags": {key: redact(value) for key, value in tags.items()}}
 
 
 def create_run(client: Any, record: Record, parent: str | None, *, fresh: bool = False) -> str:
@@ -136,8 +143,9 @@ def send(client: Any, run_id: str, record: Record, folder: Path | None = None) -
 
 
 def reason(error: BaseException) -> str:
-    """An error's first line."""
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else repr(error)
+    """An error's first line, without credentials."""
+    text = redact(error).strip()
+    return text.splitlines()[0][:200] if text else repr(error)
 
 
 def _reopen(client: Any, run_id: str, record: Record, folder: Path) -> None:
