@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.errors import UserError
-from pipelines.recording.outbox import UNTRACKED_FILE, Outbox
-from pipelines.recording.store import UnknownRunError, connect, is_key, reason, shown_uri
+from pipelines.outputs import RESULT_FILE, RUN_FILE
+from pipelines.progress import say
+from pipelines.recording.outbox import (
+    KEYS_FILE,
+    OUTBOX_FILES,
+    REFUSED_FILE,
+    UNTRACKED_FILE,
+    Outbox,
+)
+from pipelines.recording.store import NAMED, UnknownRunError, connect, is_key, reason, shown_uri
 
 HEADER = ("run", "run id", "sent", "refused", "waiting")
 
@@ -36,6 +45,8 @@ def track_sync(folder: Path) -> list[Synced]:
     one than that of the runs.
     """
     outboxes = find(folder)
+    for outbox in outboxes:
+        check_links(outbox.folder)
     if not outboxes:
         raise UserError(
             f"nothing waits for MLflow in {str(folder)!r}: give the folder that a job's warning "
@@ -48,6 +59,22 @@ def find(folder: Path) -> list[Outbox]:
     """The outboxes below a folder in which something waits, parents before children."""
     files = Path(folder).expanduser().absolute().rglob(UNTRACKED_FILE)
     return [Outbox(f.parent) for f in sorted(files, key=lambda f: (len(f.parts), f))]
+
+
+def check_links(folder: Path) -> None:
+    """UserError when a file that sending writes, here or in a folder above, is a link.
+
+    A folder from elsewhere could have any file of this machine written through it.
+    """
+    above = [place for place in folder.parents if os.path.lexists(place / KEYS_FILE)]
+    names = (*OUTBOX_FILES, RUN_FILE, RESULT_FILE)
+    written = (place / name for place in (folder, *above) for name in names)
+    for path in (p for file in written for p in (file, file.with_name(f"{file.name}.partial"))):
+        if path.is_symlink():
+            raise UserError(
+                f"{str(path)!r} is a link to {os.readlink(path)!r}, and sending would write there: "
+                "remove the link, or put the file itself in its place"
+            )
 
 
 def check_sent(rows: list[Synced]) -> None:
@@ -77,9 +104,19 @@ def _send_all(outboxes: list[Outbox]) -> Iterator[Synced]:
         except Exception as failure:  # whatever the store does, the rest is kept
             error = failure
         outbox.settle()
+        _name_refused(outbox, refused)
         refused = outbox.refused() - refused
         run_id = outbox.keys().get(run) if is_key(run) else run
         yield Synced(outbox.folder, run_id, sent - refused, refused, outbox.waiting(), error)
+
+
+def _name_refused(outbox: Outbox, before: int) -> None:
+    """Say which records were refused now, and why."""
+    reasons = outbox.reasons()[before:]
+    for why in reasons[:NAMED]:
+        say(f"warning: refused in {outbox.folder}: {why}")
+    if len(reasons) > NAMED:
+        say(f"warning: {len(reasons) - NAMED} more: see {outbox.folder / REFUSED_FILE}")
 
 
 def table_rows(rows: list[Synced], folder: Path) -> list[tuple[str, ...]]:
