@@ -100,8 +100,8 @@ def is_key(run: str | None) -> bool:
 
 def creation(name: str, parent: str | None, tags: Mapping[str, str]) -> Record:
     """The record of a new run's beginning."""
-    key = new_key()
-    record = {"kind": "create", "run": key, "time": now(), "name": printable(redact(name)), "parent": parent}
+    shown = printable(redact(name))
+    record = {"kind": "create", "run": new_key(), "time": now(), "name": shown, "parent": parent}
     return {**record, "tags": {key: redact(value) for key, value in tags.items()}}
 
 
