@@ -129,7 +129,7 @@ def _notes(paths: Sequence[str], variables: dict[str, str], is_local: bool) -> t
             "MLFLOW_TRACKING_URI is not set here: unless the cluster sets it, the record of the "
             "run ends with its node"
         )
-    elif store.startswith("sqlite:") or re.match(r"https?://(localhost|127\.)", store):
+    elif store.startswith("sqlite:") or re.match(r"https?://([^/@]*@)?(localhost|127\.)", store):
         notes.append(f"MLFLOW_TRACKING_URI is {redact(store)}, which each node takes for its own")
     return tuple(notes)
 

@@ -12,7 +12,7 @@ import gc
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import IO
+from typing import Any
 
 from cotbert_core.errors import UserError
 from cotbert_core.printable import printable
@@ -57,7 +57,7 @@ def _fail(message: object, status: int) -> int:
 class _Parser(argparse.ArgumentParser):
     """Repeats what was given without sending its control characters, or credentials."""
 
-    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+    def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(printable(redact(message)), file)
 
 
