@@ -183,13 +183,18 @@ def test_a_store_that_answers_is_not_named_with_its_password_either(
 @pytest.mark.ray_local
 @pytest.mark.usefixtures("ray_here", "own_cache")
 def test_no_command_prints_or_keeps_the_store_s_password(
-    closed_store, bert_folder, tmp_path, rates, capfd
+    closed_store, bert_folder, tmp_path, capfd
 ):
+    space = tmp_path / "rates.yaml"
+    space.write_text(
+        "recipe: quickstart\nsettings: {optimizer.learning_rate: {grid: [1e-3, 1e-4]}}"
+    )
     text, corpus, vectors = tmp_path / "text.txt", tmp_path / "corpus", tmp_path / "vectors"
     texts = [f"{who} walks {n} miles" for who in ("a man", "two dogs", "she") for n in range(8)]
     text.write_text("\n".join(texts))
     pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("".join(f"{n % 6}\t{a}\t{texts[0]}\n" for n, a in enumerate(texts)))
+    head = "score\tsentence1\tsentence2\n"
+    pairs.write_text(head + "".join(f"{n % 6}\t{a}\t{texts[0]}\n" for n, a in enumerate(texts)))
     sets = ("batch_size=4", "max_steps=2", "eval_every=1", "workers=1", "precision=fp32")
     small = [word for each in sets for word in ("--set", each)]
     recipe = ["--encoder", bert_folder, "--corpus", str(corpus), "--dev-pairs", str(pairs)]
@@ -197,7 +202,7 @@ def test_no_command_prints_or_keeps_the_store_s_password(
     commands = [
         ["prepare", "--input", text, "--encoder", bert_folder, "--output", corpus],
         ["train", "quickstart", *recipe, *small, "--output", tmp_path / "train"],
-        ["tune", rates, "--recipe", "quickstart", *recipe, *small, "--trials", "2",
+        ["tune", space, "--recipe", "quickstart", *recipe, *small,
          "--output", tmp_path / "tune"],
         ["evaluate", model, "--dev-pairs", pairs, "--output", tmp_path / "scores.json"],
         ["embed", model, "--input", text, "--output", vectors],
