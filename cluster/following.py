@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import re
 import time
 from typing import Any
 
 from cluster.client import client_of
 from cluster.server import JobServer
-from pipelines.progress import say
+from cotbert_core.redaction import redact
+from pipelines.progress import say, show
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 STOP_SECONDS = 60.0
+# The colours of Ray's lines, and returns to a line's beginning, are left out, not spelled out.
+_COLOUR, _RETURN = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\r\n?")
 
 
 def follow(name: str, server: JobServer) -> int:
@@ -36,7 +39,7 @@ def _show(name: str, client: Any, ended: bool) -> None:
     """Print a job's output, as it comes while the job runs."""
     try:
         if ended:
-            print(client.get_job_logs(name), end="")
+            show(_clean(client.get_job_logs(name)), end="")
         else:
             asyncio.run(_print_output(client, name))
     except Exception as error:  # of the connection: the job knows nothing of it
@@ -45,7 +48,12 @@ def _show(name: str, client: Any, ended: bool) -> None:
 
 async def _print_output(client: Any, name: str) -> None:
     async for text in client.tail_job_logs(name):
-        print(text, end="", flush=True)
+        show(_clean(text), end="")
+
+
+def _clean(text: str) -> str:
+    """Return a job's output without colours and credentials, in whole lines."""
+    return redact(_RETURN.sub("\n", _COLOUR.sub("", text)))
 
 
 def _wait_for_end(name: str, server: JobServer, seconds: float | None) -> dict[str, Any]:
@@ -65,9 +73,9 @@ def exit_status(name: str, job: dict[str, Any]) -> int:
     code = job.get("driver_exit_code") or 1
     code = code if 0 < code < 256 else 1
     if job["status"] == "STOPPED":
-        print(f"cotbert: the job {name} was stopped", file=sys.stderr)
+        say(f"cotbert: the job {name} was stopped")
     else:
-        print(f"cotbert: the job {name} failed: {reason(job)}", file=sys.stderr)
+        say(f"cotbert: the job {name} failed: {reason(job)}")
     return code
 
 
@@ -98,7 +106,8 @@ def describe(name: str, server: JobServer) -> list[tuple[str, str]]:
     """A job's state, for a table."""
     job = server.known_job(name)
     rows = [("job", name), ("status", job["status"].lower())]
-    rows.append(("command", (job.get("metadata") or {}).get("command") or job["entrypoint"]))
+    command = (job.get("metadata") or {}).get("command") or job["entrypoint"]
+    rows.append(("command", redact(command)))
     if started := job.get("start_time"):
         ended = job.get("end_time") or time.time() * 1000
         rows.append(("started", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started / 1000))))

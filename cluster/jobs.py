@@ -23,6 +23,7 @@ from cluster.local import running
 from cluster.package import absolute_variables, passed_variables, write_code
 from cluster.server import JobServer
 from cotbert_core.errors import UserError
+from cotbert_core.redaction import redact, without_credentials
 from pipelines.progress import say
 from pipelines.training.worker_room import MAY_GROW
 
@@ -129,8 +130,8 @@ def _notes(paths: Sequence[str], variables: dict[str, str], is_local: bool) -> t
             "MLFLOW_TRACKING_URI is not set here: unless the cluster sets it, the record of the "
             "run ends with its node"
         )
-    elif store.startswith("sqlite:") or re.match(r"https?://(localhost|127\.)", store):
-        notes.append(f"MLFLOW_TRACKING_URI is {store}, which each node takes for its own")
+    elif store.startswith("sqlite:") or re.match(r"https?://([^/@]*@)?(localhost|127\.)", store):
+        notes.append(f"MLFLOW_TRACKING_URI is {redact(store)}, which each node takes for its own")
     return tuple(notes)
 
 
@@ -157,8 +158,8 @@ def submit(job: Job, server: JobServer) -> None:
 
 
 def _line(words: Sequence[str]) -> str:
-    """The command as a user gives it."""
-    return shlex.join(["cotbert", *words])
+    """The command as a user gives it, without the credentials of addresses: it is shown."""
+    return shlex.join(["cotbert", *without_credentials(words)])
 
 
 def announce(job: Job, server: JobServer) -> None:

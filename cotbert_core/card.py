@@ -23,6 +23,7 @@ from cotbert_core.card_code import (
     transformers_lines,
 )
 from cotbert_core.files import write_text
+from cotbert_core.markdown import code, plain, yaml_string
 from cotbert_core.templates import TEMPLATES
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def add_scores(folder: Path, scores: Sequence[Score]) -> None:
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if _SCORES_END in text:
         lines = "".join(f"{_score_line(score)}\n" for score in scores)
-        write_text(path, text.replace(_SCORES_END, lines + _SCORES_END))
+        before, _, after = text.rpartition(_SCORES_END)  # a template may hold the mark too
+        write_text(path, before + lines + _SCORES_END + after)
 
 
 def base_model(name: str) -> str | None:
@@ -122,8 +124,8 @@ def _front_matter(saved: Saved) -> str:
             *library,
             "pipeline_tag: sentence-similarity",
             "tags:",
-            *(f"- {tag}" for tag in tags),
-            *([f"base_model: {base}"] if base else []),
+            *(f"- {yaml_string(tag)}" for tag in tags),
+            *([f"base_model: {yaml_string(base)}"] if base else []),
             "---",
             "",
         ]
@@ -137,7 +139,7 @@ def _began_as(saved: Saved) -> str:
 
 def _introduction(saved: Saved) -> str:
     method = saved.reading.method
-    how = f"trained by {method}" if method else "read as described below"
+    how = f"trained by {plain(method)}" if method else "read as described below"
     return (
         f"# Sentence encoder, {how}\n\n"
         f"Texts to vectors of {saved.backbone.hidden_size} numbers; the cosine of two says how "
@@ -174,11 +176,11 @@ def _making(saved: Saved) -> dict[str, Any]:
     reading, settings = saved.reading, saved.reading.settings or {}
     began = _began_as(saved)
     rows: dict[str, Any] = {
-        "method": reading.method or "no training recorded",
-        "encoder": base_model(began) or f"a folder named {Path(began).name}",
-        **({"template": _code(reading.template.text)} if reading.template else {}),
+        "method": plain(reading.method or "no training recorded"),
+        "encoder": plain(base_model(began) or f"a folder named {Path(began).name}"),
+        **({"template": code(reading.template.text)} if reading.template else {}),
         **{
-            f"{role} in training": _code(_template_text(settings[f"templates.{role}"]))
+            f"{role} in training": code(_template_text(str(settings[f"templates.{role}"])))
             for role in ("anchor", "positive", "negative")
             if settings.get(f"templates.{role}")
         },
@@ -189,7 +191,9 @@ def _making(saved: Saved) -> dict[str, Any]:
         rows["full stop"] = "added to texts that end in none of . ? \" '"
     chosen = [key for key in settings if key in _SETTINGS or key.startswith("method.")]
     rows |= {
-        f"`{k}`": settings[k] for k in chosen if settings[k] is not None and k != "method.name"
+        code(k): plain(settings[k])
+        for k in chosen
+        if settings[k] is not None and k != "method.name"
     }
     return rows
 
@@ -206,9 +210,9 @@ def _readout(saved: Saved) -> str:
     }
     parts = [words[saved.reading.readout]]
     if saved.reading.denoise != "none":
-        parts.append(f"minus the template's bias (`{saved.reading.denoise}`)")
+        parts.append(f"minus the template's bias ({code(saved.reading.denoise)})")
     if saved.reading.head is not None:
-        parts.append(f"behind a {saved.reading.head} head")
+        parts.append(f"behind a {plain(saved.reading.head)} head")
     if saved.reading.normalize:
         parts.append("unit length")
     return ", ".join(parts)
@@ -222,7 +226,7 @@ def _scores(scores: Sequence[Score]) -> str:
 
 def _score_line(score: Score) -> str:
     cells = ("" if value is None else f"{value:.2f}" for value in (score.before, score.after))
-    return f"| {score.name} | {' | '.join(cells)} |"
+    return f"| {plain(score.name)} | {' | '.join(cells)} |"
 
 
 def _section(title: str, body: str) -> str:
@@ -235,12 +239,8 @@ def _table(rows: Mapping[str, Any]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """A bar or a line break would end the cell."""
-    return " ".join(str(value).splitlines()).replace("|", r"\|")
-
-
-def _code(text: str) -> str:
-    return f"`{text}`"
+    """A bar or a line break would end the cell; code() and plain() have escaped their own."""
+    return re.sub(r"(?<!\\)\|", r"\|", " ".join(str(value).splitlines()))
 
 
 _LICENSE = """\

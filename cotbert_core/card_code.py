@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+from cotbert_core.printable import printable
 from cotbert_core.reading import Reading
 
 EXAMPLE = '["One sentence.", "Another one."]'
@@ -61,7 +64,8 @@ def transformers_lines(reading: Reading, read_token: str | None) -> str:
         lines = _READOUT_LINES[reading.readout]
     else:
         lines = (
-            f'read = inputs["input_ids"] == tokenizer.convert_tokens_to_ids("{read_token}")\n'
+            'read = inputs["input_ids"] == tokenizer.convert_tokens_to_ids('
+            f"{_string(read_token)})\n"
             "vectors = hidden[read]\n"
         )
     if reading.head == "tanh":
@@ -84,6 +88,11 @@ def serving_line(not_served: str | None, exportable: bool) -> str:
         "give DIR to text-embeddings-inference's ONNX Runtime image, and set no pooling by hand, "
         "which would give other vectors.\n"
     )
+
+
+def _string(text: str) -> str:
+    """A text as a literal of Python, on one line."""
+    return printable(json.dumps(text, ensure_ascii=False))
 
 
 def block(title: str, code: str) -> str:

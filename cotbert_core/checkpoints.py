@@ -27,6 +27,7 @@ import torch
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json, write_text
 from cotbert_core.full_disk import means_full_disk
+from cotbert_core.printable import printable
 
 STATE_FILE, NOTE_FILE, ATTEMPT_FILE = "state.pt", "checkpoint.json", "attempt"
 # The newest so many stay, so that there is one to fall back to, and the best.
@@ -178,7 +179,7 @@ def _first_whole(found: Sequence[Checkpoint]) -> Checkpoint | None:
 
 def _warn(path: Path, damage: str) -> None:
     message = f"checkpoint {str(path)!r} is damaged ({damage}): falling back to another"
-    warnings.warn(message, stacklevel=4)
+    warnings.warn(printable(message), stacklevel=4)
 
 
 def _prune(folder: Path) -> None:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cotbert_core.redaction import redact
+
 
 class UserError(ValueError):
-    """A wrong command line, setting, path or input: told in one sentence, exit status 2."""
+    """A wrong command line, setting, path or input: told in one sentence, exit status 2.
+
+    Its message holds no credentials of the addresses and errors that it repeats.
+    """
+
+    def __init__(self, message: object) -> None:
+        super().__init__(redact(message))
 
 
 def unknown(kind: str, value: object, known: Iterable[str]) -> UserError:

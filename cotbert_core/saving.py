@@ -26,6 +26,7 @@ from cotbert_core.backbone import PLAIN_TOKENIZER, Backbone
 from cotbert_core.card import CARD_FILE, Facts, card_text
 from cotbert_core.files import whole_folder, write_json, write_text
 from cotbert_core.heads import HEAD_FILE, Head, TanhHead
+from cotbert_core.printable import printable
 from cotbert_core.reading import Reading, save_reading
 from cotbert_core.server_files import (
     refuse_servers,
@@ -103,7 +104,8 @@ def save_encoder(encoder: Saved, path: Path) -> None:
         _write_folder(encoder, folder)
     if not encoder.travels:
         warnings.warn(
-            f"{path} opens with cotbert_core.SentenceEncoder alone, since {encoder.not_carried}: "
+            f"{printable(path)} opens with cotbert_core.SentenceEncoder alone, since "
+            f"{encoder.not_carried}: "
             "sentence-transformers, MLflow and transformers' tokenizers cannot carry that and "
             "refuse it",
             stacklevel=3,

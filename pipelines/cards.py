@@ -11,6 +11,8 @@ from typing import Any
 from cotbert_core import __version__
 from cotbert_core.card import Facts, Score
 from cotbert_core.evaluation import Pairs
+from cotbert_core.markdown import code, plain
+from cotbert_core.redaction import without_credentials
 from pipelines.corpus import Corpus
 from pipelines.dev import dev_name
 from pipelines.evaluating.baseline import Baseline
@@ -38,15 +40,16 @@ def training_facts(
 def _data(corpus: Corpus) -> dict[str, Any]:
     inputs = corpus.manifest.get("source", {}).get("inputs", [])
     return {
-        "source": ", ".join(f"`{published(name)}`" for name in inputs) or "not recorded",
+        "source": ", ".join(code(published(name)) for name in inputs) or "not recorded",
         "sentences": f"{len(corpus):,}",
-        "companions": ", ".join(corpus.columns) or "none",
+        "companions": plain(", ".join(corpus.columns)) or "none",
         "digest of the corpus": f"`{corpus.digest}`",
     }
 
 
 def published(name: str) -> str:
-    """An input without the folders of this machine, or the options of an address."""
+    """An input without the folders of this machine, or the options and user of an address."""
+    name = without_credentials(name)
     kind, colon, rest = name.partition(":")
     if not colon or kind in ("file", "sick"):
         return Path(name.split("?")[0]).name

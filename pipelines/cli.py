@@ -10,12 +10,17 @@ import argparse
 import atexit
 import gc
 import sys
+import traceback
 from collections.abc import Sequence
+from typing import Any
 
 from cluster.words import CommandLine
 from cotbert_core.errors import UserError
+from cotbert_core.printable import printable
+from cotbert_core.redaction import redact
 from pipelines.commands import COMMANDS, Arguments
 from pipelines.commands.options import trainings
+from pipelines.progress import say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _explain(error: Exception, arguments: Arguments) -> int:
     """A job's failure, whole with --verbose."""
     if getattr(arguments, "verbose", False):
-        raise error
+        say("".join(traceback.format_exception(error)).rstrip())
+        return 1
     from pipelines.runtime.disk_full import disk_full  # its imports would slow --help
 
     if full := disk_full(error, arguments):
@@ -51,7 +57,7 @@ def _explain(error: Exception, arguments: Arguments) -> int:
 
 
 def _fail(message: object, status: int) -> int:
-    print(f"cotbert: {' '.join(str(message).splitlines())}", file=sys.stderr)
+    say(f"cotbert: {' '.join(str(message).splitlines())}")
     return status
 
 
@@ -59,6 +65,13 @@ def command_line() -> CommandLine:
     """Return what `cotbert submit` checks another command by."""
     add_options = {name: add for name, (add, _, _) in COMMANDS.items()}
     return CommandLine(build_parser().parse_args, add_options, trainings)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Repeats what was given without sending its control characters, or credentials."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        super()._print_message(printable(redact(message)), file)
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -72,7 +85,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 def build_parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="cotbert",
         description="Sentence encoders from unlabelled sentences: PromptBERT, CoT-BERT, DenoSent.",
     )

@@ -21,6 +21,7 @@ RUN_FILE = "mlflow_run_id"
 UNTRACKED_FILE = "untracked.jsonl"
 KEYS_FILE = "untracked_run.json"
 REFUSED_FILE = "untracked_refused.jsonl"
+OUTBOX_FILES = (UNTRACKED_FILE, KEYS_FILE, REFUSED_FILE)
 # Settings that jobs of earlier versions did not have, and the value by which those behaved.
 LATER_SETTINGS = {
     "method.dev_reading": "inference",

@@ -1,10 +1,17 @@
-"""Progress that reads well in a terminal (one line, redrawn) and in a log file (lines)."""
+"""All that goes to a person's screen: progress, messages (standard error) and results.
+
+Progress reads well in a terminal (one line, redrawn) and in a log file (lines). Control and
+direction characters of other people's text are spelled out; messages hold no credentials.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from typing import TextIO
+
+from cotbert_core.printable import printable
+from cotbert_core.redaction import redact
 
 # A log file gets a line at most this often, a terminal a redrawn one.
 LOG_SECONDS = 10.0
@@ -51,6 +58,7 @@ class Progress:
         return f"{clock(seconds)} left"
 
     def _write(self, line: str, keep: bool) -> None:
+        line = printable(redact(line))
         if self._terminal:
             self.stream.write("\r" + line.ljust(self._width) + ("\n" if keep else ""))
             self._width = 0 if keep else len(line)
@@ -59,9 +67,14 @@ class Progress:
         self.stream.flush()
 
 
-def say(line: str) -> None:
-    """A line of news beside the progress."""
-    print(line, file=sys.stderr, flush=True)
+def say(line: object) -> None:
+    """Print a message to standard error, beside the progress."""
+    print(printable(redact(line)), file=sys.stderr, flush=True)
+
+
+def show(text: object = "", end: str = "\n") -> None:
+    """Print a result to standard output."""
+    print(printable(text), end=end, flush=True)
 
 
 def clock(seconds: float) -> str:

@@ -28,7 +28,7 @@ from pipelines.evaluating.baseline import Baseline, baselines
 from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
-from pipelines.progress import clock, say
+from pipelines.progress import clock, say, show
 from pipelines.quickstart_report import Outcome, summary, write_report
 from pipelines.ray_session import own_cores, ray_session
 from pipelines.recipes import RECIPES
@@ -72,8 +72,8 @@ def quickstart(
         run.result({k: v for k, v in result.items() if k != tracking.BASELINE_SPEARMAN})
         run.artifact(output / "report.html")
         write_json(output / RESULT_FILE, result)
-    print(summary(outcome))
-    print(_next_commands(output, seconds))
+    show(summary(outcome))
+    show(_next_commands(output, seconds))
     return result
 
 
@@ -180,7 +180,7 @@ def _next_commands(output: Path, seconds: float) -> str:
     place = "" if shutil.which("cotbert") else f"{_short(Path(sys.executable).parent)}/"
     return (
         f"Done in {clock(seconds)}. The report is {shown}/report.html. Next:\n"
-        f"  {place}mlflow ui --backend-store-uri {tracking.tracking_uri()}\n"
+        f"  {place}mlflow ui --backend-store-uri {tracking.shown_uri()}\n"
         f"  {place}cotbert train quickstart --corpus YOUR.txt --output runs/mine\n"
         f"  {place}cotbert embed {shown}/train/model --input YOUR.txt --output runs/vectors"
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import write_text
+from cotbert_core.printable import printable
 from cotbert_core.settings import TrainSettings, flatten
 from pipelines import plots
 from pipelines.evaluating.baseline import baseline_line, verdict
@@ -31,10 +32,10 @@ Section = tuple[str, str]
 
 
 def page(title: str, note: str, sections: Sequence[Section]) -> str:
-    """A whole page of (heading, HTML) sections."""
+    """A whole page of (heading, HTML) sections, in which no text turns the direction of others."""
     body = "".join(f"<h2>{html.escape(head)}</h2>\n{content}\n" for head, content in sections)
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return (
+    return printable(
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>\n"
         f"<h1>{html.escape(title)}</h1>\n"

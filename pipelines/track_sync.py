@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.errors import UserError
-from pipelines.outputs import UNTRACKED_FILE
+from pipelines.outputs import (
+    KEYS_FILE,
+    OUTBOX_FILES,
+    REFUSED_FILE,
+    RESULT_FILE,
+    RUN_FILE,
+    UNTRACKED_FILE,
+)
+from pipelines.progress import say
 from pipelines.recording.outbox import Outbox
-from pipelines.recording.store import UnknownRunError, connect, is_key, reason, tracking_uri
+from pipelines.recording.store import NAMED, UnknownRunError, connect, is_key, reason, shown_uri
 
 HEADER = ("run", "run id", "sent", "refused", "waiting")
 
@@ -37,6 +46,8 @@ def track_sync(folder: Path) -> list[Synced]:
     one than that of the runs.
     """
     outboxes = find(folder)
+    for outbox in outboxes:
+        check_links(outbox.folder)
     if not outboxes:
         raise UserError(
             f"nothing waits for MLflow in {str(folder)!r}: give the folder that a job's warning "
@@ -51,12 +62,28 @@ def find(folder: Path) -> list[Outbox]:
     return [Outbox(f.parent) for f in sorted(files, key=lambda f: (len(f.parts), f))]
 
 
+def check_links(folder: Path) -> None:
+    """UserError when a file that sending writes, here or in a folder above, is a link.
+
+    A folder from elsewhere could have any file of this machine written through it.
+    """
+    above = [place for place in folder.parents if os.path.lexists(place / KEYS_FILE)]
+    names = (*OUTBOX_FILES, RUN_FILE, RESULT_FILE)
+    written = (place / name for place in (folder, *above) for name in names)
+    for path in (p for file in written for p in (file, file.with_name(f"{file.name}.partial"))):
+        if path.is_symlink():
+            raise UserError(
+                f"{str(path)!r} is a link to {os.readlink(path)!r}, and sending would write there: "
+                "remove the link, or put the file itself in its place"
+            )
+
+
 def check_sent(rows: list[Synced]) -> None:
     """SyncError when the store failed on the way."""
     if rows and rows[-1].error is not None:
         waiting = sum(row.waiting for row in rows)
         raise SyncError(
-            f"MLflow at {tracking_uri()} did not answer ({reason(rows[-1].error)}); {waiting} "
+            f"MLflow at {shown_uri()} did not answer ({reason(rows[-1].error)}); {waiting} "
             "records are kept, and the same command sends them"
         )
 
@@ -71,16 +98,26 @@ def _send_all(outboxes: list[Outbox]) -> Iterator[Synced]:
                 sent += count
         except UnknownRunError as unknown:
             raise UserError(
-                f"MLflow at {tracking_uri()} is not the store of the run in "
+                f"MLflow at {shown_uri()} is not the store of the run in "
                 f"{str(outbox.folder)!r} ({unknown}): set MLFLOW_TRACKING_URI to the one where it "
                 "began"
             ) from None
         except Exception as failure:  # whatever the store does, the rest is kept
             error = failure
         outbox.settle()
+        _name_refused(outbox, refused)
         refused = outbox.refused() - refused
         run_id = outbox.keys().get(run) if is_key(run) else run
         yield Synced(outbox.folder, run_id, sent - refused, refused, outbox.waiting(), error)
+
+
+def _name_refused(outbox: Outbox, before: int) -> None:
+    """Say which records were refused now, and why."""
+    reasons = outbox.reasons()[before:]
+    for why in reasons[:NAMED]:
+        say(f"warning: refused in {outbox.folder}: {why}")
+    if len(reasons) > NAMED:
+        say(f"warning: {len(reasons) - NAMED} more: see {outbox.folder / REFUSED_FILE}")
 
 
 def table_rows(rows: list[Synced], folder: Path) -> list[tuple[str, ...]]:

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cotbert_core.files import write_text
+from cotbert_core.redaction import redact
 from pipelines.outputs import REFUSED_FILE, RUN_FILE, earlier_run
 from pipelines.progress import say
 from pipelines.recording.courier import Courier
@@ -35,10 +36,11 @@ from pipelines.recording.store import (
     now,
     reason,
     send,
+    shown_uri,
     tracking_uri,
 )
 
-__all__ = ["EXPERIMENT", "Run", "commit", "tracked_run", "tracking_uri"]
+__all__ = ["EXPERIMENT", "Run", "commit", "shown_uri", "tracked_run", "tracking_uri"]
 
 LOSS = "loss"
 DEV_SPEARMAN = "dev_spearman"
@@ -84,7 +86,7 @@ class Run:
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Settings: each value as text, cut at MLflow's 6,000 characters."""
-        pairs = [(key, str(value)[:6000]) for key, value in values.items()]
+        pairs = [(key, redact(value)[:6000]) for key, value in values.items()]
         for start in range(0, len(pairs), 100):
             self._send("params", values=dict(pairs[start : start + 100]))
 
@@ -105,7 +107,7 @@ class Run:
 
     def tags(self, values: Mapping[str, str]) -> None:
         if values:
-            self._send("tags", values=dict(values))
+            self._send("tags", values={key: redact(value) for key, value in values.items()})
 
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """A file, or a folder whole under its own name."""
@@ -182,7 +184,7 @@ def tracked_run(
     try:
         yield run
     except BaseException as error:
-        run.tags({"error": str(error)[:500] or type(error).__name__})
+        run.tags({"error": redact(error)[:500] or type(error).__name__})
         run.end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
         raise
     run.end("FINISHED", outbox_name)
@@ -274,5 +276,5 @@ def _retried(call: Callable[[], Any]) -> Any:
             why = reason(error)
             if attempt + 1 < RETRIES:
                 time.sleep(RETRY_SECONDS)
-    say(f"warning: MLflow at {tracking_uri()} did not answer ({why})")
+    say(f"warning: MLflow at {shown_uri()} did not answer ({why})")
     return None

@@ -25,13 +25,8 @@ from typing import IO, Any, TextIO
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import check_free, write_json
-from pipelines.outputs import (
-    KEYS_FILE,
-    REFUSED_FILE,
-    RUN_FILE,
-    UNTRACKED_FILE,
-    changed_settings,
-)
+from cotbert_core.redaction import without_credentials
+from pipelines.outputs import OUTBOX_FILES, RUN_FILE, changed_settings
 from pipelines.progress import say
 
 RECORD_FILE = "record.json"
@@ -65,6 +60,7 @@ def unfinished(output: Path, record: Mapping[str, Any], paid: bool = False) -> I
     job, or a folder that is no job's, is in the way, or another process writes the same output.
     """
     check_free(output)
+    record = without_credentials(record)  # it is written, and inputs may be addresses
     partial = output.with_name(output.name + ".partial")
     with locked_output(output):
         check_free(output)  # another run may have finished while this one came to the lock
@@ -122,7 +118,7 @@ def _clear(partial: Path, record: Mapping[str, Any], paid: bool) -> None:
 
 def _holds_work(folder: Path) -> bool:
     """Whether any file is there beside those that only say which job it is."""
-    told = {RUN_FILE, UNTRACKED_FILE, KEYS_FILE, REFUSED_FILE}
+    told = {RUN_FILE, *OUTBOX_FILES}
     names = (path for path in folder.rglob("*") if path.is_file() and path.name not in told)
     return any(path.stat().st_size for path in names if not path.name.startswith(RECORD_FILE))
 

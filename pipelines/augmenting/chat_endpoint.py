@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cotbert_core.errors import UserError
+from cotbert_core.redaction import redact
 from pipelines.augmenting.options import OPENAI, OPENAI_KEY, LlmRewriting
 
 LONGEST_WAIT = 60.0
@@ -279,4 +280,4 @@ def _count(value: Any) -> int:
 
 
 def _named(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".rstrip(": ")
+    return redact(f"{type(error).__name__}: {error}".rstrip(": "))

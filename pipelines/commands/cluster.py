@@ -27,13 +27,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: Arguments) -> None:
     from cluster import local
-    from pipelines.progress import say
+    from pipelines.progress import say, show
     from pipelines.ray_session import LOOPBACK
 
     if arguments.action == "down":
         cluster, ended = local.down()
         had = f"stopped: {ended} processes" if ended else "had ended already"
-        print(f"the cluster at {cluster.address} of {cluster.nodes} node(s) {had}")
+        show(f"the cluster at {cluster.address} of {cluster.nodes} node(s) {had}")
         return
     cluster = local.up(arguments.nodes, arguments.cpus_per_node)
     say(
@@ -42,5 +42,5 @@ def run(arguments: Arguments) -> None:
     )
     variables = {"RAY_AUTH_MODE": "token", **LOOPBACK, "RAY_ADDRESS": cluster.ray_address}
     for name, value in variables.items():
-        print(f"{name}={value}")
-    print(cluster.address)
+        show(f"{name}={value}")
+    show(cluster.address)

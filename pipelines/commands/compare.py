@@ -37,7 +37,7 @@ def run(arguments: Arguments) -> None:
     from pipelines.compare import Comparison, compare, follow_corpus_in_all, same_budget
     from pipelines.compare_report import HEADER, cells
     from pipelines.dev import dev_sets
-    from pipelines.progress import table
+    from pipelines.progress import show, table
     from pipelines.recipes import changed_paths
     from pipelines.seeds import parse_seeds
     from pipelines.tasks import choose_tasks
@@ -61,5 +61,5 @@ def run(arguments: Arguments) -> None:
     result = compare(
         comparison, corpus, arguments.output, resume=arguments.resume, verbose=arguments.verbose
     )
-    print(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
-    print("\n".join(result["verdicts"]))
+    show(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
+    show("\n".join(result["verdicts"]))

@@ -45,7 +45,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: Arguments) -> None:
     from pipelines.geometry import HEADER, GeometryOptions, geometry, table_rows
-    from pipelines.progress import table
+    from pipelines.progress import show, table
 
     options = GeometryOptions(
         tuple(arguments.models),
@@ -57,4 +57,4 @@ def run(arguments: Arguments) -> None:
         arguments.precision,
         arguments.encoding,
     )
-    print(table(table_rows(geometry(options, arguments.output)), HEADER))
+    show(table(table_rows(geometry(options, arguments.output)), HEADER))

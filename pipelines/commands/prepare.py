@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cotbert_core.errors import UserError
 from pipelines.commands.options import Arguments, encoding_option, job_options, names_of
 from pipelines.commands.printing import print_result
+from pipelines.progress import show
 
 if TYPE_CHECKING:
     from pipelines.cleaning.options import CleanOptions
@@ -124,7 +125,7 @@ def run(arguments: Arguments) -> None:
         **_columns(arguments),
     )
     result = prepare(options, arguments.output, arguments.verbose)
-    print(rows_table(result), end="\n\n")
+    show(rows_table(result), end="\n\n")
     print_result(result)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.commands.options import Arguments, encoding_option
 from pipelines.commands.printing import print_texts
+from pipelines.progress import show
 
 if TYPE_CHECKING:
     from pipelines.search import Match
@@ -58,13 +59,13 @@ def run(arguments: Arguments) -> None:
 
 def _print_json(query: str, matches: Sequence[Match], _: bool) -> None:
     rows = [vars(match) for match in matches]
-    print(json.dumps({"query": query, "matches": rows}, ensure_ascii=False))
+    show(json.dumps({"query": query, "matches": rows}, ensure_ascii=False))
 
 
 def _print_table(query: str, matches: Sequence[Match], several: bool) -> None:
     """Texts on one line each; their column is left out where none is at hand."""
     if several:
-        print(f"query: {' '.join(query.split())}")
+        show(f"query: {' '.join(query.split())}")
     rows = [("rank", "score", "id", "text")]
     rows += [
         (str(m.rank), f"{m.score:.4f}", str(m.id), " ".join((m.text or "").split()))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipelines.commands.options import Arguments
 from pipelines.commands.printing import print_result
+from pipelines.progress import show
 
 # Rows of a stage in the printed table; the file has them all.
 SHOWN = 20
@@ -66,5 +67,5 @@ def run(arguments: Arguments) -> None:
         arguments.precision,
     )
     result = search_template(options, arguments.output, resume=arguments.resume)
-    print(shown_table(arguments.output, SHOWN), end="\n\n")
+    show(shown_table(arguments.output, SHOWN), end="\n\n")
     print_result(result)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cotbert_core.errors import UserError
 from pipelines.commands.options import Arguments
+from pipelines.progress import show
 
 if TYPE_CHECKING:
     from cluster.server import JobServer
@@ -64,7 +65,7 @@ def run(arguments: Arguments) -> None:
 
         print_texts(following.describe(arguments.status, server))
     elif arguments.stop:
-        print(following.stop(arguments.stop, server))
+        show(following.stop(arguments.stop, server))
     else:
         _end(following.follow(arguments.logs, server))
 
@@ -92,7 +93,7 @@ def _submit(arguments: Arguments, server: JobServer) -> None:
     jobs.submit(job, server)
     jobs.announce(job, server)
     if arguments.no_wait:
-        print(job.name)
+        show(job.name)
     else:
         _end(following.follow(job.name, server))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipelines.commands.options import Arguments, encoding_option
 from pipelines.commands.printing import print_result
+from pipelines.progress import show
 
 HEADER = ("sentence", "top tokens", "after template denoising")
 
@@ -39,7 +40,7 @@ def tokens(arguments: Arguments) -> None:
     lines.insert(1, ("-" * widths[0], "-" * widths[1], "-" * widths[2]))
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        print("  ".join(cells).rstrip())
+        show("  ".join(cells).rstrip())
 
 
 def map_options(command: argparse.ArgumentParser) -> None:

@@ -19,9 +19,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from pipelines.progress import table
+    from pipelines.progress import show, table
     from pipelines.track_sync import HEADER, check_sent, table_rows, track_sync
 
     rows = track_sync(arguments.folder)
-    print(table(table_rows(rows, arguments.folder), HEADER))
+    show(table(table_rows(rows, arguments.folder), HEADER))
     check_sent(rows)

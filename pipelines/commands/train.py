@@ -14,6 +14,7 @@ from pipelines.commands.options import (
     training_options,
 )
 from pipelines.commands.printing import print_result
+from pipelines.progress import show
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -51,13 +52,13 @@ def run(arguments: Arguments) -> None:
         result = train(settings, corpus, dev, arguments.output, profile=arguments.profile, **again)
         print_result(result)
         if arguments.profile:
-            print("\n" + read_table(arguments.output), end="")
-        print(f"\n{verdict(result)}")
+            show("\n" + read_table(arguments.output), end="")
+        show(f"\n{verdict(result)}")
         return
     result = train_seeds(settings, seeds, corpus, dev, arguments.output, **again)
     print_result({key: value for key, value in result.items() if key != "runs"})
     mean = {**result, "dev_spearman": result["dev_spearman_mean"]}
-    print(f"\n{verdict(mean, f'the mean of {len(seeds)} seeds')}")
+    show(f"\n{verdict(mean, f'the mean of {len(seeds)} seeds')}")
 
 
 def _check_profile(arguments: Arguments) -> None:

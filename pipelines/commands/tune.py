@@ -12,6 +12,7 @@ from pipelines.commands.options import (
     training_options,
 )
 from pipelines.commands.printing import print_result
+from pipelines.progress import show
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -101,12 +102,12 @@ def run(arguments: Arguments) -> None:
         verbose=arguments.verbose,
         discard=arguments.discard,
     )
-    print(trials_table(result["trials"]))
+    show(trials_table(result["trials"]))
     shown = (
         *("dev", "dev_spearman", "baseline", "baseline_spearman"),
         *("training_seconds", "start_seconds_per_trial", "registered"),
         "mlflow_parent_run_id",
     )
-    print()
+    show()
     print_result({key: result[key] for key in shown if key in result})
-    print(f"\n{verdict(result, BEST)}")
+    show(f"\n{verdict(result, BEST)}")

@@ -12,6 +12,7 @@ import pyarrow as pa
 from cotbert_core import __version__
 from cotbert_core.backbone import locate_encoder
 from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.redaction import without_credentials
 from pipelines.embedding.blocks import Ledger
 from pipelines.embedding.options import EmbedOptions
 from pipelines.embedding.storing import Storage
@@ -86,7 +87,7 @@ def manifest(
         "id_type": plan.id_type,
         **({"encoding": plan.encoding} if plan.encoding else {}),
         "keep": list(options.keep),
-        "inputs": sorted(set(options.inputs)),
+        "inputs": sorted(set(without_credentials(options.inputs))),
         "files": len(plan.files),
         "files_ignored": plan.ignored,
         "versions": versions(),

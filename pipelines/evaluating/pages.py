@@ -6,6 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cotbert_core.markdown import plain
 from pipelines import plots, report
 from pipelines.evaluating.model import Model
 from pipelines.evaluating.scoring import score_of
@@ -29,12 +30,12 @@ def html_page(result: Mapping[str, Any], models: Sequence[Model]) -> str:
 
 def markdown(result: Mapping[str, Any], models: Sequence[Model]) -> str:
     """The sentences and tables."""
-    lines = [f"# {TITLE}", "", _note(models), ""]
+    lines = [f"# {TITLE}", "", plain(_note(models)), ""]
     for verdict in result.get("verdicts", ()):
-        lines += [verdict, ""]
+        lines += [plain(verdict), ""]
     for table in tables(result, models):
-        lines += [f"## {table.title}", "", *_rows(table), ""]
-        lines += [table.note, ""] if table.note else []
+        lines += [f"## {plain(table.title)}", "", *_rows(table), ""]
+        lines += [plain(table.note), ""] if table.note else []
     return "\n".join(lines)
 
 
@@ -44,8 +45,8 @@ def _note(models: Sequence[Model]) -> str:
 
 
 def _rows(table: Table) -> list[str]:
-    rows = [table.header, tuple("---" for _ in table.header), *table.rows]
-    return [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows]
+    header, *rows = (f"| {' | '.join(map(plain, row))} |" for row in [table.header, *table.rows])
+    return [header, f"| {' | '.join('---' for _ in table.header)} |", *rows]
 
 
 def _html(table: Table) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from cotbert_core import __version__
+from cotbert_core.redaction import without_credentials
 from cotbert_core.tokenizing import PlainTokenizer
 from pipelines.cleaning.options import CleanOptions
 from pipelines.preparing.exclusion import HIT
@@ -53,7 +54,7 @@ def corpus_manifest(
         "tokenizer_hash": job.tokenizer.hash,
         "max_length": options.max_length,
         "source": {
-            "inputs": sorted(set(options.inputs)),
+            "inputs": sorted(set(without_credentials(options.inputs))),
             "files": len(plan.files),
             "files_ignored": plan.ignored,
             "files_without_rows": sum(not reading.read[name] for name in plan.files),

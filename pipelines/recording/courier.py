@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.outputs import UNTRACKED_FILE
 from pipelines.progress import say
 from pipelines.recording.outbox import Outbox
-from pipelines.recording.store import Record, connect, reason, tracking_uri
+from pipelines.recording.store import Record, connect, reason, shown_uri
 
 # A server that was started again is found soon, and one that is away costs a refused connection
 # every 10 s, which nobody notices.
@@ -52,7 +52,7 @@ class Courier:
         if not self._warned:
             self._warned = True
             say(
-                f"warning: MLflow at {tracking_uri()} did not answer ({reason(error)}); "
+                f"warning: MLflow at {shown_uri()} did not answer ({reason(error)}); "
                 f"{self.outbox.folder / UNTRACKED_FILE} keeps what it misses"
             )
 

@@ -17,9 +17,10 @@ from typing import Any
 from cotbert_core.backbone import from_anywhere
 from cotbert_core.errors import UserError
 from cotbert_core.reading import READING_FILE
+from cotbert_core.redaction import without_credentials
 from pipelines.places import cache_folder
 from pipelines.progress import say
-from pipelines.recording.store import connect, patient, reason, tracking_uri
+from pipelines.recording.store import connect, patient, reason, shown_uri, tracking_uri
 
 SCHEMES = ("models:/", "runs:/")
 _ALIAS = re.compile(r"models:/([^/@]+)@(.+)")
@@ -44,7 +45,7 @@ def fetch_model(name: str) -> str:
         raise
     except Exception as error:  # its stores have errors of many kinds
         raise UserError(
-            f"model {name!r} cannot be had from MLflow at {tracking_uri()} ({reason(error)}): "
+            f"model {name!r} cannot be had from MLflow at {shown_uri()} ({reason(error)}): "
             "check the address and MLFLOW_TRACKING_URI"
         ) from None
     return str(_encoder_in(folder, name))
@@ -58,15 +59,16 @@ def _fixed(client: Any, name: str) -> str:
     if latest := _LATEST.fullmatch(name):
         versions = client.search_model_versions(f"name='{latest[1]}'")
         if not versions:
-            raise UserError(f"model {name!r}: MLflow at {tracking_uri()} has no {latest[1]!r}")
+            raise UserError(f"model {name!r}: MLflow at {shown_uri()} has no {latest[1]!r}")
         return f"models:/{latest[1]}/{max(int(v.version) for v in versions)}"
     return name
 
 
 def _folder(address: str) -> Path:
-    """Where it lies in the cache; a version of one store is not that of another."""
-    key = hashlib.sha256(f"{tracking_uri()} {address}".encode()).hexdigest()[:16]
-    return cache_folder() / "models" / key
+    """Where it lies in the cache; a version of one store is not that of another. A password is no
+    part of a store's name: its hash would stand in the folder's."""
+    known_by = f"{without_credentials(tracking_uri())} {address}"
+    return cache_folder() / "models" / hashlib.sha256(known_by.encode()).hexdigest()[:16]
 
 
 def _download(address: str, folder: Path) -> None:

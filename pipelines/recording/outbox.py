@@ -97,6 +97,12 @@ class Outbox:
         file = self.folder / REFUSED_FILE
         return file.read_bytes().count(b"\n") if file.exists() else 0
 
+    def reasons(self) -> list[str]:
+        """Why each of the refused records was refused, oldest first."""
+        file = self.folder / REFUSED_FILE
+        lines = file.read_bytes().splitlines() if file.exists() else []
+        return [str((_read(line) or {}).get("refused", "")) for line in lines]
+
     def _send(self, client: Any, record: Record) -> None:
         if record["kind"] == "create":
             parent = self.run_id_of(client, record["parent"])

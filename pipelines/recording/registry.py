@@ -16,7 +16,7 @@ from typing import Any
 
 from cotbert_core.errors import UserError
 from pipelines.progress import say
-from pipelines.recording.store import connect, patient, reason, tracking_uri
+from pipelines.recording.store import connect, patient, reason, shown_uri
 from pipelines.tracking import DEV_SPEARMAN, Run
 
 # In which the vectors of a model are shown, and its signature is found.
@@ -64,7 +64,7 @@ def register(
         _move_alias(client, name, alias, version, dev_spearman)
     except Exception as error:  # whatever the store does, the job goes on
         say(
-            f"warning: {folder} is not registered as {name!r} at MLflow {tracking_uri()} "
+            f"warning: {folder} is not registered as {name!r} at MLflow {shown_uri()} "
             f"({reason(error)})"
         )
         return None

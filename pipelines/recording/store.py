@@ -16,6 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.printable import printable
+from cotbert_core.redaction import redact, without_credentials
+
 EXPERIMENT = "cotbert"
 Record = dict[str, Any]
 # A run that the store does not know yet is named by a key, which stays with it as this tag.
@@ -26,7 +29,10 @@ KEY_TAG, LOCAL = "cotbert.key", "local-"
 # runs twice.
 TIMEOUT, CALL_SECONDS, FILE_SECONDS = "MLFLOW_HTTP_REQUEST_TIMEOUT", "10", "60"
 TRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+SILENT = "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"
 DATABASE_TRIES = 2
+# Files that a message names at most.
+NAMED = 5
 
 
 class RefusedError(Exception):
@@ -42,6 +48,11 @@ def tracking_uri() -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path.cwd() / 'mlflow.db'}"
 
 
+def shown_uri() -> str:
+    """Return the store's address as it may be shown: without credentials."""
+    return redact(tracking_uri())
+
+
 def connect() -> Any:
     """A client of the store."""
     os.environ.setdefault(TRIES, "0")
@@ -52,6 +63,8 @@ def connect() -> Any:
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     uri = tracking_uri()
+    if uri != without_credentials(uri):  # MLflow prints a run's address when it ends
+        os.environ.setdefault(SILENT, "true")
     if not uri.startswith("http"):
         # A database that cannot be opened would be tried for 100 seconds, each time with a warning.
         from mlflow.store.db import utils
@@ -87,9 +100,9 @@ def is_key(run: str | None) -> bool:
 
 def creation(name: str, parent: str | None, tags: Mapping[str, str]) -> Record:
     """The record of a new run's beginning."""
-    key = new_key()
-    record = {"kind": "create", "run": key, "time": now(), "name": name, "parent": parent}
-    return {**record, "tags": dict(tags)}
+    shown = printable(redact(name))
+    record = {"kind": "create", "run": new_key(), "time": now(), "name": shown, "parent": parent}
+    return {**record, "tags": {key: redact(value) for key, value in tags.items()}}
 
 
 def create_run(client: Any, record: Record, parent: str | None, *, fresh: bool = False) -> str:
@@ -119,14 +132,15 @@ def _experiment(client: Any) -> str:
 
 
 def send(client: Any, run_id: str, record: Record, folder: Path | None = None) -> None:
-    """Tell the store. folder: from which a record's artifact is named.
+    """Tell the store. folder: the job's, from which a record's artifact is named and outside of
+    which none is sent; None: the record is this process's own and names it by its absolute path.
 
     Raises RefusedError, UnknownRunError, or whatever shows that the store did not answer.
     """
     from mlflow.exceptions import MlflowException
 
     try:
-        _SENDERS[record["kind"]](client, run_id, record, folder or Path())
+        _SENDERS[record["kind"]](client, run_id, record, folder)
     except MlflowException as error:
         if error.error_code == "INVALID_PARAMETER_VALUE":
             raise RefusedError(reason(error)) from None
@@ -136,21 +150,22 @@ def send(client: Any, run_id: str, record: Record, folder: Path | None = None) -
 
 
 def reason(error: BaseException) -> str:
-    """An error's first line."""
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else repr(error)
+    """An error's first line, without credentials."""
+    text = redact(error).strip()
+    return text.splitlines()[0][:200] if text else repr(error)
 
 
-def _reopen(client: Any, run_id: str, record: Record, folder: Path) -> None:
+def _reopen(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
     client.update_run(run_id, status="RUNNING")
 
 
-def _params(client: Any, run_id: str, record: Record, folder: Path) -> None:
+def _params(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
     from mlflow.entities import Param
 
     client.log_batch(run_id, params=[Param(k, v) for k, v in record["values"].items()])
 
 
-def _metrics(client: Any, run_id: str, record: Record, folder: Path) -> None:
+def _metrics(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
     from mlflow.entities import Metric
 
     # Numbers come as text where JSON has none for them (nan, inf).
@@ -158,28 +173,61 @@ def _metrics(client: Any, run_id: str, record: Record, folder: Path) -> None:
     client.log_batch(run_id, metrics=metrics)
 
 
-def _tags(client: Any, run_id: str, record: Record, folder: Path) -> None:
+def _tags(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
     from mlflow.entities import RunTag
 
     client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record["values"].items()])
 
 
-def _artifact(client: Any, run_id: str, record: Record, folder: Path) -> None:
-    path = folder / record["path"]
+def _artifact(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
+    path = (folder or Path()) / str(record["path"])
+    if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+        raise RefusedError(f"{path} lies outside of the job's folder and is not sent")
     if not path.exists():
         raise RefusedError(f"{path} is not there any more")
+    foreign = [] if folder is None else foreign_files(path, folder.resolve())
     with patient():
-        if path.is_dir():
+        if foreign:
+            _send_all_but(client, run_id, path, foreign)
+        elif path.is_dir():
             client.log_artifacts(run_id, str(path), path.name)
         else:
             client.log_artifact(run_id, str(path), record["folder"])
 
 
-def _end(client: Any, run_id: str, record: Record, folder: Path) -> None:
+def foreign_files(path: Path, home: Path) -> list[Path]:
+    """Return what of an artifact, a file or a folder, is no file of the folder `home`.
+
+    home: resolved. Links to folders are among them wherever they lead, since MLflow's stores differ
+    in whether they follow them, and pipes and devices, whose reading does not end.
+    """
+    found = [path]
+    if path.is_dir():
+        found = [Path(at) / name for at, _, names in os.walk(path) for name in names]
+        found += [
+            p for at, names, _ in os.walk(path) for n in names if (p := Path(at) / n).is_symlink()
+        ]
+    return sorted(p for p in found if not (p.is_file() and p.resolve().is_relative_to(home)))
+
+
+def _send_all_but(client: Any, run_id: str, path: Path, foreign: list[Path]) -> None:
+    """Send a folder's files but these, then raise RefusedError, which names them."""
+    refused = set(foreign)
+    for file in sorted(p for p in path.rglob("*") if p.is_file() and p not in refused):
+        client.log_artifact(run_id, str(file), file.parent.relative_to(path.parent).as_posix())
+    named = ", ".join(map(str, foreign[:NAMED]))
+    more = f" and {len(foreign) - NAMED} more" if len(foreign) > NAMED else ""
+    raise RefusedError(
+        f"{len(foreign)} of what {path} holds lead outside of the job's folder or are no files, "
+        f"and are not sent: {named}{more}"
+    )
+
+
+def _end(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
     client.set_terminated(run_id, record["status"], end_time=record["time"])
 
 
-_SENDERS: dict[str, Callable[[Any, str, Record, Path], None]] = {
+_SENDERS: dict[str, Callable[[Any, str, Record, Path | None], None]] = {
     "reopen": _reopen,
     "params": _params,
     "metrics": _metrics,

@@ -16,6 +16,7 @@ from typing import Any
 
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json
+from cotbert_core.redaction import redact
 from cotbert_core.settings import TrainSettings, build, override
 from pipelines.evaluating.baseline import Baseline
 from pipelines.outputs import SETTINGS_FILE
@@ -35,7 +36,7 @@ class Sweep:
     folder: str
     corpus: str
     parent: str | None
-    tracking_uri: str
+    tracking_uri: str = field(repr=False)  # with its credentials: it goes to trials in memory
     judged: bool
     verbose: bool
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
@@ -93,6 +94,6 @@ def _with_first_cores(settings: TrainSettings, folder: Path) -> TrainSettings:
 
 
 def one_line(error: object) -> str:
-    """The last line of what went wrong."""
-    lines = str(error).strip().splitlines()
+    """The last line of what went wrong, without credentials."""
+    lines = redact(error).strip().splitlines()
     return (lines[-1] if lines else type(error).__name__)[:500]

@@ -1,0 +1,176 @@
+"""A queue from elsewhere: only what lies in its job's folder is sent to MLflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli import main
+from pipelines.recording.outbox import REFUSED_FILE, UNTRACKED_FILE, Outbox
+from pipelines.recording.store import foreign_files
+from pipelines.tracking import tracked_run
+
+SECRET = "the user's private key"
+
+
+@pytest.fixture
+def outside(tmp_path):
+    (tmp_path / "home" / ".ssh").mkdir(parents=True)
+    (tmp_path / "home" / "id_rsa").write_text(SECRET)
+    (tmp_path / "home" / ".ssh" / "config").write_text(SECRET)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def job(tmp_path, own_store):
+    """A job's folder with a model, and a run of it in the store."""
+    folder = tmp_path / "runs" / "job"
+    for name in ("report.html", "model/weights", "model/deep/file"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    with tracked_run("train", {}) as run:
+        pass
+    return folder, run.id
+
+
+def queue(folder, run_id, *paths):
+    box = Outbox(folder)
+    for path in paths:
+        box.add({"kind": "artifact", "run": run_id, "time": 1, "path": str(path), "folder": None})
+
+
+def sent(client, run_id):
+    """Path to text of all that the store holds of a run."""
+    found = {}
+
+    def walk(at):
+        for item in client.list_artifacts(run_id, at):
+            if item.is_dir:
+                walk(item.path)
+            else:
+                found[item.path] = Path(client.download_artifacts(run_id, item.path)).read_text()
+
+    walk("")
+    return found
+
+
+def table(capsys, *words):
+    """Sent, refused and waiting, and what was said."""
+    assert main(["track-sync", *map(str, words)]) == 0
+    out, told = capsys.readouterr()
+    return out.splitlines()[-1].split()[-3:], told
+
+
+def test_what_lies_outside_of_the_folder_is_refused_counted_and_named(
+    job, outside, own_store, capsys
+):
+    folder, run_id = job
+    (folder / "link").symlink_to(outside / "id_rsa")
+    (folder / "linked-folder").symlink_to(outside)
+    (folder / "chain").symlink_to("link")
+    os.mkfifo(folder / "pipe")
+    refused = [
+        outside / "id_rsa",
+        "../../home/id_rsa",
+        "model/../../../home/id_rsa",
+        "link",
+        "chain",
+        "linked-folder",
+        "linked-folder/.ssh",
+        "/etc/hostname",
+        "../..",
+        "pipe",
+        "gone",
+    ]
+    queue(folder, run_id, *refused, "report.html", folder / "model/weights")
+    counts, told = table(capsys, folder)
+    assert counts == ["2", str(len(refused)), "0"]
+    assert told.count("lies outside of the job's folder") == 5, "the first five are named"
+    assert f"6 more: see {folder / REFUSED_FILE}" in told
+    aside = [json.loads(line) for line in (folder / REFUSED_FILE).open()]
+    assert [record["path"] for record in aside] == [str(path) for path in refused]
+    assert all(record["path"] in record["refused"] for record in aside[3:])
+    assert sent(own_store, run_id) == {"report.html": "report.html", "weights": "model/weights"}
+
+
+def test_of_a_folder_the_links_out_of_it_are_left_out(job, outside, own_store, capsys):
+    folder, run_id = job
+    (folder / "model" / "key").symlink_to(outside / "id_rsa")
+    (folder / "model" / "deep" / "ssh").symlink_to(outside / ".ssh")
+    (folder / "model" / "report").symlink_to("../report.html")
+    (folder / "other").mkdir()
+    (folder / "other" / "key").symlink_to(outside / "id_rsa")
+    (folder / "model" / "other").symlink_to("../other")
+    os.mkfifo(folder / "model" / "pipe")
+    queue(folder, run_id, "model")
+    counts, told = table(capsys, folder)
+    assert counts == ["0", "1", "0"]
+    left_out = [folder / "model" / name for name in ("deep/ssh", "key", "other", "pipe")]
+    assert f"4 of what {folder / 'model'} holds" in told
+    assert told.rstrip().endswith(", ".join(map(str, left_out)))
+    assert sent(own_store, run_id) == {
+        "model/weights": "model/weights",
+        "model/deep/file": "model/deep/file",
+        "model/report": "report.html",
+    }
+
+
+def test_a_folder_of_its_own_files_is_sent_whole_also_after_a_move(
+    job, own_store, tmp_path, capsys
+):
+    folder, run_id = job
+    queue(folder, run_id, "model", folder / "report.html")
+    (tmp_path / "elsewhere").mkdir()
+    moved = tmp_path / "elsewhere" / "job"
+    shutil.copytree(folder, moved)
+    (tmp_path / "through").symlink_to(folder.parent)
+    whole = {f"model/{name}": f"model/{name}" for name in ("weights", "deep/file")}
+    counts, _ = table(capsys, moved)
+    assert counts == ["1", "1", "0"], "the absolute path is of a folder that is another now"
+    assert sent(own_store, run_id) == whole
+    counts, told = table(capsys, tmp_path / "through" / "job")
+    assert counts == ["2", "0", "0"]
+    assert "warning" not in told
+    assert sent(own_store, run_id) == {**whole, "report.html": "report.html"}
+    assert foreign_files(folder / "model", folder) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "untracked_refused.jsonl",
+        "untracked_run.json.partial",
+        "mlflow_run_id.partial",
+        "result.json",
+        UNTRACKED_FILE,
+    ],
+)
+def test_a_file_that_sending_would_write_through_a_link_is_refused(
+    name, job, outside, capsys, tmp_path
+):
+    folder, run_id = job
+    queue(folder, run_id, "$(touch owned)")
+    victim = outside / "bashrc"
+    if name == UNTRACKED_FILE:
+        (folder / name).rename(victim)
+    else:
+        victim.write_text("mine\n")
+    before = victim.read_bytes()
+    (folder / name).symlink_to(victim)
+    for asked in (folder, folder.parent):
+        assert main(["track-sync", str(asked)]) == 2
+        told = capsys.readouterr().err
+        assert f"{str(folder / name)!r} is a link to" in told
+        assert told.count("\n") == 1
+    assert victim.read_bytes() == before
+
+
+def test_a_job_without_a_queue_sends_files_of_any_place(outside, own_store):
+    """evaluate and geometry write where the user says; the path is their own."""
+    with tracked_run("evaluate", {}) as run:
+        run.artifact(outside / "id_rsa")
+    assert sent(own_store, run.id) == {"id_rsa": SECRET}

@@ -1,0 +1,168 @@
+"""What reaches the terminal: no control character of a corpus, a file's name or an argument."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from searching.embeddings_folders import write_folder
+
+import cluster
+import cotbert_core
+import pipelines
+import tune_spaces
+from cotbert_core.card import Facts
+from cotbert_core.encoder import SentenceEncoder
+from pipelines import cli, quickstart, report
+from pipelines.cli import main
+from pipelines.progress import Progress, say, show
+
+# Clear screen, title, clipboard (OSC 52), C1 introducer, return, direction override.
+ESCAPES = "\x1b[2J\x1b]0;owned\x07\x1b]52;c;Y3VybA==\x1b\\\x9b2J\rover\u202egnp.exe\u2066"
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+TEXTS = [f"harmless {ESCAPES} words", "two dogs run", "oil"]
+HOMES = [
+    Path(package.__file__).parent for package in (cluster, cotbert_core, pipelines, tune_spaces)
+]
+
+
+def harmless(captured):
+    """Both streams, after a look at them."""
+    for text in captured:
+        assert not OBEYED.search(text), repr(text)
+    return captured
+
+
+@pytest.fixture
+def embeddings(tmp_path, bert_folder):
+    vectors = SentenceEncoder.from_pretrained(bert_folder).encode(TEXTS, precision="fp32")
+    kept = {"text": TEXTS}
+    return write_folder(tmp_path / "e", range(3), vectors, kept, parts=1, model=bert_folder)
+
+
+def test_search_shows_the_escapes_of_a_corpus(embeddings, capsys):
+    query = f"two {ESCAPES} dogs"
+    assert main(["search", str(embeddings), query, "oil", "--precision", "fp32"]) == 0
+    out, _ = harmless(capsys.readouterr())
+    assert out.count("harmless \\u001b[2J\\u001b]0;owned\\u0007\\u001b]52;c;Y3VybA==") == 2
+    assert "\\u009b2J over\\u202egnp.exe\\u2066 words" in out
+    assert out.startswith("query: two \\u001b[2J")
+
+
+def test_search_in_json_gives_the_text_as_it_is(embeddings, capsys):
+    words = [str(embeddings), "oil", "--precision", "fp32", "--json", "--top", "3"]
+    assert main(["search", *words]) == 0
+    out, _ = harmless(capsys.readouterr())
+    assert sorted(m["text"] for m in json.loads(out)["matches"]) == sorted(TEXTS)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["search", f"/nowhere/{ESCAPES}", "a query"],
+        ["prepare", "--input", f"{ESCAPES}.txt", "--encoder", "none", "--output", "out"],
+        ["train", f"recipe{ESCAPES}", "--corpus", "none", "--output", "out"],
+        ["track-sync", f"/nowhere/{ESCAPES}"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_error_repeats_a_value_without_sending_it(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    out, told = harmless(capsys.readouterr())
+    assert (out, told.count("\n")) == ("", 1)
+    assert re.search(r"\\x1b\[2J|\\u001b\[2J", told)
+
+
+def test_the_command_line_s_own_errors_are_shown_too(capsys):
+    for words in (["templates", ESCAPES], [f"command{ESCAPES}"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(words)
+        assert "owned" in "".join(harmless(capsys.readouterr()))
+
+
+def test_a_traceback_is_shown_without_escapes_and_credentials(monkeypatch, capsys):
+    def job(arguments):
+        raise RuntimeError(f"no luck {ESCAPES} at http://user:S3cret@host")
+
+    def options(command):
+        command.add_argument("--verbose", action="store_true")
+
+    monkeypatch.setitem(cli.COMMANDS, "templates", (options, job, "text"))
+    for words in (["templates"], ["templates", "--verbose"]):
+        assert main(words) == 1
+        _, told = harmless(capsys.readouterr())
+        assert "no luck \\u001b[2J" in told
+        assert "S3cret" not in told
+    assert "Traceback" in told
+    assert "raise RuntimeError" in told
+
+
+def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
+    scores = SimpleNamespace(spearman=1.0, alignment=0.5, uniformity=-1.0)
+    both = {"dev": scores, "test": scores}
+    rate = {"sentences_per_second": 1.0, "rows": 2, "steps": 3}
+    settings = quickstart.RECIPES["quickstart"]()
+    outcome = quickstart.Outcome(
+        settings, rate, rate, rate, both, both, both, 1.0, [("a query", [(0.5, TEXTS[0])])]
+    )
+    monkeypatch.setattr(quickstart, "_stages", lambda *_: outcome)
+    monkeypatch.setattr(quickstart, "ray_session", nullcontext)
+    monkeypatch.setattr(quickstart, "write_report", lambda *_: None)
+    run = SimpleNamespace(id=None, result=lambda _: None, artifact=lambda _: None)
+    monkeypatch.setattr(quickstart.tracking, "tracked_run", lambda *_: nullcontext(run))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:S3cretWord@host:5000")
+    quickstart.quickstart(tmp_path / "out")
+    out, _ = harmless(capsys.readouterr())
+    assert "0.50  harmless \\u001b[2J" in out
+    assert "mlflow ui --backend-store-uri http://***@host:5000" in out
+
+
+def test_progress_and_messages_show_what_they_name(capsys):
+    say(f"reading {ESCAPES} of http://user:S3cret@host")
+    show(f"a\tb {ESCAPES}", end="\n\n")
+    for terminal in (False, True):
+        stream = io.StringIO()
+        stream.isatty = lambda terminal=terminal: terminal
+        Progress("embed", 2, "row", stream).show(2, ESCAPES)
+        assert not OBEYED.search(stream.getvalue().removeprefix("\r"))
+    out, told = harmless(capsys.readouterr())
+    assert (out[:4], out[-2:]) == ("a\tb ", "\n\n")
+    assert told.endswith("\\u202egnp.exe\\u2066 of http://***@host\n")
+
+
+def test_a_report_turns_no_direction_and_holds_no_html_of_a_corpus():
+    text = f"<b>{ESCAPES}</b>"
+    page = report.page(text, text, [(text, report.table((text,), [(text,)]))])
+    assert not OBEYED.search(page)
+    assert "<b>" not in page
+    assert page.count("&lt;b&gt;\\u001b[2J") == 6
+
+
+def prints(path):
+    """Whether a file prints, or writes to a standard stream, by itself."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if called in ("print", "sys.stdout.write", "sys.stderr.write"):
+            return True
+    return False
+
+
+def test_nothing_is_printed_beside_the_doors():
+    files = [(home.parent, path) for home in HOMES for path in home.rglob("*.py")]
+    users = {path.relative_to(above).as_posix() for above, path in files if prints(path)}
+    assert len(files) > 200
+    assert users == {"pipelines/progress.py"}, "print through pipelines.progress: say or show"
+
+
+def test_warnings_of_the_core_name_paths_without_escapes(tmp_path, bert_folder):
+    encoder = SentenceEncoder.from_pretrained(bert_folder, "cot-bert/anchor", denoise="position")
+    with pytest.warns(UserWarning, match="opens with cotbert_core") as told:
+        encoder.save_pretrained(tmp_path / "a\x1b[2J\u202eb", Facts())
+    assert not OBEYED.search(str(told[0].message))
