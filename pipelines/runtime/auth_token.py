@@ -167,6 +167,6 @@ def _write_private(path: Path, text: str) -> None:
 
 def _unreadable(path: Path, reason: str) -> str:
     return (
-        f"the token file {str(path)!r} cannot be read ({reason}): correct {TOKEN_PATH} or the "
-        "file, or remove it"
+        f"the token file {str(path)!r} cannot be read ({reason}): correct or remove it, "
+        f"correct {TOKEN_PATH}, or put a token into {TOKEN}"
     )
