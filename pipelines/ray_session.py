@@ -37,8 +37,9 @@ _QUIET = {
 # several machines cannot be. Nodes, and drivers, of a cluster on loopback alone need this.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
-# Ray's sockets lie about 70 characters below its folder, and Linux allows 107 for them.
-LONGEST_FOLDER = 32
+# Ray's sockets lie up to 66 characters below its folder (of a cluster's node, 3 more), and Linux
+# allows 107 for them.
+LONGEST_FOLDER = 38
 
 # A cluster whose port is open answers at once.
 ANSWER_SECONDS = 10.0
@@ -86,17 +87,28 @@ def _own_ray() -> Iterator[dict[str, Any]]:
     Ray gives its folders of logs and sockets mode 0777, so they lie in a private one. It stays
     after a failure, for its logs.
     """
-    folder = ray_folder(f"cotbert-{secrets.token_hex(8)}")
-    folder.mkdir(mode=0o700)
+    folder = ray_folder(f"cotbert-{secrets.token_hex(4)}")
+    folder.mkdir(mode=0o700, parents=True)
     with _loopback():
         yield {"include_dashboard": False, "_temp_dir": str(folder)}
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def ray_folder(name: str) -> Path:
-    """Return the path of a folder for Ray's logs and sockets that is short enough for them."""
-    folder = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / name
-    return folder if len(str(folder)) <= LONGEST_FOLDER else Path("/tmp") / name
+    """Return the path of a folder for Ray's logs and sockets that is short enough for them.
+
+    UserError where RAY_TMPDIR asks for a longer one.
+    """
+    asked = os.environ.get("RAY_TMPDIR")
+    folder = Path(asked or tempfile.gettempdir()) / name
+    if len(str(folder)) <= LONGEST_FOLDER:
+        return folder
+    if asked:
+        raise UserError(
+            f"RAY_TMPDIR is {asked!r}, too long a path for Ray's sockets: give one of at most "
+            f"{LONGEST_FOLDER - len(name) - 1} characters"
+        )
+    return Path("/tmp") / name
 
 
 @contextmanager
