@@ -8,28 +8,34 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 STOPPING = (signal.SIGTERM, signal.SIGHUP)
+# Ending a Ray of this machine takes up to 5 s.
+ENDING_SECONDS = 10.0
 
 
 @dataclass
 class Stop:
-    """The signal that ended the command, None while none has come."""
+    """The signal that ended the command, None while none has come; when it came, in seconds."""
 
     signal: signal.Signals | None = None
+    time: float = float("-inf")
 
     def handle(self, number: int, frame: Any) -> None:
-        """Do what Ctrl-C does at this moment, once: a closed terminal sends SIGHUP twice."""
-        if self.signal is not None:
+        """Interrupt the main thread; not again while it ends: a closed terminal sends SIGHUP twice.
+
+        Not by the handler of SIGINT: Ray Train's waits until workers that are starting have
+        started, which can take minutes.
+        """
+        if time.monotonic() - self.time < ENDING_SECONDS:
             return
-        self.signal = signal.Signals(number)
-        answer = signal.getsignal(signal.SIGINT)
-        # A script's background processes ignore SIGINT: there the answer is no function.
-        (answer if callable(answer) else signal.default_int_handler)(signal.SIGINT, frame)
+        self.signal, self.time = signal.Signals(number), time.monotonic()
+        raise KeyboardInterrupt
 
 
 @contextmanager

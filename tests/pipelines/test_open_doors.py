@@ -12,8 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -163,11 +165,24 @@ def test_commands_on_a_ray_of_their_own(place, text, bert_folder):
     wait_until_none(place)
 
 
+def without_token(port: int) -> list[bytes]:
+    """What HTTP at a port of this machine answers to whoever asks."""
+    found = []
+    for path in ("/metrics", "/api/jobs/", "/api/v0/nodes", "/logs"):
+        with suppress(OSError, HTTPException):  # refused (401), or no HTTP at all
+            found.append(urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5).read())
+    return found
+
+
 def test_a_cluster_of_two_nodes(place):
     place.run(COTBERT, "cluster", "up", "--nodes", "2", "--cpus-per-node", "1")
     place.look()
     assert len(place.seen) > 10
     check(place)
+    token = (place.root / "home" / ".ray" / "auth_token").read_bytes()
+    told = [text for port in {one.port for one in place.seen} for text in without_token(port)]
+    assert told  # the metrics of the nodes, which the page on security names
+    assert all(text.startswith(b"# HELP ") and token not in text for text in told)
     place.run(COTBERT, "cluster", "down")
     wait_until_none(place)
 

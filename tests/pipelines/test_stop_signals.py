@@ -10,6 +10,7 @@ import time
 import pytest
 
 from pipelines import cli
+from pipelines.runtime import stop_signals as stop_signals_module
 from pipelines.runtime.stop_signals import kept_signals, stop_signals
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -89,6 +90,33 @@ def test_a_closed_terminal_sends_it_twice(command):
 
     assert command(work) == 129
     assert ended
+
+
+def test_a_later_signal_interrupts_an_end_that_hangs(command, monkeypatch):
+    monkeypatch.setattr(stop_signals_module, "ENDING_SECONDS", 0.2)
+
+    def work(_):
+        try:
+            send(signal.SIGTERM)
+        finally:
+            time.sleep(0.3)
+            send(signal.SIGTERM)
+
+    started = time.monotonic()
+    assert command(work) == 143
+    assert time.monotonic() - started < 4
+
+
+def test_rays_handler_of_ctrl_c_is_not_asked(command):
+    """It waits for the controller of a training, which may be busy for minutes."""
+
+    def work(_):
+        signal.signal(signal.SIGINT, lambda *_: time.sleep(60))
+        send(signal.SIGTERM)
+
+    started = time.monotonic()
+    assert command(work) == 143
+    assert time.monotonic() - started < 4
 
 
 def test_a_failure_that_the_signal_caused_is_no_failure(command, capsys):
