@@ -12,7 +12,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,9 @@ def ray_session(verbose: bool = False) -> Iterator[None]:
         os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
     else:
         check_address(address)
-    with _own_ray() if address == "local" else nullcontext({}) as options:
+    here = address == "local"
+    own: AbstractContextManager[dict[str, Any]] = _own_ray() if here else nullcontext({})
+    with own as options:
         level = logging.INFO if verbose else logging.ERROR
         with nullcontext() if verbose else _silence(), _told(address), kept_signals():
             ray.init(address=address, logging_level=level, log_to_driver=verbose, **options)

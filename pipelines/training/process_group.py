@@ -16,7 +16,7 @@ from typing import Any
 import ray.util
 from ray.train.torch import TorchConfig
 from ray.train.torch.config import _TorchBackend
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 # As many as may wait to be accepted; Linux allows 4,096.
 BACKLOG = 4096
