@@ -87,13 +87,20 @@ def _own_ray() -> Iterator[dict[str, Any]]:
     """The options of a Ray of this process's own, whose doors are closed to others.
 
     Ray gives its folders of logs and sockets mode 0777, so they lie in a private one. It stays
-    after a failure, for its logs.
+    after a failure, for its logs; a mistake of the user and a stop by a signal are none.
     """
     folder = ray_folder(f"cotbert-{secrets.token_hex(4)}")
     folder.mkdir(mode=0o700, parents=True)
-    with _loopback():
-        yield {"include_dashboard": False, "_temp_dir": str(folder)}
-    shutil.rmtree(folder, ignore_errors=True)
+    failed = False
+    try:
+        with _loopback():
+            yield {"include_dashboard": False, "_temp_dir": str(folder)}
+    except Exception as error:
+        failed = not isinstance(error, UserError)
+        raise
+    finally:
+        if not failed:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def ray_folder(name: str) -> Path:

@@ -16,7 +16,7 @@ from typing import Any
 import ray.util
 from ray.train.torch import TorchConfig
 from ray.train.torch.config import _TorchBackend
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
 
 # As many as may wait to be accepted; Linux allows 4,096.
 BACKLOG = 4096
@@ -50,10 +50,17 @@ def listen_on_loopback() -> None:
 
 
 def store_on_loopback(*, host_name: str, port: int, is_master: bool, **options: Any) -> Any:
-    """Return torch's store; the first worker's listens at host_name, not on all interfaces."""
+    """Return torch's store; the first worker's listens at host_name, not on all interfaces.
+
+    DistNetworkError, as torch raises it, where the port has been taken meanwhile: the training
+    then starts again.
+    """
     if is_master:
         family = socket.AF_INET6 if ":" in host_name else socket.AF_INET
-        server = socket.create_server((host_name, port), family=family, backlog=BACKLOG)
+        try:
+            server = socket.create_server((host_name, port), family=family, backlog=BACKLOG)
+        except OSError as error:
+            raise DistNetworkError(f"{host_name}:{port}: {error}") from None
         options["master_listen_fd"] = server.detach()
     return TCPStore(host_name=host_name, port=port, is_master=is_master, **options)
 

@@ -117,9 +117,10 @@ def test_a_ray_of_this_machine_has_its_doors_closed_before_it_starts(started):
 
 
 def test_rays_logs_stay_after_a_failure(started):
-    with pytest.raises(RuntimeError), ray_session.ray_session():
-        raise RuntimeError("a worker died")
-    assert started[0]["path"].is_dir()
+    for error, stays in ((RuntimeError, True), (UserError, False), (KeyboardInterrupt, False)):
+        with pytest.raises(error), ray_session.ray_session():
+            raise error("a worker died")
+        assert started[-1]["path"].is_dir() == stays
     started[0]["path"].rmdir()
 
 

@@ -62,6 +62,21 @@ def test_the_store_listens_on_loopback_alone(how, private):
         assert all(one.on_loopback for one in found)
 
 
+def test_a_port_taken_meanwhile_is_a_loss_that_a_training_mends():
+    import socket
+
+    from torch.distributed import DistNetworkError
+
+    from pipelines.training import process_group
+    from pipelines.training.failures import _PEER_GONE
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(DistNetworkError, match=f"127.0.0.1:{port}: .* in use") as refused:
+            process_group.store_on_loopback(host_name="127.0.0.1", port=port, is_master=True)
+    assert _PEER_GONE.search(repr(refused.value))
+
+
 def test_a_node_of_a_network_is_left_as_it_is(monkeypatch):
     import ray.util
     from ray.train.torch.config import _TorchBackend
