@@ -17,10 +17,10 @@ from safetensors.numpy import load_file
 from benchmarks.harness import DisagreementError
 from cluster import processes
 from cluster.nodes import LocalCluster
-from cluster.tokens import MODE
 from pipelines.history import METRICS_FILE, read_rows
 from pipelines.outputs import RESULT_FILE, SETTINGS_FILE
 from pipelines.ray_session import LOOPBACK
+from pipelines.runtime.auth_token import MODE
 from pipelines.tracking import DEV_SPEARMAN, LOSS
 
 WORKER = "ray::RayTrainWorker"

@@ -33,9 +33,9 @@ from benchmarks.cluster_run import (
 from benchmarks.harness import DisagreementError, machine, machine_line, random_encoder, read_texts
 from cluster import local, nodes
 from cluster.nodes import LocalCluster
-from cluster.tokens import TOKEN
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
+from pipelines.runtime.auth_token import TOKEN
 
 KINDS = ("worker", "node", "driver")
 SENTENCES, STEPS, EVERY, BATCH = 2000, 40, 8, 32

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,15 +20,12 @@ from typing import Any
 from cluster import processes
 from cluster.nodes import HOST, START_SECONDS, LocalCluster, free_ports, start
 from cluster.server import JobServer
-from cluster.tokens import ensure_token
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from pipelines.places import cache_folder
 from pipelines.progress import say
-from pipelines.ray_session import own_cores
-
-# Ray's sockets lie about 70 characters below a node's folder, and Linux allows 107 for them.
-LONGEST_FOLDER = 32
+from pipelines.ray_session import own_cores, ray_folder
+from pipelines.runtime.auth_token import ensure_token
 
 
 def state_file() -> Path:
@@ -95,11 +91,9 @@ def _plan(nodes: int, cpus_per_node: int | None) -> LocalCluster:
     gcs, dashboard = free_ports(2)
     cpus = cpus_per_node or max(1, own_cores() // nodes)
     mark = secrets.token_hex(8)
-    folder = Path(tempfile.gettempdir()) / f"cotbert-{mark}"
-    if len(str(folder)) > LONGEST_FOLDER:
-        folder = Path("/tmp") / folder.name
+    folder = str(ray_folder(f"cotbert-{mark}"))
     address = f"http://{HOST}:{dashboard}"
-    return LocalCluster(address, f"{HOST}:{gcs}", nodes, cpus, mark, str(folder))
+    return LocalCluster(address, f"{HOST}:{gcs}", nodes, cpus, mark, folder)
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from cluster.tokens import TOKEN, default_path, find_token
 from cotbert_core.errors import UserError
+from pipelines.runtime.auth_token import TOKEN, default_path, find_token
 
 ANSWER_SECONDS = 15.0
 

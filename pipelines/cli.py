@@ -1,7 +1,7 @@
 """The command line. Only the chosen job's module is imported, so `--help` answers at once.
 
 Exit status: 0; 2 for the user's mistakes, one sentence on standard error; 1 when a job failed
-after it had begun; 130 when interrupted.
+after it had begun; 130 when interrupted, 143 after SIGTERM, 129 after SIGHUP.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from cluster.words import CommandLine
@@ -21,6 +23,7 @@ from cotbert_core.redaction import redact
 from pipelines.commands import COMMANDS, Arguments
 from pipelines.commands.options import trainings
 from pipelines.progress import say
+from pipelines.runtime.stop_signals import Stop, stop_signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,6 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.command_line = command_line
     # Else the interpreter looks for cycles among all that a job imported before it ends: 4 s of 28.
     atexit.register(gc.freeze)
+    with stop_signals() as stop:
+        return _run(arguments, stop)
+
+
+def _run(arguments: Arguments, stop: Stop) -> int:
     try:
         arguments.run(arguments)
     except UserError as error:
@@ -36,11 +44,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, e.g. `head`
         sys.stderr.close()
         return 1
-    except KeyboardInterrupt as stop:
-        return _fail(f"interrupted; {stop or 'nothing half-written has its final name'}", 130)
+    except KeyboardInterrupt as interruption:
+        return _interrupted(stop, str(interruption))
     except Exception as error:
+        if stop.signal is not None:  # what fails since all processes of a job are stopped at once
+            return _interrupted(stop, "")
         return _explain(error, arguments)
     return 0
+
+
+def _interrupted(stop: Stop, next_step: str) -> int:
+    """Say what ended the command, and how it goes on where the job knows; 128 + the signal."""
+    number = stop.signal or signal.SIGINT
+    how = "interrupted" if stop.signal is None else f"stopped by {number.name}"
+    with suppress(OSError):  # SIGHUP: the terminal is gone
+        _fail(f"{how}; {next_step or 'nothing half-written has its final name'}", 0)
+    return 128 + number
 
 
 def _explain(error: Exception, arguments: Arguments) -> int:

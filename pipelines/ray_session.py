@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
+import shutil
 import socket
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
 from pipelines.progress import say
+from pipelines.runtime.auth_token import check_mode, ensure_token
 from pipelines.runtime.placement import Node, place_workers
+from pipelines.runtime.stop_signals import kept_signals
 
 # Set before Ray is imported, in the environment, so that its worker processes have them too.
 _QUIET = {
@@ -32,6 +38,9 @@ _QUIET = {
 # several machines cannot be. Nodes, and drivers, of a cluster on loopback alone need this.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
+# Ray's sockets lie up to 66 characters below its folder (of a cluster's node, 3 more), and Linux
+# allows 107 for them.
+LONGEST_FOLDER = 38
 
 # A cluster whose port is open answers at once.
 ANSWER_SECONDS = 10.0
@@ -53,22 +62,81 @@ def ray_session(verbose: bool = False) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    level = logging.INFO if verbose else logging.ERROR
     address = os.environ.get("RAY_ADDRESS", "local")
-    local: dict[str, Any] = {}
     if address == "local":
-        local["include_dashboard"] = False
+        check_mode()
+        ensure_token()
         # A process for each run that looks whether nodes will be taken away: 2 s of a core.
         os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
     else:
         check_address(address)
-    with nullcontext() if verbose else _silence(), _told(address):
-        ray.init(address=address, logging_level=level, log_to_driver=verbose, **local)
-    _quieten(verbose)
+    here = address == "local"
+    own: AbstractContextManager[dict[str, Any]] = _own_ray() if here else nullcontext({})
+    with own as options:
+        level = logging.INFO if verbose else logging.ERROR
+        with nullcontext() if verbose else _silence(), _told(address), kept_signals():
+            ray.init(address=address, logging_level=level, log_to_driver=verbose, **options)
+        _quieten(verbose)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _own_ray() -> Iterator[dict[str, Any]]:
+    """The options of a Ray of this process's own, whose doors are closed to others.
+
+    Ray gives its folders of logs and sockets mode 0777, so they lie in a private one. It stays
+    after a failure, for its logs; a mistake of the user and a stop by a signal are none.
+    """
+    folder = ray_folder(f"cotbert-{secrets.token_hex(4)}")
+    folder.mkdir(mode=0o700, parents=True)
+    failed = False
+    try:
+        with _loopback():
+            yield {"include_dashboard": False, "_temp_dir": str(folder)}
+    except Exception as error:
+        failed = not isinstance(error, UserError)
+        raise
+    finally:
+        if not failed:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def ray_folder(name: str) -> Path:
+    """Return the path of a folder for Ray's logs and sockets that is short enough for them.
+
+    UserError where RAY_TMPDIR asks for a longer one.
+    """
+    asked = os.environ.get("RAY_TMPDIR")
+    folder = Path(asked or tempfile.gettempdir()) / name
+    if len(str(folder)) <= LONGEST_FOLDER:
+        return folder
+    if asked:
+        raise UserError(
+            f"RAY_TMPDIR is {asked!r}, too long a path for Ray's sockets: give one of at most "
+            f"{LONGEST_FOLDER - len(name) - 1} characters"
+        )
+    return Path("/tmp") / name
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """Let a Ray that starts in the block take 127.0.0.1 for its node's address, to which all its
+    sockets are then bound. Ray reads the variable when it is imported, its processes when they
+    start; a cluster that this process connects to later is found as ever."""
+    from ray._private import ray_constants
+
+    before = {name: os.environ.get(name) for name in LOOPBACK}, ray_constants.ENABLE_RAY_CLUSTER
+    os.environ.update(LOOPBACK)
+    ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
-        ray.shutdown()
+        variables, ray_constants.ENABLE_RAY_CLUSTER = before
+        for name, value in variables.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def check_address(address: str) -> None:

@@ -16,6 +16,7 @@ from cotbert_core.evaluation import Pairs
 from cotbert_core.settings import TrainSettings
 from pipelines.progress import say
 from pipelines.ray_session import cpus_per_worker
+from pipelines.runtime.stop_signals import kept_signals
 from pipelines.training.failures import cause, is_loss, lacked_room
 from pipelines.training.worker_room import gpus_there, takes_gpus, workers_now
 
@@ -66,7 +67,8 @@ def fit(job: Job, mailbox: Any) -> None:
         workers = workers_now(job.settings, on_gpus)
         attempt = begin_attempt(job.checkpoints)
         try:
-            _trainer(job, workers, on_gpus, attempt, mailbox).fit()
+            with kept_signals():  # Ray Train leaves a handler of SIGINT behind
+                _trainer(job, workers, on_gpus, attempt, mailbox).fit()
             return
         except (TrainingFailedError, RayActorError) as error:
             trainer.give_back_cores(mailbox)
@@ -82,7 +84,8 @@ def fit(job: Job, mailbox: Any) -> None:
                 f"warning: {cause(error)}: going on from "
                 f"{f'the checkpoint of step {done}' if done else 'the beginning'}"
             )
-        except SystemExit:  # Ray Train's answer to Ctrl-C, after it has stopped the workers
+        # SystemExit: Ray Train's answer to Ctrl-C, after it has stopped the workers.
+        except (SystemExit, KeyboardInterrupt):
             raise KeyboardInterrupt("the same command with --resume goes on") from None
 
 
@@ -105,6 +108,7 @@ def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) 
     only half a second later, so that a kill cost two intervals."""
     import ray.train
 
+    from pipelines.training.process_group import LoopbackTorchConfig
     from pipelines.training.trainer import Trainer
     from pipelines.training.worker import train_worker
 
@@ -125,6 +129,7 @@ def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) 
             "profile": str(job.profile) if job.profile else None,
             "attempt": attempt,
         },
+        torch_config=LoopbackTorchConfig(),
         scaling_config=ray.train.ScalingConfig(
             num_workers=workers,
             use_gpu=on_gpus,

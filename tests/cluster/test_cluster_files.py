@@ -93,6 +93,15 @@ def test_the_version_is_one_that_the_project_allows():
     assert f"ray:{RAY}-py3{python}-gpu" in text_of("Dockerfile")
 
 
+def test_the_image_below_can_be_named_by_its_digest():
+    """A build argument before the first stage is all that FROM can see."""
+    lines = [line for line in text_of("Dockerfile").splitlines() if not line.startswith("#")]
+    words = [line for line in lines if line]
+    assert words[:2] == [f"ARG RAY_IMAGE=rayproject/ray:{RAY}-py311-gpu", "FROM ${RAY_IMAGE}"]
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    assert "--build-arg RAY_IMAGE=rayproject/ray@sha256:" in page
+
+
 def test_the_image_holds_all_packages():
     copied = re.findall(r"(?m)^COPY --chown=ray (\w+) \1$", text_of("Dockerfile"))
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

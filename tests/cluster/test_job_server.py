@@ -10,9 +10,9 @@ from job_server import FakeServer, answers
 
 from cluster import jobs
 from cluster.server import JobServer, Node
-from cluster.tokens import default_path, ensure_token, find_token
 from cotbert_core.errors import UserError
 from pipelines.cli import command_line, main
+from pipelines.runtime.auth_token import default_path, ensure_token, find_token
 
 TRAIN = ("train", "quickstart", "--corpus", "/corpus", "--output", "/out")
 JOB = {"status": "SUCCEEDED", "entrypoint": "python", "driver_exit_code": 0}

@@ -14,6 +14,7 @@ from pathlib import Path
 import clean_place
 import numpy as np
 import pytest
+from listening import listeners
 
 from cluster import local, nodes, processes
 from cluster.server import JobServer, Node
@@ -47,27 +48,11 @@ def cluster(place):
         local.down()
 
 
-def listening(pids):
-    """Local addresses, in hexadecimal, at which these processes listen."""
-    inodes = set()
-    for pid in pids:
-        for file in Path(f"/proc/{pid}/fd").glob("*"):
-            try:
-                inodes.update(re.findall(r"socket:\[(\d+)\]", os.readlink(file)))
-            except OSError:  # closed meanwhile
-                continue
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            words = line.split()
-            if words[3] == "0A" and words[9] in inodes:
-                yield words[1].partition(":")[0]
-
-
 def test_the_nodes_answer_on_loopback_alone_and_ask_for_the_token(cluster, place):
     server = JobServer(cluster.address)
     assert server.nodes() == [Node(1, 0)] * 2
-    found = set(listening(processes.marked(cluster.mark)))
-    assert found == {"0100007F", "0000000000000000FFFF00000100007F"}
+    found = {one.address for one in listeners(processes.marked(cluster.mark))}
+    assert found == {"127.0.0.1", "::ffff:127.0.0.1"}
     assert (place / "home/.ray/auth_token").stat().st_mode & 0o777 == 0o600
     for headers, text in (({}, "asks for a token"), ({"Authorization": "Bearer no"}, "not take")):
         server.headers = headers

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from itertools import product
+from pathlib import Path
 
 import pytest
+from ray._private import ray_constants
 
 from cotbert_core.errors import UserError
 from pipelines import ray_session
 from pipelines.runtime import placement
+from pipelines.runtime.auth_token import default_path
 
 
 def placements(cores, share, workers):
@@ -70,6 +74,78 @@ def test_an_address_at_which_nobody_listens_is_told_at_once(monkeypatch):
         one.listen()
         for good in (address, f"ray://{address}", "auto"):
             ray_session.check_address(good)
+
+
+@pytest.fixture
+def started(monkeypatch, tmp_path):
+    """What is there at the moment when Ray would start or be connected to."""
+    import ray
+
+    seen = []
+
+    def init(**options):
+        token, folder = default_path(), Path(options.get("_temp_dir", "/"))
+        seen.append(
+            {
+                "address": options["address"],
+                "token": token.stat().st_mode & 0o777 if token.exists() else None,
+                "folder": folder.stat().st_mode & 0o777 if "_temp_dir" in options else None,
+                "loopback": {name: os.environ.get(name) for name in ray_session.LOOPBACK},
+                "path": folder,
+                "ip": ray.util.get_node_ip_address(),
+            }
+        )
+
+    for name in ("RAY_ADDRESS", *ray_session.LOOPBACK, "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in {"init": init, "shutdown": lambda: None}.items():
+        monkeypatch.setattr(ray, name, value)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+    return seen
+
+
+def test_a_ray_of_this_machine_has_its_doors_closed_before_it_starts(started):
+    with ray_session.ray_session():
+        [here] = started
+        assert here["path"].is_dir()
+    assert (here["address"], here["token"], here["folder"]) == ("local", 0o600, 0o700)
+    assert (here["loopback"], here["ip"]) == (ray_session.LOOPBACK, "127.0.0.1")
+    assert not here["path"].exists()
+    assert not set(ray_session.LOOPBACK) & set(os.environ)
+    assert ray_constants.ENABLE_RAY_CLUSTER is True
+
+
+def test_rays_logs_stay_after_a_failure(started):
+    for error, stays in ((RuntimeError, True), (UserError, False), (KeyboardInterrupt, False)):
+        with pytest.raises(error), ray_session.ray_session():
+            raise error("a worker died")
+        assert started[-1]["path"].is_dir() == stays
+    started[0]["path"].rmdir()
+
+
+def test_a_driver_of_a_cluster_is_left_as_it_is(started, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        address = f"127.0.0.1:{one.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with ray_session.ray_session():
+            [here] = started
+    assert (here["address"], here["token"], here["folder"]) == (address, None, None)
+    assert here["loopback"] == dict.fromkeys(ray_session.LOOPBACK)
+    assert ray_constants.ENABLE_RAY_CLUSTER is True
+
+
+def test_a_folder_too_long_for_sockets_is_not_taken(monkeypatch):
+    long = "/a-folder-too-long-for-sockets"
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setattr(ray_session.tempfile, "gettempdir", lambda: long)
+    assert ray_session.ray_folder("cotbert-01234567").parent == Path("/tmp")
+    monkeypatch.setenv("RAY_TMPDIR", "/scratch")
+    assert ray_session.ray_folder("cotbert-01234567").parent == Path("/scratch")
+    monkeypatch.setenv("RAY_TMPDIR", long)
+    with pytest.raises(UserError, match=f"RAY_TMPDIR is '{long}', too long .* at most 21 char"):
+        ray_session.ray_folder("cotbert-01234567")
 
 
 def test_what_a_cluster_objects_to_is_one_sentence():

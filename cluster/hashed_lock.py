@@ -1,0 +1,52 @@
+"""python -m cluster.hashed_lock REPORT: pip's report of an installation as a list with hashes.
+
+constraints.txt names versions; pip takes any file of that version. A list with hashes takes only
+the very files that it was made from. It belongs to one index, platform and Python, so it is made
+where it is used (docs/security.md), and `make` does not ask for it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.errors import UserError
+
+
+def hashed_lock(report: Mapping[str, Any]) -> str:
+    """Return a requirements file that `pip install --require-hashes` takes, sorted by name.
+
+    The project itself, a folder, has no hash and is left out. UserError for an archive without one.
+    """
+    lines = []
+    for item in report["install"]:
+        metadata, source = item["metadata"], item["download_info"]
+        if "dir_info" in source:
+            continue
+        hashes = source.get("archive_info", {}).get("hashes", {})
+        if "sha256" not in hashes:
+            raise UserError(
+                f"{metadata['name']} comes from {source['url']!r} without a SHA-256 hash: install "
+                "it from an index or a file"
+            )
+        lines.append(f"{metadata['name']}=={metadata['version']} --hash=sha256:{hashes['sha256']}")
+    return "\n".join(sorted(lines, key=str.lower)) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        print("usage: python -m cluster.hashed_lock REPORT", file=sys.stderr)
+        return 2
+    try:
+        print(hashed_lock(json.loads(Path(arguments[0]).read_text(encoding="utf-8"))), end="")
+    except (OSError, ValueError, KeyError) as error:
+        print(f"{arguments[0]!r} is no report of pip that can be used: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,78 @@
+"""SIGTERM and SIGHUP end a command as Ctrl-C does: what it started is ended, in plain words.
+
+Ray installs handlers of its own: at its start one that prints a native stack trace at SIGTERM, and
+with each training one for SIGINT that stays when the training has ended.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+STOPPING = (signal.SIGTERM, signal.SIGHUP)
+# Ending a Ray of this machine takes up to 5 s.
+ENDING_SECONDS = 10.0
+
+
+@dataclass
+class Stop:
+    """The signal that ended the command, None while none has come; when it came, in seconds."""
+
+    signal: signal.Signals | None = None
+    time: float = float("-inf")
+
+    def handle(self, number: int, frame: Any) -> None:
+        """Interrupt the main thread; not again while it ends: a closed terminal sends SIGHUP twice.
+
+        Not by the handler of SIGINT: Ray Train's waits until workers that are starting have
+        started, which can take minutes.
+        """
+        if time.monotonic() - self.time < ENDING_SECONDS:
+            return
+        self.signal, self.time = signal.Signals(number), time.monotonic()
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """Let SIGTERM and SIGHUP interrupt the block, unless they are ignored, as under nohup."""
+    stop = Stop()
+    with kept_signals():
+        for number in STOPPING if _in_main_thread() else ():
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, stop.handle)
+        yield stop
+
+
+@contextmanager
+def kept_signals() -> Iterator[None]:
+    """Restore the handlers of SIGINT, SIGTERM and SIGHUP after the block, which may replace them.
+
+    Ray's own handler of SIGTERM, in place while it starts, exits with the signal's number; then
+    the handler of before answers.
+    """
+    if not _in_main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *STOPPING)}
+    try:
+        yield
+    except SystemExit as ended:
+        answer = before[signal.SIGTERM]
+        if ended.code == signal.SIGTERM and callable(answer):
+            answer(signal.SIGTERM, None)
+        raise
+    finally:
+        for number, answer in before.items():
+            if answer is not None:  # None: set by a library in C
+                signal.signal(number, answer)
+
+
+def _in_main_thread() -> bool:
+    """Return whether this thread may set handlers."""
+    return threading.current_thread() is threading.main_thread()

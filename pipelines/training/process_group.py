@@ -1,0 +1,70 @@
+"""The workers of a training meet on loopback where their node is on loopback.
+
+torch's store, by which the workers find each other, listens on all interfaces and asks for no
+token; gloo and NCCL listen at the machine's address in the network. On a Ray of this machine alone
+all workers are here. On a cluster of several machines Ray Train's own way is left as it is.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from importlib import import_module
+from typing import Any
+
+import ray.util
+from ray.train.torch import TorchConfig
+from ray.train.torch.config import _TorchBackend
+from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
+
+# As many as may wait to be accepted; Linux allows 4,096.
+BACKLOG = 4096
+
+
+class LoopbackTorchConfig(TorchConfig):  # type: ignore[misc]
+    """Ray Train's process group, on loopback where the first worker's node is."""
+
+    @property
+    def backend_cls(self) -> type[Any]:
+        return LoopbackBackend
+
+
+class LoopbackBackend(_TorchBackend):  # type: ignore[misc]
+    def on_start(self, worker_group: Any, backend_config: Any) -> None:
+        if worker_group.execute_single(0, node_is_on_loopback):
+            worker_group.execute(listen_on_loopback)
+        super().on_start(worker_group, backend_config)
+
+
+def node_is_on_loopback() -> bool:
+    """Return whether Ray knows this worker's node by an address of loopback."""
+    return ipaddress.ip_address(ray.util.get_node_ip_address()).is_loopback
+
+
+def listen_on_loopback() -> None:
+    """Let the process group that this worker joins next listen on loopback alone."""
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = _loopback()
+    # By its name: torch.distributed.rendezvous is a function of the module.
+    import_module("torch.distributed.rendezvous").TCPStore = store_on_loopback  # type: ignore[attr-defined]
+
+
+def store_on_loopback(*, host_name: str, port: int, is_master: bool, **options: Any) -> Any:
+    """Return torch's store; the first worker's listens at host_name, not on all interfaces.
+
+    DistNetworkError, as torch raises it, where the port has been taken meanwhile: the training
+    then starts again.
+    """
+    if is_master:
+        family = socket.AF_INET6 if ":" in host_name else socket.AF_INET
+        try:
+            server = socket.create_server((host_name, port), family=family, backlog=BACKLOG)
+        except OSError as error:
+            raise DistNetworkError(f"{host_name}:{port}: {error}") from None
+        options["master_listen_fd"] = server.detach()
+    return TCPStore(host_name=host_name, port=port, is_master=is_master, **options)
+
+
+def _loopback() -> str:
+    """Return the name of the loopback interface: lo on Linux, lo0 elsewhere."""
+    return next((name for _, name in socket.if_nameindex() if name == "lo"), "lo0")

@@ -1,0 +1,249 @@
+"""What commands leave open on this machine: sockets that listen, and files that others can read."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+
+import pytest
+from listening import Listener, listeners
+
+import pipelines
+from cluster import processes
+
+pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(300)]
+
+MARK = "COTBERT_TEST_DOORS"
+COTBERT = str(Path(sys.executable).with_name("cotbert"))
+SETTINGS = ("batch_size=8", "max_steps=2", "eval_every=2", "precision=fp32", "max_length=12")
+SETS = [word for item in (*SETTINGS, "workers=2") for word in ("--set", item)]
+RATES = """
+name: rates
+purpose: Two learning rates.
+recipe: quickstart
+settings:
+  optimizer.learning_rate: {grid: [1.0e-3]}
+"""
+# All commands of a Ray in one process: the session of the first serves the others.
+IN_ONE_RAY = """
+import json, sys
+from pipelines.cli import main
+from pipelines.ray_session import ray_session
+with ray_session():
+    for command in json.loads(sys.argv[1]):
+        assert main(command) == 0, command
+"""
+
+
+@dataclass
+class Place:
+    """A home, a working folder and Ray's temporary folder of a test's own."""
+
+    root: Path
+    temporary: Path
+    mark: str
+    seen: set[Listener] = field(default_factory=set)
+    modes: dict[Path, int] = field(default_factory=dict)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        own = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "COTBERT_"))}
+        folders = {"HOME": str(self.root / "home"), "TMPDIR": str(self.temporary)}
+        return {**own, **folders, MARK: self.mark, "MLFLOW_TRACKING_URI": ""}
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            cwd=self.root,
+            env=self.variables,
+            umask=0o022,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def processes(self) -> set[int]:
+        return processes.marked(self.mark, MARK)
+
+    def look(self) -> None:
+        """Note the sockets and files of this moment: of files that go, the widest modes."""
+        self.seen.update(listeners(self.processes()))
+        for folder in (self.root, self.temporary):
+            self._note(folder, 0o777)
+
+    def _note(self, path: Path, above: int) -> None:
+        """Modes as far as the folders above let others come."""
+        with suppress(OSError):  # removed meanwhile
+            state = path.lstat()
+            mode = stat.S_IMODE(state.st_mode) & above
+            if not stat.S_ISLNK(state.st_mode):
+                self.modes[path] = self.modes.get(path, 0) | mode
+            if stat.S_ISDIR(state.st_mode):
+                # Others may look for nothing in a folder that they cannot enter.
+                reach = 0o700 | (0o070 if mode & 0o010 else 0) | (0o007 if mode & 0o001 else 0)
+                for entry in path.iterdir():
+                    self._note(entry, above & reach)
+
+    def run(self, *command: str) -> str:
+        """Look for sockets until the command has ended well; what it printed."""
+        job = self.start(*command)
+        while job.poll() is None:
+            self.look()
+            time.sleep(0.1)
+        self.look()
+        output = job.communicate()[0]
+        assert job.returncode == 0, output
+        return output
+
+
+@pytest.fixture
+def place(tmp_path, request):
+    (tmp_path / "home").mkdir()
+    # Ray's sockets lie below it, and Linux allows 107 characters for them: a short name.
+    temporary = Path(tempfile.mkdtemp(prefix="", dir="/tmp"))
+    for folder in (tmp_path, temporary):  # as /tmp and a home that others may enter
+        folder.chmod(0o755)
+    made = Place(tmp_path, temporary, f"{request.node.name}-{os.getpid()}")
+    yield made
+    processes._signal(made.processes(), signal.SIGKILL)
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+@pytest.fixture
+def text(place):
+    subjects = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman")
+    ends = ("on the stage.", "in the green field", "while they watch the ice.", "after the answer.")
+    lines = [f"{s} {v} {e}" for s in subjects for v in ("is singing", "walks") for e in ends]
+    (place.root / "sentences.txt").write_text("\n".join(lines), encoding="utf-8")
+    (place.root / "rates.yaml").write_text(RATES)
+    return "sentences.txt"
+
+
+def check(place: Place) -> None:
+    """Only loopback is listened at, and one file alone holds the token, for its owner alone."""
+    assert place.seen
+    assert [one for one in sorted(place.seen, key=str) if not one.on_loopback] == []
+    secret = place.root / "home" / ".ray" / "auth_token"
+    token = secret.read_bytes()
+    assert {p for p in place.modes if p.is_file() and token in p.read_bytes()} == {secret}
+    assert (place.modes[secret], place.modes[secret.parent]) == (0o600, 0o700)
+    # Under the usual umask nothing that a command writes can be changed by others.
+    assert {str(p): oct(mode) for p, mode in place.modes.items() if mode & 0o022} == {}
+
+
+def test_commands_on_a_ray_of_their_own(place, text, bert_folder):
+    """One Ray serves prepare, train, tune and embed; the workers of the trainings are two."""
+    encoder = ["--encoder", bert_folder]
+    corpus = ["--corpus", "corpus"]
+    commands = [
+        ["prepare", "--input", text, "--output", "corpus", *encoder, "--max-length", "12"],
+        ["train", "quickstart", *corpus, "--output", "run", *encoder, *SETS],
+        ["tune", "./rates.yaml", *corpus, "--output", "sweep", *encoder, *SETS],
+        ["embed", "run/model", "--input", text, "--output", "vectors", "--precision", "fp32"],
+    ]
+    place.run(sys.executable, "-c", IN_ONE_RAY, json.dumps(commands))
+    titles = {one.title for one in place.seen}
+    assert any(title.startswith("raylet") for title in titles)
+    # Of each worker: its core worker's, gloo's, and of the first torch's store.
+    workers = {(o.port) for o in place.seen if o.title.startswith("ray::RayTrainWorker")}
+    assert len(workers) >= 5
+    check(place)
+    wait_until_none(place)
+
+
+def without_token(port: int) -> list[bytes]:
+    """What HTTP at a port of this machine answers to whoever asks."""
+    found = []
+    for path in ("/metrics", "/api/jobs/", "/api/v0/nodes", "/logs"):
+        with suppress(OSError, HTTPException):  # refused (401), or no HTTP at all
+            found.append(urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5).read())
+    return found
+
+
+def test_a_cluster_of_two_nodes(place):
+    place.run(COTBERT, "cluster", "up", "--nodes", "2", "--cpus-per-node", "1")
+    place.look()
+    assert len(place.seen) > 10
+    check(place)
+    token = (place.root / "home" / ".ray" / "auth_token").read_bytes()
+    told = [text for port in {one.port for one in place.seen} for text in without_token(port)]
+    assert told  # the metrics of the nodes, which the page on security names
+    assert all(text.startswith(b"# HELP ") and token not in text for text in told)
+    place.run(COTBERT, "cluster", "down")
+    wait_until_none(place)
+
+
+def test_nothing_else_starts_a_ray():
+    """A `ray.init` elsewhere would make a token, and listen, in its own way."""
+    home = Path(pipelines.__file__).parent
+    files = [p for room in ("pipelines", "cluster") for p in (home.parent / room).rglob("*.py")]
+    starts = {
+        path.relative_to(home.parent).as_posix()
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "ray.init"
+    }
+    assert starts == {"pipelines/ray_session.py"}
+    assert len(files) > 100
+
+
+def wait_for(place: Place, job, *titles: str) -> None:
+    while not processes.with_title(place.processes(), *titles):
+        assert job.poll() is None, job.communicate()[0]
+        time.sleep(0.1)
+
+
+def wait_for_end(place: Place, job) -> str:
+    """What a command printed; all that it started ends within seconds of it."""
+    output = job.communicate(timeout=60)[0]
+    wait_until_none(place)
+    return output
+
+
+def wait_until_none(place: Place) -> None:
+    """No process of a command is left, or only for the seconds that Ray's reaper takes."""
+    limit = time.monotonic() + 15
+    while left := place.processes():
+        assert time.monotonic() < limit, left
+        time.sleep(0.1)
+
+
+def test_sigterm_ends_a_training_in_plain_words(place, text, bert_folder):
+    sets = [*SETS, "--set", "max_steps=100000"]
+    command = ["train", "quickstart", "--corpus", text, "--output", "run", "--encoder", bert_folder]
+    job = place.start(COTBERT, *command, *sets)
+    wait_for(place, job, "ray::RayTrainWorker.run_train_fn")
+    job.send_signal(signal.SIGTERM)
+    output = wait_for_end(place, job)
+    assert output.splitlines()[-1] == (
+        "cotbert: stopped by SIGTERM; the same command with --resume goes on"
+    )
+    assert job.returncode == 128 + signal.SIGTERM
+    assert "***" not in output
+
+
+def test_sighup_ends_an_embedding_in_plain_words(place, bert_folder):
+    """As a closed terminal does: to all processes of the session, and twice."""
+    (place.root / "long.txt").write_text("A man is singing.\n" * 400_000, encoding="utf-8")
+    command = ["embed", bert_folder, "--input", "long.txt", "--output", "vectors"]
+    job = place.start(COTBERT, *command, "--precision", "fp32")
+    wait_for(place, job, "ray::")
+    for _ in range(2):
+        os.killpg(job.pid, signal.SIGHUP)
+    output = wait_for_end(place, job)
+    assert "cotbert: stopped by SIGHUP; " in output.splitlines()[-1]
+    assert job.returncode == 128 + signal.SIGHUP

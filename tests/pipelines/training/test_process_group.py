@@ -1,0 +1,100 @@
+"""Workers on one machine meet on loopback; torch's own way listens on all interfaces."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from listening import listeners
+
+WORKER = """
+import os, sys
+from datetime import timedelta
+import torch
+import torch.distributed as dist
+from pipelines.training import process_group
+if sys.argv[1] == "loopback":
+    process_group.listen_on_loopback()
+dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+print(total.item(), flush=True)
+sys.stdin.readline()
+dist.destroy_process_group()
+"""
+
+
+def meet(how: str, port: int):
+    """Two workers that add 1 and 2, and then wait."""
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, how],
+            env={**os.environ, **variables, "RANK": str(rank)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("how", "private"), [("loopback", True), ("torch's", False)])
+def test_the_store_listens_on_loopback_alone(how, private):
+    from cluster.nodes import free_ports
+
+    [port] = free_ports(1)
+    workers = meet(how, port)
+    try:
+        assert [float(worker.stdout.readline()) for worker in workers] == [3.0, 3.0]
+        found = set(listeners(worker.pid for worker in workers))
+    finally:
+        for worker in workers:
+            worker.communicate("\n")
+    assert {worker.returncode for worker in workers} == {0}
+    [store] = [one for one in found if one.port == port]
+    assert store.on_loopback == private
+    if private:
+        assert len(found) == 3  # and gloo's, of each worker
+        assert all(one.on_loopback for one in found)
+
+
+def test_a_port_taken_meanwhile_is_a_loss_that_a_training_mends():
+    import socket
+
+    from torch.distributed import DistNetworkError
+
+    from pipelines.training import process_group
+    from pipelines.training.failures import _PEER_GONE
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(DistNetworkError, match=f"127.0.0.1:{port}: .* in use") as refused:
+            process_group.store_on_loopback(host_name="127.0.0.1", port=port, is_master=True)
+    assert _PEER_GONE.search(repr(refused.value))
+
+
+def test_a_node_of_a_network_is_left_as_it_is(monkeypatch):
+    import ray.util
+    from ray.train.torch.config import _TorchBackend
+
+    from pipelines.training import process_group
+
+    done = []
+
+    class Group:
+        def execute_single(self, rank, function):
+            return function()
+
+        def execute(self, function):
+            done.append(function)
+
+    monkeypatch.setattr(_TorchBackend, "on_start", lambda *_: done.append("ray"))
+    backend = process_group.LoopbackTorchConfig().backend_cls()
+    for address in ("10.0.0.7", "127.0.0.1"):
+        monkeypatch.setattr(ray.util, "get_node_ip_address", lambda a=address: a)
+        backend.on_start(Group(), process_group.LoopbackTorchConfig())
+    assert done == ["ray", process_group.listen_on_loopback, "ray"]
