@@ -23,6 +23,7 @@ import torch
 
 from cotbert_core.backbone import MINILM, load_tokenizer
 from cotbert_core.batch import Batch
+from cotbert_core.devices import current_device
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.precision import has_fast_bf16
@@ -63,7 +64,13 @@ class Row:
 
 
 def device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return current_device()
+
+
+def synchronize() -> None:
+    """Wait until a GPU has done what it was given, so that a time is that of the work."""
+    if device().type == "cuda":
+        torch.cuda.synchronize()
 
 
 def interleave(tasks: Mapping[str, Callable[[int], object]], rounds: int) -> dict[str, float]:
@@ -71,8 +78,10 @@ def interleave(tasks: Mapping[str, Callable[[int], object]], rounds: int) -> dic
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for number in range(1, rounds + 1):
         for name, task in tasks.items():
+            synchronize()
             start = time.perf_counter()
             task(number)
+            synchronize()
             seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(values) for name, values in seconds.items()}
 

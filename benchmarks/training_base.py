@@ -22,6 +22,7 @@ from benchmarks.harness import (
     Row,
     device,
     random_encoder,
+    synchronize,
     token_batches,
 )
 from benchmarks.training import Case, loss_difference, ours, released
@@ -99,5 +100,6 @@ def _measure(side: str, case: Case, precision: Precision, batches: Sequence[Batc
     for number in range(len(batches)):
         started = time.perf_counter()
         step(number)
+        synchronize()
         found.append(time.perf_counter() - started)
     return statistics.median(found[1:])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from cotbert_core.backbone import Backbone
+from cotbert_core.devices import to_device
 from cotbert_core.distributed import gather_with_gradient, rank, union, world_size
 from cotbert_core.errors import unknown
 from cotbert_core.forward import encode_rows
@@ -133,4 +134,5 @@ def template_bias(
     if mode == "none":
         return torch.zeros(len(lengths), encoder.hidden_size, device=encoder.device)
     rows, which = bias_rows(encoder, template, lengths, mode, pad_positions)
-    return encode_rows(encoder, rows, "mask")[torch.from_numpy(which).to(encoder.device)]
+    places = to_device(torch.from_numpy(which), encoder.device)
+    return encode_rows(encoder, rows, "mask")[places]

@@ -13,6 +13,7 @@ import torch
 from cotbert_core.backbone import Backbone, load_backbone
 from cotbert_core.card import Facts
 from cotbert_core.denoising import bias_rows
+from cotbert_core.devices import to_device
 from cotbert_core.errors import UserError
 from cotbert_core.forward import encode_rows
 from cotbert_core.heads import Head, load_head, read_out
@@ -153,7 +154,8 @@ class SentenceEncoder:
         if mode == "none":
             return None
         rows, which = bias_rows(self.backbone, self.bound, lengths, mode, positions)
-        return encode_rows(self.backbone, rows, "mask", budget)[torch.from_numpy(which)]
+        places = to_device(torch.from_numpy(which), self.backbone.device)
+        return encode_rows(self.backbone, rows, "mask", budget)[places]
 
     def save_pretrained(self, path: str | Path, facts: Facts | None = None) -> None:
         """Write a folder that opens here, in sentence-transformers and in AutoModel.

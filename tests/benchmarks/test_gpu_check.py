@@ -1,0 +1,111 @@
+"""`python -m benchmarks.gpu_check` on a CPU with tiny settings, and each check with its fault."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmarks import gpu_check, gpu_checks, gpu_jobs, harness
+from benchmarks.gpu_checks import Check, Setup
+from cotbert_core import devices, recomputing
+
+
+@pytest.fixture
+def setup(tmp_path, bert_folder, sentences, monkeypatch):
+    """Two processes in place of GPUs, the tiny encoder in place of both."""
+    monkeypatch.setattr(devices, "_chosen", None)
+    texts = tuple(f"{a} {b}" for a in sentences for b in sentences)
+    small = {"batch": 6, "large_batch": 4, "steps": 1, "run_steps": 8}
+    return Setup(torch.device("cpu"), 2, bert_folder, bert_folder, texts, tmp_path, **small)
+
+
+def rows(check, setup):
+    return list(check(setup))
+
+
+def failed(checks):
+    return [check.name for check in checks if not check.ok]
+
+
+@pytest.fixture
+def one_method(monkeypatch):
+    monkeypatch.setattr(gpu_checks, "METHODS", {"cot-bert": {}})
+
+
+def test_gradients_of_every_method(setup, monkeypatch):
+    small = {"method.layers": 1, "method.heads": 2, "method.feed_forward": 24}
+    denosent = gpu_checks.METHODS["denosent"] | small
+    monkeypatch.setattr(gpu_checks, "METHODS", gpu_checks.METHODS | {"denosent": denosent})
+    found = rows(gpu_checks.gradients, setup)
+    assert len(found) == 2 * len(gpu_checks.METHODS) == 12
+    assert failed(found) == []
+
+
+@pytest.mark.usefixtures("one_method")
+def test_other_dropout_in_the_second_pass_fails(setup, monkeypatch):
+    real = recomputing.checkpoint
+    loose = {"preserve_rng_state": False}
+    monkeypatch.setattr(recomputing, "checkpoint", lambda *a, **k: real(*a, **k, **loose))
+    assert failed(rows(gpu_checks.gradients, setup)) == ["gradient in chunks, dropout, cot-bert"]
+
+
+def test_attention_speed_and_waits(setup):
+    found = rows(gpu_checks.attentions, setup) + rows(gpu_checks.waits, setup)
+    assert failed(found) == []
+    assert float(found[0].result) > 0.999
+    steps = rows(gpu_checks.speed, setup)
+    assert failed(steps) == []
+    assert sum("a second" in check.name for check in steps) == 2
+
+
+def test_ddp_on_two_processes(setup):
+    found = rows(gpu_jobs.data_parallel, setup)
+    assert [check.ok for check in found] == [True, True]
+    assert {check.limit for check in found} == {"<= 1e-04"}
+
+
+def test_the_table_and_the_status(setup, monkeypatch, capsys):
+    def broken(_):
+        yield Check("first", "1", "<= 2", True)
+        raise RuntimeError("no memory\nlast")
+
+    monkeypatch.setattr(gpu_check, "CHECKS", {"broken": broken, "speed": gpu_checks.speed})
+    found = [gpu_check.show(check) for check in gpu_check.run(setup, ["broken"])]
+    assert found == [True, False]
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "| first | 1 | <= 2 | ok |"
+    assert shown[1].startswith("| broken | RuntimeError: no memory | ")
+    assert shown[1].endswith("| FAILED |")
+    facts = gpu_check.machine_lines()
+    assert f"torch: {torch.__version__.split('+')[0]}" in facts
+    assert "system: " in facts
+
+
+def test_without_cuda_it_says_so_and_ends_with_2(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu_check.main([]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "torch finds no CUDA GPU on this machine: run this on one" in told.err
+
+
+def test_peers_are_timed_with_what_they_gave_to_the_device(monkeypatch):
+    """A released step that returns at once was timed without its work on the GPU."""
+    order = []
+    monkeypatch.setattr(harness, "synchronize", lambda: order.append("device"))
+    harness.interleave({"a": lambda n: order.append("a"), "b": lambda n: order.append("b")}, 1)
+    assert order == ["device", "a", "device", "device", "b", "device"]
+
+
+@pytest.mark.ray_local
+def test_actors_and_a_whole_run(setup):
+    assert failed(rows(gpu_jobs.embedding, setup)) == []
+
+
+@pytest.mark.ray_local
+@pytest.mark.usefixtures("tmp_path")
+def test_a_run_is_profiled_killed_and_resumed(setup, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{setup.home / 'mlflow.db'}")
+    found = rows(gpu_jobs.runs, setup)
+    assert failed(found) == []
+    assert found[0].name == "profile"
