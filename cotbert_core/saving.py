@@ -22,18 +22,13 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, processors
 from torch import nn
 
+from cotbert_core import server_files
 from cotbert_core.backbone import PLAIN_TOKENIZER, Backbone
 from cotbert_core.card import CARD_FILE, Facts, card_text
 from cotbert_core.files import whole_folder, write_json, write_text
 from cotbert_core.heads import HEAD_FILE, Head, TanhHead
 from cotbert_core.printable import printable
 from cotbert_core.reading import Reading, save_reading
-from cotbert_core.server_files import (
-    refuse_servers,
-    save_tokenizer,
-    write_max_tokens,
-    write_pooling,
-)
 from cotbert_core.tokenizing import is_byte_level
 from cotbert_core.wrapping import BoundTemplate
 
@@ -117,7 +112,7 @@ def _write_folder(encoder: Saved, folder: Path) -> None:
     plain.save_pretrained(str(folder / PLAIN_TOKENIZER))
     tokenizer, read_token = reading_tokenizer(encoder)
     if encoder.travels:
-        save_tokenizer(tokenizer, folder)
+        server_files.save_tokenizer(tokenizer, folder)
     else:
         write_json(folder / "tokenizer.json", _NOT_FOR_TRANSFORMERS)
     model = copy.deepcopy(encoder.backbone.model).cpu()
@@ -126,7 +121,7 @@ def _write_folder(encoder: Saved, folder: Path) -> None:
     model.save_pretrained(str(folder))
     _write_modules(encoder, tokenizer, read_token, folder)
     if encoder.not_served is not None:
-        refuse_servers(folder, encoder.backbone.hidden_size)
+        server_files.refuse_servers(folder, encoder.backbone.hidden_size)
     if encoder.head is not None:
         save_file(_cpu_weights(encoder.head), str(folder / HEAD_FILE))
     _make_readable(folder)
@@ -219,7 +214,7 @@ def _write_modules(encoder: Saved, tokenizer: Any, read_token: str | None, folde
     readout = "mean" if read_token is not None else encoder.reading.readout
     # In 1_Pooling/ a server would take it for all that follows the Transformer.
     modules.append(("1_Pooling" if encoder.not_served is None else "2_Pooling", "Pooling"))
-    write_pooling(folder / modules[-1][0], encoder.backbone.hidden_size, readout)
+    server_files.write_pooling(folder / modules[-1][0], encoder.backbone.hidden_size, readout)
     if isinstance(encoder.head, TanhHead):
         modules.append((f"{len(modules)}_Dense", "Dense"))
         _write_dense(encoder.head, folder / modules[-1][0])
@@ -231,7 +226,7 @@ def _write_modules(encoder: Saved, tokenizer: Any, read_token: str | None, folde
         for i, (path, kind) in enumerate(modules)
     ]
     write_json(folder / "modules.json", listing)
-    write_max_tokens(folder, tokenizer.model_max_length)
+    server_files.write_max_tokens(folder, tokenizer.model_max_length)
     write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
 
 

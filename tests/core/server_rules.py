@@ -41,10 +41,10 @@ def read(folder: Path, name: str, missing: str | None = None) -> Any:
 # text-embeddings-inference
 
 
-def tei_pooling(folder: Path) -> str:
+def tei_pooling(folder: Path, old: bool) -> str:
     """huggingface/text-embeddings-inference router/src/lib.rs, get_backend_model_type and
-    PoolConfig: 1_Pooling/config.json alone, [CLS] where a BERT has none (a28ad28); older ones ask
-    for the file and for four keys in it (009f067)."""
+    PoolConfig: 1_Pooling/config.json alone, [CLS] where a BERT has none (a28ad28); old versions
+    ask for four keys in it (009f067)."""
     config = read(folder, "config.json", "`config.json` not found")
     if not isinstance(config.get("architectures"), list):
         raise RefusedError("Failed to parse `config.json`")
@@ -55,7 +55,8 @@ def tei_pooling(folder: Path) -> str:
         return "cls"
     if pooling.get("pooling_mode") in ("cls", "mean"):
         return str(pooling["pooling_mode"])
-    if any(f"pooling_mode_{mode}" not in pooling for mode in LEGACY_MODES):
+    asked = LEGACY_MODES if old else LEGACY_MODES[:2]
+    if any(f"pooling_mode_{mode}" not in pooling for mode in asked):
         raise RefusedError("Failed to parse `1_Pooling/config.json`")
     for mode in ("cls", "mean"):
         if pooling["pooling_mode_cls_token" if mode == "cls" else "pooling_mode_mean_tokens"]:
@@ -90,7 +91,7 @@ def tei_candle(folder: Path, texts: list[str], dense: bool = True) -> np.ndarray
     """backends/candle/src/models/bert.rs (4d94445) and dense.rs (0d1b698): model.safetensors, the
     pooling, then the Dense modules of a modules.json that holds Transformer, Pooling, Dense and
     Normalize alone. `dense`: of the versions that know Dense."""
-    pooling = tei_pooling(folder)
+    pooling = tei_pooling(folder, old=not dense)
     rows, offset = tei_rows(folder, texts)
     config = read(folder, "config.json")
     if config.keys() & set(CANDLE_FIELDS) != set(CANDLE_FIELDS):
@@ -125,7 +126,7 @@ def tei_onnx(folder: Path, texts: list[str], newest: bool = True) -> np.ndarray:
     """backends/ort/src/lib.rs (04a0215): model.onnx or onnx/model.onnx; the output
     sentence_embedding as it is, else last_hidden_state or token_embeddings pooled. Without
     `newest` (265deb2) sentence_embedding is not known."""
-    pooling = tei_pooling(folder)
+    pooling = tei_pooling(folder, old=not newest)
     rows, _ = tei_rows(folder, texts)
     config = read(folder, "config.json", "Failed to read `config.json`")
     session = onnx_session(folder, ("model.onnx", "onnx/model.onnx"))
