@@ -1,8 +1,7 @@
 """A process of its own that reads an input and prints what came and how much memory it took.
 
 python measured_reading.py read INPUT     the rows, as embed and search read them
-python measured_reading.py prepare INPUT  both passes of `cotbert prepare`, without Ray
-python measured_reading.py plain INPUT    all sentences at once, as tokens and geometry do
+python measured_reading.py prepare INPUT ENCODER   both passes of `cotbert prepare`, without Ray
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from pipelines.embedding.worker import peak_mib
-from pipelines.reading import plain_texts, readers, sources
+from pipelines.reading import readers, sources
 
 # So that a reader without bounds fails here and not elsewhere on the machine.
 MOST_BYTES = 6 << 30
@@ -53,16 +52,9 @@ def prepare(name: str) -> dict[str, object]:
         return {"read": found["read"], "rows": task({"id": 0})["counts"]["rows"]}
 
 
-def plain(name: str) -> dict[str, object]:
-    try:
-        return {"rows": len(plain_texts.read_texts(name).sentences)}
-    except ValueError as error:
-        return {"error": str(error)}
-
-
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    job = {"read": read, "prepare": prepare, "plain": plain}[sys.argv[1]]
+    job = {"read": read, "prepare": prepare}[sys.argv[1]]
     before = peak_mib()
     result = job(sys.argv[2])
     print(json.dumps({**result, "mib": round(peak_mib() - before)}))
