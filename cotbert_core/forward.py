@@ -108,7 +108,8 @@ def _given(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -> Given:
     return Given(
         {name: None if part is None else to_device(part, device) for name, part in inputs.items()},
         attended,
-        *(to_device(part, device) for part in (rows.readout[chosen], ends)),
+        to_device(rows.readout[chosen], device),
+        to_device(ends, device),
         unpacked,
     )
 
