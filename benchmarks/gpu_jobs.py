@@ -63,7 +63,8 @@ def _rank(rank: int, setup: Setup, settings: TrainSettings, size: int) -> None:
     each = size // setup.gpus
     own = batch_of(setup, size).take(np.arange(rank * each, (rank + 1) * each))
     method = method_of(settings)
-    in_parallel(method)(own).loss.backward()
+    model = in_parallel(method)  # held until the end: DDP averages nothing once it is gone
+    model(own).loss.backward()
     found = [p.grad.flatten() for p in method.parameters() if p.grad is not None]
     torch.save(torch.cat(found).cpu(), setup.home / f"gradient-{rank}.pt")
     torch.distributed.destroy_process_group()

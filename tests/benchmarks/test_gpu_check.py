@@ -58,6 +58,7 @@ def test_attention_speed_and_waits(setup):
     assert sum("a second" in check.name for check in steps) == 2
 
 
+@pytest.mark.real
 def test_ddp_on_two_processes(setup):
     found = rows(gpu_jobs.data_parallel, setup)
     assert [check.ok for check in found] == [True, True]
@@ -98,12 +99,11 @@ def test_peers_are_timed_with_what_they_gave_to_the_device(monkeypatch):
 
 
 @pytest.mark.ray_local
-def test_actors_and_a_whole_run(setup):
+def test_actors_of_the_pool(setup):
     assert failed(rows(gpu_jobs.embedding, setup)) == []
 
 
 @pytest.mark.ray_local
-@pytest.mark.usefixtures("tmp_path")
 def test_a_run_is_profiled_killed_and_resumed(setup, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{setup.home / 'mlflow.db'}")
     found = rows(gpu_jobs.runs, setup)
