@@ -35,7 +35,7 @@ def test_prepare(tmp_path, lines, bert_folder, capsys):
 
 
 def test_embed(tmp_path, lines, bert_folder, capsys):
-    with mounted(tmp_path / "small", "2m") as place:
+    with mounted(tmp_path / "small", "100k") as place:
         command = ["embed", bert_folder, "--precision", "fp32"]
         line = failure([*command, "--input", str(lines), "--output", str(place / "out")], capsys)
         assert f"tmpfs at {place}" in line
