@@ -24,7 +24,7 @@ from cotbert_core.batch import COLUMNS, Batch
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.ragged import Ragged, concatenate
-from pipelines.reading.manifests import check_corpus
+from pipelines.reading.manifests import check_corpus, check_tokens
 from pipelines.reading.parquet_batches import read_table
 
 MANIFEST_FILE = "manifest.json"
@@ -84,6 +84,7 @@ class Corpus:
 
     def check_tokenizer(self, encoder: str, tokenizer_hash: str, max_length: int) -> None:
         """UserError unless the ids are this encoder's, cut no shorter than `max_length`."""
+        check_tokens(self.path / MANIFEST_FILE, self.manifest)
         if self.manifest["tokenizer_hash"] != tokenizer_hash:
             raise UserError(
                 f"corpus {str(self.path)!r} was tokenized for {self.manifest['encoder']!r}, whose "

@@ -23,13 +23,18 @@ def check_corpus(file: Path, manifest: Any) -> dict[str, Any]:
     """The manifest of a corpus; UserError for one that holds something else."""
     _check_object(file, manifest, "a corpus made by `cotbert prepare`")
     _check_number(file, manifest, "rows", 0, MOST_ROWS)
-    _check_number(file, manifest, "max_length", 1, MOST_SIZE)
-    for key in _CORPUS_TEXTS:
-        _check_text(file, manifest, key)
+    check_tokens(file, {"max_length": 1, "encoder": "-", "tokenizer_hash": "-", **manifest})
     columns = manifest.get("columns", [])
     if not isinstance(columns, list) or columns != list(COLUMNS[: len(columns)]):
         raise _wrong(file, "columns", columns, f"none, or the first of {', '.join(COLUMNS)}")
     return dict(manifest)
+
+
+def check_tokens(file: Path, manifest: Mapping[str, Any]) -> None:
+    """UserError unless a corpus says how it was tokenized, which only training asks for."""
+    _check_number(file, manifest, "max_length", 1, MOST_SIZE)
+    for key in _CORPUS_TEXTS:
+        _check_text(file, manifest, key)
 
 
 def check_embeddings(file: Path, manifest: Any) -> dict[str, Any]:

@@ -35,8 +35,8 @@ def test_prepare(tmp_path, lines, bert_folder, capsys):
 
 
 def test_embed(tmp_path, lines, bert_folder, capsys):
-    with mounted(tmp_path / "small", "2m") as place:
-        command = ["embed", "--model", bert_folder, "--precision", "fp32"]
+    with mounted(tmp_path / "small", "100k") as place:
+        command = ["embed", bert_folder, "--precision", "fp32"]
         line = failure([*command, "--input", str(lines), "--output", str(place / "out")], capsys)
         assert f"tmpfs at {place}" in line
         assert "the same command goes on with what is done" in line
