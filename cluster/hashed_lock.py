@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
+from pipelines.progress import say, show
 
 
 def hashed_lock(report: Mapping[str, Any]) -> str:
@@ -38,12 +39,12 @@ def hashed_lock(report: Mapping[str, Any]) -> str:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
-        print("usage: python -m cluster.hashed_lock REPORT", file=sys.stderr)
+        say("usage: python -m cluster.hashed_lock REPORT")
         return 2
     try:
-        print(hashed_lock(json.loads(Path(arguments[0]).read_text(encoding="utf-8"))), end="")
+        show(hashed_lock(json.loads(Path(arguments[0]).read_text(encoding="utf-8"))), end="")
     except (OSError, ValueError, KeyError) as error:
-        print(f"{arguments[0]!r} is no report of pip that can be used: {error}", file=sys.stderr)
+        say(f"{arguments[0]!r} is no report of pip that can be used: {error}")
         return 2
     return 0
 

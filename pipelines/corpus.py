@@ -48,8 +48,7 @@ class Corpus:
                 f"corpus {str(path)!r} has no {MANIFEST_FILE}: make one with `cotbert prepare`"
             )
         manifest = read_json(path / MANIFEST_FILE)
-        is_object = isinstance(manifest, dict)
-        if is_object and ("rows" not in manifest or OF_VECTORS & set(manifest)):
+        if not isinstance(manifest, dict) or "rows" not in manifest or OF_VECTORS & set(manifest):
             raise UserError(
                 f"corpus {str(path)!r} is {_kind_of(manifest)}, not a prepared corpus: give the "
                 "text itself, or a folder made by `cotbert prepare`"

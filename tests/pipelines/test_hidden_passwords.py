@@ -20,6 +20,7 @@ from pipelines.embedding.options import EmbedOptions
 from pipelines.preparing.manifest import Job as CorpusJob
 from pipelines.preparing.manifest import corpus_manifest
 from pipelines.preparing.options import PrepareOptions
+from pipelines.reading.plans import Plan
 from pipelines.recording.fetching import fetch_model
 from pipelines.recording.outbox import REFUSED_FILE, Outbox
 from pipelines.recording.registry import register
@@ -146,7 +147,7 @@ def test_an_input_s_credentials_are_in_no_record_of_a_job(address, tmp_path):
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_an_input_s_credentials_are_in_no_manifest(address, tmp_path):
-    plan = SimpleNamespace(files=[], ignored=0, columns=(), id_column=None)
+    plan = Plan([], [], 0, "text")
     rules = SimpleNamespace(exclusion=SimpleNamespace(keys=()))
     options, tokenizer = PrepareOptions((address,), "encoder"), SimpleNamespace(hash="x")
     ledger = SimpleNamespace(counts=Counter(), skipped={})

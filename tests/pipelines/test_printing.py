@@ -107,7 +107,8 @@ def test_a_traceback_is_shown_without_escapes_and_credentials(monkeypatch, capsy
 def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
     scores = SimpleNamespace(spearman=1.0, alignment=0.5, uniformity=-1.0)
     both = {"dev": scores, "test": scores}
-    rate = {"sentences_per_second": 1.0, "rows": 2, "steps": 3}
+    rate = {"sentences_per_second": 1.0, "rows": 2, "steps": 3, "dev": "built-in pairs"}
+    rate |= {"baseline": "mean pooling", "baseline_spearman": 2.0}
     settings = quickstart.RECIPES["quickstart"]()
     outcome = quickstart.Outcome(
         settings, rate, rate, rate, both, both, both, 1.0, [("a query", [(0.5, TEXTS[0])])]

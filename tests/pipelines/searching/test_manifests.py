@@ -63,5 +63,7 @@ def test_a_manifest_that_is_none_is_refused(tmp_path, bert_folder, text):
     vectors = write_folder(tmp_path / "e", np.arange(6), np.eye(6, dtype=np.float32))
     for folder, opened in ((corpus, Corpus), (vectors, Embeddings)):
         (folder / "manifest.json").write_text(text)
-        with pytest.raises(UserError, match=r"is not the manifest|cannot be read as JSON"):
+        with pytest.raises(
+            UserError, match=r"is not the manifest|not a prepared corpus|cannot be read as JSON"
+        ):
             opened.open(folder)

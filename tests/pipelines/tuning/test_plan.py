@@ -9,6 +9,7 @@ import pytest
 from ray import tune
 
 from cotbert_core.errors import UserError
+from pipelines.evaluating.baseline import Baseline
 from pipelines.recipes import RECIPES
 from pipelines.tuning.options import TuneOptions
 from pipelines.tuning.plan import DEFAULT_TRIALS, draw, drawn_plan, plan_trials
@@ -16,6 +17,7 @@ from pipelines.tuning.result import sweep_result
 from tune_spaces import Space
 
 BASE = RECIPES["cot-bert-base"]()
+UNTOUCHED = Baseline("mean pooling", "mean", {"pairs": 70.0})
 GRID = Space(
     "grid",
     "A grid.",
@@ -67,7 +69,10 @@ def test_a_plan_says_how_its_trials_were_chosen(space, trials, search):
 def test_a_result_says_it_too(tmp_path):
     options = TuneOptions(RANGE, "cot-bert-base", 3)
     plan = drawn_plan(RANGE, BASE, 3, (0,), 0)
-    assert sweep_result(options, plan, tmp_path, None)["search"] == "random"
+    assert (
+        sweep_result(options, plan, tmp_path, None, "pairs", {BASE.encoder: UNTOUCHED})["search"]
+        == "random"
+    )
 
 
 def test_a_sweeps_run_says_it_too(tmp_path, monkeypatch):
