@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 
 from benchmarks.harness import DisagreementError, Row, interleave
-from cotbert_core.backbone import MINILM, load_tokenizer
+from cotbert_core.encoder.backbone import MINILM, load_tokenizer
 from cotbert_core.settings import TrainSettings
 from pipelines.cleaning.cleaner import Cleaner
 from pipelines.cleaning.options import CleanOptions

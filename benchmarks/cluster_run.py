@@ -17,11 +17,11 @@ from safetensors.numpy import load_file
 from benchmarks.harness import DisagreementError
 from cluster import processes
 from cluster.nodes import LocalCluster
-from pipelines.history import METRICS_FILE, read_rows
-from pipelines.outputs import RESULT_FILE, SETTINGS_FILE
-from pipelines.ray_session import LOOPBACK
+from pipelines.recording.tracking import DEV_SPEARMAN, LOSS
 from pipelines.runtime.auth_token import MODE
-from pipelines.tracking import DEV_SPEARMAN, LOSS
+from pipelines.runtime.ray_session import LOOPBACK
+from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE
+from pipelines.training.metrics_log import METRICS_FILE, read_rows
 
 WORKER = "ray::RayTrainWorker"
 OTHERS = ("ray::TrainController", "ray::PlacementGroupCleaner", "ray::PreemptionWatcher")

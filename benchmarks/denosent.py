@@ -22,13 +22,13 @@ from benchmarks.harness import (
     device,
     token_batches,
 )
-from cotbert_core.backbone import MINILM, load_backbone
-from cotbert_core.batch import Batch
-from cotbert_core.decoder import Decoder
+from cotbert_core.encoder.backbone import MINILM, load_backbone
+from cotbert_core.methods.decoder import Decoder
 from cotbert_core.methods.denosent import DenoSent
-from cotbert_core.precision import autocast
 from cotbert_core.settings import Precision, TrainSettings, override
-from cotbert_core.training import make_optimizer, train_step
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.precision import autocast
+from cotbert_core.training.step import make_optimizer, train_step
 
 BATCH = 64
 LOSS_TOLERANCE = 1e-3

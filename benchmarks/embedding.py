@@ -13,12 +13,12 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.harness import Row, device, first, interleave, least_cosine
-from cotbert_core.backbone import MINILM, locate_encoder
-from cotbert_core.encoder import SentenceEncoder
-from cotbert_core.precision import resolve_precision
+from cotbert_core.encoder.backbone import MINILM, locate_encoder
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
+from cotbert_core.training.precision import resolve_precision
 from pipelines.embed import EmbedOptions, embed, read_embeddings
-from pipelines.ray_session import ray_session
+from pipelines.runtime.ray_session import ray_session
 
 SENTENCES = 20_000
 # Of bare encode(), and of sentence-transformers.

@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.harness import DisagreementError, least_cosine, machine, machine_line, read_texts
 from benchmarks.preparing import recombine
 from cluster.processes import started_by, with_title
-from cotbert_core.backbone import MINILM
+from cotbert_core.encoder.backbone import MINILM
 from pipelines.embed import read_embeddings
 from pipelines.reading.readers import PIECE_ROWS
 

@@ -8,10 +8,10 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.harness import Row, device, first, interleave, least_cosine
-from cotbert_core.backbone import MINILM, locate_encoder
-from cotbert_core.encoder import SentenceEncoder
-from cotbert_core.precision import has_fast_bf16
+from cotbert_core.encoder.backbone import MINILM, locate_encoder
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
+from cotbert_core.training.precision import has_fast_bf16
 
 SENTENCES = 2000
 PEER_BATCH = 32

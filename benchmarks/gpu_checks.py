@@ -19,16 +19,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotbert_core import forward
-from cotbert_core.backbone import load_backbone, load_tokenizer
-from cotbert_core.batch import Batch
-from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.encoder import forward
+from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.methods import Method, build_method
 from cotbert_core.methods import denosent as denosent_module
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
-from cotbert_core.training import make_optimizer, train_step
-from cotbert_core.work import Work, matrix_rate
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.flops import Work, matrix_rate
+from cotbert_core.training.step import make_optimizer, train_step
 
 ALONE = {"templates.positive": None, "templates.negative": None}
 METHODS: dict[str, dict[str, Any]] = {

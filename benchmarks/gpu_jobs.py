@@ -27,11 +27,11 @@ from benchmarks.gpu_checks import (
     method_of,
     settings_for,
 )
-from cotbert_core.devices import use_device
-from cotbert_core.distributed import in_parallel
-from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.evaluation.pairs import cosines
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings
+from cotbert_core.training.devices import use_device
+from cotbert_core.training.distributed import in_parallel
 
 
 def data_parallel(setup: Setup) -> Iterator[Check]:
@@ -72,8 +72,8 @@ def _rank(rank: int, setup: Setup, settings: TrainSettings, size: int) -> None:
 
 def embedding(setup: Setup) -> Iterator[Check]:
     """Actors of the pool that `cotbert embed` uses: each on a GPU of its own, the same vectors."""
-    from pipelines.ray_session import ray_session, worker_pool
-    from pipelines.shards import map_shards_with_actors
+    from pipelines.runtime.ray_session import ray_session, worker_pool
+    from pipelines.runtime.shard_tasks import map_shards_with_actors
 
     texts = setup.texts[: 64 * setup.gpus]
     expected = SentenceEncoder.from_pretrained(setup.encoder).encode(texts)
@@ -111,7 +111,7 @@ class EmbedAll:
 
 def runs(setup: Setup) -> Iterator[Check]:
     """A whole run with a profile, and one that is killed and resumed: the same losses."""
-    from pipelines.history import METRICS_FILE, read_rows
+    from pipelines.training.metrics_log import METRICS_FILE, read_rows
 
     command = _train_command(setup)
     whole, killed = setup.home / "whole", setup.home / "killed"

@@ -27,7 +27,7 @@ from benchmarks.harness import (
     read_texts,
     token_batches,
 )
-from cotbert_core.backbone import load_backbone
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings
 from pipelines.embedding.worker import peak_mib

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from cotbert_core.backbone import MINILM, load_tokenizer
-from cotbert_core.batch import Batch
-from cotbert_core.devices import current_device
+from cotbert_core.encoder.backbone import MINILM, load_tokenizer
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import cosines
-from cotbert_core.precision import has_fast_bf16
 from cotbert_core.settings import Precision, TrainSettings
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.devices import current_device
+from cotbert_core.training.precision import has_fast_bf16
 from pipelines.reading.docstrings import package_files, sentences
 
 TEXT_PACKAGES = ("numpy", "scipy")

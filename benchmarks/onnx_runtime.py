@@ -17,12 +17,12 @@ import torch
 from tokenizers import Tokenizer
 
 from benchmarks.harness import Row, device, first, interleave, least_cosine
-from cotbert_core.backbone import CPU_BATCH_TOKENS, MINILM
-from cotbert_core.encoder import SentenceEncoder
-from cotbert_core.forward import budget_slices
-from cotbert_core.onnx_graph import write_graph
-from cotbert_core.precision import has_fast_bf16
+from cotbert_core.encoder.backbone import CPU_BATCH_TOKENS, MINILM
+from cotbert_core.encoder.forward import budget_slices
+from cotbert_core.exporting.onnx_graph import write_graph
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
+from cotbert_core.training.precision import has_fast_bf16
 
 SENTENCES = 500
 TEMPLATE = "cot-bert/anchor"

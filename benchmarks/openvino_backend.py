@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.harness import Row, device, first, interleave, least_cosine
-from cotbert_core.backbone import MINILM
-from cotbert_core.encoder import SentenceEncoder
-from cotbert_core.openvino_model import with_openvino
-from cotbert_core.precision import has_fast_bf16
+from cotbert_core.encoder.backbone import MINILM
+from cotbert_core.exporting.openvino_model import with_openvino
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
+from cotbert_core.training.precision import has_fast_bf16
 
 SENTENCES = 2000
 # It is offered as long as it is worth it.

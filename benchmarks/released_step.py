@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
 
-from cotbert_core.templates import TEMPLATES
+from cotbert_core.templates.template_texts import TEMPLATES
 
 BIAS_WIDTH = 80
 NAMES = ("cot-bert/anchor", "cot-bert/positive", "cot-bert/negative")

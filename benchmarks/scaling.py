@@ -23,14 +23,14 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.harness import machine, machine_line, read_texts, token_batches
-from cotbert_core.backbone import MINILM, load_backbone
-from cotbert_core.batch import Batch
-from cotbert_core.distributed import gather_with_gradient, in_parallel, rank, world_size
-from cotbert_core.memory import keep_freed_memory
+from cotbert_core.encoder.backbone import MINILM, load_backbone
 from cotbert_core.methods import build_method
-from cotbert_core.sampling import own_share
 from cotbert_core.settings import TrainSettings
-from cotbert_core.training import make_optimizer, train_step
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.distributed import gather_with_gradient, in_parallel, rank, world_size
+from cotbert_core.training.memory import keep_freed_memory
+from cotbert_core.training.sampling import own_share
+from cotbert_core.training.step import make_optimizer, train_step
 
 BATCH, STEPS = 128, 20
 # oneDNN compiles its code for every new shape of a batch, and memory grows to what the largest

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import DisagreementError, Row, interleave
+from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.files import write_json
-from cotbert_core.nearest import Hits, Nearest
 from pipelines.embed import read_embeddings
 from pipelines.search import nearest
 from pipelines.searching.embeddings import BLOCK_ROWS, Embeddings

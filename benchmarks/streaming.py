@@ -25,11 +25,11 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import machine, machine_line, random_encoder
 from cluster.processes import started_by
-from cotbert_core.backbone import MINILM, load_tokenizer
+from cotbert_core.encoder.backbone import MINILM, load_tokenizer
 from cotbert_core.files import write_json
-from cotbert_core.ragged import Ragged
-from pipelines.corpus import MANIFEST_FILE, corpus_table
-from pipelines.history import METRICS_FILE, read_rows
+from cotbert_core.templates.ragged_ids import Ragged
+from pipelines.storage.corpus import MANIFEST_FILE, corpus_table
+from pipelines.training.metrics_log import METRICS_FILE, read_rows
 
 ROWS = (1_000_000, 3_000_000)
 PART_ROWS, SHUFFLE_ROWS = 50_000, 200_000

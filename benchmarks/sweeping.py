@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import DisagreementError, Row, first
-from cotbert_core.backbone import MINILM
+from cotbert_core.encoder.backbone import MINILM
 from cotbert_core.files import read_json
-from pipelines.history import METRICS_FILE, read_rows
+from pipelines.training.metrics_log import METRICS_FILE, read_rows
 from pipelines.tuning.state import WORK
 
 RATES = (5e-6, 1e-5, 2e-5, 3e-5, 5e-5, 1e-4)

@@ -17,11 +17,11 @@ from benchmarks.harness import (
     token_batches,
 )
 from benchmarks.released_step import ReleasedCotBert, released_step
-from cotbert_core.backbone import MINILM, load_backbone, locate_encoder
-from cotbert_core.batch import Batch
+from cotbert_core.encoder.backbone import MINILM, load_backbone, locate_encoder
 from cotbert_core.methods.cot_bert import CotBert
 from cotbert_core.settings import OptimizerSettings, Precision, TrainSettings
-from cotbert_core.training import make_optimizer, train_step
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.step import make_optimizer, train_step
 
 LEARNING_RATE = 3e-5
 LOSS_TOLERANCE = 1e-4

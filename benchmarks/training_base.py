@@ -26,9 +26,9 @@ from benchmarks.harness import (
     token_batches,
 )
 from benchmarks.training import Case, loss_difference, ours, released
-from cotbert_core.batch import Batch
-from cotbert_core.precision import has_fast_bf16
 from cotbert_core.settings import Precision
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.precision import has_fast_bf16
 
 SIDES = {"cotbert": ours, "released": released}
 BATCH, LAYERS, WIDTH, HEADS = 128, 12, 768, 12

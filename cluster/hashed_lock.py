@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from pipelines.progress import say, show
+from pipelines.runtime.progress import say, show
 
 
 def hashed_lock(report: Mapping[str, Any]) -> str:

@@ -16,16 +16,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster import needs, words
+from cluster import command_paths as words
+from cluster import resource_request as needs
 from cluster.client import ADDRESS, client_of
-from cluster.following import again
 from cluster.local import running
+from cluster.log_stream import again
 from cluster.package import absolute_variables, passed_variables, write_code
 from cluster.server import JobServer
 from cotbert_core.errors import UserError
-from cotbert_core.redaction import redact, without_credentials
-from pipelines.progress import say
-from pipelines.training.worker_room import MAY_GROW
+from cotbert_core.messages.redaction import redact, without_credentials
+from pipelines.runtime.progress import say
+from pipelines.training.resources import MAY_GROW
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

@@ -22,10 +22,10 @@ from cluster.nodes import HOST, START_SECONDS, LocalCluster, free_ports, start
 from cluster.server import JobServer
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
-from pipelines.places import cache_folder
-from pipelines.progress import say
-from pipelines.ray_session import own_cores, ray_folder
 from pipelines.runtime.auth_token import ensure_token
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import own_cores, ray_folder
+from pipelines.storage.paths import cache_folder
 
 
 def state_file() -> Path:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster import processes
-from pipelines.ray_session import LOOPBACK
 from pipelines.runtime.auth_token import MODE
+from pipelines.runtime.ray_session import LOOPBACK
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0

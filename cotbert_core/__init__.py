@@ -10,17 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cotbert_core.encoder import SentenceEncoder
     from cotbert_core.errors import UserError
-    from cotbert_core.templates import TEMPLATES, Template
+    from cotbert_core.sentence_encoder import SentenceEncoder
+    from cotbert_core.templates.template_texts import TEMPLATES, Template
 
 __version__ = "0.1.0"
 __all__ = ["TEMPLATES", "SentenceEncoder", "Template", "UserError", "__version__"]
 
 _HOME = {
-    "SentenceEncoder": "cotbert_core.encoder",
-    "TEMPLATES": "cotbert_core.templates",
-    "Template": "cotbert_core.templates",
+    "SentenceEncoder": "cotbert_core.sentence_encoder",
+    "TEMPLATES": "cotbert_core.templates.template_texts",
+    "Template": "cotbert_core.templates.template_texts",
     "UserError": "cotbert_core.errors",
 }
 

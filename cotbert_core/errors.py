@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cotbert_core.redaction import redact
+from cotbert_core.messages.redaction import redact
 
 
 class UserError(ValueError):

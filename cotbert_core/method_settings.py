@@ -1,7 +1,7 @@
 """The settings of each training method; `name` tells which.
 
 `template_roles` are the templates a method reads, `needs` the companion texts that its corpus
-must have and `uses` those it makes use of (`cotbert_core.batch.COLUMNS`).
+must have and `uses` those it makes use of (`cotbert_core.training.batches.COLUMNS`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from cotbert_core.method_settings import (
     PromptedSettings,
     Settings,
 )
-from cotbert_core.templates import resolve_template
+from cotbert_core.templates.template_texts import resolve_template
 
 Precision = Literal["auto", "bf16", "fp32"]
 Attention = Literal["auto", "plain", "eager", "sdpa", "unpadded"]
@@ -93,7 +93,7 @@ class TrainSettings(Settings):
     precision: Precision = "auto"
     """auto: bf16 where the machine has it."""
     attention: Attention = "auto"
-    """How rows attend (cotbert_core.attention); unpadded: without padding, the same numbers with
+    """How rows attend (cotbert_core.encoder.attention); unpadded: without padding, the same numbers with
     another order of dropout."""
     workers: int = Field(1, ge=1)
     min_workers: int | None = Field(None, ge=1)

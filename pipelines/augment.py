@@ -15,21 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core import __version__
-from cotbert_core.backbone import from_anywhere, load_tokenizer
+from cotbert_core.encoder.backbone import from_anywhere, load_tokenizer
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
-from cotbert_core.tokenizing import PlainTokenizer
+from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.augmenting.ledger import read_ledger
 from pipelines.augmenting.methods import METHODS, Job
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.parts import PartPlan, read_counts
 from pipelines.augmenting.report import REPORT_FILE, write_report
-from pipelines.corpus import MANIFEST_FILE, Corpus
-from pipelines.outputs import RESULT_FILE, check_free
-from pipelines.progress import Progress, say
 from pipelines.recording.resumable_run import resumable_run
-from pipelines.shared_storage import on_all_nodes
-from pipelines.unfinished import Unfinished, unfinished
+from pipelines.runtime.progress import Progress, say
+from pipelines.runtime.shared_storage import on_all_nodes
+from pipelines.storage.corpus import MANIFEST_FILE, Corpus
+from pipelines.storage.output_folder import RESULT_FILE, check_free
+from pipelines.storage.resumable_output import Unfinished, unfinished
 
 AUGMENTED = "augmented"
 SUMS = ("rows", "rewritten", "truncated", "inputs_cut", "tokens_in", "tokens_out")

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from cluster.words import CommandLine
+from cluster.command_paths import CommandLine
 from cotbert_core.errors import UserError
-from cotbert_core.printable import printable
-from cotbert_core.redaction import redact
+from cotbert_core.messages.printable import printable
+from cotbert_core.messages.redaction import redact
 from pipelines.commands import COMMANDS, Arguments
 from pipelines.commands.options import trainings
-from pipelines.progress import say
+from pipelines.runtime.progress import say
 from pipelines.runtime.stop_signals import Stop, stop_signals
 
 
@@ -67,7 +67,7 @@ def _explain(error: Exception, arguments: Arguments) -> int:
     if getattr(arguments, "verbose", False):
         say("".join(traceback.format_exception(error)).rstrip())
         return 1
-    from pipelines.runtime.disk_full import disk_full  # its imports would slow --help
+    from pipelines.storage.disk_full import disk_full  # its imports would slow --help
 
     if full := disk_full(error, arguments):
         return _fail(f"the job failed: {full}", 1)

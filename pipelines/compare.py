@@ -16,27 +16,28 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.backbone import load_backbone
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation import Pairs, score_pairs
 from cotbert_core.evaluation.pairs import Encode
-from cotbert_core.features import FEATURES, Whitening, build_features
-from cotbert_core.features.whitening import check_sample
 from cotbert_core.files import read_json, write_json
+from cotbert_core.readouts import FEATURES, Whitening, build_features
+from cotbert_core.readouts.whitening import check_sample
 from cotbert_core.settings import Precision, TrainSettings, flatten, override
-from pipelines import compare_report, tracking
-from pipelines.corpus import Corpus
-from pipelines.dev import dev_digest, dev_name, with_pairs
 from pipelines.evaluate import evaluate
-from pipelines.evaluating.baseline import Baseline, baselines, verdict
+from pipelines.evaluating.evaluation_tasks import Tasks
 from pipelines.evaluating.options import EvaluateOptions
-from pipelines.outputs import RESULT_FILE, open_output
-from pipelines.progress import say
-from pipelines.ray_session import ray_session
 from pipelines.recipes import RECIPES
-from pipelines.seeds import one_seed, scores_of, spread
-from pipelines.tasks import Tasks
+from pipelines.recording import tracking
+from pipelines.reports import compare_page as compare_report
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import ray_session
+from pipelines.storage.corpus import Corpus
+from pipelines.storage.output_folder import RESULT_FILE, open_output
 from pipelines.train import check_inputs
+from pipelines.training.baseline import Baseline, baselines, verdict
+from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
+from pipelines.training.multi_seed import one_seed, scores_of, spread
 from pipelines.training.sentence_length import follow_corpus
 
 BUDGET = (

@@ -17,31 +17,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
+from cotbert_core.exporting.openvino_model import check_openvino
 from cotbert_core.files import read_json, write_json
-from cotbert_core.openvino_model import check_openvino
-from pipelines.corpus import MANIFEST_FILE
+from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding import blocks
 from pipelines.embedding.blocks import SKIPPED_FILE, Ledger
 from pipelines.embedding.calibration import calibrated_scale
-from pipelines.embedding.kept import kept_types
 from pipelines.embedding.manifest import manifest, model_digest, result, vectors_facts, versions
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
-from pipelines.embedding.storing import Storage, read_embeddings
-from pipelines.embedding.watching import watched
+from pipelines.embedding.passthrough_columns import kept_types
+from pipelines.embedding.progress import watched
+from pipelines.embedding.quantization import Storage, read_embeddings
 from pipelines.embedding.worker import EmbedUnit, Work
-from pipelines.outputs import RESULT_FILE, check_free
-from pipelines.progress import say
-from pipelines.ray_session import ray_session, worker_pool
 from pipelines.reading import readers, sources
 from pipelines.reading.lost_rows import found_notes
-from pipelines.reading.plans import Plan
+from pipelines.reading.read_plan import Plan
 from pipelines.recording.fetching import fetch_model
 from pipelines.recording.resumable_run import resumable_run
-from pipelines.shards import map_shards_with_actors, report_workers
-from pipelines.shared_storage import on_all_nodes
-from pipelines.unfinished import Unfinished, unfinished
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import ray_session, worker_pool
+from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers
+from pipelines.runtime.shared_storage import on_all_nodes
+from pipelines.storage.corpus import MANIFEST_FILE
+from pipelines.storage.output_folder import RESULT_FILE, check_free
+from pipelines.storage.resumable_output import Unfinished, unfinished
 
 __all__ = ["EmbedOptions", "embed", "model_digest", "read_embeddings"]
 

@@ -11,23 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs, read_pairs, score_pairs
 from cotbert_core.evaluation.pairs import Encode, PairScores
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from pipelines import tracking
-from pipelines.dev import BUILT_IN_PAIRS
 from pipelines.evaluating.differences import differences, verdicts
+from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
 from pipelines.evaluating.files import Files
 from pipelines.evaluating.metrics import difference_metrics, flat_metrics
 from pipelines.evaluating.model import Model
+from pipelines.evaluating.model_specs import ModelSpec, label_of, numbered
 from pipelines.evaluating.mteb_tasks import MtebTasks, open_tasks, split_tasks
 from pipelines.evaluating.options import EvaluateOptions
-from pipelines.evaluating.scoring import Scored, add_pairs
-from pipelines.model_specs import ModelSpec, label_of, numbered
-from pipelines.progress import Progress, say
-from pipelines.readouts import (
+from pipelines.evaluating.readout_options import (
     OpenReadout,
     check_readout,
     check_whitening,
@@ -35,7 +32,10 @@ from pipelines.readouts import (
     whitened,
     whitening_sample,
 )
-from pipelines.tasks import Tasks, choose_tasks
+from pipelines.evaluating.scoring import Scored, add_pairs
+from pipelines.recording import tracking
+from pipelines.runtime.progress import Progress, say
+from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 SPLITS = ("dev", "test")
 # Sentences encoded between two lines of progress: enough to sort by length.

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.card import onnx_card
-from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.files import whole_folder, write_text
-from pipelines import tracking
-from pipelines.outputs import check_free
+from cotbert_core.saving.model_card import onnx_card
+from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines.recording import tracking
+from pipelines.storage.output_folder import check_free
 
 FORMATS = ("onnx", "folder")
 # Largest difference of any number of a vector from what `encode` gives in fp32.
@@ -100,7 +100,7 @@ def _check_carried(name: str, encoder: SentenceEncoder) -> None:
 
 def _write_onnx(encoder: SentenceEncoder, output: Path) -> float:
     """The folder, whose graph gave our vectors; the largest difference that was seen."""
-    from cotbert_core.onnx_graph import write_graph
+    from cotbert_core.exporting.onnx_graph import write_graph
 
     with whole_folder(output) as folder:
         write_graph(encoder, folder)

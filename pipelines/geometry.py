@@ -16,13 +16,15 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import STS_TASKS, Pairs, anisotropy, score_pairs
 from cotbert_core.files import whole_folder, write_json, write_text
 from cotbert_core.settings import Precision
-from pipelines import plots, report, tracking
-from pipelines.dev import BUILT_IN_PAIRS
 from pipelines.evaluate import CountedEncode, read_splits
-from pipelines.model_specs import ModelSpec, OpenModel, label_of, numbered
-from pipelines.outputs import RESULT_FILE, check_free
-from pipelines.progress import say
-from pipelines.reading.plain_texts import PlainTexts, read_texts, sample
+from pipelines.evaluating.model_specs import ModelSpec, OpenModel, label_of, numbered
+from pipelines.reading.text_files import PlainTexts, read_texts, sample
+from pipelines.recording import tracking
+from pipelines.reports import html as report
+from pipelines.reports import plots
+from pipelines.runtime.progress import say
+from pipelines.storage.output_folder import RESULT_FILE, check_free
+from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 
 @dataclass(frozen=True)

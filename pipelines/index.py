@@ -13,11 +13,11 @@ from typing import Any
 from cotbert_core import __version__
 from cotbert_core.errors import UserError
 from cotbert_core.files import whole_folder, write_json
-from pipelines.corpus import MANIFEST_FILE
-from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.searching import faiss_index
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.options import IndexOptions
+from pipelines.storage.corpus import MANIFEST_FILE
+from pipelines.storage.output_folder import RESULT_FILE, check_free
 
 
 def index(embeddings: str | Path, output: Path, options: IndexOptions) -> dict[str, Any]:

@@ -16,14 +16,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.backbone import load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.encoder.token_limit import check_max_length
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
-from cotbert_core.token_limit import check_max_length
 from pipelines.cleaning.cleaner import Cleaner
-from pipelines.corpus import MANIFEST_FILE
-from pipelines.outputs import RESULT_FILE, check_free
-from pipelines.preparing import stages
+from pipelines.preparing import driver as stages
 from pipelines.preparing.exclusion import Exclusion, read_exclusion
 from pipelines.preparing.manifest import (
     Job,
@@ -34,17 +32,19 @@ from pipelines.preparing.manifest import (
     versions,
 )
 from pipelines.preparing.options import PrepareOptions, recognise_triples
-from pipelines.preparing.passes import LENGTH, Rules
 from pipelines.preparing.report import REPORT_FILE, write_corpus_report
-from pipelines.progress import say
-from pipelines.ray_session import ray_session
+from pipelines.preparing.shard_tasks import LENGTH, Rules
 from pipelines.reading import sources
 from pipelines.reading.lost_rows import found_notes
-from pipelines.reading.plans import Plan
+from pipelines.reading.read_plan import Plan
 from pipelines.reading.readers import PIECE_ROWS
 from pipelines.recording.resumable_run import resumable_run
-from pipelines.shared_storage import on_all_nodes
-from pipelines.unfinished import Unfinished, unfinished
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import ray_session
+from pipelines.runtime.shared_storage import on_all_nodes
+from pipelines.storage.corpus import MANIFEST_FILE
+from pipelines.storage.output_folder import RESULT_FILE, check_free
+from pipelines.storage.resumable_output import Unfinished, unfinished
 
 
 def prepare(

@@ -14,25 +14,25 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.card import Score, add_scores
-from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.evaluation.pairs import Encode, PairScores
 from cotbert_core.files import write_json
+from cotbert_core.saving.model_card import Score, add_scores
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten, override
-from pipelines import tracking
-from pipelines.corpus import Corpus
-from pipelines.dev import BUILT_IN_NAME, BUILT_IN_PAIRS, dev_sets, with_pairs
 from pipelines.embed import EmbedOptions, embed, read_embeddings
 from pipelines.evaluate import SPLITS, CountedEncode, score_splits
-from pipelines.evaluating.baseline import Baseline, baselines
-from pipelines.outputs import RESULT_FILE, check_free
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
-from pipelines.progress import clock, say, show
-from pipelines.quickstart_report import Outcome, summary, write_report
-from pipelines.ray_session import own_cores, ray_session
 from pipelines.recipes import RECIPES
+from pipelines.recording import tracking
+from pipelines.reports.quickstart_page import Outcome, summary, write_report
+from pipelines.runtime.progress import clock, say, show
+from pipelines.runtime.ray_session import own_cores, ray_session
+from pipelines.storage.corpus import Corpus
+from pipelines.storage.output_folder import RESULT_FILE, check_free
 from pipelines.train import train
+from pipelines.training.baseline import Baseline, baselines
+from pipelines.training.dev_sets import BUILT_IN_NAME, BUILT_IN_PAIRS, dev_sets, with_pairs
 
 PACKAGES = "numpy,scipy,pandas,torch,transformers,ray,mlflow,sklearn,matplotlib,sqlalchemy,pyarrow"
 SENTENCES = 20_000

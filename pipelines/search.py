@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.errors import UserError
-from cotbert_core.nearest import Hits, Nearest
+from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.settings import Precision
-from pipelines.progress import Progress, say
-from pipelines.reading.plans import Plan
+from pipelines.reading.read_plan import Plan
+from pipelines.runtime.progress import Progress, say
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.queries import check_texts, query_vectors
 from pipelines.searching.texts import input_plan, texts_of

@@ -15,35 +15,36 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cotbert_core.backbone import from_anywhere, load_backbone
-from cotbert_core.card import Facts
-from cotbert_core.checkpoints import best
-from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.encoder.backbone import from_anywhere, load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import write_json
 from cotbert_core.methods import Method, build_method
-from cotbert_core.sampling import total_steps
+from cotbert_core.saving.model_card import Facts
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten, override
-from cotbert_core.windows import window_rows
-from cotbert_core.wrapping import BoundTemplate
-from pipelines import report, tracking
-from pipelines.cards import training_facts
-from pipelines.channel import Channel
-from pipelines.corpus import Corpus
-from pipelines.dev import dev_digest, dev_name, with_pairs
-from pipelines.evaluating.baseline import Baseline, baselines
-from pipelines.history import METRICS_FILE, History
-from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, check_output, open_output
-from pipelines.progress import say
-from pipelines.ray_session import check_cores, ray_session
-from pipelines.shared_storage import on_all_nodes
+from cotbert_core.templates.wrapping import BoundTemplate
+from cotbert_core.training.checkpoints import best
+from cotbert_core.training.sampling import total_steps
+from cotbert_core.training.shuffle_windows import window_rows
+from pipelines.recording import tracking
+from pipelines.reports import html as report
+from pipelines.runtime.metrics_queue import Channel
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import check_cores, ray_session
+from pipelines.runtime.shared_storage import on_all_nodes
+from pipelines.storage.corpus import Corpus
+from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_output, open_output
+from pipelines.storage.resumable_output import locked_output
 from pipelines.training import profiling
+from pipelines.training.baseline import Baseline, baselines
+from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
 from pipelines.training.fitting import CHECKPOINTS, Job, TrainingError, fit
+from pipelines.training.metrics_log import METRICS_FILE, History
 from pipelines.training.profile_table import write_table
+from pipelines.training.resources import check_gpus
 from pipelines.training.sentence_length import cut_notes
-from pipelines.training.worker_room import check_gpus
-from pipelines.unfinished import locked_output
+from pipelines.training.training_metadata import training_facts
 
 
 def train(
@@ -66,7 +67,7 @@ def train(
     """Train and return the result; UserError before anything starts, TrainingError after.
 
     parent, name, tags: of its MLflow run. callbacks: of Ray Train, for a sweep that listens;
-    judged: whether it says after every dev check if the run may go on (pipelines.verdicts).
+    judged: whether it says after every dev check if the run may go on (pipelines.training.early_stopping).
     profile: whether to leave one in `output` (pipelines.training.profiling).
     patience: seconds to wait for another process that writes the output.
     baseline: of the settings' encoder on these dev sets, where it is known; None: scored here.

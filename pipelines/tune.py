@@ -13,17 +13,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.backbone import from_anywhere
+from cotbert_core.encoder.backbone import from_anywhere
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json
-from cotbert_core.sampling import total_steps
 from cotbert_core.settings import TrainSettings, flatten, override
-from pipelines import tracking
-from pipelines.corpus import Corpus
-from pipelines.dev import dev_digest, dev_name, with_pairs
-from pipelines.evaluating.baseline import Baseline, baselines
-from pipelines.outputs import (
+from cotbert_core.training.sampling import total_steps
+from pipelines.recording import tracking
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import ray_session
+from pipelines.runtime.shared_storage import on_all_nodes
+from pipelines.storage.corpus import Corpus
+from pipelines.storage.output_folder import (
     RESULT_FILE,
     SETTINGS_FILE,
     changed_settings,
@@ -31,19 +32,18 @@ from pipelines.outputs import (
     check_writable,
     open_output,
 )
-from pipelines.progress import say
-from pipelines.ray_session import ray_session
-from pipelines.shared_storage import on_all_nodes
+from pipelines.storage.resumable_output import locked_output
 from pipelines.train import check_inputs
+from pipelines.training.baseline import Baseline, baselines
+from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
+from pipelines.training.resources import check_gpus
 from pipelines.training.sentence_length import cut_notes
-from pipelines.training.worker_room import check_gpus
 from pipelines.tuning import state
 from pipelines.tuning.options import SEARCHES, TuneOptions
-from pipelines.tuning.plan import SEED, Plan
 from pipelines.tuning.result import register_best, sweep_result, tell_result, without_result
-from pipelines.tuning.search import TUNE_FOLDER, run_trials
+from pipelines.tuning.run_trials import TUNE_FOLDER, run_trials
 from pipelines.tuning.trial import Sweep
-from pipelines.unfinished import locked_output
+from pipelines.tuning.trial_plan import SEED, Plan
 
 
 class SweepError(RuntimeError):

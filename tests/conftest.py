@@ -64,7 +64,7 @@ def tiny_models_are_loaded_once() -> Iterator[None]:
     """A copy for each who asks: the unit tests ask 1,200 times, a third of their time."""
     from transformers import AutoModel
 
-    from cotbert_core import backbone
+    from cotbert_core.encoder import backbone
 
     load, loaded = backbone.open_pretrained, {}
 

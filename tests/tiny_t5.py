@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from cotbert_core.template_generation import SENTINELS
+from cotbert_core.template_search.generation import SENTINELS
 
 WORDS = ("▁means", "▁called", "▁it", ".")
 PIECES = ("<pad>", "</s>", "<unk>", *SENTINELS, "<extra_id_3>", *WORDS, "[X]", "▁[MASK]")

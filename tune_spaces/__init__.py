@@ -4,8 +4,8 @@ A space knows nothing of training: it says which settings of a recipe take which
 Tune's sampling functions. Whoever runs it makes settings of a sample by `changes`.
 """
 
-from tune_spaces.own import open_space
-from tune_spaces.space import (
+from tune_spaces.builtin_spaces import SPACES
+from tune_spaces.search_space import (
     VARIANT,
     Space,
     changes,
@@ -16,7 +16,7 @@ from tune_spaces.space import (
     published_figure,
     size,
 )
-from tune_spaces.spaces import SPACES
+from tune_spaces.user_spaces import open_space
 
 __all__ = [
     "SPACES",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tune_spaces.space import Space
+from tune_spaces.search_space import Space
 
 Variant = dict[str, Any]
 

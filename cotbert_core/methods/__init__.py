@@ -2,12 +2,12 @@
 
 A method is one file here, one settings class in `cotbert_core.method_settings` and one entry in
 METHODS. No method knows Ray; across workers it sees the global batch through
-`cotbert_core.distributed`.
+`cotbert_core.training.distributed`.
 """
 
 from __future__ import annotations
 
-from cotbert_core.backbone import Backbone
+from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.cot_bert import CotBert
 from cotbert_core.methods.denosent import DenoSent

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor, nn
 
-from cotbert_core.backbone import Backbone
-from cotbert_core.batch import Batch
-from cotbert_core.encoder import SentenceEncoder
-from cotbert_core.heads import Head
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.heads import Head
+from cotbert_core.encoder.pooling_config import Reading
 from cotbert_core.method_settings import PromptedSettings
-from cotbert_core.reading import Reading
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten
-from cotbert_core.templates import Template, resolve_template
-from cotbert_core.work import Work
+from cotbert_core.templates.template_texts import Template, resolve_template
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.flops import Work
 
 
 @dataclass

@@ -14,19 +14,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotbert_core.backbone import Backbone
-from cotbert_core.denoising import gather_biases, shared_bias_rows
-from cotbert_core.devices import to_device
-from cotbert_core.distributed import gather_with_gradient, rank
-from cotbert_core.forward import encode_rows, padding
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.forward import encode_rows, padding
+from cotbert_core.encoder.template_denoising import gather_biases, shared_bias_rows
 from cotbert_core.losses import extended_info_nce, info_nce
 from cotbert_core.method_settings import ContrastiveSettings, DenoisedSettings
 from cotbert_core.methods.base import Method
-from cotbert_core.ragged import Ragged
 from cotbert_core.settings import TrainSettings
-from cotbert_core.timing import section
-from cotbert_core.work import Work, encoder_flops
-from cotbert_core.wrapping import BoundTemplate, Rows, concatenate_rows
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.wrapping import BoundTemplate, Rows, concatenate_rows
+from cotbert_core.training.devices import to_device
+from cotbert_core.training.distributed import gather_with_gradient, rank
+from cotbert_core.training.flops import Work, encoder_flops
+from cotbert_core.training.step_timer import section
 
 # The rows of a step, sorted by length, run in batches of this many tokens: 192 rows of unequal
 # length in one batch would spend a quarter of a CPU's time on padding. A GPU starts a kernel for

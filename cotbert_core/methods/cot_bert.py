@@ -5,13 +5,13 @@ With `extended: false` the hard negatives are ConPVP's a(i,j-) terms alone.
 
 from __future__ import annotations
 
-from cotbert_core.backbone import Backbone
-from cotbert_core.batch import Batch
-from cotbert_core.heads import TanhHead, read_out
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.heads import TanhHead, read_out
 from cotbert_core.method_settings import CotBertSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
 from cotbert_core.settings import ROLES, TrainSettings
+from cotbert_core.training.batches import Batch
 
 
 class CotBert(Contrastive):

@@ -16,25 +16,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cotbert_core.backbone import Backbone
-from cotbert_core.batch import Batch
-from cotbert_core.decoder import Decoder
-from cotbert_core.devices import to_device
-from cotbert_core.distributed import gather_values, world_size
-from cotbert_core.dropout import dropout
-from cotbert_core.forward import budget_slices
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.dropout import dropout
+from cotbert_core.encoder.forward import budget_slices
+from cotbert_core.encoder.mlm import mlm_head
+from cotbert_core.encoder.pooling_config import Reading
 from cotbert_core.method_settings import DenoSentSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine, train_tokens
+from cotbert_core.methods.decoder import Decoder
 from cotbert_core.methods.simcse import plain_reading
-from cotbert_core.mlm import mlm_head
-from cotbert_core.ragged import Ragged
-from cotbert_core.reading import Reading
-from cotbert_core.recomputing import recomputed
 from cotbert_core.settings import TrainSettings
-from cotbert_core.timing import section
-from cotbert_core.work import Work, linear_weights, transformer_flops
-from cotbert_core.wrapping import Rows
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.wrapping import Rows
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.devices import to_device
+from cotbert_core.training.distributed import gather_values, world_size
+from cotbert_core.training.flops import Work, linear_weights, transformer_flops
+from cotbert_core.training.gradient_cache import recomputed
+from cotbert_core.training.step_timer import section
 
 
 class DenoSent(Contrastive):

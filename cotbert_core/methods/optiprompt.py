@@ -18,17 +18,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cotbert_core.backbone import Backbone
-from cotbert_core.batch import Batch
-from cotbert_core.heads import head_notes, new_head, read_out
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.heads import head_notes, new_head, read_out
+from cotbert_core.encoder.pooling_config import Reading
 from cotbert_core.method_settings import OptiPromptSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
-from cotbert_core.reading import Reading
 from cotbert_core.settings import TrainSettings
-from cotbert_core.templates import Template
-from cotbert_core.tokenizing import SentenceTokenizer
-from cotbert_core.wrapping import BoundTemplate
+from cotbert_core.templates.template_texts import Template
+from cotbert_core.templates.tokenizing import SentenceTokenizer
+from cotbert_core.templates.wrapping import BoundTemplate
+from cotbert_core.training.batches import Batch
 
 
 class PromptEmbedding(nn.Module):

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cotbert_core.backbone import Backbone
-from cotbert_core.batch import Batch
-from cotbert_core.heads import TanhHead, head_notes, new_head, read_out
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.heads import TanhHead, head_notes, new_head, read_out
+from cotbert_core.encoder.pooling_config import Reading
 from cotbert_core.method_settings import PromptBertSettings, SupervisedPromptBertSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
-from cotbert_core.reading import Reading
 from cotbert_core.settings import TrainSettings
+from cotbert_core.training.batches import Batch
 
 
 class PromptBert(Contrastive):

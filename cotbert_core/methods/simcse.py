@@ -5,14 +5,14 @@ With `triples` the positive is the entailment and the contradiction is a hard ne
 
 from __future__ import annotations
 
-from cotbert_core.backbone import Backbone
-from cotbert_core.batch import Batch
-from cotbert_core.heads import TanhHead, read_out
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.heads import TanhHead, read_out
+from cotbert_core.encoder.pooling_config import Reading
 from cotbert_core.method_settings import HeadName, SimCseSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
-from cotbert_core.reading import Reading
 from cotbert_core.settings import TrainSettings, flatten
+from cotbert_core.training.batches import Batch
 
 
 class SimCse(Contrastive):

@@ -11,21 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotbert_core.backbone import Backbone, locate_encoder
-from cotbert_core.batch import Batch
-from cotbert_core.devices import to_device
+from cotbert_core.encoder.backbone import Backbone, locate_encoder
+from cotbert_core.encoder.forward import padding
+from cotbert_core.encoder.mlm import no_loading_report
+from cotbert_core.encoder.pooling_config import Reading
 from cotbert_core.errors import UserError
-from cotbert_core.forward import padding
 from cotbert_core.method_settings import TsdaeSettings
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.simcse import plain_reading
-from cotbert_core.mlm import no_loading_report
-from cotbert_core.ragged import Ragged
-from cotbert_core.reading import Reading
-from cotbert_core.saving import ONLY_HERE
+from cotbert_core.saving.model_folder import ONLY_HERE
 from cotbert_core.settings import TrainSettings
-from cotbert_core.work import Work, encoder_flops
-from cotbert_core.wrapping import BoundTemplate, Rows
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.wrapping import BoundTemplate, Rows
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.devices import to_device
+from cotbert_core.training.flops import Work, encoder_flops
 
 
 class Tsdae(Method):

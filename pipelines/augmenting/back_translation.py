@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cotbert_core.forward import budget_slices
+from cotbert_core.encoder.forward import budget_slices
 from pipelines.augmenting.ledger import Rewrite
 from pipelines.augmenting.marian import MarianModel, MarianTokens, choose_prefix, find_marian
 from pipelines.augmenting.options import BackTranslation
 from pipelines.augmenting.translation_engines import choose_engine, converted, load_engine
-from pipelines.progress import say
+from pipelines.runtime.progress import say
 
 # About 150 sentences: enough to keep 2 cores busy and seconds of work to lose in a kill; a GPU
 # wants as many as fit.

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cotbert_core.errors import UserError
-from cotbert_core.redaction import redact
+from cotbert_core.messages.redaction import redact
 from pipelines.augmenting.options import OPENAI, OPENAI_KEY, LlmRewriting
 
 LONGEST_WAIT = 60.0

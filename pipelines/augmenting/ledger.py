@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from cotbert_core.errors import UserError
-from pipelines.unfinished import try_lock
+from pipelines.storage.resumable_output import try_lock
 
 # The system keeps what a killed process wrote; only a power cut needs more, and costs this much.
 SYNC_SECONDS = 1.0

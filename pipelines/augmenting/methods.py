@@ -11,10 +11,10 @@ from pipelines.augmenting.ledger import Rewrite, read_ledger
 from pipelines.augmenting.llm_rewriting import LlmRewriter, Spending
 from pipelines.augmenting.options import AugmentOptions, BackTranslation, LlmRewriting
 from pipelines.augmenting.parts import PartPlan, augment_part
-from pipelines.channel import Channel
-from pipelines.progress import say
-from pipelines.ray_session import has_gpus, ray_session, worker_pool
-from pipelines.shards import map_shards_with_actors, report_workers
+from pipelines.runtime.metrics_queue import Channel
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import has_gpus, ray_session, worker_pool
+from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers
 
 
 class Job(Protocol):

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.files import read_json, write_json
-from cotbert_core.tokenizing import PlainTokenizer
+from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.augmenting.ledger import Ledger, Rewrite, open_ledger
 from pipelines.augmenting.options import Limits
 from pipelines.augmenting.rewrite_filter import fault
-from pipelines.corpus import corpus_table, ragged_column
 from pipelines.reading.parquet_batches import read_table
 from pipelines.reading.readers import PIECE_ROWS
-from pipelines.unfinished import whole_file
+from pipelines.storage.corpus import corpus_table, ragged_column
+from pipelines.storage.resumable_output import whole_file
 
 # Of each fate of a row, for the report.
 EXAMPLES = 3

@@ -12,8 +12,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from cotbert_core.files import write_text
-from pipelines import plots
-from pipelines.report import page, table
+from pipelines.reports import plots
+from pipelines.reports.html import page, table
 
 REPORT_FILE = "report.html"
 # Of each fate of a row, over all parts.

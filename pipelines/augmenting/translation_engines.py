@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from cotbert_core.errors import UserError
 from pipelines.augmenting.marian import MarianModel, load_tokenizer
 from pipelines.augmenting.options import BackTranslation
-from pipelines.places import cache_folder
+from pipelines.storage.paths import cache_folder
 
 Ids = list[list[int]]
 # A translation of one or two tokens may be much longer than its source.
@@ -78,7 +78,7 @@ class TransformersEngine:
         from transformers import MarianMTModel
         from transformers.utils import logging
 
-        from cotbert_core.devices import current_device
+        from cotbert_core.training.devices import current_device
 
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         torch.set_num_threads(threads)

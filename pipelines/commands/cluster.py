@@ -27,8 +27,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: Arguments) -> None:
     from cluster import local
-    from pipelines.progress import say, show
-    from pipelines.ray_session import LOOPBACK
+    from pipelines.runtime.progress import say, show
+    from pipelines.runtime.ray_session import LOOPBACK
 
     if arguments.action == "down":
         cluster, ended = local.down()

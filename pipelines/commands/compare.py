@@ -35,12 +35,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: Arguments) -> None:
     from pipelines.compare import Comparison, compare, follow_corpus_in_all, same_budget
-    from pipelines.compare_report import HEADER, cells
-    from pipelines.dev import dev_sets
-    from pipelines.progress import show, table
+    from pipelines.evaluating.evaluation_tasks import choose_tasks
     from pipelines.recipes import changed_paths
-    from pipelines.seeds import parse_seeds
-    from pipelines.tasks import choose_tasks
+    from pipelines.reports.compare_page import HEADER, cells
+    from pipelines.runtime.progress import show, table
+    from pipelines.training.dev_sets import dev_sets
+    from pipelines.training.multi_seed import parse_seeds
 
     seeds = parse_seeds(arguments.seeds)
     changed = changed_paths(arguments.config, arguments.set)

@@ -36,7 +36,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from pipelines.generate_templates import GenerateOptions, generate_templates
+    from pipelines.templates.template_generation import GenerateOptions, generate_templates
 
     options = GenerateOptions(
         arguments.model,

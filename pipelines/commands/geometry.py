@@ -45,7 +45,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: Arguments) -> None:
     from pipelines.geometry import HEADER, GeometryOptions, geometry, table_rows
-    from pipelines.progress import show, table
+    from pipelines.runtime.progress import show, table
 
     options = GeometryOptions(
         tuple(arguments.models),

@@ -32,7 +32,7 @@ def recipes(arguments: Arguments) -> None:
 
 
 def templates(arguments: Arguments) -> None:
-    from cotbert_core.templates import TEMPLATES
+    from cotbert_core.templates.template_texts import TEMPLATES
 
     print_texts([(name, template.text) for name, template in TEMPLATES.items()])
 

@@ -106,8 +106,8 @@ def trainings(command: str, arguments: Arguments) -> list[Any]:
 
 def training_corpus(arguments: Arguments, settings: Any) -> Any:
     """The Corpus to train on; a raw one is prepared for the settings' encoder first."""
-    from pipelines.cache import open_or_prepare
-    from pipelines.outputs import SETTINGS_FILE, check_free, check_writable
+    from pipelines.commands.corpus_cache import open_or_prepare
+    from pipelines.storage.output_folder import SETTINGS_FILE, check_free, check_writable
 
     # Before a raw corpus is prepared, which takes long. What is in a folder that a job began in is
     # told by the job itself.

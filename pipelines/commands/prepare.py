@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cotbert_core.errors import UserError
 from pipelines.commands.options import Arguments, encoding_option, job_options, names_of
 from pipelines.commands.printing import print_result
-from pipelines.progress import show
+from pipelines.runtime.progress import show
 
 if TYPE_CHECKING:
     from pipelines.cleaning.options import CleanOptions
@@ -147,14 +147,14 @@ def _clean_options(arguments: Arguments) -> CleanOptions:
 def rows_table(result: dict[str, Any]) -> str:
     """Where the rows that were read went, as a table for a terminal."""
     from pipelines.preparing.report import row_counts
-    from pipelines.progress import table
+    from pipelines.runtime.progress import table
 
     return table(row_counts(result), ("rows", "number", "share"))
 
 
 def _columns(arguments: Arguments) -> dict[str, str]:
     """The columns that are named, by one option each or by --triples."""
-    from cotbert_core.batch import COLUMNS
+    from cotbert_core.training.batches import COLUMNS
     from pipelines.reading.columns import COLUMN_OPTIONS, TRIPLES
 
     names = [f"{name}_column" for name in ("text", *COLUMNS)]

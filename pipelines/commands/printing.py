@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.progress import show
+from pipelines.runtime.progress import show
 
 
 def print_texts(rows: Sequence[tuple[str, ...]]) -> None:
@@ -23,7 +23,7 @@ def print_result(result: dict[str, Any]) -> None:
 
 
 def print_scores(result: dict[str, Any]) -> None:
-    from pipelines.progress import table
+    from pipelines.runtime.progress import table
 
     columns = (
         *("spearman", "accuracy", "main_score", "low", "high", "mean", "wmean"),
@@ -44,7 +44,7 @@ def print_differences(result: dict[str, Any]) -> None:
     """A table of scores, a table for each model against the first, and what they say."""
     from pipelines.evaluating.scoring import score_of
     from pipelines.evaluating.tables import difference_row
-    from pipelines.progress import table
+    from pipelines.runtime.progress import table
 
     models = result["models"]
     tasks = [t for t, e in next(iter(models.values())).items() if isinstance(e, dict)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.commands.options import Arguments, encoding_option
 from pipelines.commands.printing import print_texts
-from pipelines.progress import show
+from pipelines.runtime.progress import show
 
 if TYPE_CHECKING:
     from pipelines.search import Match

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipelines.commands.options import Arguments
 from pipelines.commands.printing import print_result
-from pipelines.progress import show
+from pipelines.runtime.progress import show
 
 # Rows of a stage in the printed table; the file has them all.
 SHOWN = 20
@@ -54,7 +54,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from pipelines.search_template import SearchOptions, search_template, shown_table
+    from pipelines.templates.template_search import SearchOptions, search_template, shown_table
 
     options = SearchOptions(
         arguments.encoder,

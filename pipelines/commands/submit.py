@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cotbert_core.errors import UserError
 from pipelines.commands.options import Arguments
-from pipelines.progress import show
+from pipelines.runtime.progress import show
 
 if TYPE_CHECKING:
     from cluster.server import JobServer
@@ -51,7 +51,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from cluster import following, jobs
+    from cluster import jobs
+    from cluster import log_stream as following
     from cluster.server import JobServer
 
     _check(arguments)
@@ -80,7 +81,8 @@ def _check(arguments: Arguments) -> None:
 
 
 def _submit(arguments: Arguments, server: JobServer) -> None:
-    from cluster import following, jobs
+    from cluster import jobs
+    from cluster import log_stream as following
 
     job = jobs.check(
         arguments.command,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipelines.commands.options import Arguments, encoding_option
 from pipelines.commands.printing import print_result
-from pipelines.progress import show
+from pipelines.runtime.progress import show
 
 HEADER = ("sentence", "top tokens", "after template denoising")
 
@@ -26,7 +26,12 @@ def tokens_options(command: argparse.ArgumentParser) -> None:
 
 
 def tokens(arguments: Arguments) -> None:
-    from pipelines.tokens import EXAMPLES, TokensOptions, top_lines, top_tokens_of
+    from pipelines.templates.mask_predictions import (
+        EXAMPLES,
+        TokensOptions,
+        top_lines,
+        top_tokens_of,
+    )
 
     options = TokensOptions(
         arguments.encoder,
@@ -65,7 +70,7 @@ def map_options(command: argparse.ArgumentParser) -> None:
 
 
 def token_map(arguments: Arguments) -> None:
-    from pipelines.tokens import TokenMapOptions, token_map
+    from pipelines.templates.mask_predictions import TokenMapOptions, token_map
 
     options = TokenMapOptions(
         arguments.encoder,

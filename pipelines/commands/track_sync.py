@@ -19,8 +19,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from pipelines.progress import show, table
-    from pipelines.track_sync import HEADER, check_sent, table_rows, track_sync
+    from pipelines.recording.track_sync import HEADER, check_sent, table_rows, track_sync
+    from pipelines.runtime.progress import show, table
 
     rows = track_sync(arguments.folder)
     show(table(table_rows(rows, arguments.folder), HEADER))

@@ -14,7 +14,7 @@ from pipelines.commands.options import (
     training_options,
 )
 from pipelines.commands.printing import print_result
-from pipelines.progress import show
+from pipelines.runtime.progress import show
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -35,10 +35,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: Arguments) -> None:
     settings = recipe_settings(arguments, arguments.recipe)
-    from pipelines.dev import dev_sets
-    from pipelines.evaluating.baseline import verdict
-    from pipelines.seeds import parse_seeds, train_seeds
     from pipelines.train import train
+    from pipelines.training.baseline import verdict
+    from pipelines.training.dev_sets import dev_sets
+    from pipelines.training.multi_seed import parse_seeds, train_seeds
     from pipelines.training.profile_table import read_table
     from pipelines.training.sentence_length import follow_corpus
 

@@ -12,7 +12,7 @@ from pipelines.commands.options import (
     training_options,
 )
 from pipelines.commands.printing import print_result
-from pipelines.progress import show
+from pipelines.runtime.progress import show
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -66,14 +66,14 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from pipelines.dev import dev_sets
-    from pipelines.evaluating.baseline import verdict
-    from pipelines.seeds import parse_seeds
+    from pipelines.training.baseline import verdict
+    from pipelines.training.dev_sets import dev_sets
+    from pipelines.training.multi_seed import parse_seeds
     from pipelines.training.sentence_length import follow_corpus
     from pipelines.tune import tune
     from pipelines.tuning.options import TuneOptions
     from pipelines.tuning.report import BEST, trials_table
-    from pipelines.tuning.search import Stopping
+    from pipelines.tuning.run_trials import Stopping
     from tune_spaces import open_space
 
     space = open_space(arguments.space)

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.embedding.options import ID_COLUMN, TOO_LONG
+from pipelines.reading.bad_rows import BadRow, excerpt
 from pipelines.reading.lost_rows import LostRows, count_lost
-from pipelines.reading.plans import Plan, Shard
+from pipelines.reading.read_plan import Plan, Shard
 from pipelines.reading.sources import FILE_BITS
-from pipelines.reading.unusable import BadRow, excerpt
-from pipelines.unfinished import whole_file
+from pipelines.storage.resumable_output import whole_file
 
 SKIPPED = "skipped."
 SKIPPED_FILE = "skipped.jsonl"

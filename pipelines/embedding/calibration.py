@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
+from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.blocks import write_whole
 from pipelines.embedding.encoding import encode_block
 from pipelines.embedding.options import EmbedOptions
-from pipelines.embedding.storing import Storage, scale_of
-from pipelines.progress import say
-from pipelines.reading.plans import Plan
+from pipelines.embedding.quantization import Storage, scale_of
+from pipelines.reading.read_plan import Plan
 from pipelines.reading.readers import read
+from pipelines.runtime.progress import say
 
 SCALE_FILE = "scale.json"
 # Files may be sorted: the rows are the first of so many shards, evenly apart.

@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from cotbert_core import __version__
-from cotbert_core.backbone import locate_encoder
-from cotbert_core.encoder import SentenceEncoder
-from cotbert_core.redaction import without_credentials
+from cotbert_core.encoder.backbone import locate_encoder
+from cotbert_core.messages.redaction import without_credentials
+from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.blocks import Ledger
 from pipelines.embedding.options import EmbedOptions
-from pipelines.embedding.storing import Storage
+from pipelines.embedding.quantization import Storage
 from pipelines.embedding.worker import peak_mib
-from pipelines.reading.plans import Plan
+from pipelines.reading.read_plan import Plan
 
 # Of a model folder, what its vectors depend on.
 DIGESTED = ("*.safetensors", "cotbert.json", "modules.json", "tokenizer.json")

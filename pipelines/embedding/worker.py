@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.blocks import (
     SKIPPED,
     Unit,
@@ -27,11 +27,11 @@ from pipelines.embedding.blocks import (
 )
 from pipelines.embedding.encoding import encode_block
 from pipelines.embedding.options import TOO_LONG, EmbedOptions
-from pipelines.embedding.storing import Storage, write_part
-from pipelines.reading.plans import Plan
+from pipelines.embedding.quantization import Storage, write_part
+from pipelines.reading.bad_rows import BadRow, excerpt
+from pipelines.reading.read_plan import Plan
 from pipelines.reading.readers import Piece, read
-from pipelines.reading.unusable import BadRow, excerpt
-from pipelines.unfinished import whole_file
+from pipelines.storage.resumable_output import whole_file
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class EmbedUnit:
             work.model, options.template, options.readout, attention=options.attention
         )
         if options.backend == "openvino":
-            from cotbert_core.openvino_model import with_openvino
+            from cotbert_core.exporting.openvino_model import with_openvino
 
             self._encoder = with_openvino(self._encoder, options.precision)
 

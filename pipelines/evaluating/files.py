@@ -10,8 +10,8 @@ from typing import Any
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json, write_text
 from pipelines.evaluating.model import Model
-from pipelines.outputs import check_free
-from pipelines.tracking import Run
+from pipelines.recording.tracking import Run
+from pipelines.storage.output_folder import check_free
 
 REPORTS = (".html", ".md")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cotbert_core.backbone import Backbone
+from cotbert_core.encoder.backbone import Backbone
 from pipelines.evaluating.published import BERT, ROBERTA
+from pipelines.evaluating.readout_options import OpenReadout
 from pipelines.evaluating.scoring import Scored
-from pipelines.readouts import OpenReadout
 
 # Of transformers' configurations: 12 layers of 768 are what the papers call base.
 _BASE = {("bert", 768, 12): BERT, ("roberta", 768, 12): ROBERTA}

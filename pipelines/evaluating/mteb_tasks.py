@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.backbone import hub_answers
+from cotbert_core.encoder.backbone import hub_answers
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.mteb_model import MtebModel
 from cotbert_core.evaluation.pairs import Encode
 from pipelines.evaluating.scoring import Scored
-from pipelines.progress import say
+from pipelines.runtime.progress import say
 
 PREFIX = "mteb"
 CLASSIFICATION = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import Denoise
 from cotbert_core.settings import Precision
-from pipelines.model_specs import OPTIONS, ModelSpec
+from pipelines.evaluating.model_specs import OPTIONS, ModelSpec
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cotbert_core.markdown import plain
-from pipelines import plots, report
+from cotbert_core.saving.markdown import plain
 from pipelines.evaluating.model import Model
 from pipelines.evaluating.scoring import score_of
 from pipelines.evaluating.tables import Table, tables
+from pipelines.reports import html as report
+from pipelines.reports import plots
 
 TITLE = "Evaluation"
 # CoT-BERT Figure 3 is of STS-B.

@@ -16,7 +16,7 @@ from pipelines.evaluating.published import (
     beside,
 )
 from pipelines.evaluating.scoring import AVERAGE, TRANSFER_AVERAGE, score_of
-from pipelines.tracking import SUBSETS
+from pipelines.recording.tracking import SUBSETS
 
 
 @dataclass(frozen=True)

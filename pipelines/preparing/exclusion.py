@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.errors import UserError
-from pipelines.progress import say
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.encodings import HEAD_BYTES, wide_encoding
 from pipelines.reading.locations import leading_out, say_once
+from pipelines.runtime.progress import say
 
 HIT = "hit."
 SUFFIXES = (".txt", ".csv", ".tsv")

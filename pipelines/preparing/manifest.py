@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from cotbert_core import __version__
-from cotbert_core.redaction import without_credentials
-from cotbert_core.tokenizing import PlainTokenizer
+from cotbert_core.messages.redaction import without_credentials
+from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.cleaning.options import CleanOptions
+from pipelines.preparing.driver import Reading
 from pipelines.preparing.exclusion import HIT
 from pipelines.preparing.options import PrepareOptions
-from pipelines.preparing.passes import CHANGED, DROPPED, Rules
-from pipelines.preparing.stages import Reading
-from pipelines.reading.plans import Plan
+from pipelines.preparing.shard_tasks import CHANGED, DROPPED, Rules
+from pipelines.reading.read_plan import Plan
 
 
 @dataclass(frozen=True)

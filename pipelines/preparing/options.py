@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 
 from cotbert_core.errors import UserError
 from pipelines.cleaning.options import CleanOptions
-from pipelines.progress import say
 from pipelines.reading import sources
 from pipelines.reading.columns import TRIPLES
 from pipelines.reading.encodings import named_encoding
+from pipelines.runtime.progress import say
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class PrepareOptions:
 
     @property
     def companions(self) -> tuple[str, ...]:
-        """The columns of the companions, in the order of cotbert_core.batch.COLUMNS."""
+        """The columns of the companions, in the order of cotbert_core.training.batches.COLUMNS."""
         return tuple(c for c in (self.augmented_column, self.negative_column) if c)
 
 

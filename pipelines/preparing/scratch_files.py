@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from pipelines.preparing.near_duplicates import band_rows, signatures
 from pipelines.reading.readers import PIECE_CHARACTERS, PIECE_ROWS
-from pipelines.unfinished import whole_file
+from pipelines.storage.resumable_output import whole_file
 
 
 def ids_file(scratch: Path, shard: int) -> Path:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from cotbert_core.batch import COLUMNS
 from cotbert_core.errors import UserError
+from cotbert_core.training.batches import COLUMNS
+from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.delimited import delimited_rows
-from pipelines.reading.kinds import DELIMITERS, kind_of
-from pipelines.reading.plans import Plan
-from pipelines.reading.unusable import Unusable
+from pipelines.reading.formats import DELIMITERS, kind_of
+from pipelines.reading.read_plan import Plan
 
 # Sentence, entailment and contradiction in SimCSE's nli_for_simcse.csv.
 TRIPLES = ("sent0", "sent1", "hard_neg")

@@ -6,8 +6,8 @@ import csv
 from collections.abc import Iterator
 from itertools import repeat
 
-from pipelines.reading.lines import MOST_LINE_BYTES, file_lines
-from pipelines.reading.unusable import Unusable
+from pipelines.reading.bad_rows import Unusable
+from pipelines.reading.line_reader import MOST_LINE_BYTES, file_lines
 
 # More characters in one cell come of a quote that is not closed: the rest of the file is no cell.
 MOST_CELL = 4 << 20

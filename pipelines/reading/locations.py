@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cotbert_core.errors import UserError
-from pipelines.progress import say
+from pipelines.runtime.progress import say
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")

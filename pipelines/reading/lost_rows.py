@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from pipelines.reading.encoding_guess import guess_encoding
-from pipelines.reading.kinds import COMPRESSIBLE
-from pipelines.reading.lines import file_lines
-from pipelines.reading.plans import Plan, Shard
+from pipelines.reading.formats import COMPRESSIBLE
+from pipelines.reading.line_reader import file_lines
+from pipelines.reading.read_plan import Plan, Shard
 from pipelines.reading.readers import PREFIXES
 
 LEAST_SHARE = 0.01

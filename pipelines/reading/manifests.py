@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.batch import COLUMNS
 from cotbert_core.errors import UserError
+from cotbert_core.training.batches import COLUMNS
 
 # Rows that 63 bits of an id tell apart, and tokens or dimensions that no model has.
 MOST_ROWS, MOST_SIZE = 1 << 62, 1 << 20

@@ -16,16 +16,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from cotbert_core.batch import COLUMNS
 from cotbert_core.errors import UserError
+from cotbert_core.training.batches import COLUMNS
 from pipelines.reading import docstrings, hub_datasets, sick
+from pipelines.reading.bad_rows import BadRow, Unusable
 from pipelines.reading.delimited import delimited_rows
+from pipelines.reading.formats import COMPRESSIBLE, DELIMITERS
 from pipelines.reading.ids import as_id, id_of_cell
-from pipelines.reading.kinds import COMPRESSIBLE, DELIMITERS
-from pipelines.reading.lines import file_lines
+from pipelines.reading.line_reader import file_lines
 from pipelines.reading.parquet_batches import batches, split
-from pipelines.reading.plans import Plan, Shard
-from pipelines.reading.unusable import BadRow, Unusable
+from pipelines.reading.read_plan import Plan, Shard
 
 # Rows in one piece of a shard: enough to sort by length, little to hold.
 PIECE_ROWS = 8192

@@ -1,7 +1,7 @@
 """Where text comes from: files at any place, docstrings, SICK and data sets, cut into shards.
 
 A row has one text, or companions beside it: one (augmented) or two (augmented, negative), each in
-a column of its own, as cotbert_core.batch names them. Everything a user can get wrong (a missing
+a column of its own, as cotbert_core.training.batches names them. Everything a user can get wrong (a missing
 path or column, a Parquet file cut short) is found by `plan` on the driver; what is wrong with
 single rows is found by `pipelines.reading.readers`.
 """
@@ -14,15 +14,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cotbert_core.batch import COLUMNS
 from cotbert_core.errors import UserError
+from cotbert_core.training.batches import COLUMNS
 from pipelines.reading import columns, hub_datasets, locations, sick
 from pipelines.reading.columns import TRIPLES
-from pipelines.reading.cutting import cut
 from pipelines.reading.encodings import named_encoding
+from pipelines.reading.formats import DELIMITERS, DOCSTRINGS, ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
-from pipelines.reading.kinds import DELIMITERS, DOCSTRINGS, ENDINGS, kind_of
-from pipelines.reading.plans import Plan, Shard
+from pipelines.reading.read_plan import Plan, Shard
+from pipelines.reading.shard_splitting import cut
 
 # Row r of file f has the number f * 2^40 + r, unique and the same on every run.
 FILE_BITS = 40

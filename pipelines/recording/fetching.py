@@ -14,13 +14,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.backbone import from_anywhere
+from cotbert_core.encoder.backbone import from_anywhere
+from cotbert_core.encoder.pooling_config import READING_FILE
 from cotbert_core.errors import UserError
-from cotbert_core.reading import READING_FILE
-from cotbert_core.redaction import without_credentials
-from pipelines.places import cache_folder
-from pipelines.progress import say
+from cotbert_core.messages.redaction import without_credentials
 from pipelines.recording.store import connect, patient, reason, shown_uri, tracking_uri
+from pipelines.runtime.progress import say
+from pipelines.storage.paths import cache_folder
 
 SCHEMES = ("models:/", "runs:/")
 _ALIAS = re.compile(r"models:/([^/@]+)@(.+)")

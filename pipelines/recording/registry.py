@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from pipelines.progress import say
 from pipelines.recording.store import connect, patient, reason, shown_uri
-from pipelines.tracking import DEV_SPEARMAN, Run
+from pipelines.recording.tracking import DEV_SPEARMAN, Run
+from pipelines.runtime.progress import say
 
 # In which the vectors of a model are shown, and its signature is found.
 EXAMPLE = ["One sentence.", "Another one"]

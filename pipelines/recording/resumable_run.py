@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pipelines import tracking
-from pipelines.unfinished import Unfinished
+from pipelines.recording import tracking
+from pipelines.storage.resumable_output import Unfinished
 
 
 def resumable_run(

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.printable import printable
-from cotbert_core.redaction import redact, without_credentials
+from cotbert_core.messages.printable import printable
+from cotbert_core.messages.redaction import redact, without_credentials
 
 EXPERIMENT = "cotbert"
 Record = dict[str, Any]

@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 
 from cotbert_core.errors import UserError
-from pipelines.progress import say
+from pipelines.runtime.progress import say
 
 TOKEN, TOKEN_PATH, MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"
 FILE_MODE, FOLDER_MODE = 0o600, 0o700

@@ -103,7 +103,7 @@ def use_own_device() -> torch.device:
     import ray
     import torch
 
-    from cotbert_core.devices import use_device
+    from cotbert_core.training.devices import use_device
 
     has_gpu = bool(ray.get_gpu_ids()) and torch.cuda.is_available()
     return use_device("cuda:0" if has_gpu else "cpu")

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
+from cotbert_core.evaluation.nearest_neighbours import lengths
 from cotbert_core.files import read_json
-from cotbert_core.nearest import lengths
-from pipelines.corpus import MANIFEST_FILE
 from pipelines.reading.manifests import check_embeddings
 from pipelines.reading.parquet_batches import batches, decoded
+from pipelines.storage.corpus import MANIFEST_FILE
 
 # Rows of a block, as `cotbert embed` writes them: 12 MB of 384 float32.
 BLOCK_ROWS = 8192

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
-from cotbert_core.nearest import lengths
-from pipelines.progress import Progress
+from cotbert_core.evaluation.nearest_neighbours import lengths
+from pipelines.runtime.progress import Progress
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.options import IndexOptions
 

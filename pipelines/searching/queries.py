@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.backbone import locate_encoder
-from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.encoder.backbone import locate_encoder
+from cotbert_core.encoder.pooling_config import reading_of
 from cotbert_core.errors import UserError
-from cotbert_core.reading import reading_of
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from pipelines.embed import model_digest
-from pipelines.progress import say
 from pipelines.recording.fetching import fetch_model
+from pipelines.runtime.progress import say
 from pipelines.searching.embeddings import Embeddings
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from cotbert_core.errors import UserError
 from pipelines.reading import sources
 from pipelines.reading.ids import INT64
-from pipelines.reading.plans import Plan, Shard
+from pipelines.reading.read_plan import Plan, Shard
 from pipelines.reading.readers import read
 from pipelines.searching.embeddings import Embeddings
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from cotbert_core.batch import Batch
-from cotbert_core.distributed import rank, world_size
-from cotbert_core.sampling import batches, own_share
 from cotbert_core.settings import TrainSettings
-from cotbert_core.timing import section
-from cotbert_core.windows import window_rows
-from pipelines.corpus import Corpus
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.distributed import rank, world_size
+from cotbert_core.training.sampling import batches, own_share
+from cotbert_core.training.shuffle_windows import window_rows
+from cotbert_core.training.step_timer import section
+from pipelines.storage.corpus import Corpus
 
 
 class Data(Protocol):

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.checkpoints import begin_attempt, checkpoints
 from cotbert_core.evaluation import Pairs
 from cotbert_core.settings import TrainSettings
-from pipelines.progress import say
-from pipelines.ray_session import cpus_per_worker
+from cotbert_core.training.checkpoints import begin_attempt, checkpoints
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import cpus_per_worker
 from pipelines.runtime.stop_signals import kept_signals
 from pipelines.training.failures import cause, is_loss, lacked_room
-from pipelines.training.worker_room import gpus_there, takes_gpus, workers_now
+from pipelines.training.resources import gpus_there, takes_gpus, workers_now
 
 CHECKPOINTS = "checkpoints"
 # Restarts without a new checkpoint in between, after which the run ends.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cotbert_core.files import write_text
-from cotbert_core.timing import SECTIONS
+from cotbert_core.training.step_timer import SECTIONS
 from pipelines.training.profiling import COUNTED, FOLDER, REST, UNCOUNTED_STEPS, Row
 
 TABLE_FILE = "table.md"

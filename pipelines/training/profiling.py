@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from cotbert_core.distributed import gather_objects, rank
 from cotbert_core.errors import UserError
-from cotbert_core.timing import SECTIONS, Clock, clocked_sections
-from cotbert_core.work import Work
+from cotbert_core.training.distributed import gather_objects, rank
+from cotbert_core.training.flops import Work
+from cotbert_core.training.step_timer import SECTIONS, Clock, clocked_sections
 
 FOLDER, STEPS_FILE, TRACE_FILE = "profile", "steps.csv", "trace-rank0.json.gz"
 # The first step fills caches; the tracer wants one of its own to warm up, and makes steps slower.

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from cotbert_core.settings import TrainSettings, override
-from pipelines.corpus import Corpus
-from pipelines.progress import say
+from pipelines.runtime.progress import say
+from pipelines.storage.corpus import Corpus
 
 # Of a corpus of more parts the share is that of so many, evenly apart: a part has at least 16,384
 # rows, and the share of 131,072 rows is within 0.3 % of that of all.

@@ -1,6 +1,6 @@
 """The global batches of a corpus that is too large for memory, read by Ray Data as training goes.
 
-Each worker has a pipeline of its own over the run's windows (cotbert_core.windows), one task a
+Each worker has a pipeline of its own over the run's windows (cotbert_core.training.shuffle_windows), one task a
 window: it reads the id columns of the window's parts, shuffles the rows and hands them on in
 blocks. The worker takes B rows after B rows, and its own share of them. Every worker so reads every
 part, W times the reads of one: the ids of a Wikipedia sentence, 20 tokens, are 38 bytes of a part
@@ -22,10 +22,10 @@ import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
-from cotbert_core.batch import Batch
 from cotbert_core.settings import TrainSettings
-from cotbert_core.windows import Window, windows
-from pipelines.corpus import Corpus, batch_of, ids_columns
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.shuffle_windows import Window, windows
+from pipelines.storage.corpus import Corpus, batch_of, ids_columns
 
 # Rows of a block: 7 MB of ids, handed on before the rest of the window is taken.
 BLOCK_ROWS = 65_536

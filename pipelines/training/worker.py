@@ -15,20 +15,19 @@ import ray.train
 import ray.train.torch
 import torch
 
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
-from cotbert_core.checkpoint_writer import CheckpointWriter
-from cotbert_core.devices import use_device
-from cotbert_core.distributed import encode_together, in_parallel, rank, sums
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.evaluation import score_pairs
-from cotbert_core.memory import keep_freed_memory
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings, build
-from cotbert_core.timing import section
-from cotbert_core.training import make_optimizer, train_step
-from cotbert_core.work import Work, matrix_rate
-from pipelines.corpus import Corpus
-from pipelines.tracking import (
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.checkpoint_writer import CheckpointWriter
+from cotbert_core.training.devices import use_device
+from cotbert_core.training.distributed import encode_together, in_parallel, rank, sums
+from cotbert_core.training.flops import Work, matrix_rate
+from cotbert_core.training.memory import keep_freed_memory
+from cotbert_core.training.step import make_optimizer, train_step
+from cotbert_core.training.step_timer import section
+from pipelines.recording.tracking import (
     DEV_SPEARMAN,
     FLOP_USE,
     LOSS,
@@ -36,10 +35,11 @@ from pipelines.tracking import (
     PADDING_SHARE,
     TOKENS_PER_SECOND,
 )
+from pipelines.storage.corpus import Corpus
 from pipelines.training.data import open_data, own_batches
+from pipelines.training.early_stopping import WAIT_SECONDS, may_go_on
 from pipelines.training.profiling import Lap, profiled
-from pipelines.training.state import Training, finish_saving, restore, save, seed_all, tell
-from pipelines.verdicts import WAIT_SECONDS, may_go_on
+from pipelines.training.training_state import Training, finish_saving, restore, save, seed_all, tell
 
 
 def train_worker(job: dict[str, Any]) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from pipelines.plots import STYLE
-from pipelines.tuning.drawn import is_logarithmic, text
+from pipelines.reports.plots import STYLE
+from pipelines.tuning.sampled_trials import is_logarithmic, text
 
 SCORE = "dev Spearman x 100"
 # A template's text is no formula, whatever dollars it holds.

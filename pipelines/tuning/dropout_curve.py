@@ -8,10 +8,10 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from pipelines.plots import BLUE, INK, ORANGE, svg
-from pipelines.seeds import spread
+from pipelines.reports.plots import BLUE, INK, ORANGE, svg
+from pipelines.training.multi_seed import spread
 from pipelines.tuning.axes import SCORE, SWEEP_STYLE, numeric_axis
-from pipelines.tuning.drawn import Trial, having, is_numeric, scores_by_value, text, values
+from pipelines.tuning.sampled_trials import Trial, having, is_numeric, scores_by_value, text, values
 
 DROPOUT, LAYERS = "method.dropout", "method.layers"
 _LINES = (

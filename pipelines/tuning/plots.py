@@ -14,9 +14,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipelines.plots import BLUE, COLUMNS, INK, ORANGE, svg
+from pipelines.reports.plots import BLUE, COLUMNS, INK, ORANGE, svg
 from pipelines.tuning.axes import FEW, SCORE, SWEEP_STYLE, near, numeric_axis, range_text
-from pipelines.tuning.drawn import (
+from pipelines.tuning.sampled_trials import (
     Trial,
     before,
     having,

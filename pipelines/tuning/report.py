@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import write_text
-from pipelines import report
-from pipelines.evaluating.baseline import baseline_line, verdict
-from pipelines.progress import clock
-from pipelines.tracking import BASELINE
+from pipelines.recording.tracking import BASELINE
+from pipelines.reports import html as report
+from pipelines.runtime.progress import clock
+from pipelines.training.baseline import baseline_line, verdict
 from pipelines.tuning.axes import SCORE
-from pipelines.tuning.drawn import (
+from pipelines.tuning.dropout_curve import dropout_curve
+from pipelines.tuning.plots import setting_panels
+from pipelines.tuning.sampled_trials import (
     Trial,
     before,
     number,
@@ -23,9 +25,6 @@ from pipelines.tuning.drawn import (
     text,
     varied,
 )
-from pipelines.tuning.dropout_curve import dropout_curve
-from pipelines.tuning.plan import SEED
-from pipelines.tuning.plots import setting_panels
 from pipelines.tuning.state import FINISHED
 from pipelines.tuning.tables import (
     NONE,
@@ -38,6 +37,7 @@ from pipelines.tuning.tables import (
     trials_table,
     write_trials_csv,
 )
+from pipelines.tuning.trial_plan import SEED
 
 __all__ = ["sorted_trials", "trials_table", "write_sweep_report", "write_trials_csv"]
 

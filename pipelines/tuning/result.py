@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import write_json
-from pipelines import tracking
-from pipelines.evaluating.baseline import Baseline
-from pipelines.outputs import RESULT_FILE
+from pipelines.recording import tracking
 from pipelines.recording.registry import register
+from pipelines.storage.output_folder import RESULT_FILE
+from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
-from pipelines.tuning.plan import Plan
 from pipelines.tuning.report import write_sweep_report, write_trials_csv
+from pipelines.tuning.trial_plan import Plan
 from tune_spaces import Space
 
 CSV_FILE, REPORT_FILE = "trials.csv", "report.html"

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import read_json
-from pipelines.history import METRICS_FILE, read_rows
-from pipelines.outputs import RESULT_FILE, SETTINGS_FILE, earlier_run
-from pipelines.tracking import DEV_SPEARMAN
-from pipelines.tuning.plan import SEED, Trial
-from pipelines.verdicts import was_stopped
+from pipelines.recording.tracking import DEV_SPEARMAN
+from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, earlier_run
+from pipelines.training.early_stopping import was_stopped
+from pipelines.training.metrics_log import METRICS_FILE, read_rows
+from pipelines.tuning.trial_plan import SEED, Trial
 
 TRIALS_FOLDER = "trials"
 TRIAL_FILE, FAILED_FILE = "trial.json", "failed.json"

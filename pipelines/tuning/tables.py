@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import write_text
-from pipelines.progress import clock, table
-from pipelines.seeds import spread
-from pipelines.tuning.drawn import (
+from pipelines.runtime.progress import clock, table
+from pipelines.training.multi_seed import spread
+from pipelines.tuning.sampled_trials import (
     Trial,
     before,
     drawn,
@@ -24,7 +24,7 @@ from pipelines.tuning.drawn import (
     text,
     values,
 )
-from pipelines.tuning.plan import SEED
+from pipelines.tuning.trial_plan import SEED
 from tune_spaces import VARIANT
 
 # What trials.csv tells of a trial after its settings.

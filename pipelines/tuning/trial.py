@@ -16,10 +16,10 @@ from typing import Any
 
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json
-from cotbert_core.redaction import redact
+from cotbert_core.messages.redaction import redact
 from cotbert_core.settings import TrainSettings, build, override
-from pipelines.evaluating.baseline import Baseline
-from pipelines.outputs import SETTINGS_FILE
+from pipelines.storage.output_folder import SETTINGS_FILE
+from pipelines.training.baseline import Baseline
 from pipelines.tuning.state import FAILED_FILE, TRIAL_FILE, has_begun
 
 # What a trial is given: its name, its settings as plain values, and its run's name in MLflow.
@@ -63,7 +63,7 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> No
 def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: dict[str, Pairs]) -> None:
     from ray.tune.integration.ray_train import TuneReportCallback
 
-    from pipelines.corpus import Corpus
+    from pipelines.storage.corpus import Corpus
     from pipelines.train import train
 
     settings = _with_first_cores(build(TrainSettings, config[SETTINGS]), folder)

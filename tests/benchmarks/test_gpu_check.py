@@ -7,7 +7,8 @@ import torch
 
 from benchmarks import gpu_check, gpu_checks, gpu_jobs, harness
 from benchmarks.gpu_checks import Check, Setup
-from cotbert_core import devices, recomputing
+from cotbert_core.training import devices
+from cotbert_core.training import gradient_cache as recomputing
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def test_a_cluster_knows_commands_and_no_mathematics():
     assert {n for n in own if n.startswith("ray")} == {"ray.job_submission"}
     assert {n for n in own if n.startswith("cotbert_core")} == {
         *("cotbert_core.errors", "cotbert_core.files"),
-        *("cotbert_core.redaction", "cotbert_core.settings"),
+        *("cotbert_core.messages.redaction", "cotbert_core.settings"),
     }
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from job_server import FakeServer, answers
 
-from cluster import following, jobs, package, words
+from cluster import command_paths as words
+from cluster import jobs, package
+from cluster import log_stream as following
 from cluster.server import JobServer
 from cotbert_core.errors import UserError
 from pipelines.cli import command_line, main

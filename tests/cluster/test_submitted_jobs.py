@@ -19,13 +19,13 @@ from listening import listeners
 from cluster import local, nodes, processes
 from cluster.server import JobServer, Node
 from cotbert_core import SentenceEncoder
-from cotbert_core.checkpoints import checkpoints
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
+from cotbert_core.training.checkpoints import checkpoints
 from pipelines.cli import main
 from pipelines.embed import read_embeddings
-from pipelines.history import read_rows
-from pipelines.ray_session import LOOPBACK
+from pipelines.runtime.ray_session import LOOPBACK
+from pipelines.training.metrics_log import read_rows
 
 pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(120)]
 

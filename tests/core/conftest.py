@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cotbert_core.decoder import Decoder
+from cotbert_core.methods.decoder import Decoder
 from cotbert_core.settings import TrainSettings
 
 

@@ -7,12 +7,13 @@ import pytest
 import torch
 from transformers import DistilBertConfig, DistilBertModel
 
-from cotbert_core import SentenceEncoder, UserError, forward
-from cotbert_core.attention import opened_with, unpadded_attention
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
+from cotbert_core import SentenceEncoder, UserError
+from cotbert_core.encoder import forward
+from cotbert_core.encoder.attention import opened_with, unpadded_attention
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
-from cotbert_core.wrapping import BoundTemplate
+from cotbert_core.templates.wrapping import BoundTemplate
+from cotbert_core.training.batches import Batch
 
 
 @pytest.fixture

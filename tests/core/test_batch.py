@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotbert_core.batch import COLUMNS, Batch
-from cotbert_core.ragged import Ragged
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.training.batches import COLUMNS, Batch
 
 SENTENCES = [[1, 2, 3], [4], [5, 6]]
 AUGMENTED = [[7], [8, 9, 10, 11], []]

@@ -11,11 +11,11 @@ import torch
 import yaml
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.backbone import load_backbone
-from cotbert_core.card import CARD_FILE, Facts, Score, add_scores, base_model
-from cotbert_core.heads import TanhHead
-from cotbert_core.reading import Reading
-from cotbert_core.templates import resolve_template
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.heads import TanhHead
+from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.saving.model_card import CARD_FILE, Facts, Score, add_scores, base_model
+from cotbert_core.templates.template_texts import resolve_template
 
 SETTINGS = {
     "encoder": "bert-base-uncased",

@@ -7,9 +7,9 @@ import threading
 import pytest
 import torch
 
-from cotbert_core import checkpoints as module
-from cotbert_core.checkpoint_writer import CheckpointWriter, host_copy
-from cotbert_core.checkpoints import SupersededError, begin_attempt, checkpoints, newest
+from cotbert_core.training import checkpoints as module
+from cotbert_core.training.checkpoint_writer import CheckpointWriter, host_copy
+from cotbert_core.training.checkpoints import SupersededError, begin_attempt, checkpoints, newest
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import warnings
 import pytest
 import torch
 
-from cotbert_core import checkpoints as module
-from cotbert_core.checkpoints import (
+from cotbert_core.training import checkpoints as module
+from cotbert_core.training.checkpoints import (
     SupersededError,
     begin_attempt,
     best,

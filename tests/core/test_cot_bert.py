@@ -9,22 +9,22 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
-from cotbert_core.distributed import (
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.heads import read_out
+from cotbert_core.losses import extended_info_nce, info_nce
+from cotbert_core.methods import METHODS, build_method, contrastive
+from cotbert_core.methods.contrastive import View
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.template_texts import resolve_template
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.distributed import (
     gather_values,
     gather_with_gradient,
     in_parallel,
     rank,
     world_size,
 )
-from cotbert_core.heads import read_out
-from cotbert_core.losses import extended_info_nce, info_nce
-from cotbert_core.methods import METHODS, build_method, contrastive
-from cotbert_core.methods.contrastive import View
-from cotbert_core.ragged import Ragged
-from cotbert_core.sampling import deal, own_share
-from cotbert_core.templates import resolve_template
+from cotbert_core.training.sampling import deal, own_share
 from tests.core import slow_reference
 
 ROLES = ("anchor", "positive", "negative")

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method
-from cotbert_core.templates import TEMPLATES
-from cotbert_core.tokenizing import end_with_full_stop
-from cotbert_core.training import make_optimizer, train_step
-from cotbert_core.wrapping import BoundTemplate
+from cotbert_core.templates.template_texts import TEMPLATES
+from cotbert_core.templates.tokenizing import end_with_full_stop
+from cotbert_core.templates.wrapping import BoundTemplate
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.step import make_optimizer, train_step
 from tests.core import slow_reference
 
 ROLES = ("anchor", "positive", "negative")

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from cotbert_core.decoder import Decoder, MemoryAttention, SelfAttention
 from cotbert_core.errors import UserError
+from cotbert_core.methods.decoder import Decoder, MemoryAttention, SelfAttention
 
 SIZE, WIDTH = 8, 20
 LENGTHS = (6, 3, 1)

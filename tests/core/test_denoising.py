@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from cotbert_core import denoising
-from cotbert_core.backbone import load_backbone
-from cotbert_core.denoising import bias_rows, shared_bias_rows, template_bias
+from cotbert_core.encoder import template_denoising as denoising
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.template_denoising import bias_rows, shared_bias_rows, template_bias
 from cotbert_core.errors import UserError
-from cotbert_core.templates import resolve_template
-from cotbert_core.wrapping import BoundTemplate
+from cotbert_core.templates.template_texts import resolve_template
+from cotbert_core.templates.wrapping import BoundTemplate
 
 LENGTHS = np.array([3, 0, 7, 3, 1, 7, 20])
 CASES = [(mode, way) for mode in ("position", "pad") for way in ("aligned", "released")]

@@ -10,10 +10,10 @@ import torch
 from torch.nn.functional import normalize
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.mlm import no_loading_report
 from cotbert_core.methods import build_method, contrastive
-from cotbert_core.mlm import no_loading_report
+from cotbert_core.training.batches import Batch
 
 
 @pytest.fixture(params=["fresh", "own"])

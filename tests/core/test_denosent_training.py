@@ -7,12 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
-from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.methods import METHODS, build_method, contrastive, denosent
-from cotbert_core.training import make_optimizer, train_step
+from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.step import make_optimizer, train_step
 
 QUIET = {"method.dropout": 0.0, "method.decoder_dropout": 0.0}
 

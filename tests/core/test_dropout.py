@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from cotbert_core.backbone import load_backbone
-from cotbert_core.dropout import Dropout, dropout
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.dropout import Dropout, dropout
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.825])

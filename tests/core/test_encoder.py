@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.backbone import MINILM, load_backbone
-from cotbert_core.forward import budget_slices
-from cotbert_core.reading import Reading
-from cotbert_core.templates import TEMPLATES, Template
+from cotbert_core.encoder.backbone import MINILM, load_backbone
+from cotbert_core.encoder.forward import budget_slices
+from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.templates.template_texts import TEMPLATES, Template
 
 READOUTS = ("mask", "cls", "mean")
 
@@ -212,7 +212,7 @@ def test_a_hub_encoder_is_read_by_its_own_pooling(tmp_path, monkeypatch):
     """From the hub's cache, laid out as the hub's client does."""
     from huggingface_hub import constants
 
-    from cotbert_core.reading import reading_of
+    from cotbert_core.encoder.pooling_config import reading_of
 
     home = tmp_path / "models--some--encoder"
     snapshot = home / "snapshots" / "abc"
@@ -223,7 +223,7 @@ def test_a_hub_encoder_is_read_by_its_own_pooling(tmp_path, monkeypatch):
     (snapshot / "modules.json").write_text(json.dumps(modules))
     (snapshot / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("cotbert_core.reading.hub_answers", lambda: False)
+    monkeypatch.setattr("cotbert_core.encoder.pooling_config.hub_answers", lambda: False)
     assert reading_of("some/encoder").readout == "cls"
     with pytest.raises(UserError, match="'some/other' is not in the hub's cache"):
         reading_of("some/other")
@@ -235,7 +235,7 @@ def test_a_saved_folder_on_the_hub_is_read_as_the_folder(
     """From the hub's cache too: with the tokenizer that has no template in it, and its head."""
     from huggingface_hub import constants
 
-    from cotbert_core.heads import TanhHead
+    from cotbert_core.encoder.heads import TanhHead
 
     torch.manual_seed(0)
     backbone = load_backbone(encoder_folder)

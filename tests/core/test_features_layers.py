@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.backbone import load_backbone
-from cotbert_core.features import FeatureOptions, build_features
-from cotbert_core.features.layers import THREE_READINGS, three_readings
-from cotbert_core.reading import Reading
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.readouts import FeatureOptions, build_features
+from cotbert_core.readouts.layers import THREE_READINGS, three_readings
 
 READOUTS = ("cls", "last", "first-last")
 

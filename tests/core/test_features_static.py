@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from cotbert_core import UserError
-from cotbert_core.backbone import load_backbone
-from cotbert_core.features import FEATURES, FeatureOptions, StaticFeatures, build_features
-from cotbert_core.features.static import Vocabulary, between, most_frequent, remove_tokens
-from cotbert_core.ragged import Ragged
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.readouts import FEATURES, FeatureOptions, StaticFeatures, build_features
+from cotbert_core.readouts.static import Vocabulary, between, most_frequent, remove_tokens
+from cotbert_core.templates.ragged_ids import Ragged
 
 TEXTS = [
     "A man is playing the guitar.",

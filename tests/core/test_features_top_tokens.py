@@ -8,11 +8,11 @@ import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core import TEMPLATES, UserError
-from cotbert_core.backbone import load_backbone
-from cotbert_core.denoising import template_bias
-from cotbert_core.features import FeatureOptions, build_features
-from cotbert_core.features.top_tokens import weighted_top_tokens
-from cotbert_core.wrapping import BoundTemplate
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.template_denoising import template_bias
+from cotbert_core.readouts import FeatureOptions, build_features
+from cotbert_core.readouts.top_tokens import weighted_top_tokens
+from cotbert_core.templates.wrapping import BoundTemplate
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_more_sentences_than_logits_are_held(backbone, sentences, monkeypatch):
     options = FeatureOptions(top_k=9)
     features = build_features("top-tokens", backbone, options, precision="fp32")
     whole = features(sentences)
-    monkeypatch.setattr("cotbert_core.features.top_tokens.LOGIT_ROWS", 4)
+    monkeypatch.setattr("cotbert_core.readouts.top_tokens.LOGIT_ROWS", 4)
     np.testing.assert_allclose(features(sentences), whole, atol=1e-6)
     assert features([]).shape == (0, 32)
 

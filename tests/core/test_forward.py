@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cotbert_core.backbone import load_backbone
-from cotbert_core.forward import encode_rows
-from cotbert_core.templates import TEMPLATES
-from cotbert_core.wrapping import BoundTemplate
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.forward import encode_rows
+from cotbert_core.templates.template_texts import TEMPLATES
+from cotbert_core.templates.wrapping import BoundTemplate
 
 
 @pytest.fixture

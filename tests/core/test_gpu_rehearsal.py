@@ -14,16 +14,17 @@ from torch.utils import checkpoint as torch_checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
-from cotbert_core import attention, devices, distributed, forward
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
-from cotbert_core.encoder import SentenceEncoder
-from cotbert_core.features import FEATURES, FeatureOptions, build_features
-from cotbert_core.forward import padding
+from cotbert_core.encoder import attention, forward
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.forward import padding
 from cotbert_core.methods import build_method, contrastive
 from cotbert_core.methods import denosent as denosent_module
+from cotbert_core.readouts import FEATURES, FeatureOptions, build_features
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
-from cotbert_core.training import make_optimizer, train_step
+from cotbert_core.training import devices, distributed
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.step import make_optimizer, train_step
 
 ALONE = {"templates.positive": None, "templates.negative": None}
 BARE = {"templates.anchor": None, **ALONE}
@@ -239,7 +240,7 @@ def test_budgets_fit_wikipedia():
 
 
 def forward_budget():
-    from cotbert_core.backbone import CUDA_BATCH_TOKENS
+    from cotbert_core.encoder.backbone import CUDA_BATCH_TOKENS
 
     return CUDA_BATCH_TOKENS
 

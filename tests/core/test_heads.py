@@ -9,9 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from cotbert_core.backbone import load_backbone
-from cotbert_core.errors import UserError
-from cotbert_core.heads import (
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.heads import (
     HEAD_FILE,
     HEADS,
     TanhHead,
@@ -20,6 +19,7 @@ from cotbert_core.heads import (
     new_head,
     read_out,
 )
+from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method
 from tests.core import slow_reference
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.encoder.pooling_config import load_reading
 from cotbert_core.errors import UserError
 from cotbert_core.files import MOST_JSON_BYTES, read_json
-from cotbert_core.reading import load_reading
+from cotbert_core.sentence_encoder import SentenceEncoder
 
 SETTINGS = {
     "format": 1,

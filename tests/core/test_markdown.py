@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.card import CARD_FILE, Facts, Score, add_scores
-from cotbert_core.card_code import transformers_lines
-from cotbert_core.markdown import code, plain, yaml_string
-from cotbert_core.reading import Reading
-from pipelines.cards import published
+from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.saving.markdown import code, plain, yaml_string
+from cotbert_core.saving.model_card import CARD_FILE, Facts, Score, add_scores
+from cotbert_core.saving.model_card_code import transformers_lines
+from pipelines.training.training_metadata import published
 
 HTML = "<img src=x onerror=alert(1)>"
 HOSTILE = (

@@ -12,7 +12,7 @@ PROGRAM = """
 import resource, sys
 import torch
 if sys.argv[1] == "kept":
-    from cotbert_core.memory import keep_freed_memory
+    from cotbert_core.training.memory import keep_freed_memory
     keep_freed_memory()
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotbert_core import nearest
 from cotbert_core.errors import UserError
-from cotbert_core.nearest import Nearest, cosines, lengths
+from cotbert_core.evaluation import nearest_neighbours as nearest
+from cotbert_core.evaluation.nearest_neighbours import Nearest, cosines, lengths
 
 ROWS, DIMENSION = 400, 24
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from cotbert_core import openvino_model
-from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
-from cotbert_core.openvino_model import with_openvino
+from cotbert_core.exporting import openvino_model
+from cotbert_core.exporting.openvino_model import with_openvino
+from cotbert_core.sentence_encoder import SentenceEncoder
 
 SENTENCES = ["A man walks.", "", "Two dogs", *(f"She saw {'a penguin ' * n}" for n in range(12))]
 READINGS = {

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.backbone import Backbone, load_backbone
-from cotbert_core.batch import Batch
-from cotbert_core.heads import HEADS
+from cotbert_core.encoder.backbone import Backbone, load_backbone
+from cotbert_core.encoder.heads import HEADS
 from cotbert_core.methods import build_method
-from cotbert_core.templates import resolve_template
-from cotbert_core.tokenizing import SentenceTokenizer
-from cotbert_core.training import make_optimizer, train_step
-from cotbert_core.wrapping import BoundTemplate
+from cotbert_core.templates.template_texts import resolve_template
+from cotbert_core.templates.tokenizing import SentenceTokenizer
+from cotbert_core.templates.wrapping import BoundTemplate
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.step import make_optimizer, train_step
 from tests.core import slow_reference
 from tests.core.slow_reference import assert_same_gradients, exact
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
-from cotbert_core.saving import READOUT_TOKEN
-from cotbert_core.training import make_optimizer, train_step
-from cotbert_core.wrapping import BoundTemplate
+from cotbert_core.saving.model_folder import READOUT_TOKEN
+from cotbert_core.templates.wrapping import BoundTemplate
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.step import make_optimizer, train_step
 
 NONE = {"templates.positive": None, "templates.negative": None}
 TYPED = [

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from cotbert_core.printable import printable
+from cotbert_core.messages.printable import printable
 
 HOSTILE = {
     "clear screen": "\x1b[2J\x1b[H",

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
-from cotbert_core.heads import HEAD_FILE, HEADS
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.heads import HEAD_FILE, HEADS
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings, override
-from cotbert_core.tokenizing import end_with_full_stop
+from cotbert_core.templates.tokenizing import end_with_full_stop
+from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
 from tests.core.slow_reference import assert_same_gradients, exact
 

@@ -10,10 +10,16 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.backbone import load_backbone
-from cotbert_core.reading import READING_FILE, Reading, load_reading, reading_of, save_reading
-from cotbert_core.templates import Template, resolve_template
-from cotbert_core.tokenizing import end_with_full_stop
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.pooling_config import (
+    READING_FILE,
+    Reading,
+    load_reading,
+    reading_of,
+    save_reading,
+)
+from cotbert_core.templates.template_texts import Template, resolve_template
+from cotbert_core.templates.tokenizing import end_with_full_stop
 from tests.core import slow_reference
 
 TEMPLATE = Template("' {} ' means <mask> .", slot="{}", mask="<mask>")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cotbert_core import forward
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
+from cotbert_core.encoder import forward
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method
 from cotbert_core.methods import denosent as denosent_module
 from cotbert_core.settings import TrainSettings, build
+from cotbert_core.training.batches import Batch
 
 PLAIN = {"templates.positive": None, "templates.negative": None}
 KINDS = {

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.redaction import redact, without_credentials
+from cotbert_core.messages.redaction import redact, without_credentials
 
 SECRETS = ("S3cretMarker", "p:S3cretMarker", "S3cret'Marker\"", "S3cretMarker=", "%53S3cretMarker")
 ADDRESSES = (

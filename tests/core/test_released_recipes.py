@@ -11,15 +11,15 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.backbone import MINILM, load_backbone, locate_encoder
-from cotbert_core.batch import Batch
-from cotbert_core.denoising import bias_rows
+from cotbert_core.encoder.backbone import MINILM, load_backbone, locate_encoder
+from cotbert_core.encoder.template_denoising import bias_rows
 from cotbert_core.methods import build_method
 from cotbert_core.methods.contrastive import View
 from cotbert_core.settings import override
-from cotbert_core.templates import TEMPLATES
-from cotbert_core.training import make_optimizer, train_step
-from cotbert_core.wrapping import BoundTemplate
+from cotbert_core.templates.template_texts import TEMPLATES
+from cotbert_core.templates.wrapping import BoundTemplate
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.step import make_optimizer, train_step
 from pipelines.recipes import RECIPES
 
 CLAUSES = (

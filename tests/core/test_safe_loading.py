@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from tiny_t5 import tiny_t5
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.backbone import load_backbone
-from cotbert_core.template_generation import load_generator
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.template_search.generation import load_generator
 
 
 class Payload:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotbert_core.batch import Batch
-from cotbert_core.ragged import Ragged
-from cotbert_core.sampling import batches, deal, own_share, steps_in_epoch, total_steps
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.sampling import batches, deal, own_share, steps_in_epoch, total_steps
 
 
 @pytest.fixture

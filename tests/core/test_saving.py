@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.backbone import load_backbone
-from cotbert_core.reading import Reading
-from cotbert_core.saving import READOUT_TOKEN
-from cotbert_core.templates import Template, resolve_template
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.saving.model_folder import READOUT_TOKEN
+from cotbert_core.templates.template_texts import Template, resolve_template
 
 # Reading by name: readout and template, "{f}" standing for the family.
 READINGS = {

@@ -14,12 +14,12 @@ import torch
 from tokenizers import Tokenizer
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.backbone import MINILM, load_backbone
-from cotbert_core.card import CARD_FILE
-from cotbert_core.heads import TanhHead, TransformHead
-from cotbert_core.onnx_graph import write_graph
-from cotbert_core.reading import Reading
-from cotbert_core.templates import resolve_template
+from cotbert_core.encoder.backbone import MINILM, load_backbone
+from cotbert_core.encoder.heads import TanhHead, TransformHead
+from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.exporting.onnx_graph import write_graph
+from cotbert_core.saving.model_card import CARD_FILE
+from cotbert_core.templates.template_texts import resolve_template
 from tests.core import server_rules as rules
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "models.md"
@@ -236,7 +236,7 @@ def test_the_card_says_whether_servers_take_the_folder(bert_folder, kind, tmp_pa
 
 
 def test_a_unigram_vocabulary_keeps_the_special_tokens_that_it_lacks():
-    from cotbert_core.server_files import without_special_tokens
+    from cotbert_core.saving.server_files import without_special_tokens
 
     tokens = [{"content": c, "id": i, "special": True} for i, c in enumerate(("<s>", "[READOUT]"))]
     plain = {"content": "word", "id": 7, "special": False}
@@ -252,7 +252,7 @@ def test_a_unigram_vocabulary_keeps_the_special_tokens_that_it_lacks():
     [("cot-bert/anchor", MASK), ("mean", POOLED)],
 )
 def test_real_weights_under_every_rule(kind, row, tmp_path):
-    from pipelines.dev import BUILT_IN_PAIRS
+    from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
     with BUILT_IN_PAIRS.open(encoding="utf-8") as file:
         pairs = list(csv.DictReader(file, delimiter="\t"))[:5]

@@ -10,10 +10,10 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from cotbert_core.batch import COLUMNS
-from cotbert_core.denoising import DENOISERS
+from cotbert_core.encoder.heads import HEADS
+from cotbert_core.encoder.pooling import READOUTS
+from cotbert_core.encoder.template_denoising import DENOISERS
 from cotbert_core.errors import UserError
-from cotbert_core.heads import HEADS
 from cotbert_core.method_settings import (
     METHOD_SETTINGS,
     Denoise,
@@ -22,8 +22,8 @@ from cotbert_core.method_settings import (
     Settings,
 )
 from cotbert_core.methods import METHODS
-from cotbert_core.readout import READOUTS
 from cotbert_core.settings import ROLES, TrainSettings, build, flatten, override
+from cotbert_core.training.batches import COLUMNS
 
 # Flat changes of valid settings and what the fault must say.
 FAULTS = {

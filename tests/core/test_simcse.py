@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
+from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
 from tests.core.slow_reference import assert_same_gradients, exact
 

@@ -10,8 +10,7 @@ import torch
 from tiny_t5 import PIECES, START, WORDS, tiny_t5
 
 from cotbert_core.errors import UserError
-from cotbert_core.joint_beam import Output, joint_beam
-from cotbert_core.template_generation import (
+from cotbert_core.template_search.generation import (
     FORMS,
     SENTINELS,
     Definition,
@@ -20,6 +19,7 @@ from cotbert_core.template_generation import (
     template_text,
     templates_of,
 )
+from cotbert_core.template_search.joint_beam import Output, joint_beam
 
 DEFINITIONS = (
     Definition("it", "called means it"),
@@ -255,7 +255,7 @@ def test_only_words_may_fill_a_blank(folder):
 
 
 def test_models_that_cannot_be_used(tmp_path, bert_folder, monkeypatch):
-    from cotbert_core import template_generation
+    from cotbert_core.template_search import generation as template_generation
 
     monkeypatch.setattr(template_generation, "hub_answers", lambda: False)
     blank = tiny_t5(tmp_path / "blank", [p for p in PIECES if p != "<extra_id_1>"])

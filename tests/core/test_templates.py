@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.templates import TEMPLATES, Template, resolve_template
+from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
 
 VARIANTS = ("", "only-prefix", "only-suffix", "irrelevant-prefix", "static-prefix", "reversed")
 COT_NAMES = [

@@ -7,9 +7,9 @@ import threading
 import pytest
 import torch
 
-from cotbert_core.encoder import SentenceEncoder
-from cotbert_core.forward import encode_rows
-from cotbert_core.threads import map_threads
+from cotbert_core.encoder.forward import encode_rows
+from cotbert_core.encoder.threads import map_threads
+from cotbert_core.sentence_encoder import SentenceEncoder
 
 
 @pytest.fixture

@@ -9,13 +9,14 @@ import torch
 import torch.distributed as dist
 from torch.autograd.graph import register_multi_grad_hook
 
-from cotbert_core import distributed, timing
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
-from cotbert_core.distributed import gather_with_gradient
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
-from cotbert_core.timing import clocked_sections, section, section_after_gradients
-from cotbert_core.training import make_optimizer, train_step
+from cotbert_core.training import distributed
+from cotbert_core.training import step_timer as timing
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.distributed import gather_with_gradient
+from cotbert_core.training.step import make_optimizer, train_step
+from cotbert_core.training.step_timer import clocked_sections, section, section_after_gradients
 
 CPU = torch.device("cpu")
 

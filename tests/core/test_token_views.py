@@ -7,18 +7,18 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from cotbert_core.backbone import load_backbone
-from cotbert_core.denoising import template_bias
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.template_denoising import template_bias
 from cotbert_core.errors import UserError
-from cotbert_core.templates import TEMPLATES
-from cotbert_core.token_views import (
+from cotbert_core.readouts.mask_predictions import (
     mask_vectors,
     projection,
     token_kinds,
     token_texts,
     top_tokens,
 )
-from cotbert_core.wrapping import BoundTemplate
+from cotbert_core.templates.template_texts import TEMPLATES
+from cotbert_core.templates.wrapping import BoundTemplate
 
 WORD_PIECES = {
     "the": "word",

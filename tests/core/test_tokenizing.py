@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotbert_core.backbone import load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
-from cotbert_core.ragged import Ragged, concatenate
-from cotbert_core.tokenizing import SentenceTokenizer, end_with_full_stop, is_byte_level
+from cotbert_core.templates.ragged_ids import Ragged, concatenate
+from cotbert_core.templates.tokenizing import SentenceTokenizer, end_with_full_stop, is_byte_level
 
 LISTS = [[5, 6, 7], [], [8], [1, 2, 3, 4, 5]]
 

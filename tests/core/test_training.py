@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from cotbert_core import training
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
-from cotbert_core.sampling import batches
 from cotbert_core.settings import OptimizerSettings
-from cotbert_core.training import (
+from cotbert_core.training import step as training
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.sampling import batches
+from cotbert_core.training.step import (
     NonFiniteLossError,
     learning_rate,
     make_optimizer,

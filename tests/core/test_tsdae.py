@@ -15,16 +15,16 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import DenoisingAutoEncoderLoss
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
-from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.mlm import no_loading_report
 from cotbert_core.errors import UserError
 from cotbert_core.methods import METHODS, build_method
 from cotbert_core.methods.tsdae import delete_tokens
-from cotbert_core.mlm import no_loading_report
-from cotbert_core.ragged import Ragged
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
-from cotbert_core.training import make_optimizer, train_step
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.step import make_optimizer, train_step
 
 
 @pytest.fixture

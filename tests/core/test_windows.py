@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.sampling import steps_in_epoch
 from cotbert_core.settings import override
-from cotbert_core.windows import MEMORY_ROWS, WINDOW_ROWS, window_rows, windows
+from cotbert_core.training.sampling import steps_in_epoch
+from cotbert_core.training.shuffle_windows import MEMORY_ROWS, WINDOW_ROWS, window_rows, windows
 
 # 101 rows: of 4 a step, one row is left over each epoch.
 PARTS = (7, 20, 1, 13, 0, 30, 9, 21)

@@ -8,15 +8,15 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from cotbert_core import forward as forward_module
-from cotbert_core import work
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
-from cotbert_core.forward import encode_rows
+from cotbert_core.encoder import forward as forward_module
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.methods import build_method, contrastive
-from cotbert_core.ragged import Ragged
-from cotbert_core.work import Work, encoder_flops, matrix_rate, transformer_flops
-from cotbert_core.wrapping import BoundTemplate
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.wrapping import BoundTemplate
+from cotbert_core.training import flops as work
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.flops import Work, encoder_flops, matrix_rate, transformer_flops
 
 CPU = torch.device("cpu")
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from cotbert_core.backbone import load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
-from cotbert_core.ragged import Ragged
-from cotbert_core.templates import Template, resolve_template
-from cotbert_core.wrapping import BoundTemplate, concatenate_rows
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.template_texts import Template, resolve_template
+from cotbert_core.templates.wrapping import BoundTemplate, concatenate_rows
 
 # By number of masks, and with the mask before the slot; quotes as the backbone wants them.
 TEMPLATES = {

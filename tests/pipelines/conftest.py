@@ -77,7 +77,7 @@ def server_client(server: mlflow_server.Server) -> Any:
 @pytest.fixture(scope="module")
 def ray_here() -> Iterator[None]:
     """Ray for a module: jobs use a session that is there and leave it alone."""
-    from pipelines.ray_session import ray_session
+    from pipelines.runtime.ray_session import ray_session
 
     with ray_session():
         yield
@@ -99,8 +99,9 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """cotbert prepare in this process: its tasks one after the other, no Ray and no MLflow."""
     from contextlib import nullcontext
 
-    from pipelines import prepare, tracking
-    from pipelines.preparing import stages
+    from pipelines import prepare
+    from pipelines.preparing import driver as stages
+    from pipelines.recording import tracking
 
     def in_turn(task: Any, count: int) -> Iterator[Any]:
         return (task({"id": number}) for number in range(count))

@@ -13,11 +13,11 @@ import pytest
 from chat_server import KEY, PROMPT, ChatServer, answer, paraphrase
 from tiny_corpus import rows, write_corpus
 
-from cotbert_core.backbone import load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
 from pipelines.augmenting import methods
 from pipelines.augmenting.parts import augment_part
 from pipelines.cli import main
-from pipelines.corpus import Corpus
+from pipelines.storage.corpus import Corpus
 
 TEXTS = (
     ["A man is playing the guitar .", "Two dogs run", "oil", "the stage", "What do you want ?"],

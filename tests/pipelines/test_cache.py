@@ -10,8 +10,8 @@ import pytest
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
-from pipelines import cache
-from pipelines.cache import cache_folder, open_or_prepare
+from pipelines.commands import corpus_cache as cache
+from pipelines.commands.corpus_cache import cache_folder, open_or_prepare
 
 
 @pytest.fixture

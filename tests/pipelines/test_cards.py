@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from pipelines.cards import published, training_facts
-from pipelines.corpus import Corpus
-from pipelines.evaluating.baseline import Baseline
-from pipelines.history import History
-from pipelines.tracking import Run
+from pipelines.recording.tracking import Run
+from pipelines.storage.corpus import Corpus
+from pipelines.training.baseline import Baseline
+from pipelines.training.metrics_log import History
+from pipelines.training.training_metadata import published, training_facts
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cotbert_core.backbone import load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
-from cotbert_core.templates import TEMPLATES
+from cotbert_core.templates.template_texts import TEMPLATES
 from pipelines import cli
 from pipelines.cli import COMMANDS, main
-from pipelines.corpus import corpus_table
+from pipelines.storage.corpus import corpus_table
 from tune_spaces import SPACES
 
 COTBERT = str(Path(sys.executable).with_name("cotbert"))

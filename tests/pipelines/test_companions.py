@@ -16,17 +16,17 @@ import pytest
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
-from cotbert_core.ragged import Ragged
+from cotbert_core.templates.ragged_ids import Ragged
 from pipelines.cli import main
-from pipelines.corpus import Corpus, corpus_table
 from pipelines.prepare import prepare
-from pipelines.preparing import stages
+from pipelines.preparing import driver as stages
 from pipelines.preparing.options import PrepareOptions, recognise_triples
-from pipelines.preparing.passes import row_id
+from pipelines.preparing.shard_tasks import row_id
 from pipelines.reading import sources
 from pipelines.reading.columns import TRIPLES
 from pipelines.reading.readers import read
 from pipelines.reading.sources import plan
+from pipelines.storage.corpus import Corpus, corpus_table
 
 TRIPLE_OPTIONS = {
     "text_column": "sent0",

@@ -14,10 +14,10 @@ from cotbert_core.errors import UserError
 from cotbert_core.settings import flatten, override
 from pipelines.cli import main
 from pipelines.compare import BUDGET, Comparison, _untouched, _verdicts, same_budget
-from pipelines.compare_report import cells, dots
-from pipelines.dev import dev_sets
-from pipelines.evaluating.baseline import Baseline
 from pipelines.recipes import RECIPES, changed_paths
+from pipelines.reports.compare_page import cells, dots
+from pipelines.training.baseline import Baseline
+from pipelines.training.dev_sets import dev_sets
 
 ROW = {
     "entry": "simcse-base",

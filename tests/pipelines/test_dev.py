@@ -10,8 +10,8 @@ import pytest
 
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings, flatten
-from pipelines.dev import BUILT_IN_PAIRS, dev_digest, dev_name, dev_sets, with_pairs
-from pipelines.outputs import changed_settings, check_output, open_output
+from pipelines.storage.output_folder import changed_settings, check_output, open_output
+from pipelines.training.dev_sets import BUILT_IN_PAIRS, dev_digest, dev_name, dev_sets, with_pairs
 
 HEADER = "score\tsentence1\tsentence2\n"
 

@@ -21,11 +21,11 @@ from ray.train.v2.api.exceptions import WorkerGroupError
 from safetensors.torch import save_file
 from small_disk import mounted
 
-from cotbert_core.checkpoints import write_checkpoint
+from cotbert_core.training.checkpoints import write_checkpoint
 from pipelines.cli import main
 from pipelines.embedding.options import VECTOR_COLUMN
 from pipelines.preparing import duplicates
-from pipelines.runtime.disk_full import chain, disk_full, file_system
+from pipelines.storage.disk_full import chain, disk_full, file_system
 from pipelines.training.fitting import TrainingError
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
+from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines import embed as embed_job
 from pipelines.cli import main
 from pipelines.embed import EmbedOptions, embed, model_digest, read_embeddings

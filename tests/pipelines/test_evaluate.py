@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.evaluation import evaluate_sts, read_pairs, score_pairs
+from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
-from pipelines.dev import BUILT_IN_PAIRS
 from pipelines.evaluate import evaluate, score_splits
 from pipelines.evaluating.options import EvaluateOptions
+from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 WORDS = ("man", "dog", "penguin", "woman", "stage", "field", "price", "oil", "song", "line")
 SUBSETS = ("FNWN", "headlines", "OnWN")

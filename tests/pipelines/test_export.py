@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.backbone import load_backbone
-from cotbert_core.heads import TanhHead, TransformHead
-from cotbert_core.reading import Reading
-from cotbert_core.templates import resolve_template
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.heads import TanhHead, TransformHead
+from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.templates.template_texts import resolve_template
 from pipelines import export as job
 from pipelines.cli import main
 from pipelines.export import ExportError, ExportOptions, export, run_onnx
@@ -51,7 +51,7 @@ def untracked(monkeypatch):
     """No MLflow: what a run records is tested with the other jobs."""
     from contextlib import nullcontext
 
-    from pipelines import tracking
+    from pipelines.recording import tracking
 
     run = tracking.Run(None, None)
     monkeypatch.setattr(tracking, "tracked_run", lambda *_, **__: nullcontext(run))

@@ -8,12 +8,16 @@ import pytest
 from tiny_t5 import PIECES, tiny_t5
 
 from cotbert_core.errors import UserError
-from cotbert_core.joint_beam import Output
-from cotbert_core.template_generation import Definition
-from cotbert_core.templates import Template
-from pipelines import generate_templates as job
+from cotbert_core.template_search.generation import Definition
+from cotbert_core.template_search.joint_beam import Output
+from cotbert_core.templates.template_texts import Template
 from pipelines.cli import main
-from pipelines.generate_templates import GenerateOptions, generate_templates, read_definitions
+from pipelines.templates import template_generation as job
+from pipelines.templates.template_generation import (
+    GenerateOptions,
+    generate_templates,
+    read_definitions,
+)
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,16 @@ import re
 import numpy as np
 import pytest
 
-from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import read_pairs
 from cotbert_core.evaluation.pairs import cosines, spearman
-from pipelines import plots
+from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
-from pipelines.dev import BUILT_IN_PAIRS
+from pipelines.evaluating.model_specs import ModelSpec, numbered
 from pipelines.geometry import GeometryOptions, geometry
-from pipelines.model_specs import ModelSpec, numbered
-from pipelines.reading.plain_texts import read_texts, sample
+from pipelines.reading.text_files import read_texts, sample
+from pipelines.reports import plots
+from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 WORDS = ("man", "dog", "penguin", "woman", "stage", "field", "price", "oil", "song", "line")
 

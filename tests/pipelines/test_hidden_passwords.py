@@ -12,7 +12,6 @@ import pytest
 
 from cluster import jobs
 from cotbert_core.errors import UserError
-from pipelines import tracking
 from pipelines.augmenting import chat_endpoint
 from pipelines.cli import main
 from pipelines.embedding.manifest import manifest as embeddings_manifest
@@ -20,14 +19,15 @@ from pipelines.embedding.options import EmbedOptions
 from pipelines.preparing.manifest import Job as CorpusJob
 from pipelines.preparing.manifest import corpus_manifest
 from pipelines.preparing.options import PrepareOptions
-from pipelines.reading.plans import Plan
+from pipelines.reading.read_plan import Plan
+from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
-from pipelines.recording.outbox import REFUSED_FILE, Outbox
+from pipelines.recording.offline_queue import REFUSED_FILE, Outbox
 from pipelines.recording.registry import register
 from pipelines.recording.store import SILENT, RefusedError, reason
-from pipelines.tracking import Run, end_run, tracked_run
+from pipelines.recording.tracking import Run, end_run, tracked_run
+from pipelines.storage.resumable_output import unfinished
 from pipelines.tuning.trial import Sweep, one_line
-from pipelines.unfinished import unfinished
 
 MARK = "S3cretMarker"
 TOKEN = "0therMarker"

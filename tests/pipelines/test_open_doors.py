@@ -41,7 +41,7 @@ settings:
 IN_ONE_RAY = """
 import json, sys
 from pipelines.cli import main
-from pipelines.ray_session import ray_session
+from pipelines.runtime.ray_session import ray_session
 with ray_session():
     for command in json.loads(sys.argv[1]):
         assert main(command) == 0, command
@@ -197,7 +197,7 @@ def test_nothing_else_starts_a_ray():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "ray.init"
     }
-    assert starts == {"pipelines/ray_session.py"}
+    assert starts == {"pipelines/runtime/ray_session.py"}
     assert len(files) > 100
 
 

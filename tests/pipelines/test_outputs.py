@@ -7,8 +7,8 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, whole_folder, write_json, write_text
 from cotbert_core.settings import flatten
-from pipelines.outputs import LATER_SETTINGS, check_free, earlier_run, open_output
 from pipelines.recipes import RECIPES
+from pipelines.storage.output_folder import LATER_SETTINGS, check_free, earlier_run, open_output
 
 
 def filled(folder):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.outputs import RUN_FILE
-from pipelines.unfinished import unfinished
+from pipelines.storage.output_folder import RUN_FILE
+from pipelines.storage.resumable_output import unfinished
 
 RECORD = {"job": "augment", "model": "a", "temperature": None}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cotbert_core.evaluation import read_pairs
-from pipelines.dev import BUILT_IN_PAIRS
+from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 HALVES = ("dev", "test")
 

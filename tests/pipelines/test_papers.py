@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cotbert_core.templates import TEMPLATES
+from cotbert_core.templates.template_texts import TEMPLATES
 from pipelines.cli import build_parser
 from pipelines.recipes import RECIPES, settings_for
 

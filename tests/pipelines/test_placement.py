@@ -8,8 +8,9 @@ import pytest
 import ray
 import torch
 
-from cotbert_core import devices
-from pipelines import ray_session, shards
+from cotbert_core.training import devices
+from pipelines.runtime import ray_session
+from pipelines.runtime import shard_tasks as shards
 from pipelines.runtime.placement import UNITS, Node, place_workers, use_own_device
 
 
@@ -144,7 +145,7 @@ def test_a_training_worker_takes_the_device_that_ray_names(monkeypatch, eight_gp
 
 def test_random_states_are_those_of_the_own_device(monkeypatch, eight_gpus):
     """A worker on the CPU that asks for the GPU's state takes half a GB of the first GPU for it."""
-    from pipelines.training import state
+    from pipelines.training import training_state as state
 
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.ones(3))
     devices.use_device("cpu")

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cotbert_core.backbone import load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
 from pipelines.cli import main
-from pipelines.corpus import Corpus
 from pipelines.prepare import prepare
-from pipelines.preparing import stages
+from pipelines.preparing import driver as stages
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading import sources
+from pipelines.storage.corpus import Corpus
 
 pytestmark = [pytest.mark.ray_local, pytest.mark.usefixtures("ray_here", "own_store")]
 

@@ -9,10 +9,10 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.cli import main
-from pipelines.corpus import Corpus
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
-from pipelines.preparing.passes import row_id
+from pipelines.preparing.shard_tasks import row_id
+from pipelines.storage.corpus import Corpus
 
 pytestmark = pytest.mark.usefixtures("without_ray")
 

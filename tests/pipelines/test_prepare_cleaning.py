@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from cotbert_core.backbone import load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
 from pipelines.cli import main
-from pipelines.corpus import Corpus
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
+from pipelines.storage.corpus import Corpus
 
 pytestmark = pytest.mark.usefixtures("without_ray")
 

@@ -17,11 +17,12 @@ import cluster
 import cotbert_core
 import pipelines
 import tune_spaces
-from cotbert_core.card import Facts
-from cotbert_core.encoder import SentenceEncoder
-from pipelines import cli, quickstart, report
+from cotbert_core.saving.model_card import Facts
+from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines import cli, quickstart
 from pipelines.cli import main
-from pipelines.progress import Progress, say, show
+from pipelines.reports import html as report
+from pipelines.runtime.progress import Progress, say, show
 
 # Clear screen, title, clipboard (OSC 52), C1 introducer, return, direction override.
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\x1b]52;c;Y3VybA==\x1b\\\x9b2J\rover\u202egnp.exe\u2066"
@@ -159,7 +160,9 @@ def test_nothing_is_printed_beside_the_doors():
     files = [(home.parent, path) for home in HOMES for path in home.rglob("*.py")]
     users = {path.relative_to(above).as_posix() for above, path in files if prints(path)}
     assert len(files) > 200
-    assert users == {"pipelines/progress.py"}, "print through pipelines.progress: say or show"
+    assert users == {"pipelines/runtime/progress.py"}, (
+        "print through pipelines.runtime.progress: say or show"
+    )
 
 
 def test_warnings_of_the_core_name_paths_without_escapes(tmp_path, bert_folder):

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from pipelines import progress
-from pipelines.progress import LOG_SECONDS, TERMINAL_SECONDS, Progress, clock, table
+from pipelines.runtime import progress
+from pipelines.runtime.progress import LOG_SECONDS, TERMINAL_SECONDS, Progress, clock, table
 
 
 class Clock:

@@ -11,8 +11,7 @@ import pytest
 from ray._private import ray_constants
 
 from cotbert_core.errors import UserError
-from pipelines import ray_session
-from pipelines.runtime import placement
+from pipelines.runtime import placement, ray_session
 from pipelines.runtime.auth_token import default_path
 
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.backbone import MINILM, load_backbone
+from cotbert_core.encoder.backbone import MINILM, load_backbone
+from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.evaluation import evaluate_sts, load_dev, read_pairs, score_pairs
-from cotbert_core.features import FEATURES, FeatureOptions, Whitening, build_features
-from cotbert_core.readout import READOUTS
+from cotbert_core.readouts import FEATURES, FeatureOptions, Whitening, build_features
 from pipelines.cli import main
 from pipelines.commands import evaluate as command_line
 from pipelines.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions
-from pipelines.readouts import Remembered
+from pipelines.evaluating.readout_options import Remembered
 
 WORDS = ("man", "dog", "penguin", "woman", "stage", "field", "price", "oil", "song", "line")
 

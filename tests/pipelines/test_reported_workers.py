@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines import shards
-from pipelines.shards import report_workers
+from pipelines.runtime import shard_tasks as shards
+from pipelines.runtime.shard_tasks import report_workers
 
 
 @pytest.fixture(autouse=True)

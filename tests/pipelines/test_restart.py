@@ -15,10 +15,10 @@ from process_tree import below
 
 from cotbert_core.files import read_json
 from pipelines import prepare as prepare_job
-from pipelines.corpus import Corpus
 from pipelines.prepare import prepare
-from pipelines.preparing import stages
+from pipelines.preparing import driver as stages
 from pipelines.preparing.options import PrepareOptions
+from pipelines.storage.corpus import Corpus
 
 SHARDS, ROWS = 40, 4000
 

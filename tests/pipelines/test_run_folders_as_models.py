@@ -9,12 +9,12 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from cotbert_core.backbone import from_anywhere, locate_encoder
-from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.encoder.backbone import from_anywhere, locate_encoder
 from cotbert_core.errors import UserError
-from pipelines import tracking
+from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.embedding.manifest import model_digest
+from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
 
 TEMPLATE = 'This sentence : "[X]" means [MASK] .'

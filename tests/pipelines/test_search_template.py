@@ -7,17 +7,17 @@ import json
 import numpy as np
 import pytest
 
-from cotbert_core.backbone import load_backbone
-from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs, read_pairs, score_pairs
-from cotbert_core.evaluation.template_search import score_template, tokenize_pairs
-from cotbert_core.templates import TEMPLATES, Template, resolve_template
-from pipelines import search_template as job
+from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.template_search.search import score_template, tokenize_pairs
+from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
 from pipelines.cli import main
-from pipelines.dev import BUILT_IN_PAIRS
-from pipelines.search_template import SearchOptions, search_template
-from pipelines.template_ledger import Ledger, search_table
+from pipelines.templates import template_search as job
+from pipelines.templates.template_ledger import Ledger, search_table
+from pipelines.templates.template_search import SearchOptions, search_template
+from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 LONGEST = TEMPLATES["promptbert/manual"].text
 TEXTS = (

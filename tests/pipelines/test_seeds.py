@@ -10,7 +10,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.cli import main
-from pipelines.seeds import parse_seeds, spread
+from pipelines.training.multi_seed import parse_seeds, spread
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def text(tmp_path: Path) -> Path:
 
 def own_scores(monkeypatch):
     """The encoders that are scored untouched from now on."""
-    from pipelines.evaluating import baseline
+    from pipelines.training import baseline
 
     scored, real = [], baseline.score_untouched
 

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines import shared_storage
-from pipelines.shared_storage import _probe, on_all_nodes, unseen_here
+from pipelines.runtime import shared_storage
+from pipelines.runtime.shared_storage import _probe, on_all_nodes, unseen_here
 
 
 def test_what_is_not_there_is_told_in_its_order(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.tasks import GROUPS, Tasks, choose_tasks
+from pipelines.evaluating.evaluation_tasks import GROUPS, Tasks, choose_tasks
 
 
 def folder_with(tmp_path: Path, *names: str) -> Path:

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.templates import TEMPLATES, Template
-from pipelines.template_candidates import (
+from cotbert_core.templates.template_texts import TEMPLATES, Template
+from pipelines.templates.template_candidates import (
     DOUBLE_QUOTED,
     RELATIONS,
     SINGLE_QUOTED,
@@ -21,7 +21,7 @@ from pipelines.template_candidates import (
     read_relations,
     read_templates,
 )
-from pipelines.template_ledger import greedy_search
+from pipelines.templates.template_ledger import greedy_search
 
 TABLE_4 = (
     "[X] [MASK] .",

@@ -11,15 +11,15 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoTokenizer, BertForMaskedLM, RobertaForMaskedLM
 
-from cotbert_core.backbone import load_backbone, load_tokenizer
-from cotbert_core.denoising import template_bias
+from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
+from cotbert_core.encoder.template_denoising import template_bias
 from cotbert_core.errors import UserError
-from cotbert_core.templates import TEMPLATES
-from cotbert_core.token_views import KINDS
-from cotbert_core.wrapping import BoundTemplate
-from pipelines import token_plots
+from cotbert_core.readouts.mask_predictions import KINDS
+from cotbert_core.templates.template_texts import TEMPLATES
+from cotbert_core.templates.wrapping import BoundTemplate
 from pipelines.cli import main
-from pipelines.tokens import (
+from pipelines.templates import token_map_plots as token_plots
+from pipelines.templates.mask_predictions import (
     EXAMPLES,
     TokenMapOptions,
     TokensOptions,

@@ -10,10 +10,10 @@ import time
 import pytest
 
 from pipelines.cli import main
-from pipelines.outputs import UNTRACKED_FILE
-from pipelines.recording import courier
-from pipelines.recording.outbox import Outbox
-from pipelines.tracking import tracked_run
+from pipelines.recording import upload_worker as courier
+from pipelines.recording.offline_queue import Outbox
+from pipelines.recording.tracking import tracked_run
+from pipelines.storage.output_folder import UNTRACKED_FILE
 
 STEPS = 40
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import tracking
-from pipelines.outputs import RUN_FILE
-from pipelines.tracking import EXPERIMENT, Run, tracked_run
+from pipelines.recording import tracking
+from pipelines.recording.tracking import EXPERIMENT, Run, tracked_run
+from pipelines.storage.output_folder import RUN_FILE
 
 
 @pytest.fixture(autouse=True)

@@ -22,18 +22,18 @@ import pytest
 from process_tree import below
 from run_folders import unfinished_copy
 
-from cotbert_core.backbone import load_tokenizer
-from cotbert_core.checkpoints import checkpoints, newest
-from cotbert_core.sampling import batches
-from cotbert_core.templates import resolve_template
-from cotbert_core.timing import SECTIONS
-from cotbert_core.wrapping import BoundTemplate
+from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.templates.template_texts import resolve_template
+from cotbert_core.templates.wrapping import BoundTemplate
+from cotbert_core.training.checkpoints import checkpoints, newest
+from cotbert_core.training.sampling import batches
+from cotbert_core.training.step_timer import SECTIONS
 from pipelines.cli import main
-from pipelines.corpus import Corpus
-from pipelines.history import read_rows
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
 from pipelines.recipes import settings_for
+from pipelines.storage.corpus import Corpus
+from pipelines.training.metrics_log import read_rows
 from pipelines.training.profiling import read_steps
 
 pytestmark = pytest.mark.ray_local
@@ -111,7 +111,7 @@ def test_the_output_holds_what_the_design_says(trained: Path):
 def test_the_saved_model_scores_as_the_best_step_did(trained: Path):
     from cotbert_core import SentenceEncoder
     from cotbert_core.evaluation import score_pairs
-    from pipelines.dev import dev_pairs
+    from pipelines.training.dev_sets import dev_pairs
 
     result = json.loads((trained / "result.json").read_text())
     encoder = SentenceEncoder.from_pretrained(trained / "model")
@@ -128,10 +128,10 @@ def test_the_untouched_encoder_is_the_baseline_of_a_run(
     """Each of its readings, scored alone; the best is in every record of the run."""
     from mlflow import MlflowClient
 
-    from cotbert_core.backbone import load_backbone
+    from cotbert_core.encoder.backbone import load_backbone
     from cotbert_core.evaluation import score_pairs
-    from cotbert_core.features import build_features
-    from pipelines.dev import dev_pairs
+    from cotbert_core.readouts import build_features
+    from pipelines.training.dev_sets import dev_pairs
 
     backbone = load_backbone(bert_folder)
     names = {"last": "mean pooling", "first-last": "first-last average", "cls": "[CLS] vector"}
@@ -417,7 +417,7 @@ def test_raw_text_is_prepared_into_the_cache_once(
     assert "preparing" in capsys.readouterr().err
     kept = list((home / "cache" / "corpora").iterdir())
     assert len(kept) == 1
-    from pipelines.cache import open_or_prepare
+    from pipelines.commands.corpus_cache import open_or_prepare
 
     assert open_or_prepare(str(text), roberta_folder, 12).path == kept[0]
     assert "was prepared before" in capsys.readouterr().err
@@ -460,7 +460,7 @@ def test_more_workers_than_cores_are_refused(
 
 
 def test_a_half_written_last_line_of_metrics_is_left_out(tmp_path: Path):
-    from pipelines.history import History
+    from pipelines.training.metrics_log import History
 
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 0, "dev_spearman": 1.0}\n{"step": 1, "lo', encoding="utf-8")

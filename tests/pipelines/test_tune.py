@@ -18,10 +18,10 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json
 from pipelines.cli import main
-from pipelines.corpus import Corpus
-from pipelines.dev import dev_sets
-from pipelines.history import read_rows
 from pipelines.recipes import settings_for
+from pipelines.storage.corpus import Corpus
+from pipelines.training.dev_sets import dev_sets
+from pipelines.training.metrics_log import read_rows
 from pipelines.tune import tune
 from pipelines.tuning.options import TuneOptions
 from tune_spaces import Space, open_space
@@ -178,7 +178,7 @@ def test_what_a_trial_would_stumble_over_is_told_before_one_starts(
 
 def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp_path, capsys):
     from pipelines import tune as job
-    from pipelines.tuning.plan import drawn_plan
+    from pipelines.tuning.trial_plan import drawn_plan
 
     base, corpus = small(bert_folder), Corpus.open(rates_corpus)
     dev = dev_sets(base, None, None)
@@ -219,7 +219,7 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
     own_store, rates_corpus, bert_folder, rates, tmp_path, monkeypatch
 ):
     from pipelines import tune as job
-    from pipelines.tuning import search
+    from pipelines.tuning import run_trials as search
 
     def interrupted(sweep, plan, *_):
         trials = list(plan.trials.values())

@@ -15,7 +15,7 @@ from test_tune import checked, words
 from cotbert_core import SentenceEncoder
 from cotbert_core.files import read_json
 from pipelines.cli import main
-from pipelines.history import read_rows
+from pipelines.training.metrics_log import read_rows
 
 TEXTS = ["A man is singing on the stage.", "Two dogs"]
 

@@ -14,8 +14,8 @@ from test_tune import EVERY, checked, done_steps, words
 
 from cotbert_core.files import read_json
 from pipelines.cli import main
-from pipelines.tuning.growing import told
-from pipelines.tuning.tpe import Suggestions
+from pipelines.tuning.optuna_plan import told
+from pipelines.tuning.optuna_sampler import Suggestions
 from tune_spaces import open_space
 
 pytest.importorskip("optuna", reason="needs the extra 'optuna'")

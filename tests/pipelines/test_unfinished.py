@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.unfinished import locked, unfinished, whole_file
+from pipelines.storage.resumable_output import locked, unfinished, whole_file
 
 RECORD = {"job": "test", "options": {"inputs": ("a", "b")}}
 
@@ -147,7 +147,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path):
     """The lock is the system's: a process id that is in use again does not hold it."""
     hold = (
         "import os, sys, signal; from pathlib import Path\n"
-        "from pipelines.unfinished import locked\n"
+        "from pipelines.storage.resumable_output import locked\n"
         "with locked(Path(sys.argv[1]), 'it'): os.kill(os.getpid(), signal.SIGKILL)"
     )
     lock = tmp_path / "lock"

@@ -9,7 +9,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.cli import main
-from pipelines.outputs import check_free, check_output, check_writable
+from pipelines.storage.output_folder import check_free, check_output, check_writable
 
 TEXT = "A man is playing the guitar.\nTwo dogs run.\n"
 # Every command that writes a folder or a file, as a user gives it; FILE, MODEL and OUT stand for
@@ -34,8 +34,9 @@ COMMANDS = {
 @pytest.fixture
 def nothing_starts(monkeypatch, tmp_path):
     """No Ray session, no encoder and no tracked run; the cache is in tmp_path."""
-    import cotbert_core.backbone
-    from pipelines import ray_session, tracking
+    import cotbert_core.encoder.backbone
+    from pipelines.recording import tracking
+    from pipelines.runtime import ray_session
 
     def start(*_, **__):
         pytest.fail("something started")
@@ -43,7 +44,7 @@ def nothing_starts(monkeypatch, tmp_path):
     monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(tracking, "tracked_run", start)
     monkeypatch.setattr(ray_session, "ray_session", start)
-    monkeypatch.setattr(cotbert_core.backbone, "load_backbone", start)
+    monkeypatch.setattr(cotbert_core.encoder.backbone, "load_backbone", start)
 
 
 def run(command, tmp_path, model, out):

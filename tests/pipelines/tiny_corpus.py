@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cotbert_core.backbone import load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.files import write_json
-from pipelines.corpus import corpus_table
-from pipelines.preparing.passes import row_id
+from pipelines.preparing.shard_tasks import row_id
+from pipelines.storage.corpus import corpus_table
 
 
 def write_corpus(folder, encoder, *parts, max_length=32, **changes):

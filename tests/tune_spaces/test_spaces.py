@@ -16,7 +16,7 @@ from ray.tune.search.variant_generator import generate_variants
 import tune_spaces
 from cotbert_core.errors import UserError
 from cotbert_core.settings import flatten, override
-from cotbert_core.templates import resolve_template
+from cotbert_core.templates.template_texts import resolve_template
 from pipelines.recipes import RECIPES
 from tune_spaces import (
     SPACES,
@@ -30,7 +30,7 @@ from tune_spaces import (
     published_figure,
     size,
 )
-from tune_spaces.space import enough_corners
+from tune_spaces.search_space import enough_corners
 
 FOLDER = Path(tune_spaces.__file__).parent
 FILES = sorted(FOLDER.rglob("*.py"))

@@ -8,14 +8,14 @@ import pytest
 import ray
 import torch
 
-from cotbert_core import devices
 from cotbert_core.errors import UserError
-from pipelines import ray_session
+from cotbert_core.training import devices
 from pipelines.augmenting import back_translation, methods
 from pipelines.augmenting.back_translation import CPU_BATCH_TOKENS, GPU_BATCH_TOKENS
 from pipelines.augmenting.marian import MarianModel
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.translation_engines import load_engine
+from pipelines.runtime import ray_session
 
 MARIAN = MarianModel("opus-mt", "folder", "digest")
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from pipelines import embed as embed_job
-from pipelines import tracking
+from pipelines.recording import tracking
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.embedding import blocks
 from pipelines.embedding.blocks import Ledger, Unit, expected_rows, record_file, units, write_end
-from pipelines.reading.plans import Plan, Shard
+from pipelines.reading.read_plan import Plan, Shard
 
 
 def plan(*shards):

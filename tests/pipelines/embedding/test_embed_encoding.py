@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotbert_core.encoder import SentenceEncoder
-from cotbert_core.ragged import Ragged
+from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.templates.ragged_ids import Ragged
 from pipelines.embedding.encoding import encode_block, first_places, pieces, weighted_means
 
 LIMIT = 6

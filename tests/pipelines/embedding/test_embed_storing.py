@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.embedding.storing import (
+from pipelines.embedding.quantization import (
     METADATA_KEY,
     Storage,
     as_text,

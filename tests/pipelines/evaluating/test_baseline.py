@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.backbone import load_backbone
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.pooling_config import READING_FILE
 from cotbert_core.evaluation import Pairs, score_pairs
-from cotbert_core.features import build_features
-from cotbert_core.reading import READING_FILE
+from cotbert_core.readouts import build_features
 from cotbert_core.settings import TrainSettings
-from pipelines import report
-from pipelines.evaluating import baseline as module
-from pipelines.evaluating.baseline import (
+from pipelines.reports import html as report
+from pipelines.training import baseline as module
+from pipelines.training.baseline import (
     ADVICE,
     BASELINE_FILE,
     NAMES,

@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from cotbert_core.backbone import MINILM
-from cotbert_core.encoder import SentenceEncoder
+from cotbert_core.encoder.backbone import MINILM
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.mteb_model import MtebModel
+from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.evaluating import mteb_tasks
 from pipelines.evaluating.mteb_tasks import (

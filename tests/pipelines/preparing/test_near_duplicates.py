@@ -18,7 +18,7 @@ from pipelines.preparing.near_duplicates import (
     signatures,
 )
 from pipelines.preparing.options import PrepareOptions
-from pipelines.preparing.passes import row_id
+from pipelines.preparing.shard_tasks import row_id
 
 WORDS = [f"{a}{b}" for a in ("gar", "vol", "mit", "pesk", "tron", "ulf") for b in
          ("ana", "exo", "ix", "oberts", "umming", "y", "aq", "ed")]  # fmt: skip

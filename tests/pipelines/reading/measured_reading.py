@@ -32,13 +32,13 @@ def read(name: str) -> dict[str, object]:
 
 
 def prepare(name: str) -> dict[str, object]:
-    from cotbert_core.backbone import load_tokenizer
+    from cotbert_core.encoder.backbone import load_tokenizer
     from pipelines.cleaning.cleaner import Cleaner
     from pipelines.cleaning.options import CleanOptions
     from pipelines.preparing import duplicates
     from pipelines.preparing.exclusion import Exclusion
-    from pipelines.preparing.passes import ReadShard, Rows, Rules, WritePart
     from pipelines.preparing.scratch_files import ids_file
+    from pipelines.preparing.shard_tasks import ReadShard, Rows, Rules, WritePart
 
     plan = sources.plan([name])
     rules = Rules("drop", Cleaner(CleanOptions()), Exclusion(), None)

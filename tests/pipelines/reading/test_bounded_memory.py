@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.reading import parquet_batches, plain_texts
+from pipelines.reading import parquet_batches
+from pipelines.reading import text_files as plain_texts
 from pipelines.reading.delimited import MOST_ROW, delimited_rows
 from pipelines.reading.parquet_batches import batches, decoded
 from pipelines.reading.parquet_pages import pages

@@ -14,9 +14,9 @@ import pytest
 from pyarrow import fs
 
 from cotbert_core.files import read_json
-from pipelines.corpus import Corpus
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
+from pipelines.storage.corpus import Corpus
 
 
 @pytest.fixture

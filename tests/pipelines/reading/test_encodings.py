@@ -13,7 +13,7 @@ from tiny_corpus import rows
 from cotbert_core.errors import UserError
 from pipelines.cli import main
 from pipelines.preparing.options import PrepareOptions
-from pipelines.reading import lines
+from pipelines.reading import line_reader as lines
 from pipelines.reading.encodings import can_be_cut, named_encoding
 from pipelines.reading.readers import read
 from pipelines.reading.sources import plan
@@ -171,7 +171,7 @@ def test_another_encoding_is_another_job(tmp_path):
 
 @pytest.mark.usefixtures("without_ray")
 def test_a_job_goes_on_only_under_its_encoding(tmp_path, bert_folder, monkeypatch, capsys):
-    from pipelines.preparing import stages
+    from pipelines.preparing import driver as stages
 
     (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
 
@@ -189,7 +189,7 @@ def test_a_job_goes_on_only_under_its_encoding(tmp_path, bert_folder, monkeypatc
 
 
 def test_raw_text_for_training_is_prepared_by_encoding(tmp_path, bert_folder, monkeypatch):
-    from pipelines import cache
+    from pipelines.commands import corpus_cache as cache
 
     made = []
 
@@ -210,7 +210,7 @@ def test_raw_text_for_training_is_prepared_by_encoding(tmp_path, bert_folder, mo
 
 @pytest.mark.parametrize("command", ["geometry", "token-map", "evaluate"])
 def test_other_readers_of_text_take_it_too(tmp_path, bert_folder, monkeypatch, command):
-    from pipelines.reading import plain_texts
+    from pipelines.reading import text_files as plain_texts
 
     (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
     seen = []

@@ -12,8 +12,9 @@ import pytest
 from pyarrow import fs
 
 from cotbert_core.errors import UserError
-from pipelines.reading import lines, locations
-from pipelines.reading.lines import file_lines
+from pipelines.reading import line_reader as lines
+from pipelines.reading import locations
+from pipelines.reading.line_reader import file_lines
 from pipelines.reading.locations import suffixes
 from pipelines.reading.readers import read
 from pipelines.reading.sources import are_triples, plan, stamps

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.cli import main
 from pipelines.reading import lost_rows
-from pipelines.reading.plain_texts import read_texts
+from pipelines.reading.text_files import read_texts
 
 GOOD = [f"{n} dogs run" for n in range(300)]
 

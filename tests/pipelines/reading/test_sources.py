@@ -11,7 +11,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.reading.columns import TRIPLES
-from pipelines.reading.kinds import KINDS
+from pipelines.reading.formats import KINDS
 from pipelines.reading.readers import read
 from pipelines.reading.sources import (
     FILE_BITS,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli import main
-from pipelines.recording.outbox import REFUSED_FILE, UNTRACKED_FILE, Outbox
+from pipelines.recording.offline_queue import REFUSED_FILE, UNTRACKED_FILE, Outbox
 from pipelines.recording.store import foreign_files
-from pipelines.tracking import tracked_run
+from pipelines.recording.tracking import tracked_run
 
 SECRET = "the user's private key"
 

@@ -14,7 +14,7 @@ from pipelines.cli import main
 from pipelines.recording import fetching
 from pipelines.recording.fetching import fetch_model
 from pipelines.recording.registry import register
-from pipelines.tracking import tracked_run
+from pipelines.recording.tracking import tracked_run
 
 
 @pytest.mark.real

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipelines import tracking
-from pipelines.outputs import KEYS_FILE, REFUSED_FILE, UNTRACKED_FILE
-from pipelines.recording import courier
-from pipelines.recording.courier import PAUSE_SECONDS, Courier
-from pipelines.recording.outbox import Outbox
+from pipelines.recording import tracking
+from pipelines.recording import upload_worker as courier
+from pipelines.recording.offline_queue import Outbox
 from pipelines.recording.store import KEY_TAG, creation
-from pipelines.tracking import Run, tracked_run
+from pipelines.recording.tracking import Run, tracked_run
+from pipelines.recording.upload_worker import PAUSE_SECONDS, Courier
+from pipelines.storage.output_folder import KEYS_FILE, REFUSED_FILE, UNTRACKED_FILE
 
 
 class Fake:

@@ -13,7 +13,7 @@ import pytest
 from cotbert_core import SentenceEncoder
 from cotbert_core.errors import UserError
 from pipelines.recording.registry import check_registry, register
-from pipelines.tracking import Run, tracked_run
+from pipelines.recording.tracking import Run, tracked_run
 
 LOAD = """
 import sys, numpy as np, mlflow

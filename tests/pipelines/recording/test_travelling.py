@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.backbone import MINILM
-from pipelines.dev import BUILT_IN_PAIRS
+from cotbert_core.encoder.backbone import MINILM
 from pipelines.recording.registry import save_flavour
+from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 MANY = 1_000

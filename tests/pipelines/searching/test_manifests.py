@@ -10,8 +10,8 @@ from embeddings_folders import write_folder
 from tiny_corpus import write_corpus
 
 from cotbert_core.errors import UserError
-from pipelines.corpus import Corpus
 from pipelines.searching.embeddings import Embeddings
+from pipelines.storage.corpus import Corpus
 
 DEEP = "[" * 200_000 + "]" * 200_000
 CORPUS = {

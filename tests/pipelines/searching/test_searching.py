@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from embeddings_folders import write_folder
 
-from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
+from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.embed import model_digest
 from pipelines.search import SearchOptions, search

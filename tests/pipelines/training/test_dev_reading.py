@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.backbone import load_backbone
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.evaluation import score_pairs
 from cotbert_core.methods import build_method
-from pipelines.dev import dev_pairs
 from pipelines.training import worker
+from pipelines.training.dev_sets import dev_pairs
 
 
 @pytest.fixture

@@ -12,14 +12,15 @@ from ray.train.v2._internal.exceptions import (
     WorkerGroupStartupTimeoutError,
 )
 
-from cotbert_core.checkpoints import write_checkpoint
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings
+from cotbert_core.training.checkpoints import write_checkpoint
 from pipelines.recipes import settings_for
-from pipelines.training import fitting, worker_room
+from pipelines.training import fitting
+from pipelines.training import resources as worker_room
 from pipelines.training.failures import is_loss
 from pipelines.training.fitting import Job, TrainingError, fit
-from pipelines.training.worker_room import (
+from pipelines.training.resources import (
     check_gpus,
     fewer_workers,
     room_on,

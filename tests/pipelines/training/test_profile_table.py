@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cotbert_core.errors import UserError
-from cotbert_core.timing import SECTIONS, section
-from cotbert_core.work import Work
+from cotbert_core.training.flops import Work
+from cotbert_core.training.step_timer import SECTIONS, section
 from pipelines.training import profiling
 from pipelines.training.profile_table import notes, profile_table, read_table, waiting, write_table
 from pipelines.training.profiling import COLUMNS, COUNTED, UNCOUNTED_STEPS, WARM, check_steps
@@ -85,7 +85,7 @@ def test_a_profile_without_counted_steps_says_so(tmp_path):
 
 def test_steps_are_written_and_read_and_forward_is_split_by_tokens(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("cotbert_core.timing.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("cotbert_core.training.step_timer.time.perf_counter", lambda: now[0])
     work = Work(tokens=100, padding=50, bias_tokens=25)
     with profiling.profiled(tmp_path / "profile", torch.device("cpu")) as lap:
         for step in range(1, UNCOUNTED_STEPS + 2):

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from cotbert_core import checkpoints as files
-from cotbert_core.checkpoint_writer import CheckpointWriter
-from cotbert_core.checkpoints import checkpoints
 from cotbert_core.settings import TrainSettings, override
-from pipelines.training import state as module
-from pipelines.training.state import Training, finish_saving, save
+from cotbert_core.training import checkpoints as files
+from cotbert_core.training.checkpoint_writer import CheckpointWriter
+from cotbert_core.training.checkpoints import checkpoints
+from pipelines.training import training_state as module
+from pipelines.training.training_state import Training, finish_saving, save
 
 
 @pytest.fixture

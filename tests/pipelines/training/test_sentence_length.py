@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from tiny_corpus import write_corpus
 
-from cotbert_core.encoder import SentenceEncoder
 from cotbert_core.errors import UserError
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
 from pipelines import recipes
 from pipelines.cli import main
-from pipelines.corpus import Corpus
+from pipelines.storage.corpus import Corpus
 from pipelines.train import check_inputs
 from pipelines.training import sentence_length
 from pipelines.training.sentence_length import cut_notes, cut_share, follow_corpus
@@ -142,7 +142,7 @@ def test_prepare_refuses_more_than_the_encoder_takes(
 
 
 def test_positions_kept_for_padding_do_not_count(roberta_folder):
-    from cotbert_core.token_limit import most_tokens
+    from cotbert_core.encoder.token_limit import most_tokens
 
     config = json.loads((Path(roberta_folder) / "config.json").read_text())
     assert (config["max_position_embeddings"], most_tokens(roberta_folder)) == (130, 128)

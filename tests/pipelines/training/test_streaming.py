@@ -11,18 +11,18 @@ import pytest
 from run_folders import unfinished_copy
 from tiny_corpus import write_corpus
 
-from cotbert_core.backbone import load_backbone
-from cotbert_core.batch import Batch
-from cotbert_core.checkpoints import checkpoints
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
-from cotbert_core.ragged import Ragged
-from cotbert_core.training import make_optimizer, train_step
-from cotbert_core.windows import windows
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.checkpoints import checkpoints
+from cotbert_core.training.shuffle_windows import windows
+from cotbert_core.training.step import make_optimizer, train_step
 from pipelines.cli import main
-from pipelines.corpus import Corpus, corpus_table
-from pipelines.history import read_rows
 from pipelines.recipes import settings_for
-from pipelines.training.state import seed_all
+from pipelines.storage.corpus import Corpus, corpus_table
+from pipelines.training.metrics_log import read_rows
+from pipelines.training.training_state import seed_all
 
 pytestmark = pytest.mark.ray_local
 

@@ -6,9 +6,9 @@ import pytest
 from tiny_corpus import write_corpus
 
 from cotbert_core.errors import UserError
-from cotbert_core.sampling import batches
-from cotbert_core.windows import Window
-from pipelines.corpus import Corpus
+from cotbert_core.training.sampling import batches
+from cotbert_core.training.shuffle_windows import Window
+from pipelines.storage.corpus import Corpus
 from pipelines.training.data import InMemory, open_data, own_batches
 
 

@@ -13,15 +13,15 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import override
 from pipelines.cli import main
-from pipelines.outputs import changed_settings
 from pipelines.recipes import RECIPES
-from pipelines.tuning.growing import GrowingPlan, told
+from pipelines.storage.output_folder import changed_settings
+from pipelines.training.early_stopping import give_verdict, may_go_on
 from pipelines.tuning.options import TuneOptions
-from pipelines.tuning.plan import DEFAULT_TRIALS
-from pipelines.tuning.search import Stopping, _scheduler
-from pipelines.tuning.turns import Turns
-from pipelines.tuning.watch import Watch
-from pipelines.verdicts import give_verdict, may_go_on
+from pipelines.tuning.optuna_plan import GrowingPlan, told
+from pipelines.tuning.plan_searcher import Turns
+from pipelines.tuning.progress import Watch
+from pipelines.tuning.run_trials import Stopping, _scheduler
+from pipelines.tuning.trial_plan import DEFAULT_TRIALS
 from tune_spaces import SPACES, Space
 
 pytest.importorskip("optuna", reason="needs the extra 'optuna'")
@@ -222,7 +222,7 @@ def test_what_no_suggestion_should_stumble_over_is_told_first(axes, told):
 
 def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch, tmp_path, capsys):
     """Before the corpus is looked at, which is not there."""
-    from pipelines.tuning import growing
+    from pipelines.tuning import optuna_plan as growing
 
     monkeypatch.setattr(growing.util, "find_spec", lambda name: None)
     place = ("--corpus", str(tmp_path / "none"), "--output", str(tmp_path / "out"))

@@ -9,11 +9,11 @@ import pytest
 from ray import tune
 
 from cotbert_core.errors import UserError
-from pipelines.evaluating.baseline import Baseline
 from pipelines.recipes import RECIPES
+from pipelines.training.baseline import Baseline
 from pipelines.tuning.options import TuneOptions
-from pipelines.tuning.plan import DEFAULT_TRIALS, draw, drawn_plan, plan_trials
 from pipelines.tuning.result import sweep_result
+from pipelines.tuning.trial_plan import DEFAULT_TRIALS, draw, drawn_plan, plan_trials
 from tune_spaces import Space
 
 BASE = RECIPES["cot-bert-base"]()

@@ -11,9 +11,9 @@ import ray
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from pipelines.recipes import RECIPES
-from pipelines.tuning.plan import Plan, Trial
-from pipelines.tuning.search import Stopping, _scheduler, share_out
-from pipelines.verdicts import give_verdict, may_go_on
+from pipelines.training.early_stopping import give_verdict, may_go_on
+from pipelines.tuning.run_trials import Stopping, _scheduler, share_out
+from pipelines.tuning.trial_plan import Plan, Trial
 
 BASE = RECIPES["cot-bert-base"]()
 STEPS = 9

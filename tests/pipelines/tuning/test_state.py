@@ -8,11 +8,11 @@ import pytest
 
 from cotbert_core.files import write_json
 from cotbert_core.settings import TrainSettings
-from pipelines.evaluating.baseline import Baseline
+from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
-from pipelines.tuning.plan import Plan, Trial
 from pipelines.tuning.result import sweep_result
+from pipelines.tuning.trial_plan import Plan, Trial
 from tune_spaces import Space
 
 TRIAL = Trial("0000", {"optimizer.learning_rate": 1e-3, "seed": 0}, TrainSettings(encoder="none"))

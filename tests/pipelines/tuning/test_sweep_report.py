@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 
 from pipelines.tuning import plots as plots_module
 from pipelines.tuning.axes import numeric_axis
-from pipelines.tuning.drawn import status_counts, text
 from pipelines.tuning.dropout_curve import dropout_curve
 from pipelines.tuning.plots import setting_panels
 from pipelines.tuning.report import (
@@ -25,6 +24,7 @@ from pipelines.tuning.report import (
     write_sweep_report,
     write_trials_csv,
 )
+from pipelines.tuning.sampled_trials import status_counts, text
 from pipelines.tuning.tables import compared_rows
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from ray import tune
 
-from pipelines.tuning.plan import draw
-from pipelines.tuning.tpe import ASKED, BY_CHANCE, Suggestions, Told
+from pipelines.tuning.optuna_sampler import ASKED, BY_CHANCE, Suggestions, Told
+from pipelines.tuning.trial_plan import draw
 from tune_spaces import SPACES, Space
-from tune_spaces.space import values_of
+from tune_spaces.search_space import values_of
 
 pytest.importorskip("optuna", reason="needs the extra 'optuna'")
 

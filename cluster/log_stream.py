@@ -1,0 +1,124 @@
+"""Jobs that are there: followed to their end, told of, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from typing import Any
+
+from cluster.client import client_of
+from cluster.server import JobServer
+from cotbert_core.messages.redaction import redact
+from pipelines.runtime.progress import say, show
+
+ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+STOP_SECONDS = 60.0
+# The colours of Ray's lines, and returns to a line's beginning, are left out, not spelled out.
+_COLOUR, _RETURN = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\r\n?")
+
+
+def follow(name: str, server: JobServer) -> int:
+    """Print a job's output until it ends; its exit status.
+
+    An interruption ends the following alone: the job goes on.
+    """
+    ended = server.known_job(name)["status"] in ENDED
+    try:
+        _show(name, client_of(server), ended)
+        job = _wait_for_end(name, server, None)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"the job goes on: `{again('logs', name, server)}` shows it again, "
+            f"`{again('stop', name, server)}` ends it"
+        ) from None
+    return exit_status(name, job)
+
+
+def _show(name: str, client: Any, ended: bool) -> None:
+    """Print a job's output, as it comes while the job runs."""
+    try:
+        if ended:
+            show(_clean(client.get_job_logs(name)), end="")
+        else:
+            asyncio.run(_print_output(client, name))
+    except Exception as error:  # of the connection: the job knows nothing of it
+        say(f"the output of {name} cannot be shown further ({error}); waiting for its end")
+
+
+async def _print_output(client: Any, name: str) -> None:
+    async for text in client.tail_job_logs(name):
+        show(_clean(text), end="")
+
+
+def _clean(text: str) -> str:
+    """Return a job's output without colours and credentials, in whole lines."""
+    return redact(_RETURN.sub("\n", _COLOUR.sub("", text)))
+
+
+def _wait_for_end(name: str, server: JobServer, seconds: float | None) -> dict[str, Any]:
+    """What the server tells of a job once it has ended, or after so long."""
+    limit = None if seconds is None else time.monotonic() + seconds
+    while (job := server.known_job(name))["status"] not in ENDED:
+        if limit is not None and time.monotonic() > limit:
+            break
+        time.sleep(0.2)
+    return job
+
+
+def exit_status(name: str, job: dict[str, Any]) -> int:
+    """0 for a job that succeeded; else its own status, or 1, after a line that says why."""
+    if job["status"] == "SUCCEEDED":
+        return 0
+    code = job.get("driver_exit_code") or 1
+    code = code if 0 < code < 256 else 1
+    if job["status"] == "STOPPED":
+        say(f"cotbert: the job {name} was stopped")
+    else:
+        say(f"cotbert: the job {name} failed: {reason(job)}")
+    return code
+
+
+def reason(job: dict[str, Any]) -> str:
+    """Why a job failed, in a line: its own last error line, else what Ray tells."""
+    lines = [line.strip() for line in (job.get("message") or "").splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith("cotbert: ")]
+    if own:
+        return own[-1].removeprefix("cotbert: ")
+    return (lines or ["its log tells"])[-1]
+
+
+def stop(name: str, server: JobServer) -> str:
+    """End a job; what became of it, in a line."""
+    status = server.known_job(name)["status"]
+    if status in ENDED:
+        return f"the job {name} had ended already: {status.lower()}"
+    client_of(server).stop_job(name)
+    status = _wait_for_end(name, server, STOP_SECONDS)["status"]
+    if status not in ENDED:
+        raise RuntimeError(
+            f"the job {name} has not ended {STOP_SECONDS:.0f} s after it was told to"
+        )
+    return f"the job {name} has ended: {status.lower()}"
+
+
+def describe(name: str, server: JobServer) -> list[tuple[str, str]]:
+    """A job's state, for a table."""
+    job = server.known_job(name)
+    rows = [("job", name), ("status", job["status"].lower())]
+    command = (job.get("metadata") or {}).get("command") or job["entrypoint"]
+    rows.append(("command", redact(command)))
+    if started := job.get("start_time"):
+        ended = job.get("end_time") or time.time() * 1000
+        rows.append(("started", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started / 1000))))
+        rows.append(("seconds", f"{(ended - started) / 1000:.0f}"))
+    if job.get("driver_exit_code") is not None:
+        rows.append(("exit status", str(job["driver_exit_code"])))
+    if job["status"] == "FAILED":
+        rows.append(("reason", reason(job)))
+    return rows
+
+
+def again(what: str, name: str, server: JobServer) -> str:
+    """The command that finds a job again."""
+    return f"cotbert submit --{what} {name} --address {server.address}"

@@ -1,0 +1,36 @@
+"""How many tokens an encoder takes, from its configuration alone: no weights are read."""
+
+from __future__ import annotations
+
+import torch
+
+from cotbert_core.encoder.backbone import Backbone, load_tokenizer, open_pretrained
+from cotbert_core.errors import UserError
+
+
+def most_tokens(name: str) -> int | None:
+    """Return the most tokens of a row of an encoder NAME, special tokens included.
+
+    None where only its tokenizer is at hand, or its kind has no fixed number of positions.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        config = open_pretrained(AutoConfig, name)
+        with torch.device("meta"):  # the modules without memory for their weights
+            model = AutoModel.from_config(  # type: ignore[no-untyped-call]
+                config, trust_remote_code=False
+            )
+        return Backbone(model, load_tokenizer(name), name).max_tokens
+    except (UserError, AttributeError, ValueError, ImportError):
+        return None
+
+
+def check_max_length(max_length: int, encoder: str) -> None:
+    """UserError where no encoder row can hold a sentence of `max_length` tokens."""
+    most = most_tokens(encoder)
+    if most is not None and max_length > most:
+        raise UserError(
+            f"max_length is {max_length} and encoder {encoder!r} takes at most {most} tokens: "
+            f"give {most} or fewer, with room for a template"
+        )

@@ -1,0 +1,1 @@
+"""A trained encoder as an ONNX graph or an OpenVINO model."""

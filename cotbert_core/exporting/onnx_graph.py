@@ -1,0 +1,119 @@
+"""An encoder as one ONNX graph: token ids in, finished sentence vectors out.
+
+The template is no part of the graph: it lies in the tokenizer beside it, as in a saved folder.
+The other files are what ONNX servers ask for (cotbert_core.saving.server_files).
+Letters: N rows, L tokens, D hidden size.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.heads import Head, read_out
+from cotbert_core.saving.model_folder import copy_embedding, reading_tokenizer
+from cotbert_core.saving.server_files import save_tokenizer, serve_graph
+from cotbert_core.sentence_encoder import SentenceEncoder
+
+INPUTS = ("input_ids", "attention_mask")
+OUTPUT = "sentence_embedding"
+# 17 has LayerNormalization as one node; every ONNX Runtime since 1.12 knows it.
+OPSET = 17
+
+
+class FinishedVectors(nn.Module):
+    """(N, L) ids and attention mask -> (N, D): encoder, readout, head, unit length if asked for."""
+
+    def __init__(
+        self, backbone: Backbone, readout: str, read_id: int, head: Head | None, normalize: bool
+    ) -> None:
+        super().__init__()
+        self.model, self.start = backbone.model, backbone.position_start
+        self.readout, self.read_id = readout, read_id
+        self.head, self.normalize = head, normalize
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        # Explicit positions: padding is on the right, so they are those of the unpadded row.
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device) + self.start
+        hidden = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=positions.expand_as(input_ids),
+            token_type_ids=torch.zeros_like(input_ids),
+        ).last_hidden_state
+        vectors = read_out(self._read(hidden, input_ids, attention_mask), None, self.head)
+        return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
+
+    def _read(self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        if self.readout == "cls":
+            return hidden[:, 0]
+        if self.readout == "mean":
+            attended = attention_mask.unsqueeze(-1).to(hidden.dtype)
+            return (hidden * attended).sum(1) / attended.sum(1)
+        place = (input_ids == self.read_id).to(torch.int64).argmax(1)
+        index = place[:, None, None].expand(-1, 1, hidden.shape[-1])
+        return hidden.gather(1, index).squeeze(1)
+
+
+def write_graph(encoder: SentenceEncoder, folder: Path) -> None:
+    """Write model.onnx, its tokenizer and the files servers ask for; denoise must be none."""
+    tokenizer, read_token = reading_tokenizer(encoder.saved())
+    read_id = -1 if read_token is None else tokenizer.convert_tokens_to_ids(read_token)
+    backbone = copy.copy(encoder.backbone)
+    backbone.model = copy.deepcopy(encoder.backbone.model).cpu().eval().float()
+    # Attention in plain operators: an exporter has its own idea of the fused one.
+    backbone.model.set_attn_implementation("eager")
+    if encoder.bound.stages > 1 and read_token is not None:
+        copy_embedding(backbone.model, encoder.bound.mask_id, read_id)
+    head = copy.deepcopy(encoder.head).cpu().eval() if encoder.head is not None else None
+    graph = FinishedVectors(
+        backbone, encoder.reading.readout, read_id, head, encoder.reading.normalize
+    )
+    _export(graph.eval(), folder / "model.onnx")
+    _save_tokenizer(tokenizer, folder)
+    backbone.model.config.save_pretrained(str(folder))
+    serve_graph(folder, backbone.hidden_size, tokenizer.model_max_length)
+
+
+def _export(graph: FinishedVectors, path: Path) -> None:
+    """By the TorchScript exporter: torch 2.13's other one needs onnxscript and its two packages."""
+    ids = torch.full((2, 7), max(graph.read_id, 0))
+    attended = torch.ones_like(ids)
+    attended[1, 5:] = 0
+    dynamic = {name: {0: "texts", 1: "tokens"} for name in INPUTS} | {OUTPUT: {0: "texts"}}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # it says that it is old, and where it traces
+        torch.onnx.export(
+            graph,
+            (ids, attended),
+            str(path),
+            input_names=list(INPUTS),
+            output_names=[OUTPUT],
+            dynamic_axes=dynamic,
+            opset_version=OPSET,
+            dynamo=False,
+        )
+
+
+def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Write a tokenizer that also cuts and pads, for the library tokenizers alone.
+
+    No special token is looked for in a text, not even one that has no place in the vocabulary:
+    the graph knows by its id which token is read.
+    """
+    save_tokenizer(tokenizer, folder)
+    path = folder / "tokenizer.json"
+    backend = Tokenizer.from_file(str(path))
+    backend.enable_truncation(tokenizer.model_max_length)
+    backend.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
+    rules = json.loads(backend.to_str())
+    rules["added_tokens"] = [token for token in rules["added_tokens"] if not token["special"]]
+    path.write_text(json.dumps(rules, ensure_ascii=False), encoding="utf-8")

@@ -1,0 +1,123 @@
+"""DenoSent's decoder: rebuilds a noisy sentence with the help of one sentence vector.
+
+A stack of post-norm Transformer decoder layers, as torch's, without a causal mask, whose memory
+is a single vector. Attention over one key always weighs it 1, whatever the query: cross-attention
+is W_o W_v z + b, the same for every token, and needs neither queries nor keys. In training its
+dropout still falls on that weight, for each token and head by itself. Letters: b rows, L tokens,
+D size, h heads.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cotbert_core.encoder.dropout import Dropout, dropout
+from cotbert_core.errors import UserError
+
+
+class SelfAttention(nn.Module):
+    """(b, L, D) -> (b, L, D), each token over all that are attended."""
+
+    def __init__(self, size: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.inward = nn.Linear(size, 3 * size)
+        self.outward = nn.Linear(size, size)
+
+    def forward(self, tokens: Tensor, attended: Tensor) -> Tensor:
+        rows, length, size = tokens.shape
+        split = self.inward(tokens).view(rows, length, 3, self.heads, size // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=attended[:, None, None, :],
+            dropout_p=self.dropout if self.training else 0.0,
+        )
+        out: Tensor = self.outward(mixed.transpose(1, 2).reshape(rows, length, size))
+        return out
+
+
+class MemoryAttention(nn.Module):
+    """(b, D) memory -> (b, L, D) or (b, 1, D): cross-attention to a memory of one vector."""
+
+    def __init__(self, size: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.value = nn.Linear(size, size)
+        self.outward = nn.Linear(size, size)
+
+    def forward(self, memory: Tensor, length: int) -> Tensor:
+        value = self.value(memory)
+        if not self.training or self.dropout == 0:
+            out: Tensor = self.outward(value).unsqueeze(1)
+            return out
+        rows, size = value.shape
+        by_head = value.view(rows, self.heads, size // self.heads)
+        weight = self.outward.weight.view(size, self.heads, size // self.heads)
+        shares = torch.einsum("bhd,ohd->bho", by_head, weight)
+        kept = dropout(shares.new_ones(rows, length, self.heads), self.dropout)
+        return torch.einsum("blh,bho->blo", kept, shares) + self.outward.bias
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, memory and feed-forward, each added and layer-normed."""
+
+    def __init__(self, size: int, heads: int, feed_forward: int, dropout: float) -> None:
+        super().__init__()
+        self.attention = SelfAttention(size, heads, dropout)
+        self.memory = MemoryAttention(size, heads, dropout)
+        self.inward = nn.Linear(size, feed_forward)
+        self.outward = nn.Linear(feed_forward, size)
+        self.norms = nn.ModuleList([nn.LayerNorm(size) for _ in range(3)])
+        self.dropout = Dropout(dropout)
+
+    def forward(self, tokens: Tensor, attended: Tensor, memory: Tensor) -> Tensor:
+        first, second, third = self.norms
+        tokens = first(tokens + self.dropout(self.attention(tokens, attended)))
+        read = self.memory(memory, tokens.shape[1]).expand_as(tokens)
+        tokens = second(tokens + self.dropout(read))
+        inner = self.dropout(torch.relu(self.inward(tokens)))
+        out: Tensor = third(tokens + self.dropout(self.outward(inner)))
+        return out
+
+
+class Decoder(nn.Module):
+    """(b, L, D) noisy tokens, (b, L) which of them are attended, (b, D) memory -> (b, L, D).
+
+    Raises UserError when the heads do not divide the size.
+    """
+
+    def __init__(
+        self, size: int, layers: int, heads: int, feed_forward: int, dropout: float
+    ) -> None:
+        super().__init__()
+        if size % heads:
+            raise UserError(
+                f"method.heads is {heads}: it must divide the encoder's hidden size, {size}"
+            )
+        self.layers = nn.ModuleList(
+            [DecoderLayer(size, heads, feed_forward, dropout) for _ in range(layers)]
+        )
+        self.apply(_begin)
+
+    def forward(self, tokens: Tensor, attended: Tensor, memory: Tensor) -> Tensor:
+        for layer in self.layers:
+            tokens = layer(tokens, attended, memory)
+        return tokens
+
+
+def _begin(module: nn.Module) -> None:
+    """Weights as the released code begins: N(0, 0.02), biases 0; the projections into
+    attention, which are no Linear there, by Xavier's rule for the three of them together."""
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=0.02)
+        nn.init.zeros_(module.bias)
+    elif isinstance(module, SelfAttention):
+        nn.init.xavier_uniform_(module.inward.weight)
+    elif isinstance(module, MemoryAttention):
+        # One of the three: uniform within sqrt(6 / (D + 3 D)).
+        nn.init.xavier_uniform_(module.value.weight, gain=0.5**0.5)

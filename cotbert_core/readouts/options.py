@@ -1,0 +1,40 @@
+"""What may be asked of the readouts of `cotbert_core.readouts`, and what belongs to which."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+
+from cotbert_core.errors import UserError
+from cotbert_core.method_settings import Denoise
+from cotbert_core.templates.template_texts import Template
+
+
+@dataclass(frozen=True)
+class FeatureOptions:
+    """remove: biases of PromptBERT Table 3, of frequent, subwords, case and punctuation.
+    frequent: how many of the most frequent tokens go with `frequent`. top_k: tokens of eq. (3).
+    denoise: none, position or pad. template: a Template, a name or a text."""
+
+    remove: tuple[str, ...] = ()
+    frequent: int = 36
+    top_k: int = 200
+    denoise: Denoise = "none"
+    template: Template | str | None = None
+
+
+def refuse_unused(readout: str, options: FeatureOptions, used: Collection[str]) -> None:
+    """UserError for an option that is not at its default and means nothing to the readout."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if field.name in used or value == field.default:
+            continue
+        if field.name == "denoise":
+            raise UserError(
+                f"denoise is {value!r} with the {readout} readout: denoising needs a template's "
+                "mask; choose the readout mask or top-tokens, or leave denoise out"
+            )
+        raise UserError(
+            f"{field.name} is {value!r} with the {readout} readout, which has no use for it: "
+            "leave it out or choose another readout"
+        )

@@ -1,0 +1,166 @@
+"""The mean of static token embeddings, with or without its biases (PromptBERT section 3, Table 3).
+
+The word embedding table alone: no positions, no token types, no layer norm. Letters: N sentences,
+T their tokens together, V vocabulary size, D hidden size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from tokenizers import decoders
+
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.errors import UserError, unknown
+from cotbert_core.readouts.options import FeatureOptions
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.tokenizing import SentenceTokenizer, is_byte_level
+from cotbert_core.templates.wrapping import BoundTemplate
+
+# What byte-level BPE and SentencePiece put before a token that begins a word.
+WORD_STARTS = ("Ġ", "▁")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """begins_word, has_letter_or_digit: (V,) of bool."""
+
+    begins_word: np.ndarray
+    has_letter_or_digit: np.ndarray
+
+    @classmethod
+    def of(cls, tokenizer: SentenceTokenizer, size: int) -> Vocabulary:
+        """Of the `size` tokens of an embedding table."""
+        tokens = [str(t) for t in tokenizer.hf.convert_ids_to_tokens(range(size))]
+        model = json.loads(tokenizer.json)["model"]
+        texts = tokens
+        if model["type"] == "WordPiece":
+            prefix = model["continuing_subword_prefix"]
+            begins = [not token.startswith(prefix) for token in tokens]
+        else:
+            begins = [token.startswith(WORD_STARTS) for token in tokens]
+        if is_byte_level(tokenizer.hf.backend_tokenizer):
+            decode = decoders.ByteLevel().decode
+            texts = [decode([token]) for token in tokens]
+        # Half a letter cannot be told from half a quotation mark: it is kept.
+        wordlike = [any(map(str.isalnum, t)) or "\ufffd" in t for t in texts]
+        return cls(np.array(begins), np.array(wordlike))
+
+
+def most_frequent(tokens: Ragged, size: int, count: int) -> np.ndarray:
+    """(V,) of bool: the `count` tokens that occur most often; of equals the smaller ids."""
+    counts = np.bincount(tokens.flat, minlength=size)
+    chosen = np.argsort(-counts, kind="stable")[:count]
+    frequent = np.zeros(size, bool)
+    frequent[chosen[counts[chosen] > 0]] = True
+    return frequent
+
+
+# The tokens (V,) that a switch of Table 3 removes, from the vocabulary and the frequent ones.
+# Byte-level: a sentence's first word has no blank before it and is a subword here, as there.
+# Upper case is removed from the text: `case` lowers it before it is tokenized.
+REMOVALS: dict[str, Callable[[Vocabulary, np.ndarray], np.ndarray]] = {
+    "frequent": lambda vocabulary, frequent: frequent,
+    "subwords": lambda vocabulary, frequent: ~vocabulary.begins_word,
+    "case": lambda vocabulary, frequent: np.zeros_like(frequent),
+    "punctuation": lambda vocabulary, frequent: ~vocabulary.has_letter_or_digit,
+}
+
+
+class StaticFeatures:
+    """(N,) sentences -> (N, D) means of their tokens' static embeddings.
+
+    [CLS] and [SEP] count as tokens, as in the paper's code, unless biases are removed: then they
+    go too. A sentence of which nothing would be left keeps all of its tokens; `kept_whole` counts
+    such sentences. counted: the sentences whose tokens are counted, each once, to find the most
+    frequent; None: those of the call.
+    """
+
+    def __init__(
+        self, backbone: Backbone, options: FeatureOptions, counted: Sequence[str] | None = None
+    ) -> None:
+        _check(options)
+        self._tokenizer = backbone.tokenizer
+        self._table = backbone.model.get_input_embeddings().weight.detach()
+        self._vocabulary = Vocabulary.of(backbone.tokenizer, len(self._table))
+        self._ends = BoundTemplate.bind(None, backbone.tokenizer.hf)
+        self._room = backbone.max_tokens - self._ends.length
+        self._options = options
+        self._frequent = None if counted is None else self._find_frequent(counted)
+        self.kept_whole = 0
+
+    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+        rows = between(self._ends.before, self._tokens(sentences), self._ends.after)
+        if self._options.remove:
+            rows, kept_whole = remove_tokens(rows, self._removed(sentences))
+            self.kept_whole += kept_whole
+        device = self._table.device
+        means = torch.nn.functional.embedding_bag(
+            torch.from_numpy(rows.flat).long().to(device),
+            self._table,
+            torch.from_numpy(rows.offsets[:-1]).to(device),
+            mode="mean",
+        )
+        return np.asarray(means.cpu().numpy())
+
+    def _removed(self, sentences: Sequence[str]) -> np.ndarray:
+        """(V,) of bool: the tokens to leave out."""
+        names = self._options.remove
+        frequent = np.zeros(len(self._table), bool)
+        if "frequent" in names:
+            known = self._frequent
+            frequent = self._find_frequent(sentences) if known is None else known
+        removed = np.any([REMOVALS[name](self._vocabulary, frequent) for name in names], axis=0)
+        removed[[*self._ends.before, *self._ends.after]] = True
+        return np.asarray(removed)
+
+    def _find_frequent(self, sentences: Sequence[str]) -> np.ndarray:
+        distinct = list(dict.fromkeys(sentences))
+        return most_frequent(self._tokens(distinct), len(self._table), self._options.frequent)
+
+    def _tokens(self, sentences: Sequence[str]) -> Ragged:
+        texts = [" ".join(s.split()) for s in sentences]
+        if "case" in self._options.remove:
+            texts = [t.lower() for t in texts]
+        return self._tokenizer(texts, self._room, in_template=False)
+
+
+def between(before: tuple[int, ...], tokens: Ragged, after: tuple[int, ...]) -> Ragged:
+    """Each list with `before` and `after` around it."""
+    around = len(before) + len(after)
+    rows = Ragged.from_lengths(
+        np.empty(len(tokens.flat) + len(tokens) * around, np.int32), tokens.lengths + around
+    )
+    moved = len(before) + around * np.repeat(np.arange(len(tokens)), tokens.lengths)
+    rows.flat[np.arange(len(tokens.flat)) + moved] = tokens.flat
+    rows.flat[rows.offsets[:-1, None] + np.arange(len(before))] = before
+    rows.flat[rows.offsets[1:, None] - len(after) + np.arange(len(after))] = after
+    return rows
+
+
+def remove_tokens(tokens: Ragged, removed: np.ndarray) -> tuple[Ragged, int]:
+    """The lists without the tokens that `removed` (V,) marks, and how many were kept whole:
+    those of which nothing would be left."""
+    kept = ~removed[tokens.flat]
+    counts = np.diff(np.concatenate([[0], np.cumsum(kept)])[tokens.offsets])
+    whole = counts == 0
+    kept |= np.repeat(whole, tokens.lengths)
+    lengths = np.where(whole, tokens.lengths, counts)
+    return Ragged.from_lengths(tokens.flat[kept], lengths), int(whole.sum())
+
+
+def _check(options: FeatureOptions) -> None:
+    for name in options.remove:
+        if name not in REMOVALS:
+            raise unknown("bias to remove", name, REMOVALS)
+    if options.frequent < 1:
+        raise UserError(f"frequent is {options.frequent}: give at least 1 token")
+    if "frequent" not in options.remove and options.frequent != FeatureOptions.frequent:
+        raise UserError(
+            f"frequent is {options.frequent} and no frequent tokens are removed: add 'frequent' "
+            "to remove"
+        )

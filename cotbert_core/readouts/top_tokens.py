@@ -1,0 +1,79 @@
+"""The tokens that the mask predicts, as a sentence vector (PromptBERT section 4.1, eq. 3).
+
+Letters: N sentences, V vocabulary size, D hidden size, k tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.mlm import load_mlm_head
+from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.errors import UserError
+from cotbert_core.readouts.options import FeatureOptions
+from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.settings import Precision
+from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
+from cotbert_core.templates.tokenizing import is_byte_level
+
+# Sentences whose logits are held at once: 256 x 50,000 floats take 50 MB.
+LOGIT_ROWS = 256
+
+
+class TopTokenFeatures:
+    """(N,) sentences -> (N, D) means of the k likeliest tokens' static embeddings, weighted by
+    probability. Without a template: PromptBERT's manual one of the encoder's family.
+
+    Raises UserError for a checkpoint without a masked-language-model head and unless 1 <= k <= V.
+    """
+
+    def __init__(
+        self, backbone: Backbone, options: FeatureOptions, precision: Precision = "auto"
+    ) -> None:
+        self._head = load_mlm_head(backbone).eval()
+        self._table = backbone.model.get_input_embeddings().weight
+        check_top_k(options.top_k, len(self._table))
+        self._top_k, self._precision = options.top_k, precision
+        self.template = _template(backbone, options.template)
+        reading = Reading("mask", self.template, full_stop=True, denoise=options.denoise)
+        self._encoder = SentenceEncoder(backbone, reading)
+
+    @torch.inference_mode()
+    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+        masks = torch.from_numpy(self._encoder.encode(sentences, precision=self._precision))
+        vectors = [
+            weighted_top_tokens(self._head(part.to(self._table.device)), self._table, self._top_k)
+            for part in torch.split(masks, LOGIT_ROWS)
+        ]
+        return np.asarray(torch.cat(vectors).cpu().numpy())
+
+
+def weighted_top_tokens(logits: Tensor, table: Tensor, top_k: int) -> Tensor:
+    """(N, V) logits, (V, D) static embeddings -> (N, D) by eq. (3): the k likeliest tokens'
+    embeddings, weighted by probability, the weights of the k adding up to 1."""
+    best = torch.topk(logits, top_k, dim=-1)
+    # Dividing by the k tokens' share is the softmax over these k alone.
+    weights = torch.softmax(best.values, dim=-1)
+    return torch.nn.functional.embedding_bag(
+        best.indices, table, per_sample_weights=weights, mode="sum"
+    )
+
+
+def check_top_k(top_k: int, size: int) -> None:
+    """UserError unless `top_k` of `size` tokens can be taken."""
+    if not 1 <= top_k <= size:
+        raise UserError(f"top_k is {top_k}: give 1 to {size}, the tokens of the vocabulary")
+
+
+def _template(backbone: Backbone, asked: Template | str | None) -> Template:
+    if isinstance(asked, Template):
+        return asked
+    if asked is not None:
+        return resolve_template(asked)
+    byte_level = is_byte_level(backbone.tokenizer.hf.backend_tokenizer)
+    return TEMPLATES["promptroberta/anchor" if byte_level else "promptbert/manual"]

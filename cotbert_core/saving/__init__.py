@@ -1,0 +1,1 @@
+"""Model folders and the card in them."""

@@ -1,0 +1,248 @@
+"""The model card: README.md of a saved folder, as the Hugging Face hub shows it.
+
+It says how the encoder was made and read, how good it was, and how to load it; its Python blocks
+run in the folder as they stand (a test runs them). What nobody told is left out; no path of the
+machine goes in, since cards are published.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cotbert_core.encoder.backbone import MINILM
+from cotbert_core.files import write_text
+from cotbert_core.saving.markdown import code, plain, yaml_string
+from cotbert_core.saving.model_card_code import (
+    ONNX,
+    OWN,
+    SENTENCE_TRANSFORMERS,
+    block,
+    serving_line,
+    transformers_lines,
+)
+from cotbert_core.templates.template_texts import TEMPLATES
+
+if TYPE_CHECKING:
+    from cotbert_core.saving.model_folder import Saved
+
+CARD_FILE = "README.md"
+_HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w.-]+)?")
+_HUB_NAMES = {MINILM: f"sentence-transformers/{MINILM}"}
+_SCORES_END = "<!-- further scores go above this line -->"
+# Settings of a run that change what comes out; the folder's cotbert.json has all of them.
+_SETTINGS = (
+    *("batch_size", "max_length", "epochs", "max_steps", "dropout", "precision", "seed"),
+    *("optimizer.learning_rate", "optimizer.schedule", "optimizer.warmup_steps"),
+)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Spearman x 100 of an encoder on graded pairs, before and after (None: not measured)."""
+
+    name: str
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What only the job that trained an encoder knows of it.
+
+    data: of the corpus, label to value. scores: before the training and after it. made: date,
+    commit, versions, label to value.
+    """
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+    scores: Sequence[Score] = ()
+    made: Mapping[str, Any] = field(default_factory=dict)
+
+
+def card_text(saved: Saved, read_token: str | None, facts: Facts) -> str:
+    """README.md. read_token: the token that is read, None for the readouts cls and mean."""
+    parts = [
+        _front_matter(saved),
+        _introduction(saved),
+        _loading(saved, read_token),
+        _section("How it was made", _table(_making(saved))),
+        _section("Data", _table(facts.data) if facts.data else "Not recorded."),
+        _section("Scores", _scores(facts.scores)),
+        _section("Made with", _table(facts.made)) if facts.made else "",
+        _section("License", _LICENSE),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def onnx_card(saved: Saved) -> str:
+    """README.md beside an exported graph."""
+    return "\n".join(
+        [
+            _introduction(saved),
+            "## How to run it\n\nIn this folder, with onnxruntime, tokenizers and numpy. The graph "
+            "takes any number of texts and tokens; its vectors are finished. The template, the "
+            "cutting of long texts and the padding lie in tokenizer.json.\n",
+            f"```python\n{ONNX}```\n",
+            "The ONNX Runtime image of text-embeddings-inference serves this folder, and fastembed "
+            "opens it as a custom model with pooling disabled.\n",
+            _section("How it was made", _table(_making(saved))),
+            _section("License", _LICENSE),
+        ]
+    )
+
+
+def add_scores(folder: Path, scores: Sequence[Score]) -> None:
+    """Put scores that came later into a folder's card; one that has no place for them stays."""
+    path = folder / CARD_FILE
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if _SCORES_END in text:
+        lines = "".join(f"{_score_line(score)}\n" for score in scores)
+        before, _, after = text.rpartition(_SCORES_END)  # a template may hold the mark too
+        write_text(path, before + lines + _SCORES_END + after)
+
+
+def base_model(name: str) -> str | None:
+    """The hub's name of an encoder NAME; None for a folder."""
+    known = _HUB_NAMES.get(name, name)
+    return known if _HUB_NAME.fullmatch(known) and not Path(name).exists() else None
+
+
+def _front_matter(saved: Saved) -> str:
+    tags = ["sentence-similarity", "feature-extraction", "cotbert"]
+    if saved.travels:
+        tags.insert(0, "sentence-transformers")
+    if saved.reading.method is not None:
+        tags.append(saved.reading.method)
+    library = ["library_name: sentence-transformers"] if saved.travels else []
+    base = base_model(_began_as(saved))
+    return "\n".join(
+        [
+            "---",
+            *library,
+            "pipeline_tag: sentence-similarity",
+            "tags:",
+            *(f"- {yaml_string(tag)}" for tag in tags),
+            *([f"base_model: {yaml_string(base)}"] if base else []),
+            "---",
+            "",
+        ]
+    )
+
+
+def _began_as(saved: Saved) -> str:
+    """The encoder NAME that the training began from."""
+    return str((saved.reading.settings or {}).get("encoder", saved.backbone.name))
+
+
+def _introduction(saved: Saved) -> str:
+    method = saved.reading.method
+    how = f"trained by {plain(method)}" if method else "read as described below"
+    return (
+        f"# Sentence encoder, {how}\n\n"
+        f"Texts to vectors of {saved.backbone.hidden_size} numbers; the cosine of two says how "
+        "alike the texts are.\n"
+    )
+
+
+def _loading(saved: Saved, read_token: str | None) -> str:
+    own = block("cotbert_core", OWN)
+    served = serving_line(saved.not_served, saved.reading.denoise == "none")
+    if not saved.travels:
+        why = (
+            f"**Only `cotbert_core` reads this folder**: {saved.not_carried}. Its vectors "
+            "would be others without that, so sentence-transformers, MLflow's flavour of it and "
+            "transformers' tokenizers refuse the folder.\n"
+        )
+        return f"## How to load it\n\n{why}\n{own}{served}"
+    return (
+        "## How to load it\n\n"
+        "In this folder; elsewhere put its path, or its name on a hub, for `.`. The vectors are "
+        "equal (cosine at least 0.999999 in fp32). The template lies in the tokenizer; no code of "
+        "this folder is run.\n\n"
+        + block("sentence-transformers", SENTENCE_TRANSFORMERS)
+        + block("transformers", transformers_lines(saved.reading, read_token))
+        + own
+        + 'In MLflow: `mlflow.sentence_transformers.log_model(SentenceTransformer("."), '
+        'name="encoder")`, and `mlflow.pyfunc.load_model` wherever mlflow and '
+        f"sentence-transformers are.\n\n{served}"
+    )
+
+
+def _making(saved: Saved) -> dict[str, Any]:
+    """Method, encoder, templates, readout and the settings that matter."""
+    reading, settings = saved.reading, saved.reading.settings or {}
+    began = _began_as(saved)
+    rows: dict[str, Any] = {
+        "method": plain(reading.method or "no training recorded"),
+        "encoder": plain(base_model(began) or f"a folder named {Path(began).name}"),
+        **({"template": code(reading.template.text)} if reading.template else {}),
+        **{
+            f"{role} in training": code(_template_text(str(settings[f"templates.{role}"])))
+            for role in ("anchor", "positive", "negative")
+            if settings.get(f"templates.{role}")
+        },
+        "vector": _readout(saved),
+        "longest text": f"{saved.max_length} tokens; more are cut off",
+    }
+    if reading.full_stop:
+        rows["full stop"] = "added to texts that end in none of . ? \" '"
+    chosen = [key for key in settings if key in _SETTINGS or key.startswith("method.")]
+    rows |= {
+        code(k): plain(settings[k])
+        for k in chosen
+        if settings[k] is not None and k != "method.name"
+    }
+    return rows
+
+
+def _template_text(name: str) -> str:
+    return TEMPLATES[name].text if name in TEMPLATES else name
+
+
+def _readout(saved: Saved) -> str:
+    words = {
+        "mask": "last layer at the template's last mask",
+        "cls": "last layer at the first token",
+        "mean": "mean of the last layer over all tokens",
+    }
+    parts = [words[saved.reading.readout]]
+    if saved.reading.denoise != "none":
+        parts.append(f"minus the template's bias ({code(saved.reading.denoise)})")
+    if saved.reading.head is not None:
+        parts.append(f"behind a {plain(saved.reading.head)} head")
+    if saved.reading.normalize:
+        parts.append("unit length")
+    return ", ".join(parts)
+
+
+def _scores(scores: Sequence[Score]) -> str:
+    lines = [_score_line(score) for score in scores]
+    head = ["Spearman x 100 against graded pairs.", "", "| pairs | before | after |"]
+    return "\n".join([*head, "| --- | --- | --- |", *lines, _SCORES_END])
+
+
+def _score_line(score: Score) -> str:
+    cells = ("" if value is None else f"{value:.2f}" for value in (score.before, score.after))
+    return f"| {plain(score.name)} | {' | '.join(cells)} |"
+
+
+def _section(title: str, body: str) -> str:
+    return f"## {title}\n\n{body}\n"
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    lines = [f"| {key} | {_cell(value)} |" for key, value in rows.items()]
+    return "\n".join(["| | |", "| --- | --- |", *lines])
+
+
+def _cell(value: Any) -> str:
+    """A bar or a line break would end the cell; code() and plain() have escaped their own."""
+    return re.sub(r"(?<!\\)\|", r"\|", " ".join(str(value).splitlines()))
+
+
+_LICENSE = """\
+Not chosen yet. The encoder that the training began from and the data have licences of their own:
+read them, then name this model's here and as `license:` at the top of this file."""

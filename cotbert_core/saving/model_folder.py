@@ -1,0 +1,254 @@
+"""Model folders: a Hugging Face model that sentence-transformers reads as we do, without code.
+
+The template moves into the folder's tokenizer: its post-processor puts the template's token ids
+around the sentence, its normaliser applies the full-stop rule, and special tokens typed in a
+sentence stay text. `WordWeights` then weighs every token 0 but the one that is read, and mean
+pooling returns that one's vector. With several masks the last becomes a token of its own,
+[READOUT], whose embedding copies the mask's. The tokenizer without all this is kept in
+plain_tokenizer/, for ourselves: training goes on from it, and so does `SentenceEncoder`.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import AddedToken, Regex, Tokenizer, normalizers, processors
+from torch import nn
+
+from cotbert_core.encoder.backbone import PLAIN_TOKENIZER, Backbone
+from cotbert_core.encoder.heads import HEAD_FILE, Head, TanhHead
+from cotbert_core.encoder.pooling_config import Reading, save_reading
+from cotbert_core.files import whole_folder, write_json, write_text
+from cotbert_core.messages.printable import printable
+from cotbert_core.saving import server_files
+from cotbert_core.saving.model_card import CARD_FILE, Facts, card_text
+from cotbert_core.templates.tokenizing import is_byte_level
+from cotbert_core.templates.wrapping import BoundTemplate
+
+READOUT_TOKEN = "[READOUT]"
+# Where the papers' rule adds a full stop: at the end, after a character that is none of . ? " '
+FULL_STOP_PLACE = r"(?<=[^.?\"'])\z"
+# What str.split() splits at: Python counts four control characters as white space, \s does not.
+WHITE_SPACE = r"[\s\x1c-\x1f]+"
+# In its own namespace: for a name outside it asks for trust_remote_code, which would not help.
+_NOT_FOR_SENTENCE_TRANSFORMERS = {
+    "idx": 0,
+    "name": "0",
+    "path": "",
+    "type": "sentence_transformers.models.only_cotbert_core_SentenceEncoder_reads_this_folder",
+}
+# Every tokenizer class of transformers tells this version in its error. A missing file would not
+# do: transformers 5 then makes a tokenizer of five tokens, without a word.
+ONLY_HERE = "cotbert_core.SentenceEncoder alone reads this folder: see README.md"
+_NOT_FOR_TRANSFORMERS = {
+    "version": ONLY_HERE,
+    "added_tokens": [],
+}
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What is saved: an encoder, its template in token ids, how it is read, and its limit."""
+
+    backbone: Backbone
+    bound: BoundTemplate
+    reading: Reading
+    max_length: int
+    head: Head | None = None
+    facts: Facts = field(default_factory=Facts)
+
+    @property
+    def travels(self) -> bool:
+        """Whether other libraries can read it."""
+        return self.not_carried is None
+
+    @property
+    def not_carried(self) -> str | None:
+        """What sentence-transformers' own modules and a tokenizer cannot do, None if nothing."""
+        missing = []
+        if self.reading.denoise != "none":
+            missing.append("a template's bias is taken off its vectors")
+        if self.reading.head == "transform":
+            missing.append("its head has a layer norm of the encoder's own epsilon")
+        if self.reading.empty_blank and self.backbone.tokenizer.byte_level:
+            missing.append("an empty text gets a blank, which no tokenizer.json can add")
+        if self.reading.last:
+            missing.append("its trained tokens stand where a word of a text occurs last")
+        return " and ".join(missing) or None
+
+    @property
+    def not_served(self) -> str | None:
+        """What servers that pool on their own cannot do, None if nothing."""
+        if self.not_carried is not None:
+            return self.not_carried
+        if self.reading.readout == "mask":
+            return "its vector is read at a mask token"
+        return "its vector goes through a head" if self.head is not None else None
+
+
+def save_encoder(encoder: Saved, path: Path) -> None:
+    """Write the folder `path` whole or not at all; UserError when something is there."""
+    with whole_folder(path) as folder:
+        _write_folder(encoder, folder)
+    if not encoder.travels:
+        warnings.warn(
+            f"{printable(path)} opens with cotbert_core.SentenceEncoder alone, since "
+            f"{encoder.not_carried}: "
+            "sentence-transformers, MLflow and transformers' tokenizers cannot carry that and "
+            "refuse it",
+            stacklevel=3,
+        )
+
+
+def _write_folder(encoder: Saved, folder: Path) -> None:
+    plain = encoder.backbone.tokenizer.hf
+    plain.save_pretrained(str(folder / PLAIN_TOKENIZER))
+    tokenizer, read_token = reading_tokenizer(encoder)
+    if encoder.travels:
+        server_files.save_tokenizer(tokenizer, folder)
+    else:
+        write_json(folder / "tokenizer.json", _NOT_FOR_TRANSFORMERS)
+    model = copy.deepcopy(encoder.backbone.model).cpu()
+    if read_token == READOUT_TOKEN:
+        copy_embedding(model, plain.mask_token_id, tokenizer.convert_tokens_to_ids(read_token))
+    model.save_pretrained(str(folder))
+    _write_modules(encoder, tokenizer, read_token, folder)
+    if encoder.not_served is not None:
+        server_files.refuse_servers(folder, encoder.backbone.hidden_size)
+    if encoder.head is not None:
+        save_file(_cpu_weights(encoder.head), str(folder / HEAD_FILE))
+    _make_readable(folder)
+    save_reading(encoder.reading, folder)
+    write_text(folder / CARD_FILE, card_text(encoder, read_token, encoder.facts))
+
+
+def _make_readable(folder: Path) -> None:
+    """safetensors writes its files for their owner alone; give them the mode of any new file."""
+    mask = os.umask(0)
+    os.umask(mask)
+    for path in folder.rglob("*.safetensors"):
+        path.chmod(0o666 & ~mask)
+
+
+def reading_tokenizer(encoder: Saved) -> tuple[Any, str | None]:
+    """The folder's tokenizer, which wraps the template itself, and the token that is read."""
+    from transformers import PreTrainedTokenizerFast
+
+    plain, bound = encoder.backbone.tokenizer.hf, encoder.bound
+    backend = Tokenizer.from_str(plain.backend_tokenizer.to_str())
+    backend.no_truncation()
+    backend.no_padding()
+    read_token = plain.mask_token if encoder.reading.readout == "mask" else None
+    after, before = list(bound.after), list(bound.before)
+    if read_token is not None and bound.stages > 1:
+        read_token = READOUT_TOKEN
+        backend.add_special_tokens([AddedToken(READOUT_TOKEN, special=True, normalized=False)])
+        side = after if bound.mask_id in after else before
+        last = len(side) - 1 - side[::-1].index(bound.mask_id)
+        side[last] = cast(int, backend.token_to_id(READOUT_TOKEN))
+    backend.normalizer = _normalizer(encoder, backend)
+    backend.post_processor = _template_processor(backend, before, after)
+    names = ("pad_token", "mask_token", "cls_token", "sep_token", "unk_token")
+    special = {n: getattr(plain, n) for n in names if getattr(plain, n) is not None}
+    room = encoder.max_length + bound.length
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=backend, model_max_length=room, split_special_tokens=True, **special
+    )
+    return tokenizer, read_token
+
+
+def _normalizer(encoder: Saved, backend: Tokenizer) -> Any:
+    """White space folded, a full stop added, a blank put first where words are told by blanks."""
+    steps: list[Any] = [normalizers.Replace(Regex(WHITE_SPACE), " "), normalizers.Strip()]
+    if encoder.reading.full_stop:
+        steps.append(normalizers.Replace(Regex(FULL_STOP_PLACE), "."))
+    if encoder.reading.leading_blank and is_byte_level(backend):
+        steps.append(normalizers.Prepend(" "))
+    if backend.normalizer is not None:
+        steps.append(backend.normalizer)
+    return normalizers.Sequence(steps)
+
+
+def _template_processor(backend: Tokenizer, before: list[int], after: list[int]) -> Any:
+    """A post-processor that puts these ids around a sentence."""
+    names = {i: f"<{i}>" for i in (*before, *after)}
+    return processors.TemplateProcessing(
+        single=[*(names[i] for i in before), "$A", *(names[i] for i in after)],
+        pair=None,
+        special_tokens=[
+            {"id": name, "ids": [i], "tokens": [backend.id_to_token(i)]}
+            for i, name in names.items()
+        ],
+    )
+
+
+def copy_embedding(model: Any, source: int, target: int) -> None:
+    """Give the token `target` the embedding of `source`, adding the row if it is not there."""
+    if model.get_input_embeddings().num_embeddings <= target:
+        model.resize_token_embeddings(target + 1, mean_resizing=False)
+    with torch.no_grad():
+        weight = model.get_input_embeddings().weight
+        weight[target] = weight[source]
+
+
+def _write_modules(encoder: Saved, tokenizer: Any, read_token: str | None, folder: Path) -> None:
+    """modules.json and the small modules behind the Transformer.
+
+    What they cannot carry is named as a module that does not exist there, so that opening the
+    folder fails loudly instead of giving other vectors.
+    """
+    if not encoder.travels:
+        write_json(folder / "modules.json", [_NOT_FOR_SENTENCE_TRANSFORMERS])
+        return
+    modules = [("", "Transformer")]
+    if read_token is not None:
+        modules.append(("1_WordWeights", "WordWeights"))
+        _write_word_weights(tokenizer, read_token, folder / "1_WordWeights")
+    readout = "mean" if read_token is not None else encoder.reading.readout
+    # In 1_Pooling/ a server would take it for all that follows the Transformer.
+    modules.append(("1_Pooling" if encoder.not_served is None else "2_Pooling", "Pooling"))
+    server_files.write_pooling(folder / modules[-1][0], encoder.backbone.hidden_size, readout)
+    if isinstance(encoder.head, TanhHead):
+        modules.append((f"{len(modules)}_Dense", "Dense"))
+        _write_dense(encoder.head, folder / modules[-1][0])
+    if encoder.reading.normalize:
+        modules.append((f"{len(modules)}_Normalize", "Normalize"))
+        (folder / modules[-1][0]).mkdir()
+    listing = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(modules)
+    ]
+    write_json(folder / "modules.json", listing)
+    server_files.write_max_tokens(folder, tokenizer.model_max_length)
+    write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+
+
+def _cpu_weights(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
+
+
+def _write_dense(head: TanhHead, folder: Path) -> None:
+    """The head as sentence-transformers' Dense module."""
+    size = head.dense.out_features
+    config = {"in_features": size, "out_features": size, "bias": True}
+    activation = "torch.nn.modules.activation.Tanh"
+    write_json(folder / "config.json", config | {"activation_function": activation})
+    weights = {f"linear.{name}": value for name, value in _cpu_weights(head.dense).items()}
+    save_file(weights, str(folder / "model.safetensors"))
+
+
+def _write_word_weights(tokenizer: Any, read_token: str, folder: Path) -> None:
+    """Weight 1 for the token that is read, 0 for every other."""
+    vocabulary = [str(t) for t in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
+    config = {"vocab": vocabulary, "word_weights": {read_token: 1.0}, "unknown_word_weight": 0.0}
+    write_json(folder / "config.json", config)
+    weight = torch.zeros(len(vocabulary), 1)
+    weight[vocabulary.index(read_token)] = 1.0
+    save_file({"emb_layer.weight": weight}, str(folder / "model.safetensors"))

@@ -1,0 +1,172 @@
+"""SentenceEncoder: text in, vectors out, by whatever way the encoder was trained to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from cotbert_core.encoder.backbone import Backbone, load_backbone
+from cotbert_core.encoder.forward import encode_rows
+from cotbert_core.encoder.heads import Head, load_head, read_out
+from cotbert_core.encoder.pooling_config import Reading, reading_of
+from cotbert_core.encoder.template_denoising import bias_rows
+from cotbert_core.errors import UserError
+from cotbert_core.method_settings import Denoise
+from cotbert_core.saving.model_card import Facts
+from cotbert_core.saving.model_folder import Saved, save_encoder
+from cotbert_core.settings import Attention, Precision
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.template_texts import Template
+from cotbert_core.templates.tokenizing import end_with_full_stop
+from cotbert_core.templates.wrapping import BoundTemplate
+from cotbert_core.training.devices import to_device
+from cotbert_core.training.precision import autocast
+
+
+class SentenceEncoder:
+    """An encoder, the way it is read, and `encode`."""
+
+    def __init__(self, backbone: Backbone, reading: Reading, head: Head | None = None) -> None:
+        if (head is None) != (reading.head is None):
+            raise UserError(
+                f"the reading's head is {reading.head!r} and the head given is {head!r}: give both "
+                "or neither"
+            )
+        self.backbone = backbone
+        self.reading = reading
+        self.head = head
+        bound = BoundTemplate.bind(reading.template, backbone.tokenizer.hf)
+        self.bound = replace(bound, last=reading.last)
+        room = backbone.max_tokens - self.bound.length
+        if room < 1:
+            raise UserError(
+                f"the template takes {self.bound.length} tokens and the encoder {backbone.name!r} "
+                f"at most {backbone.max_tokens}: shorten the template"
+            )
+        self.max_length = min(room, reading.max_length or room)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        template: Template | str | None = None,
+        readout: str | None = None,
+        max_length: int | None = None,
+        denoise: Denoise | None = None,
+        *,
+        allow_pickle: bool = False,
+        attention: Attention = "auto",
+    ) -> SentenceEncoder:
+        """Open a folder, a hub name or all-MiniLM-L6-v2.
+
+        A folder saved here is read as it was trained; any other by its own pooling (mean where
+        it names none). A template (a Template, a name or a text) changes that to its last mask.
+        readout: mask, cls or mean. max_length: tokens of a sentence, template not counted.
+        denoise: subtract the template's bias (position or pad) from the mask vector.
+        allow_pickle: take weights from pytorch_model.bin where there are no safetensors.
+        attention: how rows attend (cotbert_core.encoder.attention).
+        Raises UserError for what cannot be opened or read that way.
+        """
+        backbone = load_backbone(str(name_or_path), allow_pickle=allow_pickle, attention=attention)
+        reading = reading_of(str(name_or_path), template, readout, max_length, denoise)
+        head = load_head(reading.head, str(name_or_path), backbone) if reading.head else None
+        made = cls(backbone, reading, head)
+        if max_length is not None and max_length > made.max_length:
+            raise UserError(
+                f"max_length is {max_length} and the encoder {str(name_or_path)!r} takes "
+                f"{made.max_length} tokens beside its template: give {made.max_length} or fewer"
+            )
+        return made
+
+    @property
+    def dimension(self) -> int:
+        """D, the size of a vector."""
+        return self.backbone.hidden_size
+
+    def encode(
+        self,
+        sentences: Sequence[str],
+        batch_tokens: int | None = None,
+        normalize: bool | None = None,
+        dtype: Literal["float32", "float16"] = "float32",
+        precision: Precision = "auto",
+    ) -> np.ndarray:
+        """(N,) sentences -> (N, D) vectors, in order.
+
+        batch_tokens: padded tokens in one forward pass (None: what suits the device). normalize:
+        unit length (None: as the folder says, no for those trained here). dtype: of the result.
+        precision: bf16 where the machine has it, unless fp32 is asked for.
+        """
+        if isinstance(sentences, str):
+            raise UserError("encode takes a list of sentences, not one string: put it in a list")
+        ids = self.tokenize(sentences, self.max_length)
+        return self.encode_tokens(ids, batch_tokens, normalize, dtype, precision)
+
+    def tokenize(self, sentences: Sequence[str], max_length: int | None = None) -> Ragged:
+        """Token ids of each sentence as `encode` sees them, without template and special tokens.
+
+        max_length: cut to so many; None: whole, though the encoder takes no more than
+        `self.max_length`.
+        """
+        texts = [" ".join(s.split()) for s in sentences]
+        if self.reading.full_stop:
+            texts = [end_with_full_stop(t) for t in texts]
+        return self.backbone.tokenizer(
+            texts,
+            max_length,
+            in_template=self.reading.leading_blank,
+            empty_blank=self.reading.empty_blank,
+        )
+
+    @torch.inference_mode()
+    def encode_tokens(
+        self,
+        ids: Ragged,
+        batch_tokens: int | None = None,
+        normalize: bool | None = None,
+        dtype: Literal["float32", "float16"] = "float32",
+        precision: Precision = "auto",
+    ) -> np.ndarray:
+        """(N, D) vectors of N sentences out of `tokenize`, each cut to `self.max_length` tokens;
+        the rest as for `encode`."""
+        ids = ids.cut(self.max_length)
+        rows = self.bound.wrap(ids)
+        if not len(rows):
+            return np.zeros((0, self.dimension), dtype)
+        model = self.backbone.model.eval()
+        budget = batch_tokens or self.backbone.batch_tokens
+        with autocast(precision, next(model.parameters()).device):
+            vectors = encode_rows(self.backbone, rows, self.reading.readout, budget)
+            bias = self._bias(ids.lengths, budget)
+        vectors = read_out(vectors, bias, self.head)
+        if self.reading.normalize if normalize is None else normalize:
+            vectors = torch.nn.functional.normalize(vectors, dim=-1)
+        return vectors.cpu().numpy().astype(dtype, copy=False)
+
+    def _bias(self, lengths: np.ndarray, budget: int) -> torch.Tensor | None:
+        """(N, D) template bias of sentences of these lengths, or None without denoising."""
+        mode, positions = self.reading.denoise, self.reading.pad_positions
+        if mode == "none":
+            return None
+        rows, which = bias_rows(self.backbone, self.bound, lengths, mode, positions)
+        places = to_device(torch.from_numpy(which), self.backbone.device)
+        return encode_rows(self.backbone, rows, "mask", budget)[places]
+
+    def save_pretrained(self, path: str | Path, facts: Facts | None = None) -> None:
+        """Write a folder that opens here, in sentence-transformers and in AutoModel.
+
+        facts: of the training, for its model card. Warns where other libraries cannot carry how
+        it is read; they then refuse the folder. Raises UserError when `path` already holds
+        something.
+        """
+        save_encoder(self.saved(facts), Path(path))
+
+    def saved(self, facts: Facts | None = None) -> Saved:
+        """All that a folder of it is made from."""
+        facts = facts or Facts()
+        return Saved(self.backbone, self.bound, self.reading, self.max_length, self.head, facts)

@@ -1,0 +1,1 @@
+"""Searching and generating templates for an encoder that nobody trained."""

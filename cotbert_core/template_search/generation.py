@@ -1,0 +1,213 @@
+"""Templates from word definitions: T5 fills the blanks around a word and what defines it.
+
+PromptBERT section 4.2, after LM-BFF's generation (Gao et al. 2021, section 5.2). A definition
+takes the place of the sentence and its word that of the mask; the blanks that T5 fills the same
+way for all definitions are the rest of the template.
+Letters: E definitions, K outputs in the beam, L tokens of an output so far, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cotbert_core.encoder.backbone import hub_answers
+from cotbert_core.errors import UserError
+from cotbert_core.template_search.joint_beam import Output, joint_beam
+from cotbert_core.templates.template_texts import Template
+from cotbert_core.training.devices import current_device
+
+SENTINELS = ("<extra_id_0>", "<extra_id_1>", "<extra_id_2>")
+# Where the definition stands -> (what T5 reads, the template of its two blanks). The word follows
+# a blank, so the mask does too; whether a blank follows it is for T5 to say.
+FORMS = {
+    "before": ("{definition} <extra_id_0> {word} <extra_id_1>", "[X]{first} [MASK]{second}"),
+    "after": ("<extra_id_0> {word} <extra_id_1> {definition}", "{first} [MASK]{second} [X]"),
+}
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A word and what it means."""
+
+    word: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A T5 model. sentinels: ids of SENTINELS; words: (V,) tokens that may fill a blank."""
+
+    model: Any
+    tokenizer: Any
+    sentinels: tuple[int, ...]
+    words: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.model.device)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """templates: text and score, best first; how many outputs were none, or one seen before."""
+
+    templates: list[tuple[str, float]]
+    malformed: int
+    repeated: int
+
+
+def load_generator(name: str) -> Generator:
+    """A T5 model by folder or hub name, in fp32, on this process's device.
+
+    Raises UserError for what cannot be loaded or has no sentinel tokens.
+    """
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    tokenizer = _from_pretrained(AutoTokenizer, name)
+    vocabulary = tokenizer.get_vocab()
+    if any(sentinel not in vocabulary for sentinel in SENTINELS):
+        raise UserError(
+            f"model {name!r} has no tokens {SENTINELS[0]} to {SENTINELS[-1]}: give a model of the "
+            "T5 family, which fills such blanks"
+        )
+    model = _from_pretrained(AutoModelForSeq2SeqLM, name, dtype=torch.float32, use_safetensors=True)
+    device = current_device()
+    special = {*tokenizer.all_special_ids}
+    special |= {number for token, number in vocabulary.items() if "<extra_id_" in token}
+    words = torch.zeros(model.config.vocab_size, dtype=torch.bool)
+    words[sorted({*vocabulary.values()} - special)] = True
+    return Generator(
+        model=model.to(device).eval(),
+        tokenizer=tokenizer,
+        sentinels=tuple(vocabulary[sentinel] for sentinel in SENTINELS),
+        words=words.to(device),
+    )
+
+
+def _from_pretrained(auto_class: Any, name: str, **kwargs: Any) -> Any:
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    folder = os.path.isdir(name)
+    if not folder and (name.startswith((".", "/", "~")) or name.count("/") > 1):
+        raise UserError(f"model folder {name!r} does not exist: give one or a hub name")
+    location = str(Path(name).resolve()) if folder else name
+    local = folder or not hub_answers()
+    try:
+        return auto_class.from_pretrained(
+            location, local_files_only=local, trust_remote_code=False, **kwargs
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise UserError(
+            f"model {name!r} cannot be loaded ({reason}): give a folder or hub name of the T5 "
+            "family that this machine can reach"
+        ) from error
+
+
+@torch.inference_mode()
+def fill_blanks(
+    generator: Generator,
+    definitions: Sequence[Definition],
+    form: str,
+    *,
+    beam: int = 100,
+    max_tokens: int = 20,
+    count: int = 500,
+    on_step: Callable[[int], None] = lambda step: None,
+) -> list[Output]:
+    """The outputs of one form that are likeliest over all definitions together, best first.
+
+    beam: outputs followed at a time. max_tokens: most tokens of both blanks. count: outputs
+    wanted. on_step: told of each token, of max_tokens + 2 at most.
+    """
+    states = [_encoded(generator, definition, form) for definition in definitions]
+
+    def following(tokens: Tensor) -> Tensor:
+        return _mean_log_probabilities(generator.model, states, tokens)
+
+    start = generator.model.config.decoder_start_token_id
+    return joint_beam(
+        following,
+        start,
+        generator.sentinels,
+        generator.words,
+        beam=beam,
+        max_tokens=max_tokens,
+        count=count,
+        on_step=on_step,
+    )
+
+
+def _encoded(generator: Generator, definition: Definition, form: str) -> Tensor:
+    """(1, n, D) the encoder's states for a definition of n tokens, with a blank on either side of
+    its word."""
+    text = FORMS[form][0].format(definition=definition.text, word=definition.word)
+    ids = generator.tokenizer(text, return_tensors="pt").input_ids.to(generator.device)
+    states: Tensor = generator.model.get_encoder()(input_ids=ids).last_hidden_state
+    return states
+
+
+def _mean_log_probabilities(model: Any, states: Sequence[Tensor], tokens: Tensor) -> Tensor:
+    """(K, V) log P(next | tokens, definition), mean over E definitions.
+
+    The outputs so far (22 tokens at most) are read anew at each step: the caches of all beams and
+    definitions, which would save that, do not fit in memory.
+    """
+    from transformers.modeling_outputs import BaseModelOutput
+
+    # Logits of the last token alone: those of all L take L x V numbers a beam.
+    head = model.get_output_embeddings()
+    hook = head.register_forward_pre_hook(lambda _, inputs: (inputs[0][:, -1:],))
+    try:
+        total: Tensor | float = 0.0
+        for state in states:
+            encoded = BaseModelOutput(last_hidden_state=state.expand(len(tokens), -1, -1))
+            output = model(encoder_outputs=encoded, decoder_input_ids=tokens, use_cache=False)
+            total = total + torch.log_softmax(output.logits[:, -1].double(), dim=-1)
+    finally:
+        hook.remove()
+    assert isinstance(total, Tensor)
+    return total / len(states)
+
+
+def templates_of(
+    generator: Generator, outputs: dict[str, list[Output]], count: int = 500
+) -> Generated:
+    """The templates of the outputs of each form: `count` at most, the likeliest first."""
+    filled = [
+        (template_text(generator.tokenizer, output.tokens, form), output.score)
+        for form, found in outputs.items()
+        for output in found
+    ]
+    filled.sort(key=lambda pair: -pair[1])
+    sound = [(text, score) for text, score in filled if text is not None]
+    best: dict[str, float] = {}
+    for text, score in sound:
+        best.setdefault(text, score)
+    templates = list(best.items())[:count]
+    return Generated(templates, len(filled) - len(sound), len(sound) - len(best))
+
+
+def template_text(tokenizer: Any, tokens: Iterable[int], form: str) -> str | None:
+    """The template that an output makes, or None when it does not hold [X] and [MASK] once each."""
+    text = tokenizer.decode(
+        list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    parts = re.split("|".join(SENTINELS), text)
+    if len(parts) != 4:
+        return None
+    first, second = parts[1], parts[2]
+    text = " ".join(FORMS[form][1].format(first=first, second=second).split())
+    try:
+        return text if Template(text).stages == 1 else None
+    except UserError:
+        return None

@@ -1,0 +1,73 @@
+"""Scoring many templates on the same graded pairs: the sentences are tokenized once.
+
+Letters: N pairs, S distinct sentences, D size of a vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.forward import encode_rows
+from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.evaluation.pairs import Pairs, cosines, spearman
+from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.settings import Precision
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.template_texts import Template
+from cotbert_core.templates.tokenizing import end_with_full_stop
+from cotbert_core.training.precision import autocast
+
+
+@dataclass(frozen=True)
+class TokenizedPairs:
+    """sentences: (S) distinct ones in token ids; left, right: (N,) rows of them; gold: (N,)."""
+
+    sentences: Ragged
+    left: np.ndarray
+    right: np.ndarray
+    gold: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+
+def tokenize_pairs(backbone: Backbone, pairs: Pairs) -> TokenizedPairs:
+    """Graded pairs as they go into any template, by the papers' rule for evaluation: a full stop
+    is added, and no sentence is cut but by the encoder's own limit."""
+    place = {s: i for i, s in enumerate(dict.fromkeys([*pairs.left, *pairs.right]))}
+    texts = [end_with_full_stop(" ".join(s.split())) for s in place]
+    return TokenizedPairs(
+        sentences=backbone.tokenizer(texts, backbone.max_tokens),
+        left=np.array([place[s] for s in pairs.left], np.int64),
+        right=np.array([place[s] for s in pairs.right], np.int64),
+        gold=pairs.gold,
+    )
+
+
+def read_by(backbone: Backbone, template: Template) -> SentenceEncoder:
+    """The encoder read at the template's last mask.
+
+    Raises UserError for a template that does not fit its tokenizer or leaves no room.
+    """
+    return SentenceEncoder(backbone, Reading("mask", template, full_stop=True))
+
+
+@torch.inference_mode()
+def score_template(
+    backbone: Backbone, pairs: TokenizedPairs, template: Template, precision: Precision = "auto"
+) -> float:
+    """Spearman x 100 of the (S, D) vectors under a template; NaN when all cosines are equal.
+
+    The same number as `score_pairs` of a SentenceEncoder with this template.
+    Raises UserError as `read_by` does.
+    """
+    encoder = read_by(backbone, template)
+    rows = encoder.bound.wrap(pairs.sentences.cut(encoder.max_length))
+    model = backbone.model.eval()
+    with autocast(precision, next(model.parameters()).device):
+        vectors = encode_rows(backbone, rows, "mask", backbone.batch_tokens).cpu().numpy()
+    return spearman(cosines(vectors[pairs.left], vectors[pairs.right]), pairs.gold)

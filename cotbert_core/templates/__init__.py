@@ -1,0 +1,1 @@
+"""Templates: their texts, tokens around a sentence, and rows of token ids."""

@@ -1,0 +1,124 @@
+"""Templates as text: one slot for the sentence, one or more masks, the last of which is read.
+
+A Template knows nothing of tokens; `cotbert_core.templates.wrapping` binds it to a tokenizer. `TEMPLATES`
+holds every template of the three papers under its name. `[MASK]` stands for the mask token of
+whatever encoder is used. Blanks matter to byte-level tokenizers (RoBERTa), which make another
+token of ` .` than of `.` and one of a blank at the end; WordPiece (BERT) ignores them. The groups
+`.../released` have the blanks of the released code, the others those of the papers' text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cotbert_core.errors import UserError, unknown
+
+
+@dataclass(frozen=True)
+class Template:
+    """Text around a sentence.
+
+    text: holds `slot` exactly once and `mask` at least once; else UserError.
+    """
+
+    text: str
+    slot: str = "[X]"
+    mask: str = "[MASK]"
+
+    def __post_init__(self) -> None:
+        slots = self.text.count(self.slot)
+        if slots != 1:
+            raise UserError(
+                f"template {self.text!r} holds the slot {self.slot} {slots} times: "
+                f"it must hold it once; put {self.slot} where the sentence goes"
+            )
+        if self.stages == 0:
+            raise UserError(
+                f"template {self.text!r} has no {self.mask}: the sentence vector is read at the "
+                f"last one; add {self.mask} to the text"
+            )
+
+    @property
+    def stages(self) -> int:
+        """Number of masks (CoT-BERT section 3: comprehension, then summarization, makes two)."""
+        return self.text.count(self.mask)
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """Text before and after the slot. Blanks before the slot are dropped, as in the papers'
+        code: a byte-level tokenizer would make a token of them, WordPiece ignores them."""
+        before, after = self.text.split(self.slot)
+        return before.rstrip(), after
+
+    @property
+    def at_inference(self) -> Template:
+        """The template without blanks at its end: CoT-BERT's released code trains with one, and
+        strips it from the text when it evaluates."""
+        return replace(self, text=self.text.rstrip())
+
+
+def resolve_template(name_or_text: str) -> Template:
+    """A template by its name in TEMPLATES, or made from a text that holds [X]."""
+    if name_or_text in TEMPLATES:
+        return TEMPLATES[name_or_text]
+    if "[X]" in name_or_text or "MASK" in name_or_text.upper() or " " in name_or_text:
+        mask = "<mask>" if "<mask>" in name_or_text else "[MASK]"
+        return Template(name_or_text, mask=mask)
+    raise unknown("template", name_or_text, TEMPLATES)
+
+
+# CoT-BERT Table 3: what follows the sentence, as (anchor and positive, hard negative).
+_COT_STAGES = {
+    "": (
+        "means [MASK] , so it can be summarized as [MASK] .",
+        "does not mean [MASK] , so it cannot be summarized as [MASK] .",
+    ),
+    "/only-prefix": ("means [MASK].", "does not mean [MASK]."),
+    "/only-suffix": ("can be summarized as [MASK].", "cannot be summarized as [MASK]."),
+    "/irrelevant-prefix": ("can be summarized as [MASK].", "cannot be summarized as [MASK]."),
+    "/static-prefix": (
+        "means something, so it can be summarized as [MASK].",
+        "does not mean something, so it cannot be summarized as [MASK].",
+    ),
+    "/reversed": (
+        "can be summarized as [MASK], so it means [MASK].",
+        "cannot be summarized as [MASK], so it does not mean [MASK].",
+    ),
+}
+
+
+def _cot_templates(system: str, quoted: str) -> dict[str, Template]:
+    templates: dict[str, Template] = {}
+    for variant, (affirmed, denied) in _COT_STAGES.items():
+        start = (
+            "Penguin is a flightless bird, and the sentence"
+            if variant == "/irrelevant-prefix"
+            else "The sentence"
+        )
+        templates |= {
+            f"{system}{variant}/anchor": Template(f"{start} of {quoted} {affirmed}"),
+            f"{system}{variant}/positive": Template(f"{start} : {quoted} {affirmed}"),
+            f"{system}{variant}/negative": Template(f"{start} : {quoted} {denied}"),
+        }
+    return templates
+
+
+TEMPLATES: dict[str, Template] = {
+    **_cot_templates("cot-bert", '"[X]"'),
+    **_cot_templates("cot-roberta", "' [X] '"),
+    "promptbert/anchor": Template('This sentence of "[X]" means [MASK] .'),
+    "promptbert/positive": Template('This sentence : "[X]" means [MASK] .'),
+    "promptbert/manual": Template('This sentence : "[X]" means [MASK] .'),
+    "promptroberta/anchor": Template("This sentence : ' [X] ' means [MASK] ."),
+    "promptroberta/positive": Template("The sentence : ' [X] ' means [MASK] ."),
+    # As released: no blank before the full stop, which is another token for RoBERTa then.
+    "promptroberta/released/anchor": Template("This sentence : ' [X] ' means[MASK]."),
+    "promptroberta/released/positive": Template("The sentence : ' [X] ' means[MASK]."),
+    "denosent": Template('"[X]" means [MASK].'),
+    "denosent/paper": Template("[X] means [MASK]."),
+}
+# As released: training leaves a blank at the end, a token of its own for RoBERTa.
+TEMPLATES |= {
+    f"cot-roberta/released/{role}": Template(TEMPLATES[f"cot-roberta/{role}"].text + " ")
+    for role in ("anchor", "positive", "negative")
+}

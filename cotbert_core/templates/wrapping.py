@@ -1,0 +1,191 @@
+"""Token ids around token ids: a template bound to a tokenizer, and the rows made with it.
+
+Letters: N rows, L longest row in tokens, k masks of the template, n tokens of a sentence.
+A row is [CLS] prefix x suffix [SEP]; x is cut before it is wrapped, the template never is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotbert_core.errors import UserError
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.template_texts import Template
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Padded rows ready for an encoder.
+
+    ids: (N, L) int64; lengths: (N,) tokens that are attended; readout: (N,) position whose
+    vector is read; positions: (N, L) position ids, counted from 0, or None for 0..L-1.
+    """
+
+    ids: Tensor
+    lengths: Tensor
+    readout: Tensor
+    positions: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+@dataclass(frozen=True)
+class BoundTemplate:
+    """A template in token ids: `before` starts with [CLS], `after` ends with [SEP].
+
+    Without a template (readouts cls and mean) both hold those special tokens alone and k is 0.
+    last: pairs of ids; the last token of a row that has the first is exchanged for the second.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    mask_id: int
+    pad_id: int
+    stages: int
+    last: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def bind(cls, template: Template | None, tokenizer: Any) -> BoundTemplate:
+        """Tokenize prefix and suffix once each."""
+        first, last = _special_ends(tokenizer)
+        before, after = template.parts if template else ("", "")
+        mask = tokenizer.mask_token
+        if template and mask is None:
+            raise UserError(
+                f"encoder {tokenizer.name_or_path!r} has no mask token, which the template "
+                f"{template.text!r} needs: use a masked language model or --readout mean"
+            )
+
+        def tokens(text: str) -> tuple[int, ...]:
+            if template and mask is not None:
+                text = text.replace(template.mask, mask)
+            return tuple(tokenizer.encode(text, add_special_tokens=False)) if text else ()
+
+        bound = cls(
+            before=(*first, *tokens(before)),
+            after=(*tokens(after), *last),
+            mask_id=tokenizer.mask_token_id if mask is not None else -1,
+            pad_id=tokenizer.pad_token_id,
+            stages=template.stages if template else 0,
+        )
+        found = (bound.before + bound.after).count(bound.mask_id)
+        if found != bound.stages:
+            raise UserError(
+                f"template {template and template.text!r} has {bound.stages} masks but its tokens "
+                f"have {found}: keep {mask} apart from other text"
+            )
+        return bound
+
+    @property
+    def length(self) -> int:
+        """Tokens that the template adds to a sentence, special tokens included."""
+        return len(self.before) + len(self.after)
+
+    def readout(self, lengths: np.ndarray) -> np.ndarray:
+        """(N,) position of the last mask for sentences of `lengths` tokens; 0 without a mask."""
+        if self.mask_id in self.after:
+            last = len(self.after) - 1 - self.after[::-1].index(self.mask_id)
+            return np.asarray(len(self.before) + lengths + last)
+        if self.mask_id in self.before:
+            last = len(self.before) - 1 - self.before[::-1].index(self.mask_id)
+            return np.full_like(lengths, last)
+        return np.zeros_like(lengths)
+
+    def wrap(self, sentences: Ragged) -> Rows:
+        """(N) sentences without special tokens to rows.
+
+        Raises UserError naming the row whose mask count is not k: a sentence holds the mask id.
+        """
+        lengths = sentences.lengths
+        ids = self._layout(lengths)
+        column = np.arange(ids.shape[1])
+        start = len(self.before)
+        inside = (column >= start) & (column < start + lengths[:, None])
+        ids[inside] = sentences.flat
+        ids = _exchange_last(ids, self.last)
+        self._check_masks(ids)
+        return Rows(
+            ids=torch.from_numpy(ids),
+            lengths=torch.from_numpy(lengths + self.length),
+            readout=torch.from_numpy(self.readout(lengths)),
+        )
+
+    def wrap_pads(self, lengths: np.ndarray) -> Rows:
+        """The template around n [PAD] tokens, for each n of `lengths`; the pads are attended."""
+        return Rows(
+            ids=torch.from_numpy(_exchange_last(self._layout(lengths), self.last)),
+            lengths=torch.from_numpy(lengths + self.length),
+            readout=torch.from_numpy(self.readout(lengths)),
+        )
+
+    def _layout(self, lengths: np.ndarray) -> np.ndarray:
+        """(N, L) ids: the template at its place for each length, [PAD] everywhere else."""
+        width = int(lengths.max(initial=0)) + self.length
+        ids = np.full((len(lengths), width), self.pad_id, np.int64)
+        ids[:, : len(self.before)] = self.before
+        rows = np.arange(len(lengths))[:, None]
+        columns = len(self.before) + lengths[:, None] + np.arange(len(self.after))
+        ids[rows, columns] = self.after
+        return ids
+
+    def _check_masks(self, ids: np.ndarray) -> None:
+        if self.mask_id < 0:
+            return
+        counts = (ids == self.mask_id).sum(axis=1)
+        wrong = np.flatnonzero(counts != self.stages)
+        if len(wrong) and self.stages:
+            row = int(wrong[0])
+            raise UserError(
+                f"row {row} has {int(counts[row])} mask tokens, the template has {self.stages}: "
+                "the sentence itself holds the mask id; tokenize it with `cotbert prepare`, which "
+                "keeps a typed mask as plain text"
+            )
+
+
+def _exchange_last(ids: np.ndarray, pairs: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """(N, L) ids in which each row's last token of a pair's first id has the second instead."""
+    exchanged = ids.copy() if pairs else ids
+    for old, new in pairs:
+        found = ids[:, ::-1] == old
+        rows = np.flatnonzero(found.any(axis=1))
+        exchanged[rows, ids.shape[1] - 1 - found[rows].argmax(axis=1)] = new
+    return exchanged
+
+
+def _special_ends(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The special tokens that the tokenizer puts before and after a text."""
+    probe = tokenizer.encode("a", add_special_tokens=False)
+    whole = tokenizer.encode("a", add_special_tokens=True)
+    at = next(i for i in range(len(whole)) if whole[i : i + len(probe)] == probe)
+    return tuple(whole[:at]), tuple(whole[at + len(probe) :])
+
+
+def concatenate_rows(parts: list[Rows], pad_id: int) -> Rows:
+    """All rows of `parts` padded to one width; positions are made explicit if any part has them."""
+    width = max(p.ids.shape[1] for p in parts)
+    ids = torch.cat([_widen(p.ids, width, pad_id) for p in parts])
+    positions = None
+    if any(p.positions is not None for p in parts):
+        default = torch.arange(width)
+        positions = torch.cat(
+            [
+                default.expand(len(p), -1) if p.positions is None else _widen(p.positions, width, 0)
+                for p in parts
+            ]
+        )
+    return Rows(
+        ids=ids,
+        lengths=torch.cat([p.lengths for p in parts]),
+        readout=torch.cat([p.readout for p in parts]),
+        positions=positions,
+    )
+
+
+def _widen(matrix: Tensor, width: int, fill: int) -> Tensor:
+    return torch.nn.functional.pad(matrix, (0, width - matrix.shape[1]), value=fill)

@@ -1,0 +1,1 @@
+"""One training step and what it needs: batches, sampling, workers, checkpoints, timing."""

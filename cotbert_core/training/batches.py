@@ -1,0 +1,51 @@
+"""What a method is given: the sentences of a batch, and the texts that go with each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotbert_core.templates.ragged_ids import Ragged
+
+COLUMNS = ("augmented", "negative")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """N rows of token ids without special tokens and without a template.
+
+    augmented: another text of the same meaning (a back-translation, a rewrite, an entailment).
+    negative: a text that is no paraphrase though it looks like one (a contradiction).
+    """
+
+    sentences: Ragged
+    augmented: Ragged | None = None
+    negative: Ragged | None = None
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Which of COLUMNS are there."""
+        return tuple(name for name in COLUMNS if getattr(self, name) is not None)
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """(N,) int64 tokens of each row, its companions' included."""
+        companions = (getattr(self, name).lengths for name in self.columns)
+        return sum(companions, start=self.sentences.lengths)
+
+    def take(self, rows: np.ndarray) -> Batch:
+        """The chosen rows, in the order given."""
+        return self._each(lambda texts: texts.take(rows))
+
+    def cut(self, max_length: int) -> Batch:
+        """Each text cut to its first `max_length` tokens."""
+        return self._each(lambda texts: texts.cut(max_length))
+
+    def _each(self, change: Callable[[Ragged], Ragged]) -> Batch:
+        others = (getattr(self, name) for name in COLUMNS)
+        return Batch(change(self.sentences), *(o if o is None else change(o) for o in others))

@@ -1,0 +1,199 @@
+"""Checkpoints: all that the next step of a run depends on, on disk whole or not at all.
+
+A checkpoint is a folder `step-00000010` with the state and a note of its size and checksum. It is
+written under another name, forced to the disk and renamed, so a kill or a full disk leaves the one
+before. One that was damaged later is told and passed over.
+
+A worker whose driver or node was lost may live on for a while. So each start of a run's workers is
+an attempt, and only the latest one writes: an earlier one finds that out before its checkpoint gets
+its name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import warnings
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import torch
+
+from cotbert_core.errors import UserError
+from cotbert_core.files import read_json, write_json, write_text
+from cotbert_core.messages.full_disk import means_full_disk
+from cotbert_core.messages.printable import printable
+
+STATE_FILE, NOTE_FILE, ATTEMPT_FILE = "state.pt", "checkpoint.json", "attempt"
+# The newest so many stay, so that there is one to fall back to, and the best.
+NEWEST = 2
+CHUNK_BYTES = 1 << 22
+
+
+class SupersededError(Exception):
+    """Another attempt of the same run has begun; this one writes nothing more."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """score: of the dev check that it was written after; the higher the better."""
+
+    path: Path
+    step: int
+    score: float
+
+    def damage(self) -> str | None:
+        """What is wrong with its state, read through once; None where it is as it was written."""
+        note, file = read_json(self.path / NOTE_FILE), self.path / STATE_FILE
+        if not file.is_file():
+            return f"{STATE_FILE} is missing"
+        size = file.stat().st_size
+        if size != note["bytes"]:
+            return f"{STATE_FILE} has {size} bytes and had {note['bytes']}"
+        return None if checksum(file) == note["crc32"] else f"{STATE_FILE} was changed"
+
+    def load(self, *, mapped: bool = False) -> dict[str, Any]:
+        """Its state, on the CPU. mapped: a part is read when it is used, so whoever wants the
+        weights alone does not read the optimizer's twice as many; the file must stay so long."""
+        file = self.path / STATE_FILE
+        return dict(torch.load(file, map_location="cpu", weights_only=True, mmap=mapped))
+
+
+def begin_attempt(folder: Path) -> str:
+    """The name of a new attempt. From now on no other one writes checkpoints in this folder, and
+    what others had half written is gone."""
+    attempt = secrets.token_hex(8)
+    write_text(folder / ATTEMPT_FILE, attempt)
+    for left in folder.glob("step-*.partial"):
+        shutil.rmtree(left, ignore_errors=True)
+    return attempt
+
+
+def write_checkpoint(
+    folder: Path, step: int, score: float, state: dict[str, Any], attempt: str | None = None
+) -> Checkpoint:
+    """Write one, then remove those that are neither new nor the best. OSError and SupersededError
+    leave the others as they were.
+
+    attempt: of `begin_attempt`; without one nobody else writes here.
+    """
+    path = folder / f"step-{step:08}"
+    partial = path.with_name(f"{path.name}.{attempt or 'own'}.partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        size, crc = _write_state(partial / STATE_FILE, state)
+        note = {"step": step, "score": score, "bytes": size, "crc32": crc}
+        write_json(partial / NOTE_FILE, note)
+        _check_attempt(folder, attempt)
+        shutil.rmtree(path, ignore_errors=True)  # of an earlier run, damaged since
+        partial.rename(path)
+    except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
+        number = errno.ENOSPC if means_full_disk(error) else getattr(error, "errno", None)
+        message = f"checkpoint {str(path)!r} cannot be written ({error})"
+        raise OSError(number or errno.EIO, message, str(path)) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    _prune(folder)
+    return Checkpoint(path, step, score)
+
+
+def _write_state(file: Path, state: dict[str, Any]) -> tuple[int, int]:
+    """Write the state and force it to the disk; its size in bytes and its CRC-32.
+
+    Until it is forced there a machine that loses its power may keep the name and lose the bytes.
+    """
+    with file.open("wb") as stream:
+        counted = _CheckedStream(stream)
+        torch.save(state, cast(IO[bytes], counted))
+        stream.flush()
+        os.fsync(stream.fileno())
+    return counted.size, counted.crc
+
+
+class _CheckedStream:
+    """A file for writing that counts its bytes and their CRC-32 on the way, so that 1.3 GB of
+    BERT-base are not read again for them."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.size = self.crc = 0
+
+    def write(self, data: Any) -> int:
+        written = self._stream.write(data)
+        self.size += written
+        self.crc = zlib.crc32(data, self.crc)
+        return written
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+def _check_attempt(folder: Path, attempt: str | None) -> None:
+    if attempt is not None and (folder / ATTEMPT_FILE).read_text(encoding="utf-8") != attempt:
+        raise SupersededError(
+            f"another attempt writes the checkpoints in {str(folder)!r}: this one ends"
+        )
+
+
+def checkpoints(folder: Path) -> list[Checkpoint]:
+    """All in a folder, the oldest first; their states are not looked at."""
+    found = []
+    for file in sorted(folder.glob(f"step-????????/{NOTE_FILE}")):
+        try:
+            note = read_json(file)
+            found.append(Checkpoint(file.parent, int(note["step"]), float(note["score"])))
+        except (UserError, KeyError, TypeError, ValueError):
+            _warn(file.parent, f"{NOTE_FILE} cannot be read")
+    return found
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The last one that is not damaged. Warns of those that are."""
+    return _first_whole(checkpoints(folder)[::-1])
+
+
+def best(folder: Path) -> Checkpoint | None:
+    """The one with the highest score, the first of equals. Warns of those that are damaged."""
+    return _first_whole(_by_score(checkpoints(folder)))
+
+
+def _by_score(found: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """The best first, the first of equals before the others."""
+    return sorted(found, key=lambda checkpoint: -checkpoint.score)
+
+
+def _first_whole(found: Sequence[Checkpoint]) -> Checkpoint | None:
+    for checkpoint in found:
+        damage = checkpoint.damage()
+        if damage is None:
+            return checkpoint
+        _warn(checkpoint.path, damage)
+    return None
+
+
+def _warn(path: Path, damage: str) -> None:
+    message = f"checkpoint {str(path)!r} is damaged ({damage}): falling back to another"
+    warnings.warn(printable(message), stacklevel=4)
+
+
+def _prune(folder: Path) -> None:
+    found = checkpoints(folder)
+    kept = [*found[-NEWEST:], *_by_score(found)[:1]]
+    for checkpoint in found:
+        if checkpoint not in kept:
+            shutil.rmtree(checkpoint.path, ignore_errors=True)
+
+
+def checksum(file: Path) -> int:
+    """CRC-32 of its bytes: against damage, not against malice."""
+    crc = 0
+    with file.open("rb") as stream:
+        while chunk := stream.read(CHUNK_BYTES):
+            crc = zlib.crc32(chunk, crc)
+    return crc

@@ -1,0 +1,62 @@
+"""A corpus for `--corpus`, whatever was given: a prepared folder, or raw text prepared once."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from cotbert_core.encoder.backbone import load_tokenizer
+from pipelines.prepare import prepare
+from pipelines.preparing.options import PrepareOptions, recognise_triples
+from pipelines.reading import sources
+from pipelines.runtime.progress import say
+from pipelines.storage.corpus import MANIFEST_FILE, Corpus
+from pipelines.storage.paths import cache_folder
+
+
+def open_or_prepare(
+    corpus: str,
+    encoder: str,
+    max_length: int,
+    text_column: str = "text",
+    verbose: bool = False,
+    augmented_column: str | None = None,
+    negative_column: str | None = None,
+    encoding: str | None = None,
+) -> Corpus:
+    """Open a prepared corpus; prepare any other input into the cache, or find it there.
+
+    The cache knows an input by its files' paths, sizes and times, the tokenizer, the length, the
+    columns and the encoding.
+    """
+    if (Path(corpus).expanduser() / MANIFEST_FILE).is_file():
+        return Corpus.open(corpus)
+    options = recognise_triples(
+        PrepareOptions(
+            (corpus,),
+            encoder,
+            max_length,
+            text_column,
+            augmented_column=augmented_column,
+            negative_column=negative_column,
+            encoding=encoding,
+        )
+    )
+    plan = sources.plan(
+        options.inputs,
+        options.text_column,
+        companions=options.companions,
+        encoding=options.encoding,
+    )
+    facts = (sources.stamps(plan), load_tokenizer(encoder).hash, max_length, plan.texts)
+    known_by = repr(facts if plan.encoding is None else (*facts, plan.encoding))
+    folder = cache_folder() / "corpora" / hashlib.sha256(known_by.encode()).hexdigest()[:16]
+    if (folder / MANIFEST_FILE).is_file():
+        say(f"corpus {corpus} was prepared before: {folder}")
+        found = Corpus.open(folder)
+        for warning in found.manifest.get("warnings", ()):
+            say(f"warning: {warning}")
+        return found
+    say(f"preparing {corpus} into {folder}")
+    prepare(options, folder, verbose)
+    return Corpus.open(folder)

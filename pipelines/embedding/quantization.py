@@ -1,0 +1,124 @@
+"""Float vectors to what is stored: fewer dimensions, unit length, fewer bits, an Arrow table.
+
+int8 is symmetric with one scale a dimension: stored = round(value / scale), so value = stored *
+scale to within half a scale. The scale is the largest value among the calibration rows over 127;
+what is larger in a later row is stored as 127 and counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cotbert_core.files import read_json
+from pipelines.embedding.options import ID_COLUMN, VECTOR_COLUMN
+from pipelines.reading.ids import INT64, STRING
+from pipelines.storage.corpus import MANIFEST_FILE
+
+ELEMENTS = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
+# Key of a part's schema metadata: JSON of what is needed to use the vectors.
+METADATA_KEY = "cotbert.embedding"
+MOST_INT8 = 127
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How vectors of D dimensions are stored. dimension: the first so many of them; normalize: to
+    unit length after that. scale: (dimension,) of int8. kept: columns passed through, with types.
+    metadata: written into every part. id_type: int64 or string."""
+
+    dimension: int
+    dtype: str
+    normalize: bool
+    kept: tuple[tuple[str, Any], ...] = ()
+    scale: tuple[float, ...] | None = None
+    metadata: Mapping[str, Any] | None = None
+    id_type: str = INT64
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of every part: id, the kept columns, embedding."""
+        fields = [
+            (ID_COLUMN, self._ids),
+            *self.kept,
+            (VECTOR_COLUMN, pa.list_(ELEMENTS[self.dtype], self.dimension)),
+        ]
+        return pa.schema(fields, {METADATA_KEY: json.dumps(self.metadata or {})})
+
+    @property
+    def _ids(self) -> pa.DataType:
+        return pa.string() if self.id_type == STRING else pa.int64()
+
+    def shorten(self, vectors: np.ndarray) -> np.ndarray:
+        """(N, D) to (N, dimension) float32, of unit length where that is asked for."""
+        vectors = np.ascontiguousarray(vectors[:, : self.dimension], np.float32)
+        if not self.normalize:
+            return vectors
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.asarray(vectors / np.maximum(norms, 1e-12), np.float32)
+
+    def quantize(self, vectors: np.ndarray) -> tuple[np.ndarray, int]:
+        """(N, dimension) values as they are stored, and how many of them were cut off."""
+        if self.scale is None:
+            return vectors.astype(self.dtype), 0
+        steps = np.rint(vectors / np.asarray(self.scale, np.float32))
+        clipped = int((np.abs(steps) > MOST_INT8).sum())
+        return np.clip(steps, -MOST_INT8, MOST_INT8).astype(np.int8), clipped
+
+    def table(
+        self, ids: Sequence[int | str], kept: Sequence[Sequence[Any]], stored: np.ndarray
+    ) -> pa.Table:
+        """N rows as a part holds them; `stored` out of `quantize`."""
+        flat = pa.array(stored.reshape(-1), ELEMENTS[self.dtype])
+        columns = [pa.array(ids, self._ids)]
+        columns += [kept_array(v, kind) for v, (_, kind) in zip(kept, self.kept, strict=True)]
+        columns.append(pa.FixedSizeListArray.from_arrays(flat, self.dimension))
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+
+def write_part(table: pa.Table, path: Path) -> None:
+    """Vectors hardly repeat, so no dictionary of their values is tried."""
+    columns = [name for name in table.column_names if name != VECTOR_COLUMN]
+    pq.write_table(table, path, compression="zstd", use_dictionary=columns)
+
+
+def scale_of(vectors: np.ndarray) -> tuple[float, ...]:
+    """(D,) scale of the (N, D) calibration vectors; 1 for a dimension that is always 0."""
+    most = np.abs(vectors).max(axis=0, initial=0.0)
+    return tuple(float(s) for s in np.where(most > 0, most / MOST_INT8, 1.0))
+
+
+def kept_array(values: Sequence[Any], kind: Any) -> pa.Array:
+    """Values of a column that is passed through; as text where that is its type here."""
+    if pa.types.is_string(kind):
+        values = [as_text(value) for value in values]
+    return pa.array(values, kind)
+
+
+def as_text(value: Any) -> str | None:
+    """Text as it is, anything else of JSON as JSON; what is no UTF-8 becomes `?`."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def read_embeddings(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """(N,) ids, int64 or objects where they are text, and (N, D) vectors of an embeddings folder,
+    int8 turned back into float32."""
+    tables = [
+        pq.read_table(p, columns=[ID_COLUMN, VECTOR_COLUMN])
+        for p in sorted(folder.glob("part-*.parquet"))
+    ]
+    table = pa.concat_tables(tables).combine_chunks()
+    vectors = table[VECTOR_COLUMN].combine_chunks()
+    values = np.asarray(vectors.flatten()).reshape(len(table), -1)
+    scale = read_json(folder / MANIFEST_FILE).get("scale")
+    return np.asarray(table[ID_COLUMN]), values if scale is None else values * np.float32(scale)

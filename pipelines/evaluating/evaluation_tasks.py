@@ -1,0 +1,96 @@
+"""Which tasks of a SentEval folder are scored: STS tasks, transfer tasks, or both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.errors import UserError, unknown
+from cotbert_core.evaluation import STS_TASKS
+from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.evaluation.sts import missing_tasks, predict_sts, task_name
+from cotbert_core.evaluation.transfer import (
+    TRANSFER_TASKS,
+    missing_transfer_tasks,
+    transfer,
+    transfer_task_name,
+)
+from pipelines.evaluating.scoring import Scored, add_sts, add_transfer
+from pipelines.runtime.progress import say
+
+GROUPS = {"sts": tuple(STS_TASKS), "transfer": tuple(TRANSFER_TASKS)}
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Names of tasks that are there, in a SentEval folder."""
+
+    folder: Path
+    sts: tuple[str, ...] = ()
+    transfer: tuple[str, ...] = ()
+
+    def sentences(self) -> list[str]:
+        """All distinct sentences that will be scored."""
+        subsets = [pairs for t in self.sts for pairs in STS_TASKS[t][1](self.folder).values()]
+        sides = [side for pairs in subsets for side in (pairs.left, pairs.right)]
+        parts = [p for t in self.transfer for p in TRANSFER_TASKS[t].load(self.folder).values()]
+        sides += [side for part in parts for side in part.sides]
+        return list(dict.fromkeys(s for side in sides for s in side))
+
+    def scores(self, encode: Encode) -> dict[str, Any]:
+        """An entry for each task; average: Spearman over the STS tasks; transfer_average:
+        accuracy over the transfer tasks (x 100)."""
+        scored = Scored()
+        self.score_into(scored, encode)
+        return scored.entries
+
+    def score_into(self, scored: Scored, encode: Encode, resamples: int = 0) -> None:
+        """Add the entries of `scores`, with intervals where there are resamples."""
+        if self.sts:
+            add_sts(scored, predict_sts(encode, self.folder, self.sts), resamples)
+        if self.transfer:
+            add_transfer(scored, transfer(encode, self.folder, self.transfer), resamples)
+
+
+def choose_tasks(folder: Path, asked: str, allow_missing: bool) -> Tasks:
+    """The tasks asked for, by name or group, with commas; a missing one is an error unless it is
+    allowed, and named either way."""
+    if not folder.is_dir():
+        raise UserError(f"SentEval folder {str(folder)!r} does not exist: give one")
+    wanted = list(dict.fromkeys(name for item in asked.split(",") for name in _names(item)))
+    sts = [t for t in wanted if t in STS_TASKS]
+    transfer = [t for t in wanted if t in TRANSFER_TASKS]
+    missing = [*missing_tasks(folder, sts), *missing_transfer_tasks(folder, transfer)]
+    if missing and not allow_missing:
+        raise UserError(
+            f"{str(folder)!r} lacks {', '.join(missing)}: add {', '.join(map(_place, missing))}, "
+            "choose others with --tasks, or skip them with --allow-missing"
+        )
+    if len(missing) == len(wanted):
+        raise UserError(
+            f"{str(folder)!r} has none of the tasks {', '.join(wanted)}: choose others with --tasks"
+        )
+    if missing:
+        say(f"warning: skipped {', '.join(missing)}: not in {folder}")
+    there = (tuple(t for t in tasks if t not in missing) for tasks in (sts, transfer))
+    return Tasks(folder, *there)
+
+
+def _names(item: str) -> tuple[str, ...]:
+    """The tasks of a group, or the one that an item names however it is written."""
+    if item in GROUPS:
+        return GROUPS[item]
+    for name_of in (task_name, transfer_task_name):
+        try:
+            return (name_of(item),)
+        except UserError:
+            continue
+    raise unknown("task", item, [*GROUPS, *STS_TASKS, *TRANSFER_TASKS])
+
+
+def _place(task: str) -> str:
+    """Where a task is below the folder."""
+    if task in STS_TASKS:
+        return STS_TASKS[task][0]
+    return " and ".join(TRANSFER_TASKS[task].paths)

@@ -1,0 +1,172 @@
+"""How `cotbert evaluate` reads an encoder: as it was trained, or a way that needs no training,
+whitened or not. Letters: N sentences, D size of a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cotbert_core.encoder.backbone import Backbone, load_backbone
+from cotbert_core.encoder.pooling import READOUTS
+from cotbert_core.errors import UserError, unknown
+from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.readouts import (
+    FEATURES,
+    FeatureOptions,
+    StaticFeatures,
+    Whitening,
+    build_features,
+    refuse_unused,
+)
+from cotbert_core.readouts.top_tokens import TopTokenFeatures
+from cotbert_core.readouts.whitening import check_sample
+from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.templates.template_texts import Template
+from pipelines.evaluating.options import EvaluateOptions
+from pipelines.reading.text_files import read_texts
+from pipelines.runtime.progress import say
+
+# The word that stands for the sentences that are scored, as what vectors are whitened by.
+TASKS = "tasks"
+
+
+@dataclass
+class OpenReadout:
+    """encoder: what is called or encodes, under the readout's name and from the template's mask.
+    used: the options that made it, for the record. method: how it was trained, if that is known."""
+
+    encoder: SentenceEncoder | Encode
+    backbone: Backbone
+    readout: str
+    template: Template | None = None
+    method: str | None = None
+    used: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def dimension(self) -> int:
+        """D, the size of a vector."""
+        return self.backbone.hidden_size
+
+    def told(self) -> dict[str, int]:
+        """What is known once it has run: sentences of which removing would have left nothing."""
+        if not isinstance(self.encoder, StaticFeatures) or "remove" not in self.used:
+            return {}
+        count = self.encoder.kept_whole
+        if count:
+            say(f"{count:,} sentences keep all of their tokens: removing would have left none")
+        return {"kept_whole": count}
+
+
+def check_readout(options: EvaluateOptions) -> None:
+    """UserError for a readout that is not known and options that do not belong together."""
+    name = options.readout
+    if name is None or name in READOUTS:
+        uses = {"template", *({"denoise"} if name in (None, "mask") else ())}
+        refuse_unused(name or "encoder's own", feature_options(options), uses)
+    elif name in FEATURES:
+        refuse_unused(name, feature_options(options), FEATURES[name].uses)
+    else:
+        raise unknown("readout", name, {*READOUTS, *FEATURES})
+    if options.whiten_dimensions is not None and options.whiten is None:
+        raise UserError(
+            f"whitening dimensions is {options.whiten_dimensions} and nothing is whitened: give "
+            "--whiten FILE or --whiten tasks too"
+        )
+
+
+def feature_options(options: EvaluateOptions) -> FeatureOptions:
+    """The options of `cotbert_core.readouts`, with its defaults for what was not given."""
+    default = FeatureOptions()
+    return FeatureOptions(
+        remove=options.remove,
+        frequent=default.frequent if options.frequent_count is None else options.frequent_count,
+        top_k=default.top_k if options.top_k is None else options.top_k,
+        denoise=options.denoise or default.denoise,
+        template=options.template,
+    )
+
+
+def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenReadout:
+    """Load the encoder and make its readout. sentences: all that will be scored, over which
+    tokens are counted."""
+    if options.readout not in FEATURES or options.readout in READOUTS:
+        encoder = SentenceEncoder.from_pretrained(
+            options.model, options.template, options.readout, denoise=options.denoise
+        )
+        reading = encoder.reading
+        own = (encoder.backbone, reading.readout, reading.template, reading.method)
+        return OpenReadout(encoder, *own, _used(options, FeatureOptions()))
+    chosen = feature_options(options)
+    backbone = load_backbone(options.model)
+    features = build_features(options.readout, backbone, chosen, sentences, options.precision)
+    used, template = _used(options, chosen), None
+    if isinstance(features, TopTokenFeatures):
+        template = features.template
+        used["template"] = template.text
+    return OpenReadout(features, backbone, str(options.readout), template, None, used)
+
+
+def _used(options: EvaluateOptions, chosen: FeatureOptions) -> dict[str, Any]:
+    """The readout's options, flat, as the result and MLflow show them."""
+    used: dict[str, Any] = {
+        "readout": options.readout,
+        "template": options.template,
+        "denoise": options.denoise,
+        "whiten": options.whiten,
+        "whiten_dimensions": options.whiten_dimensions,
+    }
+    if chosen.remove:
+        used["remove"] = ",".join(chosen.remove)
+    if "frequent" in chosen.remove:
+        used["frequent_count"] = chosen.frequent
+    if options.readout == "top-tokens":
+        used |= {"top_k": chosen.top_k, "denoise": chosen.denoise}
+    return {key: value for key, value in used.items() if value is not None}
+
+
+def whitening_sample(options: EvaluateOptions, sentences: Sequence[str]) -> list[str] | None:
+    """The distinct sentences to whiten by, None without whitening. `sentences`: those scored."""
+    if options.whiten is None:
+        return None
+    if options.whiten == TASKS:
+        return list(sentences)
+    texts = read_texts(options.whiten, encoding=options.encoding)
+    if texts.dropped:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in texts.dropped.items())
+        say(f"warning: {options.whiten}: {texts.read} rows read, dropped: {reasons}")
+    return list(dict.fromkeys(texts.sentences))
+
+
+def check_whitening(options: EvaluateOptions, sample: list[str], readout: OpenReadout) -> None:
+    """UserError for a sample not larger than D; its size is recorded."""
+    check_sample(len(sample), readout.dimension, options.whiten_dimensions)
+    readout.used["whiten_sentences"] = len(sample)
+
+
+def whitened(options: EvaluateOptions, encode: Encode, sample: list[str]) -> Encode:
+    """`encode`, its vectors whitened by those of the sample, which is encoded once."""
+    if options.whiten == TASKS:
+        encode = Remembered(encode)
+    whitening = Whitening.fit(encode(sample), options.whiten_dimensions)
+    return lambda sentences: whitening.apply(encode(sentences))
+
+
+class Remembered:
+    """`encode` that runs once for each sentence: those that whiten are scored as well."""
+
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
+        self._place: dict[str, int] = {}
+        self._vectors: np.ndarray | None = None
+
+    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+        new = [s for s in dict.fromkeys(sentences) if s not in self._place]
+        if new or self._vectors is None:
+            vectors = self._encode(new)
+            known = [] if self._vectors is None else [self._vectors]
+            self._vectors = np.concatenate([*known, vectors])
+            self._place |= {s: len(self._place) + i for i, s in enumerate(new)}
+        return np.asarray(self._vectors[[self._place[s] for s in sentences]])

@@ -1,0 +1,152 @@
+"""A file to its shards: pieces that one task reads, with what is wrong of it found before that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cotbert_core.errors import UserError
+from pipelines.reading import docstrings, hub_datasets, locations, sick
+from pipelines.reading.bad_rows import Unusable
+from pipelines.reading.columns import COLUMN_OPTIONS, check_columns, check_types, header
+from pipelines.reading.content_checks import check_compression, check_content, has_markup
+from pipelines.reading.delimited import delimited_rows
+from pipelines.reading.encodings import HEAD_BYTES, can_be_cut, check_encoding, looks_like_utf8
+from pipelines.reading.formats import DELIMITERS, DOCSTRINGS, kind_of
+from pipelines.reading.ids import text_id_in_lines, text_id_in_rows
+from pipelines.reading.line_reader import file_lines
+from pipelines.reading.read_plan import Plan, Shard
+
+
+def cut(name: str, first_row: int, plan: Plan, size: int) -> Iterator[Shard]:
+    """The shards of one file, its encoding and its columns checked."""
+    kind = kind_of(name) or ""
+    if plan.keep and kind in ("txt", "docstrings", "sick"):
+        raise UserError(
+            f"input {name!r} has no columns and so no {plan.keep[0]!r}: give csv, tsv, jsonl or "
+            "parquet, or leave out --keep"
+        )
+    if plan.id_column and kind in ("txt", "docstrings", "sick"):
+        raise UserError(
+            f"input {name!r} has no columns and so no {plan.id_column!r}: give csv, tsv, jsonl or "
+            "parquet, or leave out --id-column"
+        )
+    if plan.companions and kind in ("txt", "docstrings"):
+        raise UserError(
+            f"input {name!r} has no columns and so no {plan.companions[0]!r}: give csv, tsv, "
+            f"jsonl or parquet, or leave out {COLUMN_OPTIONS[1]}"
+        )
+    if kind == "sick":
+        sick.check(name)
+        yield Shard(name, kind, first_row=first_row)
+    elif kind == "docstrings":
+        yield from _docstring_shards(name, first_row)
+    elif kind == "hub":
+        yield from _hub_shards(name, first_row, plan)
+    elif kind == "parquet":
+        yield from _parquet_shards(name, first_row, plan)
+    else:
+        yield from _text_shards(name, kind, first_row, plan, size)
+
+
+def _text_shards(name: str, kind: str, first_row: int, plan: Plan, size: int) -> Iterator[Shard]:
+    """Files of lines on this machine are cut; what is compressed or elsewhere is one shard, since
+    a line's place would have to be looked for from the beginning; and csv is, since a line break
+    may lie inside a row."""
+    head = _head(name)
+    check_content(name, head)
+    check_encoding(name, head, plan.encoding)
+    if has_markup(head):
+        plan.found.markup.append(name)
+    if looks_like_utf8(head, plan.encoding):
+        plan.found.utf8.append(name)
+    if kind in DELIMITERS:
+        check_columns(name, plan, header(name, kind, plan.encoding))
+    if plan.id_column and (text_id := _text_id(name, kind, plan)):
+        plan.found.text_ids[name] = text_id
+    whole = locations.suffixes(name)[1] or locations.is_uri(name) or not can_be_cut(plan.encoding)
+    if kind in DELIMITERS or whole:
+        if head:
+            yield Shard(name, kind, first_row=first_row)
+    else:
+        yield from _line_shards(Path(name), kind, first_row, size)
+
+
+def _head(name: str) -> bytes:
+    """The first bytes of a file, decompressed; UserError where its ending tells of a compression
+    that it does not have."""
+    try:
+        with locations.open_stream(name) as stream:
+            return bytes(stream.read(HEAD_BYTES))
+    except OSError:
+        check_compression(name)
+        raise
+
+
+def _text_id(name: str, kind: str, plan: Plan) -> str | None:
+    """Return an id among a file's first rows that is text and no whole number, if there is one."""
+    column = str(plan.id_column)
+    if kind not in DELIMITERS:
+        return text_id_in_lines(file_lines(name, encoding=plan.encoding), column)
+    rows = delimited_rows(name, DELIMITERS[kind], plan.encoding)
+    place = list(next(rows)).index(column)
+    return text_id_in_rows((row for row in rows if not isinstance(row, Unusable)), place)
+
+
+def _hub_shards(name: str, first_row: int, plan: Plan) -> Iterator[Shard]:
+    rows, schema, files = hub_datasets.describe(name)
+    check_columns(name, plan, schema.names)
+    check_types(name, plan, schema)
+    for start in range(0, rows, hub_datasets.SHARD_ROWS):
+        stop = min(start + hub_datasets.SHARD_ROWS, rows)
+        yield Shard(name, "hub", start, stop, first_row + start, files, stop - start)
+
+
+def _docstring_shards(item: str, first_row: int) -> list[Shard]:
+    """One shard for every 100 source files: about a second of parsing."""
+    packages = [p for p in item.removeprefix(DOCSTRINGS).split(",") if p]
+    files = [str(f) for f in docstrings.package_files(packages)]
+    return [
+        Shard(
+            item,
+            "docstrings",
+            first_row=first_row + (start << 20),
+            files=tuple(files[start : start + 100]),
+        )
+        for start in range(0, len(files), 100)
+    ]
+
+
+def _line_shards(path: Path, kind: str, first_row: int, size: int) -> Iterator[Shard]:
+    start = 0
+    with path.open("rb") as lines:
+        while chunk := lines.read(size):
+            length, breaks = len(chunk), chunk.count(b"\n")
+            while not chunk.endswith(b"\n") and (chunk := lines.readline(size)):
+                length += len(chunk)  # piece by piece: a line may be as long as the file
+                breaks += chunk.endswith(b"\n")
+            rows = breaks + (not chunk.endswith(b"\n"))
+            yield Shard(str(path), kind, start, start + length, first_row, rows=rows)
+            start += length
+            first_row += breaks
+
+
+def _parquet_shards(name: str, first_row: int, plan: Plan) -> Iterator[Shard]:
+    try:
+        parquet = pq.ParquetFile(locations.open_file(name))
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, PermissionError):
+            raise
+        raise UserError(
+            f"input {name!r} is not a whole Parquet file ({error}): copy it again"
+        ) from None
+    schema = parquet.schema_arrow
+    check_columns(name, plan, schema.names)
+    check_types(name, plan, schema)
+    for group in range(parquet.num_row_groups):
+        rows = parquet.metadata.row_group(group).num_rows
+        yield Shard(name, "parquet", group, group + 1, first_row, rows=rows)
+        first_row += rows

@@ -1,0 +1,78 @@
+"""The page of `cotbert compare`: a table, and every seed's score as a point."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from cotbert_core.files import write_text
+from pipelines.reports import html as report
+from pipelines.reports.plots import BLUE, INK, STYLE, svg
+
+Row = Mapping[str, Any]
+HEADER = ("entry", "method", "dev before", "dev after", "least", "most", "test", "seconds")
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """One line of the table, for a terminal and for the page."""
+    test = _with_spread(row, "test") if "test_mean" in row else ""
+    return (
+        row["entry"],
+        row["method"],
+        f"{row['dev_before']:.2f}",
+        _with_spread(row, "dev"),
+        f"{row['dev_min']:.2f}",
+        f"{row['dev_max']:.2f}",
+        test,
+        f"{row['seconds']:.0f}",
+    )
+
+
+def _with_spread(row: Row, key: str) -> str:
+    if len(row["dev"]) == 1:  # one number has no spread
+        return f"{row[f'{key}_mean']:.2f}"
+    return f"{row[f'{key}_mean']:.2f} ± {row[f'{key}_spread']:.2f}"
+
+
+def write(path: Path, result: Mapping[str, Any]) -> None:
+    """The whole page."""
+    rows = result["rows"]
+    seeds = ", ".join(map(str, result["seeds"]))
+    explained = (
+        "<p>Spearman times 100, mean and sample standard deviation over the seeds; dev: "
+        f"{html.escape(result['dev'])}; test: the "
+        f"average over {', '.join(result['tasks']) or 'no task'}; seconds: of the training steps "
+        "of one run.</p>"
+    )
+    told = "\n".join(map(report.against_baseline, result["verdicts"]))
+    budget = report.table(("", ""), list(result["budget"].items()), "text")
+    sections = [
+        ("Scores", report.table(HEADER, [cells(row) for row in rows]) + explained),
+        ("Against the untouched encoder", told),
+        ("Every seed", dots(rows)),
+        ("Budget, the same for all", budget),
+    ]
+    write_text(path, report.page("Methods compared", f"Seeds {seeds}.", sections))
+
+
+def dots(rows: Sequence[Row]) -> str:
+    """SVG: for each entry the dev score of every seed, and before training as a hollow point."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(8, 0.9 + 0.42 * len(rows)), layout="constrained")
+        axes = figure.subplots()
+        for place, row in enumerate(rows):
+            axes.scatter(
+                [row["dev_before"]], [place], s=34, facecolors="none", edgecolors=INK, zorder=3
+            )
+            axes.scatter(
+                row["dev"], [place] * len(row["dev"]), s=34, color=BLUE, alpha=0.75, zorder=3
+            )
+        axes.set_yticks(range(len(rows)), [row["entry"] for row in rows])
+        axes.invert_yaxis()
+        axes.set_xlabel("dev Spearman x 100: hollow before training, filled after, a point a seed")
+        return svg(figure)

@@ -1,0 +1,90 @@
+"""Reports: one HTML file each, with everything in it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.files import write_text
+from cotbert_core.messages.printable import printable
+from cotbert_core.settings import TrainSettings, flatten
+from pipelines.recording.tracking import commit
+from pipelines.reports import plots
+from pipelines.training.baseline import baseline_line, verdict
+from pipelines.training.profile_table import notes, profile_table
+from pipelines.training.profiling import Row
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 62rem; margin: 2.5rem auto;
+       padding: 0 1.2rem; }
+h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+.note { color: #616e7c; } svg { max-width: 100%; height: auto; }
+table { border-collapse: collapse; margin: .6rem 0; } td, th { padding: .3rem .9rem .3rem 0;
+       border-bottom: 1px solid #e3e7eb; text-align: right; vertical-align: top; }
+td:first-child, th:first-child, .text td, .text th { text-align: left; }
+code, pre { background: #f5f7fa; padding: .1rem .3rem; } pre { padding: .8rem; overflow-x: auto; }
+"""
+
+Section = tuple[str, str]
+
+
+def page(title: str, note: str, sections: Sequence[Section]) -> str:
+    """A whole page of (heading, HTML) sections, in which no text turns the direction of others."""
+    body = "".join(f"<h2>{html.escape(head)}</h2>\n{content}\n" for head, content in sections)
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return printable(
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>\n"
+        f"<h1>{html.escape(title)}</h1>\n"
+        f'<p class="note">{html.escape(note)} Made {made}, code {commit()}.</p>\n'
+        f"{body}</body></html>\n"
+    )
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]], kind: str = "") -> str:
+    """An HTML table; kind 'text' sets all columns to the left."""
+
+    def cells(tag: str, values: Sequence[Any]) -> str:
+        return "".join(f"<{tag}>{html.escape(str(v))}</{tag}>" for v in values)
+
+    lines = "".join(f"<tr>{cells('td', row)}</tr>\n" for row in rows)
+    return f'<table class="{kind}"><tr>{cells("th", header)}</tr>\n{lines}</table>'
+
+
+def settings_table(settings: TrainSettings, dev: str) -> str:
+    """dev: the name of the pairs that were used."""
+    shown = flatten(settings) | {"dev": dev}
+    return table(("setting", "value"), list(shown.items()), "text")
+
+
+def against_baseline(told: str) -> str:
+    """A sentence out of `verdict`; a warning stands out."""
+    tag = "strong" if told.startswith("warning") else "span"
+    return f"<p><{tag}>{html.escape(told)}</{tag}></p>"
+
+
+def write_training_report(
+    path: Path,
+    result: Mapping[str, Any],
+    rows: Mapping[int, Mapping[str, float]],
+    settings: TrainSettings,
+    profile: Sequence[Row] = (),
+) -> None:
+    """The report of one training run. profile: its steps' seconds by section, if it has them."""
+    shown = [(key, f"{v:.4g}" if isinstance(v, float) else v) for key, v in result.items()]
+    sections = [
+        ("Result", against_baseline(verdict(result)) + table(("", ""), shown, "text")),
+        ("Loss and dev score by step", plots.training_curves(rows, baseline_line(result))),
+        *([("Where the time went", _profile(profile))] if profile else []),
+        ("Settings", settings_table(settings, result["dev"])),
+    ]
+    title = f"{settings.method.name} on {settings.encoder}"
+    write_text(path, page(title, "A training run of cotbert.", sections))
+
+
+def _profile(rows: Sequence[Row]) -> str:
+    told = "".join(f"<li>{html.escape(note)}</li>\n" for note in notes(rows))
+    return f"{table(*profile_table(rows))}<ul>\n{told}</ul>"

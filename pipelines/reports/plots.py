@@ -1,0 +1,129 @@
+"""Plots of the reports as SVG text, to be put into a page as they are.
+
+Matplotlib's objects are used directly: pyplot keeps global state and may look for a screen.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from pipelines.recording.tracking import DEV_SPEARMAN, LOSS
+
+INK, BLUE, ORANGE, GRID = "#1f2933", "#2563a8", "#c2571a", "#e3e7eb"
+# Panels in a row, the width of each in inches, and letters in a line of their titles.
+COLUMNS, _WIDTHS, TITLE_WIDTH = 3, {1: 6.0, 2: 5.0, 3: 3.7}, 38
+# More points than these are drawn as a picture inside the SVG: each would take 100 bytes.
+VECTOR_POINTS, DPI = 5000, 160
+_COSINE = "predicted cosine"
+STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": "#9aa5b1",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "figure.constrained_layout.hspace": 0.08,
+    "grid.color": GRID,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "svg.fonttype": "none",  # text stays text: small, sharp and searchable
+    "svg.hashsalt": "cotbert",
+}
+
+
+def svg(figure: Figure) -> str:
+    """A figure as SVG text, the same for the same figure."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", dpi=DPI, metadata={"Date": None}, bbox_inches="tight")
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def training_curves(
+    rows: Mapping[int, Mapping[str, float]], baseline: tuple[str, float] | None = None
+) -> str:
+    """Loss (left, logarithmic) and dev Spearman (right) by step, with the label and height of the
+    baseline."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(10, 3.4), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        _line(left, rows, LOSS, BLUE, "", "loss")
+        if min((r[LOSS] for r in rows.values() if LOSS in r), default=0) > 0:
+            left.set_yscale("log")
+        _line(right, rows, DEV_SPEARMAN, ORANGE, "o", "dev Spearman x 100")
+        if baseline is not None:
+            level_line(right, *baseline)
+        return svg(figure)
+
+
+def level_line(axes: Any, label: str, height: float) -> None:
+    """A dashed horizontal line, named in a legend where the curves leave room."""
+    axes.axhline(height, color=INK, ls="--", lw=1.2, label=label)
+    axes.legend(loc="best", frameon=False, fontsize=9)
+
+
+def _line(
+    axes: Any,
+    rows: Mapping[int, Mapping[str, float]],
+    key: str,
+    colour: str,
+    marker: str,
+    label: str,
+) -> None:
+    steps = [s for s in sorted(rows) if key in rows[s]]
+    axes.plot(steps, [rows[s][key] for s in steps], color=colour, marker=marker or None, lw=1.8)
+    axes.set_xlabel("step")
+    axes.set_ylabel(label)
+
+
+def similarity_scatter(
+    gold: np.ndarray, panels: Sequence[tuple[str, np.ndarray, float]], *, normalized: bool = False
+) -> str:
+    """Gold grade against predicted cosine, one panel for each (title, cosines, Spearman).
+
+    normalized: each panel's cosines drawn from its own lowest, 0, to its highest, 1 (CoT-BERT
+    Figure 3): panels then compare in shape, not in level. Grades are spread a little sideways,
+    so that equal ones do not hide each other.
+    """
+    columns = min(len(panels), COLUMNS)
+    lines = -(-len(panels) // columns)
+    spread = np.random.default_rng(0).uniform(-0.08, 0.08, len(gold))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(_WIDTHS[columns] * columns, 3.8 * lines), layout="constrained")
+        grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat
+        for number, (title, cosine, score) in enumerate(panels):
+            axes = grid[number]
+            _scatter(axes, gold + spread, _unit_range(cosine) if normalized else cosine)
+            axes.set_title(_folded(f"{title}: Spearman {score:.1f}"), fontsize=11)
+            axes.tick_params(labelbottom=True)
+            axes.set_xlabel("gold similarity, 0 to 5")
+            if number % columns == 0:
+                axes.set_ylabel("cosine, lowest 0 to highest 1" if normalized else _COSINE)
+        for axes in list(grid)[len(panels) :]:
+            axes.remove()
+        return svg(figure)
+
+
+def _scatter(axes: Any, x: np.ndarray, y: np.ndarray) -> None:
+    few = len(x) <= VECTOR_POINTS
+    size, alpha = (14, 0.55) if len(x) <= 500 else (7, 0.35)
+    axes.scatter(x, y, s=size, color=BLUE, alpha=alpha, linewidths=0, rasterized=not few)
+
+
+def _unit_range(values: np.ndarray) -> np.ndarray:
+    low, high = values.min(), values.max()
+    return np.asarray((values - low) / max(high - low, 1e-12))
+
+
+def _folded(title: str) -> str:
+    return "\n".join(textwrap.wrap(title, TITLE_WIDTH, break_on_hyphens=False))

@@ -1,0 +1,123 @@
+"""What the quickstart shows at its end: tables and neighbours in the terminal, and report.html."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.evaluation import read_pairs
+from cotbert_core.evaluation.pairs import PairScores
+from cotbert_core.files import write_text
+from cotbert_core.settings import TrainSettings
+from pipelines.recording.tracking import BASELINE, DEV_SPEARMAN
+from pipelines.reports import html as report
+from pipelines.reports import plots
+from pipelines.runtime.progress import clock, table
+from pipelines.training.baseline import baseline_line, verdict
+from pipelines.training.dev_sets import BUILT_IN_NAME, BUILT_IN_PAIRS
+from pipelines.training.metrics_log import METRICS_FILE, read_rows
+
+
+@dataclass
+class Outcome:
+    """What the stages gave, for the table and the report."""
+
+    settings: TrainSettings
+    prepared: dict[str, Any]
+    trained: dict[str, Any]
+    embedded: dict[str, Any]
+    before: dict[str, PairScores]
+    after: dict[str, PairScores]
+    untouched: dict[str, PairScores]
+    evaluated_per_second: float
+    neighbours: list[tuple[str, list[tuple[float, str]]]]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the trained encoder is better than the untouched one."""
+        return verdict({**self.trained, DEV_SPEARMAN: self.after["dev"].spearman})
+
+
+def score_rows(outcome: Outcome) -> list[tuple[str, ...]]:
+    """Name, before, after, and the untouched encoder."""
+    scores = (outcome.before, outcome.after, outcome.untouched)
+
+    def row(name: str, digits: int, split: str, field: str) -> tuple[str, ...]:
+        return (name, *(f"{getattr(s[split], field):.{digits}f}" for s in scores))
+
+    return [
+        row(f"{BUILT_IN_NAME}, dev Spearman x 100", 2, "dev", "spearman"),
+        row(f"{BUILT_IN_NAME}, test Spearman x 100", 2, "test", "spearman"),
+        row("alignment (test, lower is better)", 3, "test", "alignment"),
+        row("uniformity (test, lower is better)", 3, "test", "uniformity"),
+    ]
+
+
+def speed_rows(outcome: Outcome) -> list[tuple[str, ...]]:
+    """Stage, sentences, sentences/s."""
+    steps = outcome.trained["steps"] * outcome.settings.batch_size
+    pairs = len(read_pairs(BUILT_IN_PAIRS))
+    return [
+        ("prepare", f"{outcome.prepared['rows']:,}", _rate(outcome.prepared)),
+        ("train", f"{steps:,}", _rate(outcome.trained)),
+        ("evaluate", f"{2 * pairs:,}", f"{outcome.evaluated_per_second:,.0f}"),
+        ("embed", f"{outcome.embedded['rows']:,}", _rate(outcome.embedded)),
+    ]
+
+
+def _rate(result: dict[str, Any]) -> str:
+    return f"{result['sentences_per_second']:,.0f}"
+
+
+def score_header(outcome: Outcome) -> tuple[str, ...]:
+    """Of `score_rows`."""
+    return ("", "[MASK] before", "[MASK] after", f"untouched: {outcome.trained[BASELINE]}")
+
+
+SPEED_HEADER = ("stage", "sentences", "sentences/s")
+
+
+def summary(outcome: Outcome) -> str:
+    """The tables and neighbours for the terminal, and whether the training was worth it."""
+    lines = [table(score_rows(outcome), score_header(outcome)), ""]
+    lines += [table(speed_rows(outcome), SPEED_HEADER)]
+    for query, found in outcome.neighbours:
+        lines += ["", query, *(f"  {cosine:.2f}  {text}" for cosine, text in found)]
+    lines += ["", outcome.verdict]
+    return "\n".join(lines) + "\n"
+
+
+def write_report(output: Path, outcome: Outcome, seconds: float) -> None:
+    """report.html of the whole job."""
+    test = read_pairs(BUILT_IN_PAIRS, "test")
+    panels = [
+        (name, scores["test"].cosine, scores["test"].spearman)
+        for name, scores in (("Before", outcome.before), ("After", outcome.after))
+    ]
+    found = [
+        (query if rank == 0 else "", f"{cosine:.2f}", text)
+        for query, texts in outcome.neighbours
+        for rank, (cosine, text) in enumerate(texts)
+    ]
+    rows = read_rows(output / "train" / METRICS_FILE)
+    told = report.against_baseline(outcome.verdict)
+    curves = plots.training_curves(rows, baseline_line(outcome.trained))
+    sections = [
+        ("Scores", report.table(score_header(outcome), score_rows(outcome)) + told),
+        ("Loss and dev score by step", curves),
+        (
+            "Gold against predicted similarity, test half",
+            plots.similarity_scatter(test.gold, panels),
+        ),
+        ("Nearest sentences", report.table(("query", "cosine", "sentence"), found, "text")),
+        ("Speed", report.table(SPEED_HEADER, speed_rows(outcome))),
+        ("Settings", report.settings_table(outcome.settings, outcome.trained["dev"])),
+    ]
+    note = (
+        f"CoT-BERT on {outcome.settings.encoder}, trained for {outcome.trained['steps']} steps on "
+        f"{outcome.prepared['rows']:,} sentences of documentation; the whole job took "
+        f"{clock(seconds)}. The encoder was a sentence encoder before (last column); what training "
+        "changes is what its [MASK] vector knows."
+    )
+    write_text(output / "report.html", report.page("Quickstart", note, sections))

@@ -1,0 +1,98 @@
+"""All that goes to a person's screen: progress, messages (standard error) and results.
+
+Progress reads well in a terminal (one line, redrawn) and in a log file (lines). Control and
+direction characters of other people's text are spelled out; messages hold no credentials.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from cotbert_core.messages.printable import printable
+from cotbert_core.messages.redaction import redact
+
+# A log file gets a line at most this often, a terminal a redrawn one.
+LOG_SECONDS = 10.0
+TERMINAL_SECONDS = 0.2
+
+
+class Progress:
+    """How far a stage is: done of total, fields of the moment, rate and time left."""
+
+    def __init__(
+        self, stage: str, total: int | None, unit: str, stream: TextIO | None = None
+    ) -> None:
+        """total: None where it is not known; then the time left is not told."""
+        self.stage, self.total, self.unit = stage, total, unit
+        self.stream = stream or sys.stderr
+        self.started = time.monotonic()
+        self._done_before = 0
+        self._last = float("-inf")
+        self._width = 0
+        self._terminal = self.stream.isatty()
+
+    def start_at(self, done: int) -> None:
+        """What an earlier run had done counts neither for the rate nor for the time left."""
+        self._done_before = done
+        self.started = time.monotonic()
+
+    def show(self, done: int, fields: str = "", *, always: bool = False) -> None:
+        """Say that `done` of `total` are done. `always`: even if a line has just been shown."""
+        now = time.monotonic()
+        pause = TERMINAL_SECONDS if self._terminal else LOG_SECONDS
+        ended = self.total is not None and done >= self.total
+        if not always and not ended and now - self._last < pause:
+            return
+        self._last = now
+        of_total = "" if self.total is None else f"/{self.total:,}"
+        parts = [f"{self.stage:<8} {self.unit} {done:,}{of_total}", fields, self._left(done)]
+        self._write("  ".join(p for p in parts if p), keep=always or ended)
+
+    def _left(self, done: int) -> str:
+        worked = done - self._done_before
+        if self.total is None or worked <= 0 or done >= self.total:
+            return ""
+        seconds = (time.monotonic() - self.started) / worked * (self.total - done)
+        return f"{clock(seconds)} left"
+
+    def _write(self, line: str, keep: bool) -> None:
+        line = printable(redact(line))
+        if self._terminal:
+            self.stream.write("\r" + line.ljust(self._width) + ("\n" if keep else ""))
+            self._width = 0 if keep else len(line)
+        else:
+            self.stream.write(line + "\n")
+        self.stream.flush()
+
+
+def say(line: object) -> None:
+    """Print a message to standard error, beside the progress."""
+    print(printable(redact(line)), file=sys.stderr, flush=True)
+
+
+def show(text: object = "", end: str = "\n") -> None:
+    """Print a result to standard output."""
+    print(printable(text), end=end, flush=True)
+
+
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
+    minutes, second = divmod(round(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
+
+
+def table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) -> str:
+    """Columns aligned for a terminal: the first to the left, the others to the right."""
+    lines = [header, *rows] if header else list(rows)
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    text = []
+    for line in lines:
+        cells = [line[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        text.append("  ".join(cells).rstrip())
+    if header:
+        text.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(text)

@@ -1,0 +1,266 @@
+"""Ray, started when a job needs it and quiet unless asked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.errors import UserError
+from pipelines.runtime.auth_token import check_mode, ensure_token
+from pipelines.runtime.placement import Node, place_workers
+from pipelines.runtime.progress import say
+from pipelines.runtime.stop_signals import kept_signals
+
+# Set before Ray is imported, in the environment, so that its worker processes have them too.
+_QUIET = {
+    # Heaps of a process: glibc's eight a core keep what a thread once used. 835 instead of 977 MiB
+    # of an embed worker after 100,000 rows.
+    "MALLOC_ARENA_MAX": "2",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # how soon an ended run is noticed; else 2 s
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TOKENIZERS_PARALLELISM": "true",
+}
+# Ray takes 127.0.0.1 for the machine's address in the network unless it believes that a cluster of
+# several machines cannot be. Nodes, and drivers, of a cluster on loopback alone need this.
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+# Ray's sockets lie up to 66 characters below its folder (of a cluster's node, 3 more), and Linux
+# allows 107 for them.
+LONGEST_FOLDER = 38
+
+# A cluster whose port is open answers at once.
+ANSWER_SECONDS = 10.0
+
+
+@contextmanager
+def ray_session(verbose: bool = False) -> Iterator[None]:
+    """Ray for the length of the block: the cluster of RAY_ADDRESS, else one on this machine.
+
+    A session that is already there is used and left alone. verbose: Ray's own output is shown.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    if not verbose:
+        # Ray's C++ parts write to standard error too, Ray Data's harmless warnings among them.
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    address = os.environ.get("RAY_ADDRESS", "local")
+    if address == "local":
+        check_mode()
+        ensure_token()
+        # A process for each run that looks whether nodes will be taken away: 2 s of a core.
+        os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+    else:
+        check_address(address)
+    here = address == "local"
+    own: AbstractContextManager[dict[str, Any]] = _own_ray() if here else nullcontext({})
+    with own as options:
+        level = logging.INFO if verbose else logging.ERROR
+        with nullcontext() if verbose else _silence(), _told(address), kept_signals():
+            ray.init(address=address, logging_level=level, log_to_driver=verbose, **options)
+        _quieten(verbose)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _own_ray() -> Iterator[dict[str, Any]]:
+    """The options of a Ray of this process's own, whose doors are closed to others.
+
+    Ray gives its folders of logs and sockets mode 0777, so they lie in a private one. It stays
+    after a failure, for its logs; a mistake of the user and a stop by a signal are none.
+    """
+    folder = ray_folder(f"cotbert-{secrets.token_hex(4)}")
+    folder.mkdir(mode=0o700, parents=True)
+    failed = False
+    try:
+        with _loopback():
+            yield {"include_dashboard": False, "_temp_dir": str(folder)}
+    except Exception as error:
+        failed = not isinstance(error, UserError)
+        raise
+    finally:
+        if not failed:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def ray_folder(name: str) -> Path:
+    """Return the path of a folder for Ray's logs and sockets that is short enough for them.
+
+    UserError where RAY_TMPDIR asks for a longer one.
+    """
+    asked = os.environ.get("RAY_TMPDIR")
+    folder = Path(asked or tempfile.gettempdir()) / name
+    if len(str(folder)) <= LONGEST_FOLDER:
+        return folder
+    if asked:
+        raise UserError(
+            f"RAY_TMPDIR is {asked!r}, too long a path for Ray's sockets: give one of at most "
+            f"{LONGEST_FOLDER - len(name) - 1} characters"
+        )
+    return Path("/tmp") / name
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """Let a Ray that starts in the block take 127.0.0.1 for its node's address, to which all its
+    sockets are then bound. Ray reads the variable when it is imported, its processes when they
+    start; a cluster that this process connects to later is found as ever."""
+    from ray._private import ray_constants
+
+    before = {name: os.environ.get(name) for name in LOOPBACK}, ray_constants.ENABLE_RAY_CLUSTER
+    os.environ.update(LOOPBACK)
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        variables, ray_constants.ENABLE_RAY_CLUSTER = before
+        for name, value in variables.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def check_address(address: str) -> None:
+    """UserError where nobody listens at HOST:PORT, which Ray would try for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not (host and port.isdecimal()):
+        return  # such as `auto`, which Ray resolves
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"no Ray cluster answers at RAY_ADDRESS {address!r} ({error}): mend it, or unset it to "
+            "run on this machine"
+        ) from None
+
+
+@contextmanager
+def _told(address: str) -> Iterator[None]:
+    """What Ray says of a cluster that does not take this process (another version, another token)
+    as a UserError."""
+    try:
+        yield
+    except Exception as error:
+        if address == "local":
+            raise
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise UserError(
+            f"the Ray cluster at RAY_ADDRESS {address!r} cannot be used ("
+            f"{' '.join(lines)[:300] or type(error).__name__}): check its version, its token and "
+            "RAY_AUTH_MODE"
+        ) from error
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """No warnings and nothing on standard error, which Ray's C++ parts write to directly; what
+    goes wrong in the block is raised all the same."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _quieten(verbose: bool) -> None:
+    import ray.data
+
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = verbose
+    context.print_on_execution_start = verbose
+    level = logging.INFO if verbose else logging.ERROR
+    for name in ("ray", "ray.data", "ray.train", "ray.tune"):
+        logging.getLogger(name).setLevel(level)
+
+
+def cpus_per_worker(workers: int, *, on_gpus: bool = False) -> int:
+    """The cores each of `workers` gets when the nodes' cores are shared out evenly; on_gpus: those
+    of the nodes that have GPUs."""
+    return place_workers(_nodes(), workers, on_gpus=on_gpus).threads
+
+
+def _nodes() -> list[Node]:
+    """Of the living nodes those that run tasks; a head may be there for drivers alone."""
+    import ray
+
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    lent = [Node(int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in alive]
+    return [node for node in lent if node.cpus] or [Node(1)]
+
+
+def has_gpus(verbose: bool = False) -> bool:
+    """Return whether the workers of a job find GPUs: those of the Ray session, or of the cluster
+    that RAY_ADDRESS names, or else of this machine."""
+    ray = sys.modules.get("ray")
+    begun = ray is not None and ray.is_initialized()
+    if begun or os.environ.get("RAY_ADDRESS", "local") != "local":
+        with ray_session(verbose):
+            return any(node.gpus for node in _nodes())
+    import torch
+
+    return torch.cuda.device_count() > 0
+
+
+def worker_pool(
+    workers: int | None, shards: int | None = None, *, on_gpus: bool = True
+) -> tuple[int, dict[str, float], int]:
+    """Actors (no more than there are shards, if that is said), what each asks of Ray, and its
+    threads. on_gpus: whether they compute on GPUs where the cluster has any.
+
+    The actors ask for all cores but one between them: a pool that holds every core leaves none
+    for the task that feeds it. They still compute on all, since that task only hands out numbers.
+    """
+    nodes = _nodes()
+    placed = place_workers(nodes, workers, shards, on_gpus=on_gpus)
+    if placed.idle_gpus:
+        gpus = sum(node.gpus for node in nodes)
+        say(
+            f"note: {placed.workers} workers use {gpus - placed.idle_gpus} of {gpus} GPUs: a "
+            f"multiple of {gpus} workers uses them all"
+        )
+    resources = {"num_cpus": placed.cpus}
+    if placed.gpus:
+        resources["num_gpus"] = placed.gpus
+    return placed.workers, resources, placed.threads
+
+
+def own_cores() -> int:
+    """Cores of this machine that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def check_cores(workers: int, cpus: int) -> None:
+    """UserError when this machine has fewer cores than the workers ask for: they would wait for
+    ever. A cluster named by RAY_ADDRESS may still grow, so it is not asked."""
+    if "RAY_ADDRESS" in os.environ:
+        return
+    cores = own_cores()
+    if workers * cpus > cores:
+        raise UserError(
+            f"workers is {workers} with {cpus} core(s) each and this machine has {cores}: give "
+            f"at most {max(1, cores // cpus)} workers, or name a cluster by RAY_ADDRESS"
+        )

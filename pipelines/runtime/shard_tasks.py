@@ -1,0 +1,97 @@
+"""One function over many shards of input with Ray Data.
+
+A shard is a piece of input that one task reads, works on and writes; what comes back is a small
+row of counts, so nothing large passes through the driver. The plan is range -> map, one block a
+shard, which keeps tasks independent of each other and of the number of workers.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from cotbert_core.errors import UserError
+from pipelines.runtime.placement import use_own_device
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import own_cores
+
+Row = dict[str, Any]
+
+
+def report_workers(asked: int | None, running: int, pieces: int, what: str) -> None:
+    """Say how many workers run where `asked` are not, or where they share cores, and why.
+
+    pieces: into how many the work is cut, no more than one of which a worker takes at a time;
+    what: their name in the plural.
+    """
+    if asked is None or not pieces:
+        return
+    ray: Any = sys.modules.get("ray")
+    started = ray is not None and ray.is_initialized()
+    cores = int(ray.cluster_resources().get("CPU", 1)) if started else own_cores()
+    if running < asked:
+        say(
+            f"note: --workers is {asked} and {running} will run: {pieces} {what} of the input are "
+            f"left to do, each for one worker, and there are {cores} cores"
+        )
+    elif running > cores:
+        say(f"note: --workers is {asked} and there are {cores} cores, which they will share")
+
+
+def map_shards(function: Callable[[Row], Row], count: int) -> Iterator[Row]:
+    """`function({"id": i})` for i in 0..count-1 as tasks; results as they come."""
+    import ray.data
+
+    if not count:
+        return
+    dataset = ray.data.range(count, override_num_blocks=count).map(partial(_packed, function))
+    yield from _unpacked(dataset)
+
+
+def map_shards_with_actors(
+    actor: type, arguments: dict[str, Any], count: int, workers: int, resources: dict[str, float]
+) -> Iterator[Row]:
+    """`actor(**arguments)({"id": i})` on a pool of `workers` actors; results as they come."""
+    import ray.data
+
+    if not count:
+        return
+    dataset = ray.data.range(count, override_num_blocks=count).map(
+        _PackedActor,
+        fn_constructor_kwargs={"actor": actor, "arguments": arguments},
+        # One at a time: the actor that starts first must not take a second shard, which is seconds
+        # to minutes of work, while another is still starting.
+        compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1),
+        **resources,
+    )
+    yield from _unpacked(dataset)
+
+
+class _PackedActor:
+    """An actor whose results are packed, on the device that Ray gave it."""
+
+    def __init__(self, actor: type, arguments: dict[str, Any]) -> None:
+        use_own_device()
+        self._call = actor(**arguments)
+
+    def __call__(self, row: Row) -> Row:
+        return _packed(self._call, row)
+
+
+def _packed(function: Callable[[Row], Row], row: Row) -> Row:
+    """The result, or the UserError that Ray Data would turn into one of its own, without cause."""
+    try:
+        return {"result": pickle.dumps(function(row))}
+    except UserError as error:
+        return {"result": pickle.dumps(error)}
+
+
+def _unpacked(dataset: Any) -> Iterator[Row]:
+    for row in dataset.iter_rows():
+        result = pickle.loads(row["result"])
+        if isinstance(result, UserError):
+            raise result
+        yield result

@@ -1,0 +1,129 @@
+"""Whether all nodes of a cluster see the folders that a job reads and writes.
+
+Found out before the job begins: otherwise its parts would lie on disks of different machines.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.errors import UserError
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import ray_session
+
+# A network file system may show a new file to other machines a little later.
+SIGHT_SECONDS, ANSWER_SECONDS = 5.0, 60.0
+# Of an input of very many files the others lie where these lie.
+MOST_FILES = 1000
+
+
+@contextmanager
+def on_all_nodes(
+    output: Path, inputs: Iterable[str | Path], verbose: bool = False
+) -> Iterator[None]:
+    """On a cluster a Ray session, after a look whether its nodes see the place of the output and
+    the inputs; UserError where one does not. Without a cluster nothing: there is one machine.
+
+    inputs: those that are no absolute paths (a hub's name, an address) are left out.
+    """
+    if not _has_cluster():
+        yield
+        return
+    with ray_session(verbose):
+        local = dict.fromkeys(str(path) for path in inputs if os.path.isabs(path))
+        check_seen(output, list(local)[:MOST_FILES])
+        yield
+
+
+def _has_cluster() -> bool:
+    """A session of this process may be one of a cluster, whatever the environment says. In a
+    trial's process the sweep has looked."""
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        return ray.get_runtime_context().get_actor_id() is None
+    return os.environ.get("RAY_ADDRESS", "local") != "local"
+
+
+def check_seen(output: Path, inputs: Sequence[str]) -> None:
+    """UserError where a node of the Ray session does not see the output's place or an input."""
+    import ray
+
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if len(nodes) < 2:
+        return
+    with _probe(output) as probe:
+        unseen = _look(nodes, [str(probe), *inputs])
+    for node, paths in unseen.items():
+        raise UserError(refusal(node, str(output) if paths[0] == str(probe) else paths[0]))
+
+
+def refusal(node: str, path: str) -> str:
+    return (
+        f"node {node} of the cluster does not see {path!r}: give a path on storage that all nodes "
+        "share, mounted at the same place"
+    )
+
+
+@contextmanager
+def _probe(output: Path) -> Iterator[Path]:
+    """A file in the output's folder, or where that will be, for the length of the block."""
+    home = next(folder for folder in (output, *output.parents) if folder.is_dir())
+    path = home / f".cotbert-probe-{secrets.token_hex(8)}"
+    try:
+        path.write_text("")
+    except OSError as error:
+        raise UserError(f"output {str(output)!r} cannot be written ({error})") from None
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _look(nodes: Sequence[Mapping[str, Any]], paths: list[str]) -> dict[str, list[str]]:
+    """Node -> those of the paths that it does not see, of the nodes to which that happens."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    look = ray.remote(num_cpus=0, max_retries=0)(unseen_here)
+    asked = {}
+    for node in nodes:
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        asked[look.options(scheduling_strategy=there).remote(paths)] = _name(node)
+    answered, silent = ray.wait(
+        list(asked), num_returns=len(asked), timeout=ANSWER_SECONDS, fetch_local=False
+    )
+    for reference in silent:
+        say(f"warning: node {asked[reference]} did not say whether it sees the job's folders")
+        ray.cancel(reference, force=True)
+    found = {}
+    for reference in answered:
+        try:
+            found[asked[reference]] = ray.get(reference)
+        except ray.exceptions.RayError as error:  # it was lost meanwhile
+            say(f"warning: node {asked[reference]} was not asked for its folders ({_line(error)})")
+    return {node: missing for node, missing in found.items() if missing}
+
+
+def unseen_here(paths: list[str], seconds: float = SIGHT_SECONDS) -> list[str]:
+    """Those of the paths that this machine does not see within so long."""
+    until = time.monotonic() + seconds
+    while missing := [path for path in paths if not os.path.exists(path)]:
+        if time.monotonic() > until:
+            break
+        time.sleep(0.2)
+    return missing
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:8]})"
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,1 @@
+"""Output folders, corpora and paths."""

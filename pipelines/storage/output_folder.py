@@ -1,0 +1,136 @@
+"""Output folders of jobs: an earlier run is never overwritten, and can be gone on with."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cotbert_core import files
+from cotbert_core.errors import UserError
+from cotbert_core.files import read_json, write_json
+from cotbert_core.settings import flatten_values
+from pipelines.runtime.progress import say
+
+RESULT_FILE = "result.json"
+SETTINGS_FILE = "settings.json"
+RUN_FILE = "mlflow_run_id"
+# What waits for MLflow (pipelines.recording.offline_queue).
+UNTRACKED_FILE = "untracked.jsonl"
+KEYS_FILE = "untracked_run.json"
+REFUSED_FILE = "untracked_refused.jsonl"
+OUTBOX_FILES = (UNTRACKED_FILE, KEYS_FILE, REFUSED_FILE)
+# Settings that jobs of earlier versions did not have, and the value by which those behaved.
+LATER_SETTINGS = {
+    "method.dev_reading": "inference",
+    "method.empty_sentence": "bare",
+    "method.inference": "whole",
+    "method.replaced": "template",
+}
+
+
+def check_free(path: Path) -> Path:
+    """The absolute path; UserError when something is there already or it cannot be written."""
+    path = Path(path).expanduser().absolute()
+    check_writable(path)
+    files.check_free(path)
+    return path
+
+
+def check_writable(path: Path) -> None:
+    """UserError when `path` (absolute) cannot be made, or written into where it is a folder.
+
+    Found by making a folder there and removing it again: what a permission bit says is not what a
+    read-only mount, /proc or a quota does. Work in progress lies beside the output, so its parent
+    is tried as well.
+    """
+    try:
+        places = [next(parent for parent in path.parents if parent.exists())]
+        places += [path] if path.is_dir() else []
+        for place in places:
+            os.rmdir(tempfile.mkdtemp(prefix=".cotbert-", dir=place))
+        partial = path.with_name(path.name + ".partial")
+        blocked = partial.exists() and not partial.is_dir()
+    except OSError as error:
+        raise UserError(
+            f"output {str(path)!r} cannot be written ({error.strerror or error}): give a place "
+            "that you may write to"
+        ) from None
+    if blocked:
+        raise UserError(
+            f"{str(partial)!r} is a file and in the way: move it, or give another output"
+        )
+
+
+def check_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) -> Path:
+    """The absolute path; UserError where `open_output` would refuse it. Nothing is written."""
+    path = Path(path).expanduser().absolute()
+    if not (path / SETTINGS_FILE).is_file():
+        if resume:
+            raise UserError(f"output {str(path)!r} holds no {what} to resume: leave --resume out")
+        return check_free(path)
+    finished = (path / RESULT_FILE).is_file()
+    names = [n.removeprefix("settings.") for n in changed_settings(path / SETTINGS_FILE, record)]
+    if not resume:
+        raise UserError(f"output {str(path)!r} holds {_held(what, names, finished)}")
+    if finished:
+        raise UserError(f"the {what} in {str(path)!r} is finished: give a new folder")
+    check_writable(path)
+    if names:
+        raise UserError(
+            f"the {what} in {str(path)!r} began with other settings ({', '.join(names)}): give the "
+            "same ones or a new folder"
+        )
+    return path
+
+
+def _held(what: str, changed: list[str], finished: bool) -> str:
+    """What is in the way of a new job, and what to do."""
+    if changed:
+        return f"a {what} with other settings ({', '.join(changed)}): give a new folder"
+    if finished:
+        return f"this {what}, finished: give a new folder"
+    return f"this {what}, unfinished: go on with it by --resume, or give a new folder"
+
+
+def open_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) -> Path:
+    """A new folder with `record` in its settings.json, or with --resume that of the same job.
+
+    what: the job in a word (run, search). record: all that a resumed job must have in common
+    with the one that began. UserError when it has not, or is finished.
+    """
+    path = check_output(path, what, record, resume)
+    if resume:
+        say(f"resuming the {what} in {path}")
+        return path
+    path.mkdir(parents=True, exist_ok=True)
+    write_json(path / SETTINGS_FILE, record)
+    return path
+
+
+def changed_settings(file: Path, record: Mapping[str, Any]) -> list[str]:
+    """Names of what differs from the record in the file, which a job began with.
+
+    A job that began before a setting existed differs where that setting is not what it did then.
+    """
+    before, now = (flatten_values(r) for r in (read_json(file), record))
+    implied = {
+        key: value
+        for key in now.keys() - before.keys()
+        for name, value in LATER_SETTINGS.items()
+        if key == name or key.endswith(f".{name}")
+    }
+    before = {**implied, **before}
+    different = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    # Equal pairs have an equal digest; what they are called, `dev`, may change with the version or
+    # a file's name.
+    same_pairs = "dev_digest" in now and "dev_digest" not in different
+    return [key for key in different if not (same_pairs and key.rpartition(".")[2] == "dev")]
+
+
+def earlier_run(path: Path) -> str | None:
+    """The MLflow run of the job that began in this folder, if it had one."""
+    file = path / RUN_FILE
+    return (file.read_text(encoding="utf-8") or None) if file.is_file() else None

@@ -1,0 +1,1 @@
+"""The jobs about templates: mask predictions, token map, template search and generation."""

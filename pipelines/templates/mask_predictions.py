@@ -1,0 +1,246 @@
+"""cotbert tokens and cotbert token-map: what an encoder's mask predicts, and its vocabulary.
+
+PromptBERT Table 7 (top tokens with and without template denoising), Figures 1 and 2 (the static
+token table in two dimensions), Table 2 (its average cosine).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cotbert_core.encoder.backbone import Backbone, load_backbone, load_tokenizer
+from cotbert_core.encoder.mlm import load_mlm_head
+from cotbert_core.encoder.pooling_config import load_reading
+from cotbert_core.encoder.template_denoising import DENOISERS
+from cotbert_core.errors import UserError, unknown
+from cotbert_core.evaluation import anisotropy, read_pairs
+from cotbert_core.files import whole_folder, write_json, write_text
+from cotbert_core.method_settings import Denoise
+from cotbert_core.readouts.mask_predictions import (
+    KINDS,
+    check_top,
+    mask_vectors,
+    projection,
+    token_kinds,
+    token_texts,
+    top_tokens,
+)
+from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
+from cotbert_core.templates.tokenizing import SentenceTokenizer, end_with_full_stop, is_byte_level
+from cotbert_core.templates.wrapping import BoundTemplate
+from pipelines.reading.text_files import read_texts
+from pipelines.recording import tracking
+from pipelines.reports import html as report
+from pipelines.runtime.progress import say
+from pipelines.storage.output_folder import RESULT_FILE, check_free
+from pipelines.templates import token_map_plots as token_plots
+from pipelines.training.dev_sets import BUILT_IN_PAIRS
+
+# A feeling and its negation; one man with two instruments.
+EXAMPLES = (
+    "She feels lonely.",
+    "She does not feel lonely.",
+    "An old man plays the violin.",
+    "An old man plays the drums.",
+)
+TABLES = ("input", "head")
+
+
+@dataclass(frozen=True)
+class TopTokens:
+    """The most likely tokens at a sentence's mask, best first, read plain and denoised."""
+
+    sentence: str
+    plain: list[str]
+    denoised: list[str]
+
+
+@dataclass(frozen=True)
+class TokensOptions:
+    """template: a name or a text; None: the one a trained folder remembers, else PromptBERT's."""
+
+    encoder: str
+    sentences: tuple[str, ...] = EXAMPLES
+    template: str | None = None
+    top: int = 5
+    denoise: Denoise = "position"
+
+
+@torch.inference_mode()
+def top_tokens_of(options: TokensOptions) -> list[TopTokens]:
+    """The rows of PromptBERT Table 7; UserError for bad input or an encoder without MLM head."""
+    if options.denoise not in DENOISERS:
+        raise unknown("denoising mode", options.denoise, DENOISERS)
+    empty = [number for number, text in enumerate(options.sentences, 1) if not text.strip()]
+    if empty:
+        raise UserError(f"sentence {empty[0]} is empty: give text or leave it out")
+    tokenizer = load_tokenizer(options.encoder)
+    check_top(options.top, len(tokenizer.hf))
+    bound = BoundTemplate.bind(_template(options, tokenizer), tokenizer.hf)
+    backbone = load_backbone(options.encoder)
+    head = load_mlm_head(backbone)
+    texts = [end_with_full_stop(" ".join(text.split())) for text in options.sentences]
+    ids = tokenizer(texts, backbone.max_tokens - bound.length)
+    found = [
+        top_tokens(head(mask_vectors(backbone, bound, ids, mode)), options.top)
+        for mode in ("none", options.denoise)
+    ]
+    plain, denoised = ([_texts(tokenizer, row) for row in rows] for rows in found)
+    return [TopTokens(*row) for row in zip(options.sentences, plain, denoised, strict=True)]
+
+
+def _template(options: TokensOptions, tokenizer: SentenceTokenizer) -> Template:
+    if options.template is not None:
+        return resolve_template(options.template)
+    own: Template | None = load_reading(options.encoder).get("template")
+    byte_level = is_byte_level(tokenizer.hf.backend_tokenizer)
+    return own or TEMPLATES["promptroberta/anchor" if byte_level else "promptbert/manual"]
+
+
+def _texts(tokenizer: SentenceTokenizer, ids: np.ndarray) -> list[str]:
+    byte_level = is_byte_level(tokenizer.hf.backend_tokenizer)
+    return token_texts(tokenizer.hf.convert_ids_to_tokens(ids.tolist()), byte_level)
+
+
+@dataclass(frozen=True)
+class TokenMapOptions:
+    """corpus: text whose tokens are counted; None: the graded pairs of this package.
+    table: the input embeddings, or the output weights of the MLM head. encoding: of the corpus's
+    text files; None for UTF-8."""
+
+    encoder: str
+    corpus: str | None = None
+    table: str = "input"
+    text_column: str = "text"
+    encoding: str | None = None
+
+
+@dataclass(frozen=True)
+class _Counted:
+    name: str
+    sentences: int
+    dropped: dict[str, int]
+    counts: np.ndarray
+
+
+def token_map(options: TokenMapOptions, output: Path) -> dict[str, Any]:
+    """Write the folder `output` and return its result; UserError for bad input."""
+    output = check_free(output)
+    if options.table not in TABLES:
+        raise unknown("table", options.table, TABLES)
+    tokenizer = load_tokenizer(options.encoder)
+    counted = _count(options, tokenizer)
+    backbone = load_backbone(options.encoder)
+    table, tied = _table(backbone, options.table)
+    params = {key: value for key, value in vars(options).items() if value is not None}
+    with tracking.tracked_run("token-map", params) as run, whole_folder(output) as folder:
+        result = _write_map(folder, options, tokenizer, table, counted, tied)
+        result |= {"mlflow_run_id": run.id}
+        write_json(folder / RESULT_FILE, result)
+        run.result(result)
+        for path in sorted(folder.iterdir()):
+            run.artifact(path)
+    return result
+
+
+def _count(options: TokenMapOptions, tokenizer: SentenceTokenizer) -> _Counted:
+    """How often each token occurs in the corpus, whole sentences, no special tokens."""
+    if options.corpus is None:
+        pairs = read_pairs(BUILT_IN_PAIRS)
+        sentences, dropped = [*pairs.left, *pairs.right], dict[str, int]()
+        name = f"the {len(sentences):,} sentences of this package's pairs"
+    else:
+        texts = read_texts(options.corpus, options.text_column, options.encoding)
+        sentences, dropped = texts.sentences, texts.dropped
+        name = f"{Path(options.corpus).name}, {len(sentences):,} sentences"
+    # Cut nowhere: the encoder does not read them.
+    longest = max(map(len, sentences)) + 1
+    flat = tokenizer(sentences, 4 * longest).flat
+    return _Counted(name, len(sentences), dropped, np.bincount(flat))
+
+
+def _table(backbone: Backbone, which: str) -> tuple[np.ndarray, bool | None]:
+    """(V, D) token vectors, and whether head and input share them (None: no head was asked for)."""
+    words = backbone.model.get_input_embeddings().weight
+    if which == "input":
+        return words.detach().cpu().numpy(), None
+    weight = load_mlm_head(backbone).weight
+    tied = weight is words
+    if tied:
+        say("note: the head's weights are the input embeddings themselves: the map is the same")
+    return weight.detach().cpu().numpy(), tied
+
+
+def _write_map(
+    folder: Path,
+    options: TokenMapOptions,
+    tokenizer: SentenceTokenizer,
+    table: np.ndarray,
+    counted: _Counted,
+    tied: bool | None,
+) -> dict[str, Any]:
+    kinds = _kinds(tokenizer, len(table))
+    shown = np.array([i for i, kind in enumerate(kinds) if kind is not None])
+    of_shown = [kind for kind in kinds if kind is not None]
+    counts = np.zeros(len(table), np.int64)
+    counts[: len(counted.counts)] = counted.counts
+    points, shares = projection(table[shown])
+    picture = token_plots.token_map(points, shares, counts[shown], of_shown, counted.name)
+    by_kind = Counter(of_shown)
+    numbers: dict[str, Any] = {
+        "encoder": options.encoder,
+        "table": options.table,
+        "tied": tied,
+        "tokens": len(table),
+        "dimension": table.shape[1],
+        "left_out_unused": len(table) - len(shown),
+        **{f"kind_{kind}": by_kind[kind] for kind in KINDS},
+        "anisotropy": anisotropy(table),
+        "variance_first": float(shares[0]),
+        "variance_second": float(shares[1]),
+        "corpus": counted.name,
+        "corpus_sentences": counted.sentences,
+        **{f"corpus_dropped_{reason}": n for reason, n in counted.dropped.items()},
+        "corpus_tokens": int(counts.sum()),
+        "tokens_seen": int((counts[shown] > 0).sum()),
+    }
+    write_text(folder / "token-map.svg", picture)
+    write_json(folder / "token-map.json", numbers)
+    write_text(folder / "token-map.html", _page(options, numbers, picture))
+    return numbers
+
+
+def _kinds(tokenizer: SentenceTokenizer, size: int) -> list[str | None]:
+    """The kind of each row of a table; None for rows kept free or beyond the tokenizer's last."""
+    tokens = tokenizer.hf.convert_ids_to_tokens(list(range(min(size, len(tokenizer.hf)))))
+    byte_level = is_byte_level(tokenizer.hf.backend_tokenizer)
+    kinds = token_kinds(tokens, byte_level, tokenizer.hf.all_special_tokens)
+    return kinds + [None] * (size - len(kinds))
+
+
+def _page(options: TokenMapOptions, numbers: dict[str, Any], picture: str) -> str:
+    what = "MLM head's output weights" if options.table == "head" else "static token embeddings"
+    same = " They are the input embeddings themselves (tied)." if numbers["tied"] else ""
+    note = (
+        f"The {what} of {options.encoder} on their two principal components.{same} Anisotropy: "
+        f"the average cosine between any two of all {numbers['tokens']:,} rows."
+    )
+    lines = [
+        (key, f"{v:.4f}" if isinstance(v, float) else "" if v is None else v)
+        for key, v in numbers.items()
+    ]
+    return report.page(
+        "Token map", note, [("Map", picture), ("Numbers", report.table(("", ""), lines, "text"))]
+    )
+
+
+def top_lines(rows: Sequence[TopTokens]) -> list[tuple[str, str, str]]:
+    """Sentence, tokens, tokens after denoising: each row as texts."""
+    return [(row.sentence, ", ".join(row.plain), ", ".join(row.denoised)) for row in rows]

@@ -1,0 +1,164 @@
+"""What a template search may choose from: how a template is composed, and the default lists.
+
+A candidate is prefix, relationship, mask and tail (PromptBERT section 4.2): the prefix is what
+stands before the sentence and around it, the relationship what stands between it and the mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cotbert_core.errors import UserError
+from cotbert_core.templates.template_texts import resolve_template
+from pipelines.runtime.progress import say
+
+SLOT, MASK = "[X]", "[MASK]"
+STAGES = ("relation", "prefix")
+# The first four are those of PromptBERT Table 4; none at all is where every search starts.
+RELATIONS = (
+    "",
+    "is",
+    "mean",
+    "means",
+    "means that",
+    "is about",
+    "says",
+    "expresses",
+    "describes",
+    "represents",
+    "refers to",
+    "denotes",
+    ", in short ,",
+    "can be summarized as",
+)
+# PromptBERT Table 4 has the second, fourth and fifth. Each is tried with quotes and without.
+PREFIX_WORDS = (
+    "",
+    "This",
+    "This sentence",
+    "This sentence of",
+    "This sentence :",
+    "The",
+    "The sentence",
+    "The sentence of",
+    "The sentence :",
+    "The text of",
+    "The meaning of",
+)
+DOUBLE_QUOTED, SINGLE_QUOTED = f'"{SLOT}"', f"' {SLOT} '"
+# What a prefix ends with -> that mark and the sentence and what closes it.
+_CLOSED = {'"': DOUBLE_QUOTED, "'": SINGLE_QUOTED}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A template by its parts. prefix: text that holds [X] once."""
+
+    prefix: str = SLOT
+    relation: str = ""
+    tail: str = "."
+
+    @property
+    def text(self) -> str:
+        """The template's text, e.g. `This sentence : "[X]" means [MASK] .`"""
+        return " ".join(p for p in (self.prefix, self.relation, MASK, self.tail) if p)
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The relationships and the prefixes (each with [X] in it) to choose from."""
+
+    relations: tuple[str, ...]
+    prefixes: tuple[str, ...]
+
+    def variants(self, base: Candidate, stage: str) -> list[Candidate]:
+        """`base` with each choice of one part, which its stage names."""
+        if stage == "relation":
+            return [replace(base, relation=relation) for relation in self.relations]
+        return [replace(base, prefix=prefix) for prefix in self.prefixes]
+
+    def longest(self) -> Candidate:
+        """The candidate of the longest parts, in characters."""
+        return Candidate(max(self.prefixes, key=len), max(self.relations, key=len))
+
+
+def default_prefixes(quoted: str) -> tuple[str, ...]:
+    """Every default prefix without quotes, then with them.
+
+    quoted: DOUBLE_QUOTED, or the papers' SINGLE_QUOTED for byte-level tokenizers (RoBERTa).
+    """
+    return tuple(
+        " ".join(p for p in (words, sentence) if p)
+        for sentence in (SLOT, quoted)
+        for words in PREFIX_WORDS
+    )
+
+
+def read_relations(path: Path) -> tuple[str, ...]:
+    """Relationships, one a line; UserError naming the line that holds [X]."""
+    return _read_choices(path, "relations", _relation)
+
+
+def read_prefixes(path: Path) -> tuple[str, ...]:
+    """Prefixes, one a line, with [X] or without (see `complete_prefix`)."""
+    return _read_choices(path, "prefixes", complete_prefix)
+
+
+def read_templates(path: Path) -> tuple[str, ...]:
+    """Whole templates (names or texts), one a line; UserError naming the line that is none."""
+    return _read_choices(path, "templates", lambda line: resolve_template(line).text)
+
+
+def complete_prefix(line: str) -> str:
+    """A prefix with [X] at its end where it has none, closed if the prefix opens a quote.
+
+    `This sentence : "` becomes `This sentence : "[X]"`.
+    """
+    if SLOT not in line:
+        closed = _CLOSED.get(line[-1])
+        return line[:-1] + closed if closed else f"{line} {SLOT}"
+    if line.count(SLOT) > 1:
+        raise UserError(f"prefix {line!r} holds {SLOT} {line.count(SLOT)} times: give it once")
+    return line
+
+
+def _relation(line: str) -> str:
+    if SLOT in line:
+        raise UserError(
+            f"relation {line!r} holds {SLOT}: it is what follows the sentence; give {SLOT} in a "
+            "prefix"
+        )
+    return line
+
+
+def _read_choices(path: Path, kind: str, parse: Callable[[str], str]) -> tuple[str, ...]:
+    """The distinct lines of a file, parsed; empty and repeated ones are counted and said."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{kind} file {str(path)!r} cannot be read ({error}): give a text file"
+        ) from None
+    filled = [(number, " ".join(line.split())) for number, line in enumerate(lines, 1)]
+    filled = [(number, line) for number, line in filled if line]
+    if not filled:
+        raise UserError(f"{kind} file {str(path)!r} has no line with text: give one a line")
+    choices = distinct(_parsed(path, number, line, parse) for number, line in filled)
+    empty, repeated = len(lines) - len(filled), len(filled) - len(choices)
+    if empty or repeated:
+        say(f"{path}: {empty} empty and {repeated} repeated lines are left out")
+    return choices
+
+
+def _parsed(path: Path, number: int, line: str, parse: Callable[[str], str]) -> str:
+    try:
+        return parse(line)
+    except UserError as error:
+        raise UserError(f"{path}, line {number}: {error}") from None
+
+
+def distinct(choices: Iterable[str]) -> tuple[str, ...]:
+    """Without repetitions, in order."""
+    return tuple(dict.fromkeys(choices))

@@ -1,0 +1,151 @@
+"""cotbert generate-templates: templates that T5 makes from words and their definitions.
+
+The output file holds one template a line, the likeliest first, as search-template takes them.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.errors import UserError
+from cotbert_core.files import write_text
+from cotbert_core.template_search.generation import (
+    FORMS,
+    Definition,
+    Generated,
+    Generator,
+    fill_blanks,
+    load_generator,
+    templates_of,
+)
+from pipelines.recording import tracking
+from pipelines.runtime.progress import Progress, say
+from pipelines.storage.output_folder import check_free
+
+# How a sentinel token begins: in a definition it would be read as a blank.
+SENTINEL = "<extra_id_"
+
+
+@dataclass(frozen=True)
+class GenerateOptions:
+    """definitions: a file of `word: definition` lines, or with a tab between. count: templates
+    wanted; beam: outputs followed at a time; max_tokens: of a template, word and definition not
+    counted; examples: definitions used, drawn by seed (None: all)."""
+
+    model: str
+    definitions: Path
+    count: int = 500
+    beam: int = 100
+    max_tokens: int = 20
+    examples: int | None = None
+    seed: int = 0
+
+
+def generate_templates(options: GenerateOptions, output: Path) -> dict[str, Any]:
+    """Generate templates and return the result; UserError before anything starts."""
+    output = check_free(output)
+    if output.is_dir():
+        raise UserError(f"output {str(output)!r} is a folder: give a file")
+    _check_options(options)
+    definitions, bad = read_definitions(options.definitions)
+    chosen = _drawn(definitions, options)
+    generator = load_generator(options.model)
+    started = time.perf_counter()
+    with tracking.tracked_run("generate-templates", vars(options)) as run:
+        generated = _generate(generator, chosen, options)
+        if not generated.templates:
+            raise RuntimeError("no output holds [X] and [MASK] once each: try a larger beam")
+        write_text(output, "".join(f"{text}\n" for text, _ in generated.templates))
+        best, score = generated.templates[0]
+        result = {
+            "model": options.model,
+            "definitions": len(chosen),
+            "bad_lines": bad,
+            "templates": len(generated.templates),
+            "malformed": generated.malformed,
+            "repeated": generated.repeated,
+            "best_template": best,
+            "best_log_probability": score,
+            "seconds": round(time.perf_counter() - started, 2),
+            "mlflow_run_id": run.id,
+        }
+        run.result(result)
+        run.tags({"best_template": best})
+        run.artifact(output)
+    return result
+
+
+def read_definitions(path: Path) -> tuple[list[Definition], int]:
+    """The distinct definitions of a file, and how many lines are none: these are said.
+
+    Raises UserError when the file cannot be read or none is left.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"definitions {str(path)!r} cannot be read ({error}): give a text file"
+        ) from None
+    read = [_definition(line) for line in lines if line.strip()]
+    sound = [definition for definition in read if definition is not None]
+    definitions, bad = list(dict.fromkeys(sound)), len(read) - len(sound)
+    if not definitions:
+        raise UserError(
+            f"definitions {str(path)!r} has no line like `orange: a large round juicy citrus "
+            "fruit`: give one definition a line"
+        )
+    if bad or len(definitions) < len(sound):
+        say(
+            f"{path}: {bad} lines that are no definition and {len(sound) - len(definitions)} "
+            "repeated ones are left out"
+        )
+    return definitions, bad
+
+
+def _definition(line: str) -> Definition | None:
+    """Of `word<tab>definition` or `word: definition`, None without either or with a blank's
+    token in it."""
+    word, _, text = line.partition("\t" if "\t" in line else ":")
+    word, text = " ".join(word.split()), " ".join(text.split())
+    return Definition(word, text) if word and text and SENTINEL not in line else None
+
+
+def _check_options(options: GenerateOptions) -> None:
+    for name in ("count", "beam", "max_tokens", "examples"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise UserError(f"{name} is {value}: give at least 1")
+
+
+def _drawn(definitions: list[Definition], options: GenerateOptions) -> list[Definition]:
+    if options.examples is None:
+        return definitions
+    if options.examples > len(definitions):
+        raise UserError(
+            f"examples is {options.examples} and {str(options.definitions)!r} has "
+            f"{len(definitions)} definitions: ask for fewer"
+        )
+    return random.Random(options.seed).sample(definitions, options.examples)
+
+
+def _generate(
+    generator: Generator, definitions: list[Definition], options: GenerateOptions
+) -> Generated:
+    most = options.max_tokens + 2
+    progress = Progress("generate", most * len(FORMS), "token")
+    outputs = {}
+    for number, form in enumerate(FORMS):
+        outputs[form] = fill_blanks(
+            generator,
+            definitions,
+            form,
+            beam=options.beam,
+            max_tokens=options.max_tokens,
+            count=options.count,
+            on_step=lambda step, before=number * most: progress.show(before + step),  # type: ignore[misc]
+        )
+    return templates_of(generator, outputs, options.count)

@@ -1,0 +1,196 @@
+"""cotbert search-template: the template whose last mask tells sentence pairs apart best.
+
+The encoder is not trained. The output folder holds settings.json (written first), templates.jsonl
+(a line for each template as soon as it is scored), then templates.txt and, last, result.json.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.encoder.backbone import Backbone, from_anywhere, load_backbone
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import Pairs
+from cotbert_core.files import read_json, write_json, write_text
+from cotbert_core.settings import Precision
+from cotbert_core.template_search.search import read_by, score_template, tokenize_pairs
+from cotbert_core.templates.template_texts import resolve_template
+from cotbert_core.templates.tokenizing import is_byte_level
+from pipelines.recording import tracking
+from pipelines.storage.output_folder import (
+    RESULT_FILE,
+    SETTINGS_FILE,
+    check_free,
+    earlier_run,
+    open_output,
+)
+from pipelines.templates import template_candidates as candidates
+from pipelines.templates.template_candidates import STAGES, Candidate, Lists
+from pipelines.templates.template_ledger import (
+    Ledger,
+    Scorer,
+    greedy_search,
+    metrics_of,
+    search_table,
+)
+from pipelines.training.dev_sets import dev_name, dev_pairs, pairs_name
+
+TEMPLATES_FILE = "templates.jsonl"
+TABLE_FILE = "templates.txt"
+GIVEN = "given"
+# Lists to compose templates of, or whole templates.
+Choices = Lists | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """relations, prefixes: files of one's own choices; templates: a file of whole templates, all
+    of which are scored instead. senteval, dev_pairs: as for training."""
+
+    encoder: str
+    senteval: Path | None = None
+    dev_pairs: Path | None = None
+    relations: Path | None = None
+    prefixes: Path | None = None
+    templates: Path | None = None
+    rounds: int = 1
+    precision: Precision = "auto"
+
+
+def search_template(
+    options: SearchOptions, output: Path, *, resume: bool = False
+) -> dict[str, Any]:
+    """Score templates and return the result; UserError before anything starts."""
+    _check_options(options)
+    output = output if resume else check_free(output)  # before the encoder is loaded
+    pairs = dev_pairs(options.senteval, options.dev_pairs)
+    backbone = load_backbone(options.encoder)
+    choices = _choices(options, backbone)
+    _check_fit(backbone, choices)
+    settings = _settings(options, pairs, choices)
+    output = open_output(output, "search", settings, resume)
+    ledger = Ledger(output / TEMPLATES_FILE)
+    earlier = earlier_run(output)
+    with tracking.tracked_run("search-template", _params(settings), home=output) as run:
+        if run.id != earlier:  # a new run knows nothing of what was scored before
+            run.steps([(row["number"], metrics_of(row)) for row in ledger.rows])
+        tokens = tokenize_pairs(backbone, pairs)
+
+        def score(text: str) -> float:
+            return score_template(backbone, tokens, resolve_template(text), options.precision)
+
+        scorer = Scorer(score, ledger, run, _most(choices, options.rounds))
+        best = _search(scorer, choices, options.rounds)
+        if not math.isfinite(ledger[best]):
+            raise RuntimeError("no template tells the pairs apart: all their cosines are equal")
+        result = _result(settings, ledger, best, run.id)
+        write_text(output / TABLE_FILE, search_table(ledger.rows, best) + "\n")
+        run.tags({"best_template": best})
+        run.metrics({"best_dev_spearman": result["dev_spearman"]})
+        for name in (TABLE_FILE, TEMPLATES_FILE, SETTINGS_FILE):
+            run.artifact(output / name)
+        write_json(output / RESULT_FILE, result)
+    return result
+
+
+def _search(scorer: Scorer, choices: Choices, rounds: int) -> str:
+    """The best template's text; of equals the one scored first."""
+    try:
+        if isinstance(choices, Lists):
+            return greedy_search(scorer, choices, rounds).text
+        return max(choices, key=lambda text: scorer(text, GIVEN))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("the same command with --resume goes on") from None
+
+
+def _most(choices: Choices, rounds: int) -> int:
+    """Templates that a search scores at most."""
+    if isinstance(choices, tuple):
+        return len(choices)
+    start = Candidate()
+    relations, prefixes = {*choices.relations, start.relation}, {*choices.prefixes, start.prefix}
+    return 1 + rounds * (len(relations) + len(prefixes) - 2)
+
+
+def _result(
+    settings: dict[str, Any], ledger: Ledger, best: str, run_id: str | None
+) -> dict[str, Any]:
+    return {
+        "encoder": settings["encoder"],
+        "best_template": best,
+        "dev": settings["dev"],
+        "dev_spearman": ledger[best],
+        "templates": len(ledger.rows),
+        "seconds": round(sum(row["seconds"] for row in ledger.rows), 2),
+        "mlflow_run_id": run_id,
+    }
+
+
+def _check_options(options: SearchOptions) -> None:
+    if options.rounds < 1:
+        raise UserError(f"rounds is {options.rounds}: give at least 1")
+    if options.templates and (options.relations or options.prefixes or options.rounds > 1):
+        raise UserError(
+            f"templates is {str(options.templates)!r} beside relations, prefixes or rounds: whole "
+            "templates are scored as they are; give the one or the others"
+        )
+
+
+def _choices(options: SearchOptions, backbone: Backbone) -> Choices:
+    """What there is to score: whole templates, or lists to compose them of."""
+    if options.templates:
+        return candidates.read_templates(options.templates)
+    byte_level = is_byte_level(backbone.tokenizer.hf.backend_tokenizer)
+    quoted = candidates.SINGLE_QUOTED if byte_level else candidates.DOUBLE_QUOTED
+    return Lists(
+        candidates.read_relations(options.relations) if options.relations else candidates.RELATIONS,
+        candidates.read_prefixes(options.prefixes)
+        if options.prefixes
+        else candidates.default_prefixes(quoted),
+    )
+
+
+def _check_fit(backbone: Backbone, choices: Choices) -> None:
+    """UserError for a template that cannot be read, before the first one is scored."""
+    texts = choices if isinstance(choices, tuple) else _widest(choices)
+    for text in texts:
+        read_by(backbone, resolve_template(text))
+
+
+def _widest(lists: Lists) -> list[str]:
+    """Each part with the longest of the others: if these fit, all do."""
+    variants = (lists.variants(lists.longest(), stage) for stage in STAGES)
+    return [candidate.text for part in variants for candidate in part]
+
+
+def _settings(options: SearchOptions, pairs: Pairs, choices: Choices) -> dict[str, Any]:
+    """What a resumed search must have in common with the one that began."""
+    graded = json.dumps([pairs.left, pairs.right, pairs.gold.tolist()])
+    named = "STS-B" if options.senteval is not None else pairs_name(options.dev_pairs)
+    common = {
+        "encoder": from_anywhere(options.encoder),
+        "dev": dev_name({named: pairs}),
+        "dev_digest": hashlib.sha256(graded.encode()).hexdigest()[:16],
+        "dev_pairs": len(pairs),
+        "precision": options.precision,
+    }
+    if isinstance(choices, tuple):
+        return common | {"templates": list(choices)}
+    parts = {"relations": list(choices.relations), "prefixes": list(choices.prefixes)}
+    return common | {"rounds": options.rounds} | parts
+
+
+def _params(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings for MLflow; lists by their length (they are in the run's artifacts)."""
+    return {k: len(v) if isinstance(v, list) else v for k, v in settings.items()}
+
+
+def shown_table(output: Path, most: int) -> str:
+    """The table of a finished search with at most `most` rows a stage."""
+    best = read_json(output / RESULT_FILE)["best_template"]
+    return search_table(Ledger(output / TEMPLATES_FILE).rows, best, most)

@@ -1,0 +1,103 @@
+"""Pictures of a vocabulary: its tokens on two axes, by frequency and by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
+
+from cotbert_core.readouts.mask_predictions import KINDS
+from pipelines.reports.plots import STYLE, svg
+
+# PromptBERT Figure 1 has subwords in yellow and capitals in red; told apart in grey print too.
+COLOURS = {"word": "#2f6fb5", "subword": "#e3a008", "capital": "#b3262e", "other": "#52606d"}
+NAMES = {
+    "word": "begins a word",
+    "subword": "subword",
+    "capital": "begins a word, with capitals",
+    "other": "punctuation, digits, special",
+}
+# Light to nearly black; the lightest can still be told from the tokens that do not occur.
+SHADES = ("#a5d8d0", "#2b8cbe", "#0b3c8c", "#020617")
+ABSENT = "#dde3e9"
+# Counts from this share of the tokens that occur upwards are all darkest: by Zipf's law a few
+# tokens would have half of the scale to themselves.
+DARKEST = 0.998
+POINT = 1.6
+
+
+def token_map(
+    points: np.ndarray,
+    shares: np.ndarray,
+    counts: np.ndarray,
+    kinds: Sequence[str],
+    corpus: str,
+) -> str:
+    """SVG of two panels over the same axes (PromptBERT Figures 1 and 2).
+
+    points: (V, 2); shares: (2,) of the variance; counts: (V,) occurrences in `corpus`; kinds:
+    (V,) of KINDS. The points are a picture inside the SVG: 30,000 shapes would take megabytes.
+    """
+    with rc_context(STYLE):
+        figure = Figure(figsize=(10, 5.2), layout="constrained")
+        left, right = figure.subplots(1, 2, sharex=True, sharey=True)
+        _by_frequency(figure, left, points, counts, corpus)
+        _by_kind(right, points, np.asarray(kinds))
+        for axes in (left, right):
+            axes.set_xlabel(f"first component, {shares[0]:.1%} of the variance")
+        left.set_ylabel(f"second component, {shares[1]:.1%} of the variance")
+        return svg(figure)
+
+
+def _by_frequency(
+    figure: Figure, axes: Any, points: np.ndarray, counts: np.ndarray, corpus: str
+) -> None:
+    """Darker is more frequent, and drawn over what is rarer."""
+    seen = np.flatnonzero(counts)
+    seen = seen[np.argsort(counts[seen], kind="stable")]
+    absent = np.flatnonzero(counts == 0)
+    _dots(axes, points[absent], color=ABSENT)
+    highest = np.quantile(counts[seen], DARKEST) if len(seen) else 2
+    drawn = _dots(
+        axes,
+        points[seen],
+        c=counts[seen],
+        cmap=LinearSegmentedColormap.from_list("frequency", SHADES),
+        norm=LogNorm(1, max(2, highest)),
+    )
+    bar = figure.colorbar(drawn, ax=axes, location="bottom", shrink=0.8, aspect=35, extend="max")
+    bar.formatter = StrMethodFormatter("{x:,.0f}")
+    bar.set_label(f"occurrences in {corpus}\n(grey: {len(absent):,} tokens that do not occur)")
+    axes.set_title("By frequency", fontsize=11)
+
+
+def _by_kind(axes: Any, points: np.ndarray, kinds: np.ndarray) -> None:
+    """All kinds in one drawing in a drawn order, so that none covers another."""
+    order = np.random.default_rng(0).permutation(len(points))
+    colours = np.array([COLOURS[kind] for kind in kinds])
+    _dots(axes, points[order], c=colours[order])
+    for kind in KINDS:
+        if count := int((kinds == kind).sum()):
+            axes.scatter([], [], s=24, color=COLOURS[kind], label=f"{NAMES[kind]} ({count:,})")
+    axes.set_title("By kind", fontsize=11)
+    # Below the panel, where it covers no point, in the room that the other's colour bar makes.
+    legend = axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.19),
+        ncols=2,
+        frameon=False,
+        fontsize=9,
+        columnspacing=1.2,
+        handletextpad=0.2,
+    )
+    legend.set_in_layout(False)
+
+
+def _dots(axes: Any, points: np.ndarray, **how: Any) -> Any:
+    """Without smoothed edges and shades of overlap the picture takes a third of the bytes."""
+    return axes.scatter(*points.T, s=POINT, linewidths=0, antialiased=False, rasterized=True, **how)

@@ -1,0 +1,86 @@
+"""How many training workers a cluster has room for, and whether they train on GPUs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cotbert_core.errors import UserError
+from cotbert_core.settings import TrainSettings
+from pipelines.runtime.progress import say
+
+POLL_SECONDS = 2.0
+# Set where a cluster adds nodes by itself: what it has now is then no reason to refuse a job.
+MAY_GROW = "COTBERT_MAY_GROW"
+
+
+def check_gpus(settings: TrainSettings) -> None:
+    """UserError when each worker shall have a GPU and there are fewer: they would wait for ever."""
+    if settings.gpus_per_worker != 1 or MAY_GROW in os.environ:
+        return
+    there = gpus_there()
+    if there < settings.workers:
+        raise UserError(
+            f"gpus_per_worker is 1 and workers is {settings.workers}, and there are {there} GPUs: "
+            f"give fewer workers, gpus_per_worker=0 to train on CPU cores, or set {MAY_GROW}=1 "
+            "where the cluster adds nodes by itself"
+        )
+
+
+def gpus_there() -> int:
+    """Of the Ray session; where there is none yet, of this machine."""
+    import ray
+
+    if ray.is_initialized():
+        return int(ray.cluster_resources().get("GPU", 0))
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def takes_gpus(settings: TrainSettings, there: int) -> bool:
+    """Whether each worker trains on a GPU."""
+    if settings.gpus_per_worker is not None:
+        return settings.gpus_per_worker == 1
+    return there >= settings.workers
+
+
+def workers_now(settings: TrainSettings, on_gpus: bool = False) -> int:
+    """As many workers as the settings say; when the cluster has had no room for them for
+    node_seconds, the most there is room for that divide the batch, if the settings allow so few."""
+    if settings.min_workers is None:
+        return settings.workers
+    told, until = -1, time.monotonic() + settings.node_seconds
+    while (room := _room(settings, on_gpus)) < settings.workers:
+        fitting = fewer_workers(settings, room)
+        if fitting and time.monotonic() >= until:
+            say(f"warning: the cluster has room for {room} workers: going on with {fitting}")
+            return fitting
+        if room != told:
+            say(f"waiting for room for {settings.workers} workers: the cluster has it for {room}")
+            told = room
+        time.sleep(POLL_SECONDS)
+    return settings.workers
+
+
+def fewer_workers(settings: TrainSettings, room: int) -> int | None:
+    """The most of at most `room` workers that share the global batch evenly."""
+    least = settings.min_workers or settings.workers
+    counts = range(min(room, settings.workers), least - 1, -1)
+    return next((n for n in counts if settings.batch_size % n == 0), None)
+
+
+def _room(settings: TrainSettings, on_gpus: bool) -> int:
+    """Workers that the nodes which are alive could hold."""
+    import ray
+
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return room_on(alive, settings.cpus_per_worker or 1, int(on_gpus))
+
+
+def room_on(nodes: Sequence[Mapping[str, Any]], cpus: int, gpus: int) -> int:
+    """Workers of so many cores and GPUs that nodes of these resources hold."""
+    wanted = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
+    return sum(min(int(node.get(k, 0)) // n for k, n in wanted.items()) for node in nodes)

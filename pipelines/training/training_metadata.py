@@ -1,0 +1,78 @@
+"""What a job knows of a training, for the card of the model: its data, scores and making."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from cotbert_core import __version__
+from cotbert_core.evaluation import Pairs
+from cotbert_core.messages.redaction import without_credentials
+from cotbert_core.saving.markdown import code, plain
+from cotbert_core.saving.model_card import Facts, Score
+from pipelines.recording.tracking import DEV_SPEARMAN, commit
+from pipelines.storage.corpus import Corpus
+from pipelines.training.baseline import Baseline
+from pipelines.training.dev_sets import dev_name
+from pipelines.training.metrics_log import History
+
+PACKAGES = ("torch", "transformers", "ray")
+
+
+def training_facts(
+    corpus: Corpus,
+    dev: Mapping[str, Pairs],
+    history: History,
+    best_step: int,
+    baseline: Baseline | None = None,
+) -> Facts:
+    """Facts of a run whose model is that of `best_step`."""
+    scores = _dev_scores(dev, history, best_step)
+    if baseline is not None:
+        name = f"{dev_name(dev)}, the untouched encoder by {baseline.reading}"
+        scores.append(Score(name, baseline.spearman, None))
+    return Facts(_data(corpus), scores, _made(best_step, history))
+
+
+def _data(corpus: Corpus) -> dict[str, Any]:
+    inputs = corpus.manifest.get("source", {}).get("inputs", [])
+    return {
+        "source": ", ".join(code(published(name)) for name in inputs) or "not recorded",
+        "sentences": f"{len(corpus):,}",
+        "companions": plain(", ".join(corpus.columns)) or "none",
+        "digest of the corpus": f"`{corpus.digest}`",
+    }
+
+
+def published(name: str) -> str:
+    """An input without the folders of this machine, or the options and user of an address."""
+    name = without_credentials(name)
+    kind, colon, rest = name.partition(":")
+    if not colon or kind in ("file", "sick"):
+        return Path(name.split("?")[0]).name
+    return f"{kind}:{rest.split('?')[0]}"
+
+
+def _dev_scores(dev: Mapping[str, Pairs], history: History, best_step: int) -> list[Score]:
+    """The mean of the dev sets, by which the step was chosen, and each where there are several."""
+    several = [(f"{name}, dev", f"{DEV_SPEARMAN}.{name}") for name in dev if len(dev) > 1]
+    chosen = f"{dev_name(dev)} (the step was chosen by it)"
+    first, best = history.rows[0], history.rows[best_step]
+    return [
+        Score(name, first[key], best[key])
+        for name, key in [(chosen, DEV_SPEARMAN), *several]
+        if key in first and key in best
+    ]
+
+
+def _made(best_step: int, history: History) -> dict[str, str]:
+    versions = [f"{package} {metadata.version(package)}" for package in PACKAGES]
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "code": f"cotbert {__version__}, commit {commit()}",
+        "versions": ", ".join(versions),
+        "steps": f"{best_step} of {history.last_step}: the best on dev",
+    }

@@ -1,0 +1,172 @@
+"""A user's own space: a YAML file, or a Python file with a function `space()`."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cotbert_core.errors import UserError, unknown
+from tune_spaces.builtin_spaces import SPACES
+from tune_spaces.search_space import VARIANT, Space, is_axis
+
+YAML_ENDINGS = (".yaml", ".yml")
+PYTHON_ENDING = ".py"
+# How an axis is written in YAML -> the name of Ray Tune's function.
+LISTS = {"grid": "grid_search", "choice": "choice"}
+RANGES = {"uniform": "uniform", "loguniform": "loguniform"}
+EXAMPLES = "{grid: [a, b]}, {choice: [a, b]}, {uniform: [low, high]} or {loguniform: [low, high]}"
+
+
+def open_space(name_or_file: str) -> Space:
+    """A space by its name in SPACES, or from a file; UserError for one that is no space."""
+    ending = Path(name_or_file).suffix.lower()
+    if ending not in (*YAML_ENDINGS, PYTHON_ENDING):
+        if name_or_file not in SPACES:
+            raise unknown("space", name_or_file, SPACES)
+        return SPACES[name_or_file]()
+    path = Path(name_or_file)
+    space = _run(path) if ending == PYTHON_ENDING else _parse(path)
+    fault = _fault(space)
+    if fault:
+        raise _error(path, fault)
+    return space
+
+
+def _error(path: Path, fault: str) -> UserError:
+    return UserError(f"space file {str(path)!r}: {fault}")
+
+
+def _fault(space: Space) -> str | None:
+    """What is wrong with a space, whoever made it."""
+    if not space.settings and not space.variants:
+        return "it varies nothing; give settings or variants"
+    if VARIANT in space.settings:
+        return f"{VARIANT!r} is no setting; what changes together goes under variants"
+    for setting, axis in space.settings.items():
+        if not is_axis(axis):
+            return (
+                f"{setting} is {axis!r}: it must be a grid, a choice or a range with two ends; "
+                "give tune.grid_search, choice, uniform, loguniform, randint or the like"
+            )
+    variants: Mapping[str, Any] = space.variants
+    for name, variant in variants.items():
+        if not isinstance(variant, Mapping):
+            return f"variant {name} is {variant!r}: give settings and their values"
+        twice = sorted(space.settings.keys() & variant.keys())
+        if twice:
+            return f"{twice[0]} stands in settings and in variant {name}; leave it in one of them"
+    return None
+
+
+def _run(path: Path) -> Space:
+    """What the function `space` of a Python file returns."""
+    if not path.is_file():
+        raise _error(path, "there is no such file; give a name of `cotbert spaces` or a file")
+    try:
+        made = runpy.run_path(str(path), run_name="space_file").get("space", _missing)()
+    except Exception as error:
+        raise _error(path, f"it fails with {type(error).__name__}: {error}") from None
+    if made is _missing:
+        raise _error(path, "it has no function `space`; write one that returns a tune_spaces.Space")
+    if not isinstance(made, Space):
+        raise _error(path, f"space() returns a {type(made).__name__}; return a tune_spaces.Space")
+    return made
+
+
+def _missing() -> Any:
+    return _missing
+
+
+def _parse(path: Path) -> Space:
+    """A YAML file of the fields of Space."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise _error(path, f"it cannot be read ({error}); give a YAML file") from None
+    known = [f.name for f in fields(Space)]
+    if not isinstance(values, dict):
+        raise _error(path, f"it holds no space; give {', '.join(known)}")
+    for key in values:
+        if key not in known:
+            raise _error(path, f"{key!r} is unknown; a space has {', '.join(known)}")
+    if not isinstance(values.get("recipe"), str):
+        raise _error(path, f"recipe is {values.get('recipe')!r}: give one of `cotbert recipes`")
+    return Space(
+        name=str(values.get("name", path.stem)),
+        purpose=str(values.get("purpose", "")),
+        recipe=values["recipe"],
+        settings={
+            setting: _axis(path, setting, axis)
+            for setting, axis in _mapping(path, values, "settings").items()
+        },
+        variants={
+            name: _variant(path, name, variant)
+            for name, variant in _mapping(path, values, "variants").items()
+        },
+        published={
+            key: _figure(path, key, figure)
+            for key, figure in _mapping(path, values, "published").items()
+        },
+        source=str(values.get("source", "")),
+    )
+
+
+def _mapping(path: Path, values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    given = values.get(key) or {}
+    if not isinstance(given, dict):
+        raise _error(path, f"{key} is {given!r}: write `name: value` lines under it")
+    return {str(name): value for name, value in given.items()}
+
+
+def _axis(path: Path, setting: str, axis: Any) -> Any:
+    from ray import tune
+
+    kind, given = next(iter(axis.items())) if isinstance(axis, dict) and axis else (None, None)
+    if kind not in {*LISTS, *RANGES} or len(axis) > 1 or not isinstance(given, list) or not given:
+        raise _error(path, f"{setting} is {axis!r}: give {EXAMPLES}")
+    values = [_value(path, setting, value) for value in given]
+    if kind in LISTS:
+        return getattr(tune, LISTS[kind])(values)
+    low = 0.0 if kind == "loguniform" else float("-inf")
+    if len(values) != 2 or not all(map(_is_number, values)) or not low < values[0] < values[1]:
+        above = "above 0, " if kind == "loguniform" else ""
+        raise _error(path, f"{setting} is {axis!r}: give two numbers, {above}the lower one first")
+    return getattr(tune, RANGES[kind])(*values)
+
+
+def _variant(path: Path, name: str, variant: Any) -> dict[str, Any]:
+    if not isinstance(variant, dict):
+        raise _error(path, f"variant {name} is {variant!r}: give settings and their values")
+    return {
+        str(setting): _value(path, f"{setting} of variant {name}", value)
+        for setting, value in variant.items()
+    }
+
+
+def _figure(path: Path, key: str, figure: Any) -> float:
+    if not _is_number(figure):
+        raise _error(path, f"published {key} is {figure!r}: give a number")
+    return float(figure)
+
+
+def _value(path: Path, setting: str, value: Any) -> Any:
+    """One setting's value; YAML 1.1 takes 3e-5, without a dot, for a text."""
+    if isinstance(value, (dict, list)):
+        raise _error(
+            path, f"{setting} is {value!r}: give one value; a path has dots (method.denoise)"
+        )
+    if not isinstance(value, str) or not any(map(str.isdigit, value)):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
