@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster import command_paths as words
-from cluster import resource_request as needs
+from cluster import command_paths, resource_request
 from cluster.client import ADDRESS, client_of
 from cluster.local import running
 from cluster.log_stream import again
@@ -57,7 +56,7 @@ def find_address(given: str | None) -> str:
 
 def check(
     command: Sequence[str],
-    line: words.CommandLine,
+    line: command_paths.CommandLine,
     server: JobServer,
     name: str | None,
     environment: Sequence[str] = (),
@@ -68,9 +67,9 @@ def check(
     line: the command line that would run it. environment: NAME, to pass this process's value on,
     or NAME=VALUE. may_grow: the cluster adds nodes, so what it has now does not count.
     """
-    arguments = words.parse(command, line)
-    need = needs.need_of(arguments, line.trainings(command[0], arguments))
-    new, paths = words.absolute(command, line)
+    arguments = command_paths.parse(command, line)
+    need = resource_request.need_of(arguments, line.trainings(command[0], arguments))
+    new, paths = command_paths.absolute(command, line)
     asked = (key,) if (key := getattr(arguments, "key_variable", None)) else ()
     variables = absolute_variables({**passed_variables(os.environ, asked), **_given(environment)})
     _check_name(name)
@@ -85,7 +84,7 @@ def check(
     if may_grow:
         variables.setdefault(MAY_GROW, "1")
     else:
-        needs.check_room(command[0], need, server.nodes(), server.address)
+        resource_request.check_room(command[0], need, server.nodes(), server.address)
     local = running()
     is_local = local is not None and local.address == server.address
     if is_local:

@@ -15,19 +15,19 @@ from cotbert_core.errors import UserError
 MOST_JSON_BYTES = 64 << 20
 
 
-def check_free(path: Path) -> None:
+def require_empty(path: Path) -> None:
     """UserError when something is at `path` already; an empty folder is nothing."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"output {str(path)!r} already holds something: give a new folder")
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path) -> Iterator[Path]:
     """A folder PATH.partial to write into, which becomes PATH when the block ends well.
 
     What an earlier, interrupted job left in PATH.partial is discarded.
     """
-    check_free(path)
+    require_empty(path)
     partial = path.with_name(path.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -17,8 +17,9 @@ from cotbert_core.encoder.pooling_config import Reading, reading_of
 from cotbert_core.encoder.template_denoising import bias_rows
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import Denoise
-from cotbert_core.saving.model_card import Facts
-from cotbert_core.saving.model_folder import Saved, save_encoder
+from cotbert_core.saving.model_folder import save_encoder
+from cotbert_core.saving.saved_encoder import SavedEncoder
+from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.settings import Attention, Precision
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.template_texts import Template
@@ -157,7 +158,7 @@ class SentenceEncoder:
         places = to_device(torch.from_numpy(which), self.backbone.device)
         return encode_rows(self.backbone, rows, "mask", budget)[places]
 
-    def save_pretrained(self, path: str | Path, facts: Facts | None = None) -> None:
+    def save_pretrained(self, path: str | Path, facts: TrainingMetadata | None = None) -> None:
         """Write a folder that opens here, in sentence-transformers and in AutoModel.
 
         facts: of the training, for its model card. Warns where other libraries cannot carry how
@@ -166,7 +167,9 @@ class SentenceEncoder:
         """
         save_encoder(self.saved(facts), Path(path))
 
-    def saved(self, facts: Facts | None = None) -> Saved:
+    def saved(self, facts: TrainingMetadata | None = None) -> SavedEncoder:
         """All that a folder of it is made from."""
-        facts = facts or Facts()
-        return Saved(self.backbone, self.bound, self.reading, self.max_length, self.head, facts)
+        facts = facts or TrainingMetadata()
+        return SavedEncoder(
+            self.backbone, self.bound, self.reading, self.max_length, self.head, facts
+        )

@@ -93,8 +93,8 @@ class TrainSettings(Settings):
     precision: Precision = "auto"
     """auto: bf16 where the machine has it."""
     attention: Attention = "auto"
-    """How rows attend (cotbert_core.encoder.attention); unpadded: without padding, the same numbers with
-    another order of dropout."""
+    """How rows attend (cotbert_core.encoder.attention); unpadded: without padding, the same numbers
+    with another order of dropout."""
     workers: int = Field(1, ge=1)
     min_workers: int | None = Field(None, ge=1)
     """A run that has lost a node for good goes on with as few; null: it waits for a new one."""

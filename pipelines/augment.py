@@ -28,8 +28,8 @@ from pipelines.recording.resumable_run import resumable_run
 from pipelines.runtime.progress import Progress, say
 from pipelines.runtime.shared_storage import on_all_nodes
 from pipelines.storage.corpus import MANIFEST_FILE, Corpus
-from pipelines.storage.output_folder import RESULT_FILE, check_free
-from pipelines.storage.resumable_output import Unfinished, unfinished
+from pipelines.storage.output_folder import RESULT_FILE, require_empty
+from pipelines.storage.resumable_output import ResumableOutput, resumable_output
 
 AUGMENTED = "augmented"
 SUMS = ("rows", "rewritten", "truncated", "inputs_cut", "tokens_in", "tokens_out")
@@ -39,7 +39,7 @@ def augment(
     options: AugmentOptions, output: Path, verbose: bool = False, parent: str | None = None
 ) -> dict[str, Any]:
     """Write the corpus folder `output` and return its result; UserError for a bad input."""
-    output = check_free(output)
+    output = require_empty(output)
     corpus = open_plain(options.corpus)
     tokenizer = _own_tokenizer(corpus, options.encoder)
     job = METHODS[options.method.name](options, verbose)
@@ -47,7 +47,7 @@ def augment(
     alone = not isinstance(options.method, BackTranslation)  # no other node does anything
     with (
         nullcontext() if alone else on_all_nodes(output, (corpus.path,), verbose),
-        unfinished(output, {"job": "augment", **record}, paid=True) as work,
+        resumable_output(output, {"job": "augment", **record}, paid=True) as work,
     ):
         if work.before:
             say(f"going on with what is in {work.output.parent.parent}")
@@ -100,7 +100,7 @@ def _own_tokenizer(corpus: Corpus, encoder: str | None) -> PlainTokenizer:
 
 
 def _plan(
-    options: AugmentOptions, corpus: Corpus, tokenizer: PlainTokenizer, work: Unfinished
+    options: AugmentOptions, corpus: Corpus, tokenizer: PlainTokenizer, work: ResumableOutput
 ) -> PartPlan:
     return PartPlan(
         str(corpus.path),

@@ -29,13 +29,13 @@ from pipelines.evaluating.evaluation_tasks import Tasks
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
-from pipelines.reports import compare_page as compare_report
+from pipelines.reports import compare_page
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, open_output
-from pipelines.train import check_inputs
-from pipelines.training.baseline import Baseline, baselines, verdict
+from pipelines.train import check_inputs, train
+from pipelines.training.baseline import Baseline, baseline_sentence, baselines
 from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
 from pipelines.training.multi_seed import one_seed, scores_of, spread
 from pipelines.training.sentence_length import follow_corpus
@@ -172,7 +172,7 @@ def compare(
             "verdicts": _verdicts(rows, comparison, found),
         }
         result["mlflow_run_id"] = run.id
-        compare_report.write(output / "compare.html", result)
+        compare_page.write(output / "compare.html", result)
         run.artifact(output / "compare.html")
         write_json(output / RESULT_FILE, result)
         run.artifact(output / RESULT_FILE)
@@ -195,7 +195,7 @@ def _trained(
     dev = comparison.dev
     for seed in comparison.seeds:
         results.append(
-            one_seed(settings, seed, corpus, dev, folder, resume, verbose, parent, baseline)
+            one_seed(train, settings, seed, corpus, dev, folder, resume, verbose, parent, baseline)
         )
         if comparison.tasks is not None:
             tests.append(_test(folder / f"seed-{seed}", comparison.tasks, parent))
@@ -250,7 +250,11 @@ def _verdicts(
     for row in rows:
         if (settings := comparison.entries[row["entry"]]) is not None:
             scores = {"dev": dev, tracking.DEV_SPEARMAN: row["dev_mean"]}
-            told.append(verdict(scores | found[settings.encoder].entries, f"recipe {row['entry']}"))
+            told.append(
+                baseline_sentence(
+                    scores | found[settings.encoder].entries, f"recipe {row['entry']}"
+                )
+            )
     return told
 
 

@@ -40,8 +40,8 @@ from pipelines.runtime.ray_session import ray_session, worker_pool
 from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers
 from pipelines.runtime.shared_storage import on_all_nodes
 from pipelines.storage.corpus import MANIFEST_FILE
-from pipelines.storage.output_folder import RESULT_FILE, check_free
-from pipelines.storage.resumable_output import Unfinished, unfinished
+from pipelines.storage.output_folder import RESULT_FILE, require_empty
+from pipelines.storage.resumable_output import ResumableOutput, resumable_output
 
 __all__ = ["EmbedOptions", "embed", "model_digest", "read_embeddings"]
 
@@ -73,11 +73,11 @@ def embed(
 
     What a killed job of the same input, model and options left is gone on with.
     """
-    output = check_free(output)
+    output = require_empty(output)
     job = _job(options)
     with (
         on_all_nodes(output, (*job.plan.files, job.model), verbose),
-        unfinished(output, _record(job), paid=True) as work,
+        resumable_output(output, _record(job), paid=True) as work,
     ):
         if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
             return dict(read_json(work.output / RESULT_FILE))
@@ -130,7 +130,7 @@ def _record(job: Job) -> dict[str, Any]:
     }
 
 
-def _tracked(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> dict[str, Any]:
+def _tracked(job: Job, work: ResumableOutput, verbose: bool, parent: str | None) -> dict[str, Any]:
     """The job under its MLflow run, which is the same after a kill."""
     params = {k: v for k, v in job.options.decisive.items() if v not in (None, [])}
     with (
@@ -144,7 +144,7 @@ def _tracked(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> d
     return told
 
 
-def _run(job: Job, work: Unfinished) -> dict[str, Any]:
+def _run(job: Job, work: ResumableOutput) -> dict[str, Any]:
     """All blocks that are not there yet, the manifest and the list of skipped rows."""
     started = time.monotonic()
     ledger = Ledger(work.scratch)
@@ -170,7 +170,7 @@ def _run(job: Job, work: Unfinished) -> dict[str, Any]:
     return result(ledger, job.storage.dimension, workers, time.monotonic() - started)
 
 
-def _embed_blocks(job: Job, work: Unfinished, ledger: Ledger) -> int:
+def _embed_blocks(job: Job, work: ResumableOutput, ledger: Ledger) -> int:
     """The units that are left through the actors; how many actors there were."""
     workers, resources, threads = worker_pool(
         job.options.workers, on_gpus=job.options.backend == "torch"

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.errors import UserError, unknown
-from cotbert_core.files import whole_folder, write_text
+from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.saving.model_card import onnx_card
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.recording import tracking
-from pipelines.storage.output_folder import check_free
+from pipelines.storage.output_folder import require_empty
 
 FORMATS = ("onnx", "folder")
 # Largest difference of any number of a vector from what `encode` gives in fp32.
@@ -56,7 +56,7 @@ class ExportOptions:
 
 def export(options: ExportOptions, output: Path) -> dict[str, Any]:
     """Write the folder; UserError before anything is written for what cannot be carried."""
-    output = check_free(output)
+    output = require_empty(output)
     missing = [name for name in ("onnx", "onnxruntime") if util.find_spec(name) is None]
     if options.format == "onnx" and missing:
         raise UserError(
@@ -102,7 +102,7 @@ def _write_onnx(encoder: SentenceEncoder, output: Path) -> float:
     """The folder, whose graph gave our vectors; the largest difference that was seen."""
     from cotbert_core.exporting.onnx_graph import write_graph
 
-    with whole_folder(output) as folder:
+    with atomic_folder(output) as folder:
         write_graph(encoder, folder)
         write_text(folder / "README.md", onnx_card(encoder.saved()))
         found = run_onnx(folder, CHECKED)

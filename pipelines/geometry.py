@@ -14,16 +14,15 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import STS_TASKS, Pairs, anisotropy, score_pairs
-from cotbert_core.files import whole_folder, write_json, write_text
+from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.settings import Precision
 from pipelines.evaluate import CountedEncode, read_splits
 from pipelines.evaluating.model_specs import ModelSpec, OpenModel, label_of, numbered
 from pipelines.reading.text_files import PlainTexts, read_texts, sample
 from pipelines.recording import tracking
-from pipelines.reports import html as report
-from pipelines.reports import plots
+from pipelines.reports import html_page, plots
 from pipelines.runtime.progress import say
-from pipelines.storage.output_folder import RESULT_FILE, check_free
+from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 
@@ -70,7 +69,7 @@ class _Data:
 
 def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
     """Write the folder `output` and return its flat result; UserError for bad input."""
-    output = check_free(output)
+    output = require_empty(output)
     if options.sentences < 2:
         raise UserError(f"sentences is {options.sentences}: give at least 2 to compare")
     specs = [ModelSpec.parse(text) for text in options.models]
@@ -78,7 +77,7 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
     # Each is opened and let go again: one that cannot be read must not stop the job halfway.
     named = dict(zip(numbered([label_of(spec, spec.open()) for spec in specs]), specs, strict=True))
     params = {key: value for key, value in vars(options).items() if value is not None}
-    with tracking.tracked_run("geometry", params) as run, whole_folder(output) as folder:
+    with tracking.tracked_run("geometry", params) as run, atomic_folder(output) as folder:
         rate, rows = _measure(named, data, options.precision)
         result = _result(rows, data) | {
             "sentences_per_second": round(rate, 1),
@@ -181,12 +180,12 @@ def _write(folder: Path, rows: list[Geometry], data: _Data, result: dict[str, An
     scatter = plots.similarity_scatter(data.pairs.gold, panels, normalized=True)
     write_text(folder / "scatter.svg", scatter)
     sections = [
-        ("Table", report.table(HEADER, table_rows(result)) + _legend(data)),
+        ("Table", html_page.table(HEADER, table_rows(result)) + _legend(data)),
         ("Gold against predicted similarity", scatter),
-        ("Data", report.table(("", ""), list(counts.items()), "text")),
+        ("Data", html_page.table(("", ""), list(counts.items()), "text")),
     ]
     note = f"How the sentence vectors of {len(rows)} readings of encoders lie, on {data.source}."
-    write_text(folder / "geometry.html", report.page("Geometry", note, sections))
+    write_text(folder / "geometry.html", html_page.page("Geometry", note, sections))
 
 
 HEADER = ("model", "Spearman x 100", "alignment", "uniformity", "anisotropy", "token anisotropy")

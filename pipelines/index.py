@@ -12,21 +12,21 @@ from typing import Any
 
 from cotbert_core import __version__
 from cotbert_core.errors import UserError
-from cotbert_core.files import whole_folder, write_json
+from cotbert_core.files import atomic_folder, write_json
 from pipelines.searching import faiss_index
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.options import IndexOptions
 from pipelines.storage.corpus import MANIFEST_FILE
-from pipelines.storage.output_folder import RESULT_FILE, check_free
+from pipelines.storage.output_folder import RESULT_FILE, require_empty
 
 
 def index(embeddings: str | Path, output: Path, options: IndexOptions) -> dict[str, Any]:
     """Write the folder `output` and return its result; UserError for a bad folder or option."""
-    output = check_free(output)
+    output = require_empty(output)
     faiss_index.require()
     opened = Embeddings.open(embeddings)
     started = time.monotonic()
-    with whole_folder(output) as folder:
+    with atomic_folder(output) as folder:
         left_out = faiss_index.write(opened, folder, options)
         rows = len(opened) - left_out
         if not rows:

@@ -21,7 +21,7 @@ from cotbert_core.encoder.token_limit import check_max_length
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from pipelines.cleaning.cleaner import Cleaner
-from pipelines.preparing import driver as stages
+from pipelines.preparing import driver
 from pipelines.preparing.exclusion import Exclusion, read_exclusion
 from pipelines.preparing.manifest import (
     Job,
@@ -43,8 +43,8 @@ from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shared_storage import on_all_nodes
 from pipelines.storage.corpus import MANIFEST_FILE
-from pipelines.storage.output_folder import RESULT_FILE, check_free
-from pipelines.storage.resumable_output import Unfinished, unfinished
+from pipelines.storage.output_folder import RESULT_FILE, require_empty
+from pipelines.storage.resumable_output import ResumableOutput, resumable_output
 
 
 def prepare(
@@ -54,7 +54,7 @@ def prepare(
 
     What a killed job of the same input and options left is gone on with.
     """
-    output = check_free(output)
+    output = require_empty(output)
     options = recognise_triples(options)
     plan = sources.plan(
         options.inputs,
@@ -69,7 +69,7 @@ def prepare(
     check_max_length(options.max_length, options.encoder)
     with (
         on_all_nodes(output, plan.files, verbose),
-        unfinished(output, _record(options, plan, exclusion, tokenizer.hash)) as work,
+        resumable_output(output, _record(options, plan, exclusion, tokenizer.hash)) as work,
     ):
         if work.before:
             _tell_what_is_there(plan, work)
@@ -95,14 +95,14 @@ def _record(
         "excluded": exclusion.digest,
         "files": sources.stamps(plan),
         "shards": hashlib.sha256(repr(plan.shards).encode()).hexdigest()[:16],
-        "part_rows": [stages.PART_ROWS, stages.UNIT_ROWS, PIECE_ROWS],
+        "part_rows": [driver.PART_ROWS, driver.UNIT_ROWS, PIECE_ROWS],
         "versions": versions(),
     }
 
 
-def _tell_what_is_there(plan: Plan, work: Unfinished) -> None:
-    shards = len(stages.finished(work.scratch, "[0-9]*.json"))
-    parts = len(stages.finished(work.scratch, "part-*.json"))
+def _tell_what_is_there(plan: Plan, work: ResumableOutput) -> None:
+    shards = len(driver.finished(work.scratch, "[0-9]*.json"))
+    parts = len(driver.finished(work.scratch, "part-*.json"))
     and_parts = f" and {parts} parts" if parts else ""
     say(
         f"going on with {work.output.parent.parent}: {shards} of {len(plan.shards)} shards"
@@ -110,14 +110,14 @@ def _tell_what_is_there(plan: Plan, work: Unfinished) -> None:
     )
 
 
-def _run(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> dict[str, Any]:
+def _run(job: Job, work: ResumableOutput, verbose: bool, parent: str | None) -> dict[str, Any]:
     params = {**vars(job.options), **cleaning(job.options.clean)}
     params = {k: v for k, v in params.items() if k != "clean" and v not in (None, ())}
     with (
         resumable_run(work, "prepare", params, parent) as run,
         ray_session(verbose),
     ):
-        started, before = time.monotonic(), stages.rows_written(work)
+        started, before = time.monotonic(), driver.rows_written(work)
         manifest = _write_corpus(job, work)
         fresh = manifest["rows"] - before
         result = corpus_result(manifest, fresh, time.monotonic() - started, run.id)
@@ -128,19 +128,19 @@ def _run(job: Job, work: Unfinished, verbose: bool, parent: str | None) -> dict[
     return result
 
 
-def _write_corpus(job: Job, work: Unfinished) -> dict[str, Any]:
+def _write_corpus(job: Job, work: ResumableOutput) -> dict[str, Any]:
     """Both passes; the manifest, which is written with the report."""
     options, plan = job.options, job.plan
     notes = found_notes(plan, cleaned="markup" in options.clean.steps)
     for note in notes:
         say(f"warning: {note}")
-    reading = stages.read_shards(plan, job.rules, work)
+    reading = driver.read_shards(plan, job.rules, work)
     lost = reading.lost.warnings()
     for warning in lost:
         say(f"warning: {warning}")
     counts = reading.counts
-    counts += stages.choose_rows(len(plan.shards), options.near_duplicates, options.sample, work)
-    counts += stages.write_parts(
+    counts += driver.choose_rows(len(plan.shards), options.near_duplicates, options.sample, work)
+    counts += driver.write_parts(
         job.tokenizer.json, options.max_length, options.clean, reading.kept.tolist(), work
     )
     if not counts["rows"]:

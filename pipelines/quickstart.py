@@ -16,7 +16,8 @@ import numpy as np
 
 from cotbert_core.evaluation.pairs import Encode, PairScores
 from cotbert_core.files import write_json
-from cotbert_core.saving.model_card import Score, add_scores
+from cotbert_core.saving.model_card import add_scores
+from cotbert_core.saving.training_metadata import Score
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.embed import EmbedOptions, embed, read_embeddings
@@ -29,7 +30,7 @@ from pipelines.reports.quickstart_page import Outcome, summary, write_report
 from pipelines.runtime.progress import clock, say, show
 from pipelines.runtime.ray_session import own_cores, ray_session
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.output_folder import RESULT_FILE, check_free
+from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.train import train
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import BUILT_IN_NAME, BUILT_IN_PAIRS, dev_sets, with_pairs
@@ -54,7 +55,7 @@ def quickstart(
     steps: int | None = None,
 ) -> dict[str, Any]:
     """Run the main job into `output` and return its result. steps: instead of the recipe's."""
-    output = check_free(output)
+    output = require_empty(output)
     settings = RECIPES["quickstart"]()
     changes = {"workers": min(settings.workers, own_cores()), "max_steps": steps}
     settings = override(settings, {k: v for k, v in changes.items() if v is not None})

@@ -1,8 +1,8 @@
 """cotbert train: a recipe, a corpus and an output folder to a trained, tracked encoder.
 
 The output folder holds settings.json (written first), baseline.json, checkpoints/ and
-metrics.jsonl while the run goes on, then model/ (best by dev score), report.html and, last of all,
-result.json; profile/ where one is asked for.
+metrics.jsonl while the run goes on, then model/ (best by dev score), report.html and, last of
+all, result.json; profile/ where one is asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import write_json
 from cotbert_core.methods import Method, build_method
-from cotbert_core.saving.model_card import Facts
+from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten, override
 from cotbert_core.templates.wrapping import BoundTemplate
@@ -28,8 +28,8 @@ from cotbert_core.training.checkpoints import best
 from cotbert_core.training.sampling import total_steps
 from cotbert_core.training.shuffle_windows import window_rows
 from pipelines.recording import tracking
-from pipelines.reports import html as report
-from pipelines.runtime.metrics_queue import Channel
+from pipelines.reports import training_page
+from pipelines.runtime.metrics_queue import MetricsReceiver
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import check_cores, ray_session
 from pipelines.runtime.shared_storage import on_all_nodes
@@ -44,7 +44,7 @@ from pipelines.training.metrics_log import METRICS_FILE, History
 from pipelines.training.profile_table import write_table
 from pipelines.training.resources import check_gpus
 from pipelines.training.sentence_length import cut_notes
-from pipelines.training.training_metadata import training_facts
+from pipelines.training.training_metadata import training_metadata
 
 
 def train(
@@ -67,7 +67,8 @@ def train(
     """Train and return the result; UserError before anything starts, TrainingError after.
 
     parent, name, tags: of its MLflow run. callbacks: of Ray Train, for a sweep that listens;
-    judged: whether it says after every dev check if the run may go on (pipelines.training.early_stopping).
+    judged: whether it says after every dev check if the run may go on
+    (pipelines.training.early_stopping).
     profile: whether to leave one in `output` (pipelines.training.profiling).
     patience: seconds to wait for another process that writes the output.
     baseline: of the settings' encoder on these dev sets, where it is known; None: scored here.
@@ -112,12 +113,14 @@ def _run(
     """The workers' part, then what is made of it."""
     settings, output = job.settings, job.output
     history = History(run, output / METRICS_FILE, settings.batch_size)
-    with ray_session(verbose), Channel(history.hear) as mailbox:
+    with ray_session(verbose), MetricsReceiver(history.hear) as mailbox:
         fit(job, mailbox)
     best_step = _save_best(job, corpus, history, baseline)
     result = _result(job, history, best_step, run.id, baseline)
     steps = _profile_table(job.profile) if job.profile else []
-    report.write_training_report(output / "report.html", result, history.rows, settings, steps)
+    training_page.write_training_report(
+        output / "report.html", result, history.rows, settings, steps
+    )
     run.metrics({"best_step": result["best_step"], "best_dev_spearman": result["dev_spearman"]})
     profile = [profiling.FOLDER] if job.profile else []
     for name in ("report.html", "model", SETTINGS_FILE, *profile):
@@ -194,12 +197,12 @@ def _save_best(job: Job, corpus: Corpus, history: History, baseline: Baseline) -
             f"no checkpoint in {str(output / CHECKPOINTS)!r} can be read: train again in a new "
             "folder"
         )
-    facts = training_facts(corpus, job.dev, history, found.step, baseline)
+    facts = training_metadata(corpus, job.dev, history, found.step, baseline)
     _save_model(job, found.load(mapped=True)["method"], output / "model", facts)
     return found.step
 
 
-def _save_model(job: Job, weights: dict[str, Any], path: Path, facts: Facts) -> None:
+def _save_model(job: Job, weights: dict[str, Any], path: Path, facts: TrainingMetadata) -> None:
     settings = job.settings
     method = build_method(load_backbone(settings.encoder), settings)
     method.load_state_dict(weights)

@@ -28,9 +28,9 @@ from pipelines.storage.output_folder import (
     RESULT_FILE,
     SETTINGS_FILE,
     changed_settings,
-    check_free,
     check_writable,
     open_output,
+    require_empty,
 )
 from pipelines.storage.resumable_output import locked_output
 from pipelines.train import check_inputs
@@ -70,7 +70,7 @@ def tune(
     if (output / SETTINGS_FILE).is_file():
         check_writable(output)
     else:
-        check_free(output)
+        require_empty(output)
     encoders = dict.fromkeys(settings.encoder for settings in plan.possible)
     with on_all_nodes(output, (corpus.path, *encoders), verbose), locked_output(output):
         for settings in plan.possible:

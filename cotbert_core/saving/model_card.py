@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +23,11 @@ from cotbert_core.saving.model_card_code import (
     serving_line,
     transformers_lines,
 )
+from cotbert_core.saving.training_metadata import Score, TrainingMetadata
 from cotbert_core.templates.template_texts import TEMPLATES
 
 if TYPE_CHECKING:
-    from cotbert_core.saving.model_folder import Saved
+    from cotbert_core.saving.saved_encoder import SavedEncoder
 
 CARD_FILE = "README.md"
 _HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w.-]+)?")
@@ -40,29 +40,7 @@ _SETTINGS = (
 )
 
 
-@dataclass(frozen=True)
-class Score:
-    """Spearman x 100 of an encoder on graded pairs, before and after (None: not measured)."""
-
-    name: str
-    before: float | None
-    after: float | None
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What only the job that trained an encoder knows of it.
-
-    data: of the corpus, label to value. scores: before the training and after it. made: date,
-    commit, versions, label to value.
-    """
-
-    data: Mapping[str, Any] = field(default_factory=dict)
-    scores: Sequence[Score] = ()
-    made: Mapping[str, Any] = field(default_factory=dict)
-
-
-def card_text(saved: Saved, read_token: str | None, facts: Facts) -> str:
+def card_text(saved: SavedEncoder, read_token: str | None, facts: TrainingMetadata) -> str:
     """README.md. read_token: the token that is read, None for the readouts cls and mean."""
     parts = [
         _front_matter(saved),
@@ -77,7 +55,7 @@ def card_text(saved: Saved, read_token: str | None, facts: Facts) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def onnx_card(saved: Saved) -> str:
+def onnx_card(saved: SavedEncoder) -> str:
     """README.md beside an exported graph."""
     return "\n".join(
         [
@@ -110,13 +88,13 @@ def base_model(name: str) -> str | None:
     return known if _HUB_NAME.fullmatch(known) and not Path(name).exists() else None
 
 
-def _front_matter(saved: Saved) -> str:
+def _front_matter(saved: SavedEncoder) -> str:
     tags = ["sentence-similarity", "feature-extraction", "cotbert"]
-    if saved.travels:
+    if saved.is_portable:
         tags.insert(0, "sentence-transformers")
     if saved.reading.method is not None:
         tags.append(saved.reading.method)
-    library = ["library_name: sentence-transformers"] if saved.travels else []
+    library = ["library_name: sentence-transformers"] if saved.is_portable else []
     base = base_model(_began_as(saved))
     return "\n".join(
         [
@@ -132,12 +110,12 @@ def _front_matter(saved: Saved) -> str:
     )
 
 
-def _began_as(saved: Saved) -> str:
+def _began_as(saved: SavedEncoder) -> str:
     """The encoder NAME that the training began from."""
     return str((saved.reading.settings or {}).get("encoder", saved.backbone.name))
 
 
-def _introduction(saved: Saved) -> str:
+def _introduction(saved: SavedEncoder) -> str:
     method = saved.reading.method
     how = f"trained by {plain(method)}" if method else "read as described below"
     return (
@@ -147,10 +125,10 @@ def _introduction(saved: Saved) -> str:
     )
 
 
-def _loading(saved: Saved, read_token: str | None) -> str:
+def _loading(saved: SavedEncoder, read_token: str | None) -> str:
     own = block("cotbert_core", OWN)
     served = serving_line(saved.not_served, saved.reading.denoise == "none")
-    if not saved.travels:
+    if not saved.is_portable:
         why = (
             f"**Only `cotbert_core` reads this folder**: {saved.not_carried}. Its vectors "
             "would be others without that, so sentence-transformers, MLflow's flavour of it and "
@@ -171,7 +149,7 @@ def _loading(saved: Saved, read_token: str | None) -> str:
     )
 
 
-def _making(saved: Saved) -> dict[str, Any]:
+def _making(saved: SavedEncoder) -> dict[str, Any]:
     """Method, encoder, templates, readout and the settings that matter."""
     reading, settings = saved.reading, saved.reading.settings or {}
     began = _began_as(saved)
@@ -202,7 +180,7 @@ def _template_text(name: str) -> str:
     return TEMPLATES[name].text if name in TEMPLATES else name
 
 
-def _readout(saved: Saved) -> str:
+def _readout(saved: SavedEncoder) -> str:
     words = {
         "mask": "last layer at the template's last mask",
         "cls": "last layer at the first token",

@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,15 +21,15 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, processors
 from torch import nn
 
-from cotbert_core.encoder.backbone import PLAIN_TOKENIZER, Backbone
-from cotbert_core.encoder.heads import HEAD_FILE, Head, TanhHead
-from cotbert_core.encoder.pooling_config import Reading, save_reading
-from cotbert_core.files import whole_folder, write_json, write_text
+from cotbert_core.encoder.backbone import PLAIN_TOKENIZER
+from cotbert_core.encoder.heads import HEAD_FILE, TanhHead
+from cotbert_core.encoder.pooling_config import save_reading
+from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.messages.printable import printable
 from cotbert_core.saving import server_files
-from cotbert_core.saving.model_card import CARD_FILE, Facts, card_text
+from cotbert_core.saving.model_card import CARD_FILE, card_text
+from cotbert_core.saving.saved_encoder import SavedEncoder
 from cotbert_core.templates.tokenizing import is_byte_level
-from cotbert_core.templates.wrapping import BoundTemplate
 
 READOUT_TOKEN = "[READOUT]"
 # Where the papers' rule adds a full stop: at the end, after a character that is none of . ? " '
@@ -53,51 +52,11 @@ _NOT_FOR_TRANSFORMERS = {
 }
 
 
-@dataclass(frozen=True)
-class Saved:
-    """What is saved: an encoder, its template in token ids, how it is read, and its limit."""
-
-    backbone: Backbone
-    bound: BoundTemplate
-    reading: Reading
-    max_length: int
-    head: Head | None = None
-    facts: Facts = field(default_factory=Facts)
-
-    @property
-    def travels(self) -> bool:
-        """Whether other libraries can read it."""
-        return self.not_carried is None
-
-    @property
-    def not_carried(self) -> str | None:
-        """What sentence-transformers' own modules and a tokenizer cannot do, None if nothing."""
-        missing = []
-        if self.reading.denoise != "none":
-            missing.append("a template's bias is taken off its vectors")
-        if self.reading.head == "transform":
-            missing.append("its head has a layer norm of the encoder's own epsilon")
-        if self.reading.empty_blank and self.backbone.tokenizer.byte_level:
-            missing.append("an empty text gets a blank, which no tokenizer.json can add")
-        if self.reading.last:
-            missing.append("its trained tokens stand where a word of a text occurs last")
-        return " and ".join(missing) or None
-
-    @property
-    def not_served(self) -> str | None:
-        """What servers that pool on their own cannot do, None if nothing."""
-        if self.not_carried is not None:
-            return self.not_carried
-        if self.reading.readout == "mask":
-            return "its vector is read at a mask token"
-        return "its vector goes through a head" if self.head is not None else None
-
-
-def save_encoder(encoder: Saved, path: Path) -> None:
+def save_encoder(encoder: SavedEncoder, path: Path) -> None:
     """Write the folder `path` whole or not at all; UserError when something is there."""
-    with whole_folder(path) as folder:
+    with atomic_folder(path) as folder:
         _write_folder(encoder, folder)
-    if not encoder.travels:
+    if not encoder.is_portable:
         warnings.warn(
             f"{printable(path)} opens with cotbert_core.SentenceEncoder alone, since "
             f"{encoder.not_carried}: "
@@ -107,11 +66,11 @@ def save_encoder(encoder: Saved, path: Path) -> None:
         )
 
 
-def _write_folder(encoder: Saved, folder: Path) -> None:
+def _write_folder(encoder: SavedEncoder, folder: Path) -> None:
     plain = encoder.backbone.tokenizer.hf
     plain.save_pretrained(str(folder / PLAIN_TOKENIZER))
     tokenizer, read_token = reading_tokenizer(encoder)
-    if encoder.travels:
+    if encoder.is_portable:
         server_files.save_tokenizer(tokenizer, folder)
     else:
         write_json(folder / "tokenizer.json", _NOT_FOR_TRANSFORMERS)
@@ -137,7 +96,7 @@ def _make_readable(folder: Path) -> None:
         path.chmod(0o666 & ~mask)
 
 
-def reading_tokenizer(encoder: Saved) -> tuple[Any, str | None]:
+def reading_tokenizer(encoder: SavedEncoder) -> tuple[Any, str | None]:
     """The folder's tokenizer, which wraps the template itself, and the token that is read."""
     from transformers import PreTrainedTokenizerFast
 
@@ -164,7 +123,7 @@ def reading_tokenizer(encoder: Saved) -> tuple[Any, str | None]:
     return tokenizer, read_token
 
 
-def _normalizer(encoder: Saved, backend: Tokenizer) -> Any:
+def _normalizer(encoder: SavedEncoder, backend: Tokenizer) -> Any:
     """White space folded, a full stop added, a blank put first where words are told by blanks."""
     steps: list[Any] = [normalizers.Replace(Regex(WHITE_SPACE), " "), normalizers.Strip()]
     if encoder.reading.full_stop:
@@ -198,13 +157,15 @@ def copy_embedding(model: Any, source: int, target: int) -> None:
         weight[target] = weight[source]
 
 
-def _write_modules(encoder: Saved, tokenizer: Any, read_token: str | None, folder: Path) -> None:
+def _write_modules(
+    encoder: SavedEncoder, tokenizer: Any, read_token: str | None, folder: Path
+) -> None:
     """modules.json and the small modules behind the Transformer.
 
     What they cannot carry is named as a module that does not exist there, so that opening the
     folder fails loudly instead of giving other vectors.
     """
-    if not encoder.travels:
+    if not encoder.is_portable:
         write_json(folder / "modules.json", [_NOT_FOR_SENTENCE_TRANSFORMERS])
         return
     modules = [("", "Transformer")]

@@ -1,10 +1,10 @@
 """Templates as text: one slot for the sentence, one or more masks, the last of which is read.
 
-A Template knows nothing of tokens; `cotbert_core.templates.wrapping` binds it to a tokenizer. `TEMPLATES`
-holds every template of the three papers under its name. `[MASK]` stands for the mask token of
-whatever encoder is used. Blanks matter to byte-level tokenizers (RoBERTa), which make another
-token of ` .` than of `.` and one of a blank at the end; WordPiece (BERT) ignores them. The groups
-`.../released` have the blanks of the released code, the others those of the papers' text.
+A Template knows nothing of tokens; `cotbert_core.templates.wrapping` binds it to a tokenizer.
+`TEMPLATES` holds every template of the three papers under its name. `[MASK]` stands for the mask
+token of whatever encoder is used. Blanks matter to byte-level tokenizers (RoBERTa), which make
+another token of ` .` than of `.` and one of a blank at the end; WordPiece (BERT) ignores them. The
+groups `.../released` have the blanks of the released code, the others those of the papers' text.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pipelines.augmenting.ledger import Rewrite, read_ledger
 from pipelines.augmenting.llm_rewriting import LlmRewriter, Spending
 from pipelines.augmenting.options import AugmentOptions, BackTranslation, LlmRewriting
 from pipelines.augmenting.parts import PartPlan, augment_part
-from pipelines.runtime.metrics_queue import Channel
+from pipelines.runtime.metrics_queue import MetricsReceiver
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import has_gpus, ray_session, worker_pool
 from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers
@@ -47,7 +47,7 @@ class TranslationJob:
             return
         with (
             ray_session(self._verbose),
-            Channel(lambda news: tell(sum(row["rows"] for row in news))) as mailbox,
+            MetricsReceiver(lambda news: tell(sum(row["rows"] for row in news))) as mailbox,
         ):
             # More workers than parts would have nothing to do and keep their cores.
             workers, resources, threads = worker_pool(

@@ -24,7 +24,7 @@ from pipelines.augmenting.rewrite_filter import fault
 from pipelines.reading.parquet_batches import read_table
 from pipelines.reading.readers import PIECE_ROWS
 from pipelines.storage.corpus import corpus_table, ragged_column
-from pipelines.storage.resumable_output import whole_file
+from pipelines.storage.resumable_output import atomic_file
 
 # Of each fate of a row, for the report.
 EXAMPLES = 3
@@ -73,7 +73,7 @@ def augment_part(plan: PartPlan, name: str, rewriter: Rewriter, tell: Tell) -> d
     with open_ledger(plan.ledger(name)) as ledger:
         _fill(ledger, texts, rewriter, tell)
         part, summary = judged(plan, table, ledger.rows)
-        with whole_file(Path(plan.output) / name, Path(plan.scratch)) as partial:
+        with atomic_file(Path(plan.output) / name, Path(plan.scratch)) as partial:
             pq.write_table(part, partial, compression="zstd", row_group_size=PIECE_ROWS)
             write_json(plan.counts(name), summary)
     return summary

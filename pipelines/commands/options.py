@@ -107,14 +107,14 @@ def trainings(command: str, arguments: Arguments) -> list[Any]:
 def training_corpus(arguments: Arguments, settings: Any) -> Any:
     """The Corpus to train on; a raw one is prepared for the settings' encoder first."""
     from pipelines.commands.corpus_cache import open_or_prepare
-    from pipelines.storage.output_folder import SETTINGS_FILE, check_free, check_writable
+    from pipelines.storage.output_folder import SETTINGS_FILE, check_writable, require_empty
 
     # Before a raw corpus is prepared, which takes long. What is in a folder that a job began in is
     # told by the job itself.
     if getattr(arguments, "resume", False) or (arguments.output / SETTINGS_FILE).is_file():
         check_writable(arguments.output.absolute())
     else:
-        check_free(arguments.output)
+        require_empty(arguments.output)
     return open_or_prepare(
         arguments.corpus,
         settings.encoder,

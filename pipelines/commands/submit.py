@@ -51,8 +51,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from cluster import jobs
-    from cluster import log_stream as following
+    from cluster import jobs, log_stream
     from cluster.server import JobServer
 
     _check(arguments)
@@ -64,11 +63,11 @@ def run(arguments: Arguments) -> None:
     if arguments.status:
         from pipelines.commands.printing import print_texts
 
-        print_texts(following.describe(arguments.status, server))
+        print_texts(log_stream.describe(arguments.status, server))
     elif arguments.stop:
-        show(following.stop(arguments.stop, server))
+        show(log_stream.stop(arguments.stop, server))
     else:
-        _end(following.follow(arguments.logs, server))
+        _end(log_stream.follow(arguments.logs, server))
 
 
 def _check(arguments: Arguments) -> None:
@@ -81,8 +80,7 @@ def _check(arguments: Arguments) -> None:
 
 
 def _submit(arguments: Arguments, server: JobServer) -> None:
-    from cluster import jobs
-    from cluster import log_stream as following
+    from cluster import jobs, log_stream
 
     job = jobs.check(
         arguments.command,
@@ -97,7 +95,7 @@ def _submit(arguments: Arguments, server: JobServer) -> None:
     if arguments.no_wait:
         show(job.name)
     else:
-        _end(following.follow(job.name, server))
+        _end(log_stream.follow(job.name, server))
 
 
 def _end(status: int) -> None:

@@ -35,8 +35,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: Arguments) -> None:
     settings = recipe_settings(arguments, arguments.recipe)
-    from pipelines.train import train
-    from pipelines.training.baseline import verdict
+    from pipelines.train import check_inputs, train
+    from pipelines.training.baseline import baseline_sentence
     from pipelines.training.dev_sets import dev_sets
     from pipelines.training.multi_seed import parse_seeds, train_seeds
     from pipelines.training.profile_table import read_table
@@ -53,12 +53,13 @@ def run(arguments: Arguments) -> None:
         print_result(result)
         if arguments.profile:
             show("\n" + read_table(arguments.output), end="")
-        show(f"\n{verdict(result)}")
+        show(f"\n{baseline_sentence(result)}")
         return
-    result = train_seeds(settings, seeds, corpus, dev, arguments.output, **again)
+    check_inputs(settings, corpus)
+    result = train_seeds(train, settings, seeds, corpus, dev, arguments.output, **again)
     print_result({key: value for key, value in result.items() if key != "runs"})
     mean = {**result, "dev_spearman": result["dev_spearman_mean"]}
-    show(f"\n{verdict(mean, f'the mean of {len(seeds)} seeds')}")
+    show(f"\n{baseline_sentence(mean, f'the mean of {len(seeds)} seeds')}")
 
 
 def _check_profile(arguments: Arguments) -> None:

@@ -66,7 +66,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from pipelines.training.baseline import verdict
+    from pipelines.training.baseline import baseline_sentence
     from pipelines.training.dev_sets import dev_sets
     from pipelines.training.multi_seed import parse_seeds
     from pipelines.training.sentence_length import follow_corpus
@@ -110,4 +110,4 @@ def run(arguments: Arguments) -> None:
     )
     show()
     print_result({key: result[key] for key in shown if key in result})
-    show(f"\n{verdict(result, BEST)}")
+    show(f"\n{baseline_sentence(result, BEST)}")

@@ -19,7 +19,7 @@ from pipelines.reading.bad_rows import BadRow, excerpt
 from pipelines.reading.lost_rows import LostRows, count_lost
 from pipelines.reading.read_plan import Plan, Shard
 from pipelines.reading.sources import FILE_BITS
-from pipelines.storage.resumable_output import whole_file
+from pipelines.storage.resumable_output import atomic_file
 
 SKIPPED = "skipped."
 SKIPPED_FILE = "skipped.jsonl"
@@ -82,7 +82,7 @@ def write_end(scratch: Path, shard: int, blocks: int) -> None:
 
 
 def write_whole(path: Path, value: Any) -> None:
-    with whole_file(path, path.parent) as partial:
+    with atomic_file(path, path.parent) as partial:
         partial.write_text(json.dumps(value), encoding="utf-8")
 
 

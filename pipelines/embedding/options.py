@@ -31,8 +31,8 @@ class EmbedOptions:
     on. truncate_dim: the first so many dimensions alone. on_long: what becomes of a text of more
     tokens than the model reads: its beginning, nothing (the row is listed), or the mean of its
     pieces' vectors. calibration_rows: of int8. backend: what runs the encoder on CPU cores.
-    attention: how its rows attend (cotbert_core.encoder.attention). encoding: of txt, csv, tsv and jsonl
-    files; None for UTF-8."""
+    attention: how its rows attend (cotbert_core.encoder.attention). encoding: of txt, csv, tsv and
+    jsonl files; None for UTF-8."""
 
     model: str
     inputs: tuple[str, ...]

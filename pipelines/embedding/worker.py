@@ -31,7 +31,7 @@ from pipelines.embedding.quantization import Storage, write_part
 from pipelines.reading.bad_rows import BadRow, excerpt
 from pipelines.reading.read_plan import Plan
 from pipelines.reading.readers import Piece, read
-from pipelines.storage.resumable_output import whole_file
+from pipelines.storage.resumable_output import atomic_file
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class EmbedUnit:
             ids = [piece.ids[place] for place in encoded.rows]
             kept = [[column[place] for place in encoded.rows] for column in piece.kept]
             path = self._output / f"part-{block_name(shard, block)}.parquet"
-            with whole_file(path, self._scratch) as partial:
+            with atomic_file(path, self._scratch) as partial:
                 write_part(storage.table(ids, kept, stored), partial)
         given = set(encoded.rows.tolist())
         return [

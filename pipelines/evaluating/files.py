@@ -11,7 +11,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import write_json, write_text
 from pipelines.evaluating.model import Model
 from pipelines.recording.tracking import Run
-from pipelines.storage.output_folder import check_free
+from pipelines.storage.output_folder import require_empty
 
 REPORTS = (".html", ".md")
 
@@ -48,14 +48,14 @@ class Files:
         for path in self.reports:
             from pipelines.evaluating import pages  # matplotlib
 
-            page = pages.html_page if path.suffix.lower() == ".html" else pages.markdown
+            page = pages.evaluation_page if path.suffix.lower() == ".html" else pages.markdown
             write_text(path, page(result, models))
             run.artifact(path)
 
 
 def _free_file(path: Path) -> Path:
     """The absolute path of a file that is not there yet."""
-    path = check_free(path)
+    path = require_empty(path)
     if path.is_dir():
         raise UserError(f"output {str(path)!r} is a folder: give a file")
     return path

@@ -10,15 +10,14 @@ from cotbert_core.saving.markdown import plain
 from pipelines.evaluating.model import Model
 from pipelines.evaluating.scoring import score_of
 from pipelines.evaluating.tables import Table, tables
-from pipelines.reports import html as report
-from pipelines.reports import plots
+from pipelines.reports import html_page, plots
 
 TITLE = "Evaluation"
 # CoT-BERT Figure 3 is of STS-B.
 PICTURED = ("STS-B", "pairs-test")
 
 
-def html_page(result: Mapping[str, Any], models: Sequence[Model]) -> str:
+def evaluation_page(result: Mapping[str, Any], models: Sequence[Model]) -> str:
     """Everything in one file: sentences, tables, and gold against predicted similarity."""
     sections = [(table.title, _html(table)) for table in tables(result, models)]
     if "verdicts" in result:
@@ -26,7 +25,7 @@ def html_page(result: Mapping[str, Any], models: Sequence[Model]) -> str:
         sections.insert(0, ("Is the difference real?", said))
     if (task := _pictured(models[0])) is not None:
         sections.append((f"Gold against predicted similarity, {task}", _scatter(models, task)))
-    return report.page(TITLE, _note(models), [*sections, ("Settings", _settings(models))])
+    return html_page.page(TITLE, _note(models), [*sections, ("Settings", _settings(models))])
 
 
 def markdown(result: Mapping[str, Any], models: Sequence[Model]) -> str:
@@ -52,7 +51,7 @@ def _rows(table: Table) -> list[str]:
 
 def _html(table: Table) -> str:
     note = f'<p class="note">{html.escape(table.note)}</p>' if table.note else ""
-    return report.table(table.header, table.rows) + note
+    return html_page.table(table.header, table.rows) + note
 
 
 def _pictured(model: Model) -> str | None:
@@ -77,4 +76,4 @@ def _settings(models: Sequence[Model]) -> str:
         if isinstance(value, (str, int)) and not isinstance(value, bool)
     ]
     rows += [(m.label, "sentences_per_second", m.result["sentences_per_second"]) for m in models]
-    return report.table(("model", "setting", "value"), rows, "text")
+    return html_page.table(("model", "setting", "value"), rows, "text")

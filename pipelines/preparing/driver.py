@@ -33,7 +33,7 @@ from pipelines.reading.read_plan import Plan
 from pipelines.reading.readers import PIECE_ROWS
 from pipelines.runtime.progress import Progress
 from pipelines.runtime.shard_tasks import map_shards
-from pipelines.storage.resumable_output import Unfinished, whole_file
+from pipelines.storage.resumable_output import ResumableOutput, atomic_file
 
 # Rows that a part has at least, the last part aside: input of many small files makes few parts.
 PART_ROWS = 16_384
@@ -63,7 +63,7 @@ def finished(scratch: Path, pattern: str) -> dict[int, Path]:
     return {int(path.stem.removeprefix("part-")): path for path in scratch.glob(pattern)}
 
 
-def read_shards(plan: Plan, rules: Rules, work: Unfinished) -> Reading:
+def read_shards(plan: Plan, rules: Rules, work: ResumableOutput) -> Reading:
     """The first pass over the shards that are not done yet."""
     count = len(plan.shards)
     reading = Reading(np.zeros(count, np.int64), LostRows(plan))
@@ -81,7 +81,7 @@ def read_shards(plan: Plan, rules: Rules, work: Unfinished) -> Reading:
 
 
 def choose_rows(
-    shards: int, near_duplicates: float | None, sample: int | None, work: Unfinished
+    shards: int, near_duplicates: float | None, sample: int | None, work: ResumableOutput
 ) -> Counter[str]:
     """Write which rows stay: the first of each id, of near duplicates one, and of those the
     `sample` with the smallest hash, which is as good as a draw and the same for any order of the
@@ -92,7 +92,7 @@ def choose_rows(
         return _read_counts(told)
     ids = [ids_file(scratch, number) for number in range(shards)]
     counts: Counter[str] = Counter()
-    with whole_file(scratch / KEEP_FILE, scratch) as keep:
+    with atomic_file(scratch / KEEP_FILE, scratch) as keep:
         left = duplicates.mark_first(ids, keep, scratch)
         counts[f"{DROPPED}duplicate"] = keep.stat().st_size - left
         if near_duplicates is not None:
@@ -111,7 +111,7 @@ def write_parts(
     max_length: int,
     bounds: CleanOptions,
     kept: Sequence[int],
-    work: Unfinished,
+    work: ResumableOutput,
 ) -> Counter[str]:
     """The second pass over the parts that are not done yet. kept: rows of each shard."""
     units = list(_units(kept, work.scratch / KEEP_FILE))
@@ -130,7 +130,7 @@ def write_parts(
     return counts
 
 
-def rows_written(work: Unfinished) -> int:
+def rows_written(work: ResumableOutput) -> int:
     """Rows in the parts that are done."""
     parts = finished(work.scratch, "part-*.json").values()
     return sum(_read_counts(path)["rows"] for path in parts)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from cotbert_core.files import write_text
 from pipelines.reports import plots
-from pipelines.reports.html import page, table
+from pipelines.reports.html_page import page, table
 
 REPORT_FILE = "report.html"
 _DROPPED = "dropped_"

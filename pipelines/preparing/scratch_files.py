@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from pipelines.preparing.near_duplicates import band_rows, signatures
 from pipelines.reading.readers import PIECE_CHARACTERS, PIECE_ROWS
-from pipelines.storage.resumable_output import whole_file
+from pipelines.storage.resumable_output import atomic_file
 
 
 def ids_file(scratch: Path, shard: int) -> Path:
@@ -58,7 +58,7 @@ class ScratchWriter:
     def _enter(self, file: Callable[[Path, int], Path]) -> Path:
         """A name to write to; left in the opposite order, so closed before it is renamed."""
         return self._stack.enter_context(
-            whole_file(file(self._scratch, self._shard), self._scratch)
+            atomic_file(file(self._scratch, self._shard), self._scratch)
         )
 
     def add(self, ids: Sequence[int], texts: Sequence[Sequence[str]]) -> None:

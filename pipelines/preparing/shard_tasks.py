@@ -36,7 +36,7 @@ from pipelines.reading.lost_rows import FIRST, HARMLESS, count_lost, encoding_ad
 from pipelines.reading.read_plan import Plan
 from pipelines.reading.readers import PIECE_ROWS, PREFIXES, Piece, read
 from pipelines.storage.corpus import corpus_table, text_columns
-from pipelines.storage.resumable_output import whole_file
+from pipelines.storage.resumable_output import atomic_file
 
 DROPPED = "dropped."
 CHANGED = "changed."
@@ -109,7 +109,7 @@ class ReadShard:
 
 def write_counts(counts: Any, path: Path) -> None:
     """Counts beside what they count; the file says that it is done."""
-    with whole_file(path, path.parent) as partial:
+    with atomic_file(path, path.parent) as partial:
         partial.write_text(json.dumps(counts), encoding="utf-8")
 
 
@@ -200,7 +200,7 @@ class WritePart:
         tables = (
             self._tokenized(tokenizer, rows, counts) for rows in self._rows(self.groups[number])
         )
-        with whole_file(Path(self.output) / f"{name}.parquet", scratch) as partial:
+        with atomic_file(Path(self.output) / f"{name}.parquet", scratch) as partial:
             write_row_groups(tables, partial)
         write_counts(counts, scratch / f"{name}.json")
         return {"counts": counts}

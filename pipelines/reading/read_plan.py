@@ -35,9 +35,9 @@ class Found:
 @dataclass(frozen=True)
 class Plan:
     """What will be read. ignored: files of unknown kind found in folders. companions: the columns
-    of the texts that go with each text, in the order of cotbert_core.training.batches.COLUMNS. keep: columns
-    whose values are handed on as they are. encoding: of text files, None for UTF-8. id_type: int64
-    or string, of the ids in id_column."""
+    of the texts that go with each text, in the order of cotbert_core.training.batches.COLUMNS.
+    keep: columns whose values are handed on as they are. encoding: of text files, None for UTF-8.
+    id_type: int64 or string, of the ids in id_column."""
 
     shards: list[Shard]
     files: list[str]
@@ -57,5 +57,5 @@ class Plan:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Which companions each row has, by their names in cotbert_core.training.batches.COLUMNS."""
+        """Return which companions each row has, by their names in COLUMNS."""
         return COLUMNS[: len(self.companions)]

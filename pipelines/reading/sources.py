@@ -1,9 +1,9 @@
 """Where text comes from: files at any place, docstrings, SICK and data sets, cut into shards.
 
 A row has one text, or companions beside it: one (augmented) or two (augmented, negative), each in
-a column of its own, as cotbert_core.training.batches names them. Everything a user can get wrong (a missing
-path or column, a Parquet file cut short) is found by `plan` on the driver; what is wrong with
-single rows is found by `pipelines.reading.readers`.
+a column of its own, as cotbert_core.training.batches names them. Everything a user can get wrong (a
+missing path or column, a Parquet file cut short) is found by `plan` on the driver; what is wrong
+with single rows is found by `pipelines.reading.readers`.
 """
 
 from __future__ import annotations

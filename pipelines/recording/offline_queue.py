@@ -30,7 +30,7 @@ from pipelines.storage.output_folder import (
 BATCH_METRICS = 1000
 
 
-class Outbox:
+class OfflineQueue:
     """The records that wait in a folder, and the keys of its runs."""
 
     def __init__(self, folder: Path) -> None:
@@ -129,7 +129,7 @@ class Outbox:
         if not is_key(run):
             return run
         for place in (self.folder, *self.folder.parents):
-            other = Outbox(place)
+            other = OfflineQueue(place)
             keys = other.keys()
             if run not in keys:
                 continue

@@ -120,7 +120,7 @@ def save_flavour(
 def _copy_over(folder: Path, saved: Path) -> None:
     """Replace what sentence-transformers saved of a folder by the folder itself.
 
-    Saved by it, the model lacks how we read it, keeps no typed special token text outside
+    SavedEncoder by it, the model lacks how we read it, keeps no typed special token text outside
     transformers, and servers would no longer refuse what they cannot read.
     """
     for marked in saved.rglob("modules.json"):

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from pipelines.recording import tracking
-from pipelines.storage.resumable_output import Unfinished
+from pipelines.storage.resumable_output import ResumableOutput
 
 
 def resumable_run(
-    work: Unfinished, job: str, params: Mapping[str, Any], parent: str | None
+    work: ResumableOutput, job: str, params: Mapping[str, Any], parent: str | None
 ) -> AbstractContextManager[tracking.Run]:
     """The job's run in MLflow, which is the same one after a kill."""
     return tracking.tracked_run(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.errors import UserError
-from pipelines.recording.offline_queue import Outbox
+from pipelines.recording.offline_queue import OfflineQueue
 from pipelines.recording.store import NAMED, UnknownRunError, connect, is_key, reason, shown_uri
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import (
@@ -56,10 +56,10 @@ def track_sync(folder: Path) -> list[Synced]:
     return list(_send_all(outboxes))
 
 
-def find(folder: Path) -> list[Outbox]:
+def find(folder: Path) -> list[OfflineQueue]:
     """The outboxes below a folder in which something waits, parents before children."""
     files = Path(folder).expanduser().absolute().rglob(UNTRACKED_FILE)
-    return [Outbox(f.parent) for f in sorted(files, key=lambda f: (len(f.parts), f))]
+    return [OfflineQueue(f.parent) for f in sorted(files, key=lambda f: (len(f.parts), f))]
 
 
 def check_links(folder: Path) -> None:
@@ -88,7 +88,7 @@ def check_sent(rows: list[Synced]) -> None:
         )
 
 
-def _send_all(outboxes: list[Outbox]) -> Iterator[Synced]:
+def _send_all(outboxes: list[OfflineQueue]) -> Iterator[Synced]:
     client, error = None, None
     for outbox in outboxes:
         run, sent, refused = outbox.first_run(), 0, outbox.refused()
@@ -111,7 +111,7 @@ def _send_all(outboxes: list[Outbox]) -> Iterator[Synced]:
         yield Synced(outbox.folder, run_id, sent - refused, refused, outbox.waiting(), error)
 
 
-def _name_refused(outbox: Outbox, before: int) -> None:
+def _name_refused(outbox: OfflineQueue, before: int) -> None:
     """Say which records were refused now, and why."""
     reasons = outbox.reasons()[before:]
     for why in reasons[:NAMED]:

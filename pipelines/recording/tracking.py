@@ -21,7 +21,7 @@ from typing import Any
 
 from cotbert_core.files import write_text
 from cotbert_core.messages.redaction import redact
-from pipelines.recording.offline_queue import BATCH_METRICS, Outbox
+from pipelines.recording.offline_queue import BATCH_METRICS, OfflineQueue
 from pipelines.recording.store import (
     EXPERIMENT,
     Record,
@@ -36,7 +36,7 @@ from pipelines.recording.store import (
     shown_uri,
     tracking_uri,
 )
-from pipelines.recording.upload_worker import Courier
+from pipelines.recording.upload_worker import UploadWorker
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import REFUSED_FILE, RUN_FILE, earlier_run
 
@@ -68,7 +68,7 @@ RETRY_SECONDS = 2.0
 class Run:
     """One MLflow run, or none if the store could not be reached when it should have begun."""
 
-    def __init__(self, client: Any, run: str | None, courier: Courier | None = None) -> None:
+    def __init__(self, client: Any, run: str | None, courier: UploadWorker | None = None) -> None:
         self._client, self._courier = client, courier
         self.key = run
         """What a child names as its parent: the run's id, or its key as long as it has none."""
@@ -139,7 +139,7 @@ class Run:
             say(f"warning: {self._courier.outbox.path} cannot be written ({error})")
             self.lost += 1
 
-    def _tell_what_waits(self, outbox: Outbox, told: Path | None) -> None:
+    def _tell_what_waits(self, outbox: OfflineQueue, told: Path | None) -> None:
         if self.id is not None:
             outbox.settle()
         if waiting := outbox.waiting():
@@ -172,7 +172,7 @@ def tracked_run(
     """
     run_id = earlier_run(home) if home is not None else None
     if outbox is not None:
-        run = _begin(creation(name or job, parent, tags), run_id, Outbox(outbox))
+        run = _begin(creation(name or job, parent, tags), run_id, OfflineQueue(outbox))
     else:
         parent = None if is_key(parent) else parent  # the store does not know it yet
         create = creation(name or job, parent, tags)
@@ -214,16 +214,16 @@ def commit() -> str:
     return done.stdout.strip() or "released"
 
 
-def _begin(create: Record, run_id: str | None, outbox: Outbox) -> Run:
+def _begin(create: Record, run_id: str | None, outbox: OfflineQueue) -> Run:
     """The run of this outbox: made now, or to be made when the store answers."""
-    courier = Courier(outbox)
+    courier = UploadWorker(outbox)
     key, known = outbox.own()
     run_id = run_id or known
     started = time.monotonic()
     if outbox.empty:  # else what waits comes first
         try:
             client, run = _open(create, run_id, outbox)
-            return Run(client, run, Courier(outbox, client))
+            return Run(client, run, UploadWorker(outbox, client))
         except Exception as error:  # whatever the store does, the job goes on
             courier.failed(error, time.monotonic() - started)
     earlier = run_id or key
@@ -235,7 +235,9 @@ def _begin(create: Record, run_id: str | None, outbox: Outbox) -> Run:
     return Run(None, earlier or create["run"], courier)
 
 
-def _open(create: Record, run_id: str | None, outbox: Outbox | None = None) -> tuple[Any, str]:
+def _open(
+    create: Record, run_id: str | None, outbox: OfflineQueue | None = None
+) -> tuple[Any, str]:
     """A client, and the id of a new run or of the earlier one if the store still has it."""
     client = connect()
     if run_id is not None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.recording.offline_queue import Outbox
+from pipelines.recording.offline_queue import OfflineQueue
 from pipelines.recording.store import Record, connect, reason, shown_uri
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import UNTRACKED_FILE
@@ -21,12 +21,12 @@ SLOW_SECONDS, SPARING = 1.0, 10.0
 SEND_SECONDS, LAST_SECONDS = 10.0, 60.0
 
 
-class Courier:
+class UploadWorker:
     """Takes records to the store of an outbox's runs; clock: seconds that pass."""
 
     def __init__(
         self,
-        outbox: Outbox,
+        outbox: OfflineQueue,
         client: Any = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

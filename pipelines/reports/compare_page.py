@@ -11,7 +11,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from cotbert_core.files import write_text
-from pipelines.reports import html as report
+from pipelines.reports import html_page, training_page
 from pipelines.reports.plots import BLUE, INK, STYLE, svg
 
 Row = Mapping[str, Any]
@@ -49,15 +49,15 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
         f"average over {', '.join(result['tasks']) or 'no task'}; seconds: of the training steps "
         "of one run.</p>"
     )
-    told = "\n".join(map(report.against_baseline, result["verdicts"]))
-    budget = report.table(("", ""), list(result["budget"].items()), "text")
+    told = "\n".join(map(training_page.against_baseline, result["verdicts"]))
+    budget = html_page.table(("", ""), list(result["budget"].items()), "text")
     sections = [
-        ("Scores", report.table(HEADER, [cells(row) for row in rows]) + explained),
+        ("Scores", html_page.table(HEADER, [cells(row) for row in rows]) + explained),
         ("Against the untouched encoder", told),
         ("Every seed", dots(rows)),
         ("Budget, the same for all", budget),
     ]
-    write_text(path, report.page("Methods compared", f"Seeds {seeds}.", sections))
+    write_text(path, html_page.page("Methods compared", f"Seeds {seeds}.", sections))
 
 
 def dots(rows: Sequence[Row]) -> str:

@@ -1,4 +1,4 @@
-"""What the quickstart shows at its end: tables and neighbours in the terminal, and report.html."""
+"""What the quickstart shows at its end: tables and neighbours, in the terminal and a page."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from cotbert_core.evaluation.pairs import PairScores
 from cotbert_core.files import write_text
 from cotbert_core.settings import TrainSettings
 from pipelines.recording.tracking import BASELINE, DEV_SPEARMAN
-from pipelines.reports import html as report
-from pipelines.reports import plots
+from pipelines.reports import html_page, plots, training_page
 from pipelines.runtime.progress import clock, table
-from pipelines.training.baseline import baseline_line, verdict
+from pipelines.training.baseline import baseline_line, baseline_sentence
 from pipelines.training.dev_sets import BUILT_IN_NAME, BUILT_IN_PAIRS
 from pipelines.training.metrics_log import METRICS_FILE, read_rows
 
@@ -34,9 +33,9 @@ class Outcome:
     neighbours: list[tuple[str, list[tuple[float, str]]]]
 
     @property
-    def verdict(self) -> str:
+    def baseline_sentence(self) -> str:
         """Whether the trained encoder is better than the untouched one."""
-        return verdict({**self.trained, DEV_SPEARMAN: self.after["dev"].spearman})
+        return baseline_sentence({**self.trained, DEV_SPEARMAN: self.after["dev"].spearman})
 
 
 def score_rows(outcome: Outcome) -> list[tuple[str, ...]]:
@@ -84,7 +83,7 @@ def summary(outcome: Outcome) -> str:
     lines += [table(speed_rows(outcome), SPEED_HEADER)]
     for query, found in outcome.neighbours:
         lines += ["", query, *(f"  {cosine:.2f}  {text}" for cosine, text in found)]
-    lines += ["", outcome.verdict]
+    lines += ["", outcome.baseline_sentence]
     return "\n".join(lines) + "\n"
 
 
@@ -101,18 +100,18 @@ def write_report(output: Path, outcome: Outcome, seconds: float) -> None:
         for rank, (cosine, text) in enumerate(texts)
     ]
     rows = read_rows(output / "train" / METRICS_FILE)
-    told = report.against_baseline(outcome.verdict)
+    told = training_page.against_baseline(outcome.baseline_sentence)
     curves = plots.training_curves(rows, baseline_line(outcome.trained))
     sections = [
-        ("Scores", report.table(score_header(outcome), score_rows(outcome)) + told),
+        ("Scores", html_page.table(score_header(outcome), score_rows(outcome)) + told),
         ("Loss and dev score by step", curves),
         (
             "Gold against predicted similarity, test half",
             plots.similarity_scatter(test.gold, panels),
         ),
-        ("Nearest sentences", report.table(("query", "cosine", "sentence"), found, "text")),
-        ("Speed", report.table(SPEED_HEADER, speed_rows(outcome))),
-        ("Settings", report.settings_table(outcome.settings, outcome.trained["dev"])),
+        ("Nearest sentences", html_page.table(("query", "cosine", "sentence"), found, "text")),
+        ("Speed", html_page.table(SPEED_HEADER, speed_rows(outcome))),
+        ("Settings", training_page.settings_table(outcome.settings, outcome.trained["dev"])),
     ]
     note = (
         f"CoT-BERT on {outcome.settings.encoder}, trained for {outcome.trained['steps']} steps on "
@@ -120,4 +119,4 @@ def write_report(output: Path, outcome: Outcome, seconds: float) -> None:
         f"{clock(seconds)}. The encoder was a sentence encoder before (last column); what training "
         "changes is what its [MASK] vector knows."
     )
-    write_text(output / "report.html", report.page("Quickstart", note, sections))
+    write_text(output / "report.html", html_page.page("Quickstart", note, sections))

@@ -11,20 +11,20 @@ from collections.abc import Callable
 from typing import Any
 
 POLL_SECONDS = 0.5
-News = dict[str, Any]
+MetricRow = dict[str, Any]
 
 
-class Mailbox:
+class MetricsQueue:
     """The actor between the two."""
 
     def __init__(self) -> None:
-        self._news: list[News] = []
+        self._news: list[MetricRow] = []
         self._cores: Any = None
 
-    def put(self, news: list[News]) -> None:
+    def put(self, news: list[MetricRow]) -> None:
         self._news += news
 
-    def take(self) -> list[News]:
+    def take(self) -> list[MetricRow]:
         news, self._news = self._news, []
         return news
 
@@ -36,10 +36,10 @@ class Mailbox:
         return self._cores
 
 
-class Channel:
+class MetricsReceiver:
     """The driver's end: `with Channel(handle) as mailbox`; `handle` gets all news in turn."""
 
-    def __init__(self, handle: Callable[[list[News]], None]) -> None:
+    def __init__(self, handle: Callable[[list[MetricRow]], None]) -> None:
         self._handle = handle
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._listen, daemon=True)
@@ -51,7 +51,7 @@ class Channel:
 
         # With the driver, whatever becomes of the other nodes.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        mailbox = ray.remote(num_cpus=0, scheduling_strategy=here)(Mailbox)
+        mailbox = ray.remote(num_cpus=0, scheduling_strategy=here)(MetricsQueue)
         self._mailbox = mailbox.remote()
         self._thread.start()
         return self._mailbox

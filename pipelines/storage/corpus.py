@@ -1,10 +1,10 @@
 """A prepared corpus on disk: part-*.parquet and manifest.json.
 
 Parts hold id (int64), text and input_ids (list<int32>: the sentence alone, no special tokens, no
-template), so one corpus serves every template. Rows may carry companions (cotbert_core.training.batches), each
-with two columns more: augmented_text and augmented_ids, negative_text and negative_ids. The
-manifest names them under `columns`, says where each row that is not here went, and is the same for
-the same input and options.
+template), so one corpus serves every template. Rows may carry companions
+(cotbert_core.training.batches), each with two columns more: augmented_text and augmented_ids,
+negative_text and negative_ids. The manifest names them under `columns`, says where each row that is
+not here went, and is the same for the same input and options.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Corpus:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Which of cotbert_core.training.batches.COLUMNS the rows carry; none in an older manifest."""
+        """Return which of COLUMNS the rows carry; none where an older manifest does not say."""
         return tuple(self.manifest.get("columns", ()))
 
     def require(self, columns: Iterable[str], method: str) -> None:

@@ -31,11 +31,11 @@ LATER_SETTINGS = {
 }
 
 
-def check_free(path: Path) -> Path:
+def require_empty(path: Path) -> Path:
     """The absolute path; UserError when something is there already or it cannot be written."""
     path = Path(path).expanduser().absolute()
     check_writable(path)
-    files.check_free(path)
+    files.require_empty(path)
     return path
 
 
@@ -70,7 +70,7 @@ def check_output(path: Path, what: str, record: Mapping[str, Any], resume: bool)
     if not (path / SETTINGS_FILE).is_file():
         if resume:
             raise UserError(f"output {str(path)!r} holds no {what} to resume: leave --resume out")
-        return check_free(path)
+        return require_empty(path)
     finished = (path / RESULT_FILE).is_file()
     names = [n.removeprefix("settings.") for n in changed_settings(path / SETTINGS_FILE, record)]
     if not resume:

@@ -24,7 +24,7 @@ from time import monotonic, sleep, time
 from typing import IO, Any, TextIO
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import check_free, write_json
+from cotbert_core.files import require_empty, write_json
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import OUTBOX_FILES, RUN_FILE, changed_settings
@@ -35,7 +35,7 @@ TOUCH_SECONDS, STALE_SECONDS, POLL_SECONDS = 10.0, 60.0, 0.2
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class ResumableOutput:
     """Where a job works. before: whether an earlier run of the same job left work here."""
 
     output: Path
@@ -50,7 +50,9 @@ class Unfinished:
 
 
 @contextmanager
-def unfinished(output: Path, record: Mapping[str, Any], paid: bool = False) -> Iterator[Unfinished]:
+def resumable_output(
+    output: Path, record: Mapping[str, Any], paid: bool = False
+) -> Iterator[ResumableOutput]:
     """The place to work in; it becomes `output` when the block ends well.
 
     record: all that two runs of the same job have in common, as JSON takes it. An end without work
@@ -59,11 +61,11 @@ def unfinished(output: Path, record: Mapping[str, Any], paid: bool = False) -> I
     time is kept after a UserError too, and never discarded. UserError when such work of another
     job, or a folder that is no job's, is in the way, or another process writes the same output.
     """
-    check_free(output)
+    require_empty(output)
     record = without_credentials(record)  # it is written, and inputs may be addresses
     partial = output.with_name(output.name + ".partial")
     with locked_output(output):
-        check_free(output)  # another run may have finished while this one came to the lock
+        require_empty(output)  # another run may have finished while this one came to the lock
         work = _enter(partial, record, paid)
         try:
             yield work
@@ -80,13 +82,13 @@ def unfinished(output: Path, record: Mapping[str, Any], paid: bool = False) -> I
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _enter(partial: Path, record: Mapping[str, Any], paid: bool) -> Unfinished:
+def _enter(partial: Path, record: Mapping[str, Any], paid: bool) -> ResumableOutput:
     """The partial folder of this record: the one that is there, else a new one."""
     text = json.dumps(record, sort_keys=True)
     home = partial / hashlib.sha256(text.encode()).hexdigest()[:16]
     if partial.exists() and not home.is_dir():
         _clear(partial, json.loads(text), paid)
-    work = Unfinished(home / "output", home / "scratch", _holds_work(home))
+    work = ResumableOutput(home / "output", home / "scratch", _holds_work(home))
     # First of all: a folder without it is taken for somebody else's.
     write_json(partial / RECORD_FILE, record)
     work.scratch.mkdir(parents=True, exist_ok=True)
@@ -124,7 +126,7 @@ def _holds_work(folder: Path) -> bool:
 
 
 @contextmanager
-def whole_file(path: Path, scratch: Path) -> Iterator[Path]:
+def atomic_file(path: Path, scratch: Path) -> Iterator[Path]:
     """A name in `scratch` to write to; the file becomes `path` when the block ends well."""
     partial = scratch / f"{path.name}.{socket.gethostname()}-{os.getpid()}.tmp"
     yield partial

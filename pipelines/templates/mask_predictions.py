@@ -21,7 +21,7 @@ from cotbert_core.encoder.pooling_config import load_reading
 from cotbert_core.encoder.template_denoising import DENOISERS
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation import anisotropy, read_pairs
-from cotbert_core.files import whole_folder, write_json, write_text
+from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.method_settings import Denoise
 from cotbert_core.readouts.mask_predictions import (
     KINDS,
@@ -37,10 +37,10 @@ from cotbert_core.templates.tokenizing import SentenceTokenizer, end_with_full_s
 from cotbert_core.templates.wrapping import BoundTemplate
 from pipelines.reading.text_files import read_texts
 from pipelines.recording import tracking
-from pipelines.reports import html as report
+from pipelines.reports import html_page
 from pipelines.runtime.progress import say
-from pipelines.storage.output_folder import RESULT_FILE, check_free
-from pipelines.templates import token_map_plots as token_plots
+from pipelines.storage.output_folder import RESULT_FILE, require_empty
+from pipelines.templates import token_map_plots
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 # A feeling and its negation; one man with two instruments.
@@ -132,7 +132,7 @@ class _Counted:
 
 def token_map(options: TokenMapOptions, output: Path) -> dict[str, Any]:
     """Write the folder `output` and return its result; UserError for bad input."""
-    output = check_free(output)
+    output = require_empty(output)
     if options.table not in TABLES:
         raise unknown("table", options.table, TABLES)
     tokenizer = load_tokenizer(options.encoder)
@@ -140,7 +140,7 @@ def token_map(options: TokenMapOptions, output: Path) -> dict[str, Any]:
     backbone = load_backbone(options.encoder)
     table, tied = _table(backbone, options.table)
     params = {key: value for key, value in vars(options).items() if value is not None}
-    with tracking.tracked_run("token-map", params) as run, whole_folder(output) as folder:
+    with tracking.tracked_run("token-map", params) as run, atomic_folder(output) as folder:
         result = _write_map(folder, options, tokenizer, table, counted, tied)
         result |= {"mlflow_run_id": run.id}
         write_json(folder / RESULT_FILE, result)
@@ -192,7 +192,7 @@ def _write_map(
     counts = np.zeros(len(table), np.int64)
     counts[: len(counted.counts)] = counted.counts
     points, shares = projection(table[shown])
-    picture = token_plots.token_map(points, shares, counts[shown], of_shown, counted.name)
+    picture = token_map_plots.token_map(points, shares, counts[shown], of_shown, counted.name)
     by_kind = Counter(of_shown)
     numbers: dict[str, Any] = {
         "encoder": options.encoder,
@@ -236,8 +236,8 @@ def _page(options: TokenMapOptions, numbers: dict[str, Any], picture: str) -> st
         (key, f"{v:.4f}" if isinstance(v, float) else "" if v is None else v)
         for key, v in numbers.items()
     ]
-    return report.page(
-        "Token map", note, [("Map", picture), ("Numbers", report.table(("", ""), lines, "text"))]
+    return html_page.page(
+        "Token map", note, [("Map", picture), ("Numbers", html_page.table(("", ""), lines, "text"))]
     )
 
 

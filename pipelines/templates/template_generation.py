@@ -24,7 +24,7 @@ from cotbert_core.template_search.generation import (
 )
 from pipelines.recording import tracking
 from pipelines.runtime.progress import Progress, say
-from pipelines.storage.output_folder import check_free
+from pipelines.storage.output_folder import require_empty
 
 # How a sentinel token begins: in a definition it would be read as a blank.
 SENTINEL = "<extra_id_"
@@ -47,7 +47,7 @@ class GenerateOptions:
 
 def generate_templates(options: GenerateOptions, output: Path) -> dict[str, Any]:
     """Generate templates and return the result; UserError before anything starts."""
-    output = check_free(output)
+    output = require_empty(output)
     if output.is_dir():
         raise UserError(f"output {str(output)!r} is a folder: give a file")
     _check_options(options)

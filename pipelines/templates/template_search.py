@@ -25,11 +25,11 @@ from pipelines.recording import tracking
 from pipelines.storage.output_folder import (
     RESULT_FILE,
     SETTINGS_FILE,
-    check_free,
     earlier_run,
     open_output,
+    require_empty,
 )
-from pipelines.templates import template_candidates as candidates
+from pipelines.templates import template_candidates
 from pipelines.templates.template_candidates import STAGES, Candidate, Lists
 from pipelines.templates.template_ledger import (
     Ledger,
@@ -67,7 +67,7 @@ def search_template(
 ) -> dict[str, Any]:
     """Score templates and return the result; UserError before anything starts."""
     _check_options(options)
-    output = output if resume else check_free(output)  # before the encoder is loaded
+    output = output if resume else require_empty(output)  # before the encoder is loaded
     pairs = dev_pairs(options.senteval, options.dev_pairs)
     backbone = load_backbone(options.encoder)
     choices = _choices(options, backbone)
@@ -144,14 +144,16 @@ def _check_options(options: SearchOptions) -> None:
 def _choices(options: SearchOptions, backbone: Backbone) -> Choices:
     """What there is to score: whole templates, or lists to compose them of."""
     if options.templates:
-        return candidates.read_templates(options.templates)
+        return template_candidates.read_templates(options.templates)
     byte_level = is_byte_level(backbone.tokenizer.hf.backend_tokenizer)
-    quoted = candidates.SINGLE_QUOTED if byte_level else candidates.DOUBLE_QUOTED
+    quoted = template_candidates.SINGLE_QUOTED if byte_level else template_candidates.DOUBLE_QUOTED
     return Lists(
-        candidates.read_relations(options.relations) if options.relations else candidates.RELATIONS,
-        candidates.read_prefixes(options.prefixes)
+        template_candidates.read_relations(options.relations)
+        if options.relations
+        else template_candidates.RELATIONS,
+        template_candidates.read_prefixes(options.prefixes)
         if options.prefixes
-        else candidates.default_prefixes(quoted),
+        else template_candidates.default_prefixes(quoted),
     )
 
 

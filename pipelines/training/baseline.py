@@ -169,7 +169,7 @@ def baseline_line(result: Mapping[str, Any]) -> tuple[str, float] | None:
     return f"untouched: {result[BASELINE]} {untouched:.2f}", untouched
 
 
-def verdict(result: Mapping[str, Any], who: str = "the trained encoder") -> str:
+def baseline_sentence(result: Mapping[str, Any], who: str = "the trained encoder") -> str:
     """Return a sentence on whether a result is better or worse than its baseline, by how much.
 
     Worse is a warning, with what to try. result: dev_spearman, dev (the pairs' name), baseline and

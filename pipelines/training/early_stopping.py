@@ -13,22 +13,22 @@ from pathlib import Path
 
 from cotbert_core.files import read_json, write_json
 
-VERDICT_FILE = "verdict.json"
+DECISION_FILE = "verdict.json"
 POLL_SECONDS = 0.1
 # A sweep answers within a second or two; one that does not answer does not hold up a run.
 WAIT_SECONDS = 60.0
 
 
-def give_verdict(folder: Path, step: int, *, go_on: bool) -> None:
+def answer_run(folder: Path, step: int, *, go_on: bool) -> None:
     """To the run in `folder`, after its dev check at `step`."""
-    write_json(folder / VERDICT_FILE, {"step": step, "go_on": go_on})
+    write_json(folder / DECISION_FILE, {"step": step, "go_on": go_on})
 
 
-def may_go_on(folder: Path, step: int, wait: float = WAIT_SECONDS) -> bool:
+def should_continue(folder: Path, step: int, wait: float = WAIT_SECONDS) -> bool:
     """The verdict after `step`, waited for; yes where none comes."""
     until = time.monotonic() + wait
     while True:
-        verdict = read_json(folder / VERDICT_FILE) if (folder / VERDICT_FILE).is_file() else None
+        verdict = read_json(folder / DECISION_FILE) if (folder / DECISION_FILE).is_file() else None
         if verdict is not None and (verdict["step"] >= step or not verdict["go_on"]):
             return bool(verdict["go_on"])
         if time.monotonic() >= until:
@@ -37,5 +37,5 @@ def may_go_on(folder: Path, step: int, wait: float = WAIT_SECONDS) -> bool:
 
 
 def was_stopped(folder: Path) -> bool:
-    path = folder / VERDICT_FILE
+    path = folder / DECISION_FILE
     return path.is_file() and not read_json(path)["go_on"]

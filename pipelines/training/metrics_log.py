@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cotbert_core.files import write_text
 from pipelines.recording.tracking import DEV_SPEARMAN, LOSS, Run
-from pipelines.runtime.metrics_queue import News
+from pipelines.runtime.metrics_queue import MetricRow
 from pipelines.runtime.progress import Progress, say
 
 METRICS_FILE = "metrics.jsonl"
@@ -32,7 +32,7 @@ class History:
     def last_step(self) -> int:
         return max(self.rows)
 
-    def hear(self, news: list[News]) -> None:
+    def hear(self, news: list[MetricRow]) -> None:
         """Take news of some steps from a worker; a resumed one tells all that it told before."""
         for item in news:
             if "warning" in item:
@@ -46,7 +46,7 @@ class History:
                 self._show(item["step"], item["total"], item["values"])
         self._run.steps([(item["step"], item["values"]) for item in news])
 
-    def _knows(self, item: News) -> bool:
+    def _knows(self, item: MetricRow) -> bool:
         row = self.rows.get(item["step"], {})
         return all(row.get(key) == value for key, value in item["values"].items())
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, open_output
-from pipelines.train import check_inputs, train
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
 
@@ -49,7 +48,11 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     }
 
 
+Train = Callable[..., dict[str, Any]]
+
+
 def train_seeds(
+    train: Train,
     settings: TrainSettings,
     seeds: Sequence[int],
     corpus: Corpus,
@@ -59,8 +62,10 @@ def train_seeds(
     resume: bool = False,
     verbose: bool = False,
 ) -> dict[str, Any]:
-    """Train once for each seed; the results' table and the spread of the dev scores."""
-    check_inputs(settings, corpus)
+    """Train once for each seed; return the results' table and the spread of the dev scores.
+
+    train: `pipelines.train.train`, whose room is above this one. The inputs must have been checked.
+    """
     shown = with_pairs(flatten(settings), dev)
     record = {
         "settings": shown | {"seed": list(seeds)},
@@ -76,7 +81,7 @@ def train_seeds(
         encoder = settings.encoder
         baseline = baselines(output, {encoder: settings.precision}, dev, run)[encoder]
         results = [
-            one_seed(settings, seed, corpus, dev, output, resume, verbose, run.key, baseline)
+            one_seed(train, settings, seed, corpus, dev, output, resume, verbose, run.key, baseline)
             for seed in seeds
         ]
         result = {
@@ -95,6 +100,7 @@ def train_seeds(
 
 
 def one_seed(
+    train: Train,
     settings: TrainSettings,
     seed: int,
     corpus: Corpus,
@@ -105,7 +111,7 @@ def one_seed(
     parent: str | None,
     baseline: Baseline,
 ) -> dict[str, Any]:
-    """The result of a seed's run in output/seed-N; an earlier one's when it is finished."""
+    """Return the result of a seed's run in output/seed-N; an earlier one's when it is finished."""
     folder = output / f"seed-{seed}"
     if (folder / RESULT_FILE).is_file():
         say(f"{folder.parent.name} seed {seed} is finished")

@@ -1,6 +1,7 @@
 """The global batches of a corpus that is too large for memory, read by Ray Data as training goes.
 
-Each worker has a pipeline of its own over the run's windows (cotbert_core.training.shuffle_windows), one task a
+Each worker has a pipeline of its own over the run's windows
+(cotbert_core.training.shuffle_windows), one task a
 window: it reads the id columns of the window's parts, shuffles the rows and hands them on in
 blocks. The worker takes B rows after B rows, and its own share of them. Every worker so reads every
 part, W times the reads of one: the ids of a Wikipedia sentence, 20 tokens, are 38 bytes of a part

@@ -12,7 +12,7 @@ from cotbert_core import __version__
 from cotbert_core.evaluation import Pairs
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.saving.markdown import code, plain
-from cotbert_core.saving.model_card import Facts, Score
+from cotbert_core.saving.training_metadata import Score, TrainingMetadata
 from pipelines.recording.tracking import DEV_SPEARMAN, commit
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
@@ -22,19 +22,19 @@ from pipelines.training.metrics_log import History
 PACKAGES = ("torch", "transformers", "ray")
 
 
-def training_facts(
+def training_metadata(
     corpus: Corpus,
     dev: Mapping[str, Pairs],
     history: History,
     best_step: int,
     baseline: Baseline | None = None,
-) -> Facts:
+) -> TrainingMetadata:
     """Facts of a run whose model is that of `best_step`."""
     scores = _dev_scores(dev, history, best_step)
     if baseline is not None:
         name = f"{dev_name(dev)}, the untouched encoder by {baseline.reading}"
         scores.append(Score(name, baseline.spearman, None))
-    return Facts(_data(corpus), scores, _made(best_step, history))
+    return TrainingMetadata(_data(corpus), scores, _made(best_step, history))
 
 
 def _data(corpus: Corpus) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from cotbert_core.training.devices import current_device
 from cotbert_core.training.distributed import gather_objects, rank, world_size
 from cotbert_core.training.sampling import total_steps
 from cotbert_core.training.step_timer import section
-from pipelines.runtime.metrics_queue import News
+from pipelines.runtime.metrics_queue import MetricRow
 from pipelines.training.data import Data
 
 # The last checkpoint of a run, which its model is made from, is tried so often.
@@ -52,7 +52,7 @@ class Training:
     matrix_rate: float = float("nan")
     """FLOPs a second of all workers' matrix products together."""
     step: int = 0
-    told: list[News] = field(default_factory=list)
+    told: list[MetricRow] = field(default_factory=list)
     """All news so far. A checkpoint keeps it, since what a kill caught on its way is told again."""
 
     @property
@@ -67,7 +67,7 @@ def tell(training: Training, values: dict[str, float]) -> None:
     _send(training, [news])
 
 
-def _send(training: Training, news: list[News]) -> None:
+def _send(training: Training, news: list[MetricRow]) -> None:
     if rank() == 0:
         ray.get(training.mailbox.put.remote(news))
 

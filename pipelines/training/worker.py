@@ -37,7 +37,7 @@ from pipelines.recording.tracking import (
 )
 from pipelines.storage.corpus import Corpus
 from pipelines.training.data import open_data, own_batches
-from pipelines.training.early_stopping import WAIT_SECONDS, may_go_on
+from pipelines.training.early_stopping import WAIT_SECONDS, should_continue
 from pipelines.training.profiling import Lap, profiled
 from pipelines.training.training_state import Training, finish_saving, restore, save, seed_all, tell
 
@@ -50,7 +50,7 @@ def train_worker(job: dict[str, Any]) -> None:
     restore(training)
     if training.step == 0:
         _check(training)
-    elif not _may_go_on(training, wait=0):
+    elif not _should_continue(training, wait=0):
         return
     try:
         device = training.method.backbone.device
@@ -71,12 +71,12 @@ def _steps(training: Training, lap: Lap) -> None:
         if checked:
             _keep(training, _check(training))
         lap(step, training.method.work)
-        if checked and step < training.total and not _may_go_on(training):
+        if checked and step < training.total and not _should_continue(training):
             return
 
 
-def _may_go_on(training: Training, wait: float = WAIT_SECONDS) -> bool:
-    return training.judged is None or may_go_on(training.judged, training.step, wait)
+def _should_continue(training: Training, wait: float = WAIT_SECONDS) -> bool:
+    return training.judged is None or should_continue(training.judged, training.step, wait)
 
 
 def _set_up(job: dict[str, Any]) -> Training:

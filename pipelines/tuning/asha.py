@@ -10,12 +10,12 @@ from typing import Any
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
 from pipelines.recording.tracking import DEV_SPEARMAN
-from pipelines.training.early_stopping import give_verdict
+from pipelines.training.early_stopping import answer_run
 from pipelines.tuning.progress import STEP
 from pipelines.tuning.trial import TRIAL
 
 
-class Halving(AsyncHyperBandScheduler):  # type: ignore[misc]
+class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
     """folder: of the trials; steps: of a trial by its name. A trial at its last step is not
     stopped: it has its model to save, and nothing to gain."""
 
@@ -28,7 +28,7 @@ class Halving(AsyncHyperBandScheduler):  # type: ignore[misc]
         if STEP in result:
             name, step = trial.config[TRIAL], int(result[STEP])
             go_on = action != TrialScheduler.STOP or step >= self._steps(name)
-            give_verdict(self._folder / name, step, go_on=go_on)
+            answer_run(self._folder / name, step, go_on=go_on)
         return str(TrialScheduler.CONTINUE)
 
     def replay(self, name: str, scores: Mapping[int, float]) -> None:

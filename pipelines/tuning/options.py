@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from cotbert_core.errors import UserError, unknown
 from pipelines.recording.registry import check_registry
-from pipelines.tuning.optuna_plan import OPTUNA, GrowingPlan, check_optuna
+from pipelines.tuning.optuna_plan import OPTUNA, OptunaPlan, check_optuna
 from pipelines.tuning.run_trials import Stopping
 from pipelines.tuning.trial_plan import GRID, Plan, drawn_plan
 from tune_spaces import Space
 
 # Who chooses the trials: the space's grid with draws by chance from its ranges, or Optuna.
-SEARCHES: dict[str, Callable[..., Plan]] = {GRID: drawn_plan, OPTUNA: GrowingPlan}
+SEARCHES: dict[str, Callable[..., Plan]] = {GRID: drawn_plan, OPTUNA: OptunaPlan}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten
-from pipelines.tuning.optuna_sampler import Suggestions, Told
+from pipelines.tuning.optuna_sampler import ObservedTrial, Suggestions
 from pipelines.tuning.state import (
     FAILED,
     FINISHED,
@@ -49,7 +49,7 @@ def check_optuna() -> None:
         )
 
 
-class GrowingPlan(Plan):
+class OptunaPlan(Plan):
     """`samples` of a space, each under all seeds, in the order in which Optuna asks for them."""
 
     def __init__(
@@ -112,7 +112,7 @@ class GrowingPlan(Plan):
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}{DRAWN_ENDING}"
 
-    def _told(self) -> list[Told]:
+    def _told(self) -> list[ObservedTrial]:
         """Every sample as its trials' folders tell of it."""
         names, size = list(self.trials), len(self._seeds)
         return [
@@ -121,7 +121,7 @@ class GrowingPlan(Plan):
         ]
 
 
-def told(drawn: dict[str, Any], folders: Sequence[Path]) -> Told:
+def told(drawn: dict[str, Any], folders: Sequence[Path]) -> ObservedTrial:
     """A sample by its trials under all seeds, its score the mean of theirs.
 
     One that is under way, failed or was stopped under one seed is so as a whole.
@@ -129,14 +129,20 @@ def told(drawn: dict[str, Any], folders: Sequence[Path]) -> Told:
     statuses = [status_of(folder) for folder in folders]
     status = next(s for s in (UNFINISHED, FAILED, STOPPED, FINISHED) if s in statuses)
     if status in (UNFINISHED, FAILED):
-        return Told(drawn, status)
+        return ObservedTrial(drawn, status)
     curves = [trained_scores(dev_scores(folder)) for folder in folders]
     if status == FINISHED:
         score = statistics.fmean(max(curve.values(), default=math.nan) for curve in curves)
         # Vectors that are all alike have no Spearman, and Optuna takes no NaN.
-        return Told(drawn, status, score) if math.isfinite(score) else Told(drawn, FAILED)
+        return (
+            ObservedTrial(drawn, status, score)
+            if math.isfinite(score)
+            else ObservedTrial(drawn, FAILED)
+        )
     steps = sorted(set.intersection(*map(set, curves)))
-    return Told(drawn, status, None, {n: statistics.fmean(c[n] for c in curves) for n in steps})
+    return ObservedTrial(
+        drawn, status, None, {n: statistics.fmean(c[n] for c in curves) for n in steps}
+    )
 
 
 def _check_space(space: Space, count: int | None, samples: int) -> None:

@@ -29,7 +29,7 @@ ASKED = 20
 
 
 @dataclass(frozen=True)
-class Told:
+class ObservedTrial:
     """What is known of a sample. drawn: Optuna's own numbers; score: of a finished one; curve: the
     dev Spearman by step of a stopped one."""
 
@@ -75,7 +75,7 @@ class Suggestions:
         """The sample that Optuna's numbers stand for."""
         return {path: axis.value(drawn[path]) for path, axis in self._axes.items()}
 
-    def next(self, told: Sequence[Told]) -> dict[str, Any]:
+    def next(self, told: Sequence[ObservedTrial]) -> dict[str, Any]:
         """Optuna's numbers for the sample after those told, none of which it is.
 
         There must be one: fewer are told than count() says.
@@ -83,7 +83,7 @@ class Suggestions:
         known = [dict(sample.drawn) for sample in told]
         return next(drawn for drawn in self._asked(told) if drawn not in known)
 
-    def _asked(self, told: Sequence[Told]) -> Iterator[dict[str, Any]]:
+    def _asked(self, told: Sequence[ObservedTrial]) -> Iterator[dict[str, Any]]:
         """What Optuna asks for, and asks for when asked again."""
         import optuna
 
@@ -106,7 +106,7 @@ def _least(axis: Axis) -> Any:
     return axis.distribution.low if axis.numbers is None else axis.numbers[0]
 
 
-def _trial(told: Told, distributions: Mapping[str, Any]) -> Any:
+def _trial(told: ObservedTrial, distributions: Mapping[str, Any]) -> Any:
     """A sample as Optuna knows it. It ranks the stopped below the finished, by how far they came,
     learns nothing of the failed, and takes those under way for bad, so as to try something else."""
     from optuna.trial import TrialState, create_trial

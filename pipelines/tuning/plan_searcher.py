@@ -14,7 +14,7 @@ from pipelines.tuning.trial import RUN_NAME, SETTINGS, TRIAL
 from pipelines.tuning.trial_plan import Plan
 
 
-class Turns(Searcher):  # type: ignore[misc]
+class PlanSearcher(Searcher):  # type: ignore[misc]
     """Known trials that have not ended, then what the plan adds. cpus: cores of a trial's workers.
 
     What a trial came to is read from its folder by whoever asks, so Ray Tune's news of it and its

@@ -9,9 +9,9 @@ from typing import Any
 
 from cotbert_core.files import write_text
 from pipelines.recording.tracking import BASELINE
-from pipelines.reports import html as report
+from pipelines.reports import html_page, training_page
 from pipelines.runtime.progress import clock
-from pipelines.training.baseline import baseline_line, verdict
+from pipelines.training.baseline import baseline_line, baseline_sentence
 from pipelines.tuning.axes import SCORE
 from pipelines.tuning.dropout_curve import dropout_curve
 from pipelines.tuning.plots import setting_panels
@@ -73,7 +73,7 @@ def write_sweep_report(
     ]
     note = f"A sweep of cotbert over recipe {result['recipe']}."
     shown = [(heading, content) for heading, content in sections if content]
-    write_text(path, report.page(f"Sweep {result['space']}", note, shown))
+    write_text(path, html_page.page(f"Sweep {result['space']}", note, shown))
 
 
 def _summary(result: Mapping[str, Any]) -> str:
@@ -92,8 +92,8 @@ def _summary(result: Mapping[str, Any]) -> str:
         rows.append(("MLflow run", result["mlflow_parent_run_id"]))
     warning = "" if counts.get(FINISHED) else "<p><strong>No trial finished.</strong></p>\n"
     if BASELINE in result and result.get("best"):
-        warning += report.against_baseline(verdict(result, BEST))
-    return warning + report.table(("", ""), rows, "text")
+        warning += training_page.against_baseline(baseline_sentence(result, BEST))
+    return warning + html_page.table(("", ""), rows, "text")
 
 
 def _baseline_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -128,7 +128,7 @@ def _compared(
         told += (
             f" Paper: {source}; where that is not this dev set, compare the order, not the level."
         )
-    return _explained(report.table(header, rows), told)
+    return _explained(html_page.table(header, rows), told)
 
 
 def _dropout(trials: Sequence[Trial]) -> str:
@@ -142,10 +142,10 @@ def _trials(trials: Sequence[Trial]) -> str:
     """The table, which may be wider than the page, and what failed."""
     if not trials:
         return ""
-    page = report.table(trial_header(trials), trial_rows(trials))
+    page = html_page.table(trial_header(trials), trial_rows(trials))
     page = f'<div style="overflow-x: auto">{page}</div>'
     told = errors(trials)
-    return page + (report.table(("trial", "status", "error"), told, "text") if told else "")
+    return page + (html_page.table(("trial", "status", "error"), told, "text") if told else "")
 
 
 def _explained(content: str, told: str) -> str:

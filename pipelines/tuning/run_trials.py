@@ -73,7 +73,7 @@ def _fit(
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
     import ray.tune
 
-    from pipelines.tuning.plan_searcher import Turns
+    from pipelines.tuning.plan_searcher import PlanSearcher
 
     if not sweep.verbose:  # what failed is told in a line
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
@@ -82,7 +82,7 @@ def _fit(
     at_once, cpus = share_out(
         largest.workers, largest.cpus_per_worker, asked, takes_gpus(largest, gpus_there())
     )
-    turns = Turns(plan, folder, cpus)
+    turns = PlanSearcher(plan, folder, cpus)
     if not turns.left:
         return
     # The trial itself only waits: its workers ask for the cores, and it for as good as nothing.
@@ -131,10 +131,10 @@ def _scheduler(
 
     if stopping is None:
         return FIFOScheduler()
-    from pipelines.tuning.asha import Halving
+    from pipelines.tuning.asha import CooperativeASHA
 
     longest = max(steps(settings) for settings in plan.possible)
-    scheduler = Halving(
+    scheduler = CooperativeASHA(
         folder,
         lambda name: steps(plan.trials[name].settings),
         time_attr=STEP,

@@ -7,8 +7,7 @@ import torch
 
 from benchmarks import gpu_check, gpu_checks, gpu_jobs, harness
 from benchmarks.gpu_checks import Check, Setup
-from cotbert_core.training import devices
-from cotbert_core.training import gradient_cache as recomputing
+from cotbert_core.training import devices, gradient_cache
 
 
 @pytest.fixture
@@ -44,9 +43,9 @@ def test_gradients_of_every_method(setup, monkeypatch):
 
 @pytest.mark.usefixtures("one_method")
 def test_other_dropout_in_the_second_pass_fails(setup, monkeypatch):
-    real = recomputing.checkpoint
+    real = gradient_cache.checkpoint
     loose = {"preserve_rng_state": False}
-    monkeypatch.setattr(recomputing, "checkpoint", lambda *a, **k: real(*a, **k, **loose))
+    monkeypatch.setattr(gradient_cache, "checkpoint", lambda *a, **k: real(*a, **k, **loose))
     assert failed(rows(gpu_checks.gradients, setup)) == ["gradient in chunks, dropout, cot-bert"]
 
 

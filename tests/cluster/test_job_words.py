@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 from job_server import FakeServer, answers
 
-from cluster import command_paths as words
-from cluster import jobs, package
-from cluster import log_stream as following
+from cluster import command_paths, jobs, log_stream, package
 from cluster.server import JobServer
 from cotbert_core.errors import UserError
 from pipelines.cli import command_line, main
@@ -61,11 +59,13 @@ def test_relative_paths_mean_this_folder(place, marked):
 
     path = r"(?<![a-z])@([^\s,]+)"
     command = re.sub(path, r"\1", marked)
-    new, paths = words.absolute(command.split(), LINE)
+    new, paths = command_paths.absolute(command.split(), LINE)
     assert new == re.sub(path, absolute, marked).split()
     assert {absolute(found) for found in re.finditer(path, marked)} <= set(paths)
     assert all(os.path.isabs(path) for path in paths)
-    assert words.absolute(command.replace(" --output ", " --output=").split(), LINE)[0] == new
+    assert (
+        command_paths.absolute(command.replace(" --output ", " --output=").split(), LINE)[0] == new
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_relative_paths_mean_this_folder(place, marked):
 )
 def test_an_input_that_is_not_here_is_refused(place, command, text):
     with pytest.raises(UserError, match=text):
-        words.absolute(command.split(), LINE)
+        command_paths.absolute(command.split(), LINE)
 
 
 def test_every_argument_that_may_be_a_path_is_known():
     """A string that is no path by its type is in the lists, or is plainly something else."""
     found = {action.dest for _, action in options() if action.type is None}
-    assert {*words.INPUTS, *words.NAMES} - {"folder"} <= found
+    assert {*command_paths.INPUTS, *command_paths.NAMES} - {"folder"} <= found
     texts = {a.dest for _, a in options() if a.type is None and a.nargs != 0 and not a.choices} - {
-        *words.INPUTS,
-        *words.NAMES,
+        *command_paths.INPUTS,
+        *command_paths.NAMES,
     }
     assert not {n for n in texts if n.endswith(("dir", "file", "path", "folder", "corpus"))}
 
@@ -152,7 +152,8 @@ def test_the_code_travels_and_nothing_else(tmp_path):
     assert {path.parts[0] for path in sent} == set(package.PACKAGES)
     assert {path.suffix for path in sent} == {".py", ".tsv", ".typed"}
     assert {p.name for p in sent if p.suffix == ".tsv"} == {
-        p.name for p in (Path(words.__file__).parents[1] / "pipelines" / "data").glob("*.tsv")
+        p.name
+        for p in (Path(command_paths.__file__).parents[1] / "pipelines" / "data").glob("*.tsv")
     }
     assert Path("pipelines/cli.py") in sent
     assert not any("__pycache__" in path.parts for path in sent)
@@ -225,7 +226,7 @@ def test_a_cluster_that_grows_is_not_asked_for_its_cores(own_place):
     ],
 )
 def test_a_jobs_end_is_this_commands(job, status, text, capsys):
-    assert following.exit_status("mine", job) == status
+    assert log_stream.exit_status("mine", job) == status
     assert text in capsys.readouterr().err
 
 
@@ -251,7 +252,7 @@ class Broken:
 )
 def test_a_job_outlives_who_looks_at_it(own_place, monkeypatch, capsys, error, status, text):
     with FakeServer(answers(jobs={"mine": {"status": "RUNNING"}})) as fake:
-        monkeypatch.setattr(following, "client_of", lambda server: Broken(error, fake))
+        monkeypatch.setattr(log_stream, "client_of", lambda server: Broken(error, fake))
         try:
             ended = main(["submit", "--logs", "mine", "--address", fake.url])
         except SystemExit as stop:

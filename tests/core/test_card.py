@@ -14,7 +14,8 @@ from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import TanhHead
 from cotbert_core.encoder.pooling_config import Reading
-from cotbert_core.saving.model_card import CARD_FILE, Facts, Score, add_scores, base_model
+from cotbert_core.saving.model_card import CARD_FILE, add_scores, base_model
+from cotbert_core.saving.training_metadata import Score, TrainingMetadata
 from cotbert_core.templates.template_texts import resolve_template
 
 SETTINGS = {
@@ -27,7 +28,7 @@ SETTINGS = {
     "batch_size": 64,
     "cpus_per_worker": 2,
 }
-FACTS = Facts(
+FACTS = TrainingMetadata(
     {"source": "wiki.txt", "sentences": 12, "digest": "abc"},
     [Score("STS-B dev", 30.5, 81.4)],
     {"date": "2026-11-22", "commit": "1234"},

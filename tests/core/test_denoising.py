@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cotbert_core.encoder import template_denoising as denoising
+from cotbert_core.encoder import template_denoising
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.template_denoising import bias_rows, shared_bias_rows, template_bias
 from cotbert_core.errors import UserError
@@ -128,11 +128,11 @@ def test_workers_share_the_rows_of_all_lengths(backbone, bound, monkeypatch, wor
     """Each computes a part; all parts together hold every length of any worker, found by index."""
     lengths = [np.array([3, 5, 3, 9 + own % 2]) for own in range(workers)]
     every = np.unique(np.concatenate(lengths))
-    monkeypatch.setattr(denoising, "world_size", lambda: workers)
-    monkeypatch.setattr(denoising, "union", lambda values, limit: every)
+    monkeypatch.setattr(template_denoising, "world_size", lambda: workers)
+    monkeypatch.setattr(template_denoising, "union", lambda values, limit: every)
     shares, places = [], []
     for own in range(workers):
-        monkeypatch.setattr(denoising, "rank", lambda own=own: own)
+        monkeypatch.setattr(template_denoising, "rank", lambda own=own: own)
         rows, which = shared_bias_rows(backbone, bound, lengths[own], "pad", "aligned", 60)
         shares.append(rows.lengths.numpy() - bound.length)
         places.append(which)
@@ -145,11 +145,11 @@ def test_workers_share_the_rows_of_all_lengths(backbone, bound, monkeypatch, wor
 
 def test_no_worker_has_the_longer_rows_each_time(backbone, bound, monkeypatch):
     lengths = np.arange(1, 9)
-    monkeypatch.setattr(denoising, "world_size", lambda: 2)
-    monkeypatch.setattr(denoising, "union", lambda values, limit: lengths)
+    monkeypatch.setattr(template_denoising, "world_size", lambda: 2)
+    monkeypatch.setattr(template_denoising, "union", lambda values, limit: lengths)
     shares = []
     for own in (0, 1):
-        monkeypatch.setattr(denoising, "rank", lambda own=own: own)
+        monkeypatch.setattr(template_denoising, "rank", lambda own=own: own)
         rows, _ = shared_bias_rows(backbone, bound, lengths, "pad", "aligned", 60)
         shares.append(rows.lengths.numpy() - bound.length)
     assert [share.tolist() for share in shares] == [[1, 4, 5, 8], [2, 3, 6, 7]]

@@ -247,8 +247,8 @@ def test_a_saved_folder_on_the_hub_is_read_as_the_folder(
     (home / "refs").mkdir()
     (home / "refs" / "main").write_text("abc")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    for module in ("reading", "backbone"):
-        monkeypatch.setattr(f"cotbert_core.{module}.hub_answers", lambda: False)
+    for module in ("pooling_config", "backbone"):
+        monkeypatch.setattr(f"cotbert_core.encoder.{module}.hub_answers", lambda: False)
     monkeypatch.chdir(tmp_path)
     again = SentenceEncoder.from_pretrained("some/encoder")
     assert (again.bound, again.reading) == (encoder.bound, encoder.reading)

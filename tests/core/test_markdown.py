@@ -12,8 +12,9 @@ import yaml
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.pooling_config import Reading
 from cotbert_core.saving.markdown import code, plain, yaml_string
-from cotbert_core.saving.model_card import CARD_FILE, Facts, Score, add_scores
+from cotbert_core.saving.model_card import CARD_FILE, add_scores
 from cotbert_core.saving.model_card_code import transformers_lines
+from cotbert_core.saving.training_metadata import Score, TrainingMetadata
 from pipelines.training.training_metadata import published
 
 HTML = "<img src=x onerror=alert(1)>"
@@ -104,7 +105,7 @@ def test_a_card_of_hostile_texts_holds_no_html_of_theirs(bert_folder, tmp_path, 
         "optimizer.schedule": text,
     }
     encoder.reading = replace(encoder.reading, method=text, settings=settings)
-    facts = Facts(
+    facts = TrainingMetadata(
         {"source": code(published(text))}, [Score(text, 1.0, 2.0)], {"date": "2026-11-22"}
     )
     encoder.save_pretrained(tmp_path / "saved", facts)

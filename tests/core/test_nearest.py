@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import nearest_neighbours as nearest
+from cotbert_core.evaluation import nearest_neighbours
 from cotbert_core.evaluation.nearest_neighbours import Nearest, cosines, lengths
 
 ROWS, DIMENSION = 400, 24
@@ -85,7 +85,7 @@ def test_a_float32_product_alone_would_rank_otherwise(monkeypatch):
     assert hits.scores.tolist() == exact[best].tolist()
     product = vectors @ unit.astype(np.float32) / lengths(vectors)
     assert np.lexsort((ids, -product))[:10].tolist() != best
-    monkeypatch.setattr(nearest, "ROUNDING", 0.0)
+    monkeypatch.setattr(nearest_neighbours, "ROUNDING", 0.0)
     assert fast(ids, vectors, base[None], 10, 512)[0].rows.tolist() != best
 
 

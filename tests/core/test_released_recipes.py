@@ -191,7 +191,7 @@ def test_a_blank_for_the_empty_sentence_is_refused_by_other_libraries(roberta_fo
 def test_the_blank_of_an_empty_sentence_is_robertas_alone(bert_folder):
     method = method_of("promptbert-base", bert_folder, **{"method.empty_sentence": "blank"})
     assert method.reading.empty_blank
-    assert method.sentence_encoder.saved().travels
+    assert method.sentence_encoder.saved().is_portable
     plain = method_of("promptbert-base", bert_folder)
     assert np.array_equal(encode(method.sentence_encoder), encode(plain.sentence_encoder))
 

@@ -110,7 +110,7 @@ def outcome(rule, folder, encoder, texts):
     return "right" if least >= 0.99999 else float(least)
 
 
-def verdict(found):
+def baseline_sentence(found):
     """Of all versions of a server: the word of the table. Some of them may refuse what the others
     read right."""
     wrong = [word for word in found if word not in ("right", "refused")]
@@ -142,7 +142,7 @@ def test_a_folder_is_right_or_refused_on_every_server_as_documented(
     assert encoder.encode(TEXTS, precision="fp32").std(axis=0).mean() > 1e-2, "premise: they differ"
     for server, versions in SERVERS.items():
         found = [outcome(rule, folder, encoder, TEXTS) for rule in versions]
-        assert verdict(found) == documented()[row][server], (server, found)
+        assert baseline_sentence(found) == documented()[row][server], (server, found)
 
 
 @pytest.mark.parametrize("kind", ["two masks", "mean, unit", "cls, tanh", "transform"])
@@ -154,7 +154,7 @@ def test_an_exported_graph_is_right_or_refused_as_documented(
     folder = exported(encoder, tmp_path / "onnx")
     for server, versions in SERVERS.items():
         found = [outcome(rule, folder, encoder, TEXTS) for rule in versions]
-        assert verdict(found) == documented()[GRAPH][server], (server, found)
+        assert baseline_sentence(found) == documented()[GRAPH][server], (server, found)
 
 
 def as_before(folder):
@@ -263,7 +263,7 @@ def test_real_weights_under_every_rule(kind, row, tmp_path):
     for name, folder in folders.items():
         for server, versions in SERVERS.items():
             found = [outcome(rule, folder, encoder, texts) for rule in versions]
-            assert verdict(found) == documented()[name][server], (name, server, found)
+            assert baseline_sentence(found) == documented()[name][server], (name, server, found)
     if row == MASK:
         before = as_before(folders[row])
         assert outcome(rules.tei_candle, before, encoder, texts) < 0.6

@@ -255,9 +255,9 @@ def test_only_words_may_fill_a_blank(folder):
 
 
 def test_models_that_cannot_be_used(tmp_path, bert_folder, monkeypatch):
-    from cotbert_core.template_search import generation as template_generation
+    from cotbert_core.template_search import generation
 
-    monkeypatch.setattr(template_generation, "hub_answers", lambda: False)
+    monkeypatch.setattr(generation, "hub_answers", lambda: False)
     blank = tiny_t5(tmp_path / "blank", [p for p in PIECES if p != "<extra_id_1>"])
     (tmp_path / "empty").mkdir()
     mistakes = {

@@ -11,8 +11,7 @@ from torch.autograd.graph import register_multi_grad_hook
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
-from cotbert_core.training import distributed
-from cotbert_core.training import step_timer as timing
+from cotbert_core.training import distributed, step_timer
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.distributed import gather_with_gradient
 from cotbert_core.training.step import make_optimizer, train_step
@@ -25,7 +24,7 @@ CPU = torch.device("cpu")
 def spend(monkeypatch):
     """A function that lets seconds go by, on a clock that nothing else moves."""
     now = [100.0]
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(step_timer.time, "perf_counter", lambda: now[0])
 
     def spend(seconds):
         now[0] += seconds
@@ -137,9 +136,9 @@ def test_without_a_clock_nothing_is_measured_traced_or_hooked(monkeypatch):
     def never(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr(timing.time, "perf_counter", never)
-    monkeypatch.setattr(timing, "record_function", never)
-    monkeypatch.setattr(timing, "register_multi_grad_hook", never)
+    monkeypatch.setattr(step_timer.time, "perf_counter", never)
+    monkeypatch.setattr(step_timer, "record_function", never)
+    monkeypatch.setattr(step_timer, "register_multi_grad_hook", never)
     weight = torch.ones(2, requires_grad=True)
     with section("forward"), section("loss"):
         loss = weight.sum()

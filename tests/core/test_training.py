@@ -11,7 +11,7 @@ import torch
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
 from cotbert_core.settings import OptimizerSettings
-from cotbert_core.training import step as training
+from cotbert_core.training import step as step_module
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.sampling import batches
 from cotbert_core.training.step import (
@@ -162,7 +162,7 @@ def test_what_is_no_number_stops_the_run_before_the_weights_move(
 def test_a_bad_loss_of_another_rank_stops_this_one(start, corpus, settings, monkeypatch):
     method, optimizer = start()
     monkeypatch.setattr(
-        training, "gather_rows", lambda own: [own.tolist(), [float("nan")] * len(own)]
+        step_module, "gather_rows", lambda own: [own.tolist(), [float("nan")] * len(own)]
     )
     with pytest.raises(NonFiniteLossError, match="step 2 is nan on rank 1"):
         train_step(method, Batch(corpus), optimizer, settings, 2, 4)

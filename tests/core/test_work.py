@@ -14,7 +14,7 @@ from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.methods import build_method, contrastive
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import BoundTemplate
-from cotbert_core.training import flops as work
+from cotbert_core.training import flops
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.flops import Work, encoder_flops, matrix_rate, transformer_flops
 
@@ -170,11 +170,11 @@ def test_the_decoders_flops_are_those_that_torch_counts(
 
 
 def test_the_matrix_rate_is_a_rate_and_draws_no_random_numbers(monkeypatch):
-    monkeypatch.setattr(work, "CPU_PRODUCT", 64)
+    monkeypatch.setattr(flops, "CPU_PRODUCT", 64)
     before = torch.get_rng_state()
     assert matrix_rate("fp32", CPU) > 1e6
     assert torch.equal(torch.get_rng_state(), before)
     seconds, now = iter([1.0, 4.0, 2.0, 3.0]), iter([10.0, 10.1, 10.2, 10.3])
-    monkeypatch.setattr(work, "_product_seconds", lambda _: next(seconds))
-    monkeypatch.setattr(work.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(flops, "_product_seconds", lambda _: next(seconds))
+    monkeypatch.setattr(flops.time, "perf_counter", lambda: next(now))
     assert matrix_rate("fp32", CPU) == 2 * 64**3 / 2.0, "the best, the first left out"

@@ -100,7 +100,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     from contextlib import nullcontext
 
     from pipelines import prepare
-    from pipelines.preparing import driver as stages
+    from pipelines.preparing import driver
     from pipelines.recording import tracking
 
     def in_turn(task: Any, count: int) -> Iterator[Any]:
@@ -109,7 +109,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     def untracked(*_: Any, **__: Any) -> Any:
         return nullcontext(tracking.Run(None, None))
 
-    monkeypatch.setattr(stages, "map_shards", in_turn)
+    monkeypatch.setattr(driver, "map_shards", in_turn)
     monkeypatch.setattr(prepare, "ray_session", nullcontext)
     monkeypatch.setattr(tracking, "tracked_run", untracked)
 

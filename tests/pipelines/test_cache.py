@@ -10,7 +10,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
-from pipelines.commands import corpus_cache as cache
+from pipelines.commands import corpus_cache
 from pipelines.commands.corpus_cache import cache_folder, open_or_prepare
 
 
@@ -26,7 +26,7 @@ def prepared(tmp_path, monkeypatch):
         write_json(folder / "manifest.json", {"rows": 1, "options": made})
         folders.append(folder)
 
-    monkeypatch.setattr(cache, "prepare", prepare)
+    monkeypatch.setattr(corpus_cache, "prepare", prepare)
     monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
     return folders
 

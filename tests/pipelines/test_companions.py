@@ -19,7 +19,7 @@ from cotbert_core.files import write_json
 from cotbert_core.templates.ragged_ids import Ragged
 from pipelines.cli import main
 from pipelines.prepare import prepare
-from pipelines.preparing import driver as stages
+from pipelines.preparing import driver
 from pipelines.preparing.options import PrepareOptions, recognise_triples
 from pipelines.preparing.shard_tasks import row_id
 from pipelines.reading import sources
@@ -256,7 +256,7 @@ def test_rows_do_not_depend_on_shards_or_the_order_of_input(tmp_path, bert_folde
     one, two = (write(tmp_path / "a.jsonl", ROWS), write(tmp_path / "b.parquet", ROWS[::-1]))
     prepare(PrepareOptions((one, two), bert_folder, **TRIPLE_OPTIONS), tmp_path / "one")
     monkeypatch.setattr(sources, "plan", partial(sources.plan, shard_bytes=30))
-    monkeypatch.setattr(stages, "PART_ROWS", 1)
+    monkeypatch.setattr(driver, "PART_ROWS", 1)
     prepare(PrepareOptions((two, one), bert_folder, **TRIPLE_OPTIONS), tmp_path / "two")
     first, other = Corpus.open(tmp_path / "one"), Corpus.open(tmp_path / "two")
     assert len(list(other.path.glob("part-*"))) > 1

@@ -22,11 +22,11 @@ from pipelines.preparing.options import PrepareOptions
 from pipelines.reading.read_plan import Plan
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
-from pipelines.recording.offline_queue import REFUSED_FILE, Outbox
+from pipelines.recording.offline_queue import REFUSED_FILE, OfflineQueue
 from pipelines.recording.registry import register
 from pipelines.recording.store import SILENT, RefusedError, reason
 from pipelines.recording.tracking import Run, end_run, tracked_run
-from pipelines.storage.resumable_output import unfinished
+from pipelines.storage.resumable_output import resumable_output
 from pipelines.tuning.trial import Sweep, one_line
 
 MARK = "S3cretMarker"
@@ -75,7 +75,7 @@ def test_a_job_without_its_store_hides_it_in_messages_and_queue(closed_store, tm
     told = capfd.readouterr()
     assert [p.name for p in check_hidden(out, *told)]
     assert told.err.count("MLflow at http://***@127.0.0.1:") == 4
-    kinds = [json.loads(line) for line in Outbox(out).path.open()]
+    kinds = [json.loads(line) for line in OfflineQueue(out).path.open()]
     assert [r["kind"] for r in kinds] == ["create", "params", "tags", "tags", "end"]
     assert kinds[3]["values"]["error"].startswith("cannot reach http://***@127.0.0.1")
 
@@ -97,7 +97,7 @@ def test_the_registry_and_models_of_a_store_hide_it(closed_store, tmp_path, bert
 def test_what_a_store_refuses_is_kept_without_its_address(closed_store, tmp_path):
     error = RuntimeError(f"\nno: {closed_store} ({MARK})\nmore")
     assert reason(error).startswith("no: http://***@127.0.0.1")
-    box = Outbox(tmp_path / "job")
+    box = OfflineQueue(tmp_path / "job")
     box.add({"kind": "params", "run": "x", "time": 1, "values": {"a": "1"}})
 
     class Refusing:
@@ -133,7 +133,7 @@ def test_an_input_s_credentials_are_in_no_record_of_a_job(address, tmp_path):
     record = {"job": "prepare", "options": {"inputs": [address]}, "files": {address: [1, 2]}}
 
     def begin():
-        with unfinished(tmp_path / "out", record) as work:
+        with resumable_output(tmp_path / "out", record) as work:
             (work.output / "part").write_text("work")
             raise RuntimeError("killed")
 
@@ -141,7 +141,7 @@ def test_an_input_s_credentials_are_in_no_record_of_a_job(address, tmp_path):
         begin()
     (kept,) = (path for path in check_hidden(tmp_path) if path.name == "record.json")
     assert "***" in kept.read_text()
-    with unfinished(tmp_path / "out", record) as work:
+    with resumable_output(tmp_path / "out", record) as work:
         assert work.before, "the same job goes on with what is done"
 
 

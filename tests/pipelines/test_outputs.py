@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_json, whole_folder, write_json, write_text
+from cotbert_core.files import atomic_folder, read_json, write_json, write_text
 from cotbert_core.settings import flatten
 from pipelines.recipes import RECIPES
-from pipelines.storage.output_folder import LATER_SETTINGS, check_free, earlier_run, open_output
+from pipelines.storage.output_folder import LATER_SETTINGS, earlier_run, open_output, require_empty
 
 
 def filled(folder):
@@ -20,22 +20,22 @@ def filled(folder):
 @pytest.mark.parametrize("name", ["new", "deep/er/new"])
 def test_a_new_or_empty_folder_is_free(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    assert check_free(name) == tmp_path / name
+    assert require_empty(name) == tmp_path / name
     (tmp_path / name).mkdir(parents=True)
-    assert check_free(name) == tmp_path / name
+    assert require_empty(name) == tmp_path / name
 
 
 def test_a_folder_or_file_that_is_there_is_refused(tmp_path):
     taken = filled(tmp_path / "out")
     for path in (taken, taken / "mine.txt"):
         with pytest.raises(UserError, match="already holds something: give a new folder"):
-            check_free(path)
+            require_empty(path)
 
 
 def test_a_place_below_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
-        check_free(tmp_path / "file" / "deep" / "out")
+        require_empty(tmp_path / "file" / "deep" / "out")
 
 
 def test_a_job_begins_in_a_new_folder_and_goes_on_in_its_own(tmp_path, capsys):
@@ -86,7 +86,7 @@ def test_a_job_of_an_earlier_version_goes_on_while_it_would_do_the_same(tmp_path
 
 def test_a_folder_has_its_name_only_when_whole(tmp_path):
     out = tmp_path / "deep" / "out"
-    with whole_folder(out) as folder:
+    with atomic_folder(out) as folder:
         (folder / "a").write_text("1")
         assert not out.exists()
     assert [p.name for p in out.iterdir()] == ["a"]
@@ -96,7 +96,7 @@ def test_a_folder_has_its_name_only_when_whole(tmp_path):
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_failed_block_leaves_nothing(tmp_path, error):
     def fail():
-        with whole_folder(tmp_path / "out") as folder:
+        with atomic_folder(tmp_path / "out") as folder:
             (folder / "a").write_text("1")
             raise error
 
@@ -107,21 +107,21 @@ def test_a_failed_block_leaves_nothing(tmp_path, error):
 
 def test_what_a_killed_job_left_is_discarded(tmp_path):
     filled(tmp_path / "out.partial")
-    with whole_folder(tmp_path / "out") as folder:
+    with atomic_folder(tmp_path / "out") as folder:
         assert list(folder.iterdir()) == []
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
 def test_an_empty_folder_is_used(tmp_path):
     (tmp_path / "out").mkdir()
-    with whole_folder(tmp_path / "out") as folder:
+    with atomic_folder(tmp_path / "out") as folder:
         (folder / "a").write_text("1")
     assert (tmp_path / "out" / "a").is_file()
 
 
 def test_a_taken_folder_is_not_touched(tmp_path):
     out = filled(tmp_path / "out")
-    with pytest.raises(UserError), whole_folder(out):
+    with pytest.raises(UserError), atomic_folder(out):
         pytest.fail("the block ran")
     assert [p.name for p in out.iterdir()] == ["mine.txt"]
     assert list(tmp_path.iterdir()) == [out]

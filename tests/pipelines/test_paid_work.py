@@ -6,14 +6,14 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.storage.output_folder import RUN_FILE
-from pipelines.storage.resumable_output import unfinished
+from pipelines.storage.resumable_output import resumable_output
 
 RECORD = {"job": "augment", "model": "a", "temperature": None}
 
 
 def work(path, record=RECORD, text="", error=None):
     """A job that writes a file of work, and fails if it is told to."""
-    with unfinished(path, record, paid=True) as place:
+    with resumable_output(path, record, paid=True) as place:
         (place.scratch / RUN_FILE).write_text("run")
         ledger = place.scratch / "a.jsonl"
         with ledger.open("a") as file:

@@ -9,8 +9,7 @@ import ray
 import torch
 
 from cotbert_core.training import devices
-from pipelines.runtime import ray_session
-from pipelines.runtime import shard_tasks as shards
+from pipelines.runtime import ray_session, shard_tasks
 from pipelines.runtime.placement import UNITS, Node, place_workers, use_own_device
 
 
@@ -113,7 +112,7 @@ def eight_gpus(monkeypatch):
 def test_an_actor_computes_on_the_gpu_that_it_was_given(monkeypatch, eight_gpus, given, device):
     monkeypatch.setattr(ray, "get_gpu_ids", lambda: given)
     assert devices.current_device() == torch.device("cuda"), "premise: all GPUs are visible"
-    shards._PackedActor(dict, {})
+    shard_tasks._PackedActor(dict, {})
     assert devices.current_device() == torch.device(device)
     assert eight_gpus == [0] * len(given)
 
@@ -145,10 +144,10 @@ def test_a_training_worker_takes_the_device_that_ray_names(monkeypatch, eight_gp
 
 def test_random_states_are_those_of_the_own_device(monkeypatch, eight_gpus):
     """A worker on the CPU that asks for the GPU's state takes half a GB of the first GPU for it."""
-    from pipelines.training import training_state as state
+    from pipelines.training import training_state
 
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.ones(3))
     devices.use_device("cpu")
-    assert set(state._random_states()) == {"cpu"}
+    assert set(training_state._random_states()) == {"cpu"}
     devices.use_device("cuda:3")
-    assert set(state._random_states()) == {"cpu", "cuda"}
+    assert set(training_state._random_states()) == {"cpu", "cuda"}

@@ -16,7 +16,7 @@ from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
 from pipelines.cli import main
 from pipelines.prepare import prepare
-from pipelines.preparing import driver as stages
+from pipelines.preparing import driver
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading import sources
 from pipelines.storage.corpus import Corpus
@@ -89,7 +89,7 @@ def rows(corpus):
 
 def cut_small(monkeypatch, shard_bytes, part_rows):
     monkeypatch.setattr(sources, "plan", partial(sources.plan, shard_bytes=shard_bytes))
-    monkeypatch.setattr(stages, "PART_ROWS", part_rows)
+    monkeypatch.setattr(driver, "PART_ROWS", part_rows)
 
 
 def test_every_row_of_every_format_is_accounted_for(

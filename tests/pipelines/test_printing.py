@@ -17,11 +17,11 @@ import cluster
 import cotbert_core
 import pipelines
 import tune_spaces
-from cotbert_core.saving.model_card import Facts
+from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines import cli, quickstart
 from pipelines.cli import main
-from pipelines.reports import html as report
+from pipelines.reports import html_page
 from pipelines.runtime.progress import Progress, say, show
 
 # Clear screen, title, clipboard (OSC 52), C1 introducer, return, direction override.
@@ -141,7 +141,7 @@ def test_progress_and_messages_show_what_they_name(capsys):
 
 def test_a_report_turns_no_direction_and_holds_no_html_of_a_corpus():
     text = f"<b>{ESCAPES}</b>"
-    page = report.page(text, text, [(text, report.table((text,), [(text,)]))])
+    page = html_page.page(text, text, [(text, html_page.table((text,), [(text,)]))])
     assert not OBEYED.search(page)
     assert "<b>" not in page
     assert page.count("&lt;b&gt;\\u001b[2J") == 6
@@ -168,5 +168,5 @@ def test_nothing_is_printed_beside_the_doors():
 def test_warnings_of_the_core_name_paths_without_escapes(tmp_path, bert_folder):
     encoder = SentenceEncoder.from_pretrained(bert_folder, "cot-bert/anchor", denoise="position")
     with pytest.warns(UserWarning, match="opens with cotbert_core") as told:
-        encoder.save_pretrained(tmp_path / "a\x1b[2J\u202eb", Facts())
+        encoder.save_pretrained(tmp_path / "a\x1b[2J\u202eb", TrainingMetadata())
     assert not OBEYED.search(str(told[0].message))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.runtime import shard_tasks as shards
+from pipelines.runtime import shard_tasks
 from pipelines.runtime.shard_tasks import report_workers
 
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
-    monkeypatch.setattr(shards, "own_cores", lambda: 4)
-    monkeypatch.setitem(shards.sys.modules, "ray", None)
+    monkeypatch.setattr(shard_tasks, "own_cores", lambda: 4)
+    monkeypatch.setitem(shard_tasks.sys.modules, "ray", None)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from process_tree import below
 from cotbert_core.files import read_json
 from pipelines import prepare as prepare_job
 from pipelines.prepare import prepare
-from pipelines.preparing import driver as stages
+from pipelines.preparing import driver
 from pipelines.preparing.options import PrepareOptions
 from pipelines.storage.corpus import Corpus
 
@@ -138,20 +138,20 @@ def test_what_is_done_is_not_done_again(texts, tmp_path, bert_folder, monkeypatc
     few = 8
     options = PrepareOptions((str(texts / "0[0-7].txt"),), bert_folder, sample=20_000)
     prepare(options, tmp_path / "whole")
-    asked, map_shards = [], stages.map_shards
+    asked, map_shards = [], driver.map_shards
 
     def counted(task, count):
         asked.append(count)
         return map_shards(task, count)
 
-    monkeypatch.setattr(stages, "map_shards", counted)
-    for place, name in ((stages, "write_parts"), (prepare_job, "corpus_manifest")):
+    monkeypatch.setattr(driver, "map_shards", counted)
+    for place, name in ((driver, "write_parts"), (prepare_job, "corpus_manifest")):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, stop)
             with pytest.raises(StoppedError):
                 prepare(options, tmp_path / "again")
     # The rows were chosen before the first stop, and for good.
-    monkeypatch.setattr(stages.duplicates, "mark_first", stop)
+    monkeypatch.setattr(driver.duplicates, "mark_first", stop)
     prepare(options, tmp_path / "again")
     assert asked == [few, 0, len(list((tmp_path / "whole").glob("part-*"))), 0, 0]
     assert content(tmp_path / "again") == content(tmp_path / "whole")
@@ -163,7 +163,7 @@ def test_other_input_begins_anew(texts, tmp_path, bert_folder, monkeypatch, caps
     path.write_text("one dog\ntwo dogs\n")
     out = tmp_path / "corpus"
     with monkeypatch.context() as patch:
-        patch.setattr(stages, "write_parts", stop)
+        patch.setattr(driver, "write_parts", stop)
         with pytest.raises(StoppedError):
             prepare(PrepareOptions((str(path),), bert_folder), out)
     path.write_text("three dogs\nfour dogs\n")

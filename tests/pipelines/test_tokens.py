@@ -18,7 +18,7 @@ from cotbert_core.readouts.mask_predictions import KINDS
 from cotbert_core.templates.template_texts import TEMPLATES
 from cotbert_core.templates.wrapping import BoundTemplate
 from pipelines.cli import main
-from pipelines.templates import token_map_plots as token_plots
+from pipelines.templates import token_map_plots
 from pipelines.templates.mask_predictions import (
     EXAMPLES,
     TokenMapOptions,
@@ -235,7 +235,7 @@ def test_a_map_is_drawn_whatever_the_counts(highest):
     points = np.random.default_rng(0).normal(size=(40, 2))
     counts = np.linspace(0, highest, 40).astype(int)
     kinds = [KINDS[i % 3] for i in range(40)]
-    svg = token_plots.token_map(points, np.array([0.25, 0.125]), counts, kinds, "my corpus")
+    svg = token_map_plots.token_map(points, np.array([0.25, 0.125]), counts, kinds, "my corpus")
     assert "first component, 25.0% of the variance" in svg
     assert "second component, 12.5% of the variance" in svg
     assert f"(grey: {(counts == 0).sum()} tokens" in svg

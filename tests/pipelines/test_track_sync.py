@@ -10,8 +10,8 @@ import time
 import pytest
 
 from pipelines.cli import main
-from pipelines.recording import upload_worker as courier
-from pipelines.recording.offline_queue import Outbox
+from pipelines.recording import upload_worker
+from pipelines.recording.offline_queue import OfflineQueue
 from pipelines.recording.tracking import tracked_run
 from pipelines.storage.output_folder import UNTRACKED_FILE
 
@@ -73,7 +73,7 @@ def test_a_server_killed_in_the_middle_of_a_run_misses_nothing(
                 server.kill()
 
         job(folder, parent=outer.key, at_step=at_step)
-    waiting = Outbox(folder).waiting()
+    waiting = OfflineQueue(folder).waiting()
     assert waiting >= STEPS // 2
     assert f"{waiting} records wait for MLflow: `cotbert track-sync {folder}` sends them" in (
         capsys.readouterr().err
@@ -82,7 +82,7 @@ def test_a_server_killed_in_the_middle_of_a_run_misses_nothing(
     told = capsys.readouterr()
     assert told.err.startswith(f"cotbert: the job failed: MLflow at {server.uri} did not answer (")
     assert told.err.count("\n") == 1
-    assert Outbox(folder).waiting() == waiting
+    assert OfflineQueue(folder).waiting() == waiting
 
     server.start()
     again = (folder / UNTRACKED_FILE).read_bytes()
@@ -137,7 +137,7 @@ def test_runs_that_began_without_a_server_are_made_with_their_own_times(
 def test_a_server_that_comes_back_gets_all_without_a_command(
     server, server_client, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(courier, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(upload_worker, "PAUSE_SECONDS", 0.0)
     folder = tmp_path / "back"
 
     def at_step(step):
@@ -170,7 +170,7 @@ def test_a_server_that_hangs_is_not_waited_for_at_every_call(
         server.signal(signal.SIGCONT)
     # 35 steps and more at 2 s each would be over a minute; waited for are one of them and the end.
     assert time.monotonic() - waited[0] < 30
-    assert Outbox(folder).waiting() > 30
+    assert OfflineQueue(folder).waiting() > 30
     assert main(["track-sync", str(tmp_path)]) == 0
     check_whole(server_client, folder)
     capsys.readouterr()
@@ -178,7 +178,7 @@ def test_a_server_that_hangs_is_not_waited_for_at_every_call(
 
 @pytest.mark.real
 def test_another_store_than_the_runs_gets_nothing(server, tmp_path, capsys):
-    box = Outbox(tmp_path / "job")
+    box = OfflineQueue(tmp_path / "job")
     box.add({"kind": "params", "run": "0" * 32, "time": 1, "values": {"a": "1"}})
     assert main(["track-sync", str(tmp_path)]) == 2
     assert "set MLFLOW_TRACKING_URI to the one where it began" in capsys.readouterr().err

@@ -219,7 +219,7 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
     own_store, rates_corpus, bert_folder, rates, tmp_path, monkeypatch
 ):
     from pipelines import tune as job
-    from pipelines.tuning import run_trials as search
+    from pipelines.tuning import run_trials
 
     def interrupted(sweep, plan, *_):
         trials = list(plan.trials.values())
@@ -235,7 +235,7 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(job, "ray_session", lambda verbose: nullcontext())
-    monkeypatch.setattr(search, "_fit", interrupted)
+    monkeypatch.setattr(run_trials, "_fit", interrupted)
     base = small(bert_folder)
     options = TuneOptions(open_space(str(rates)), "quickstart")
     with pytest.raises(KeyboardInterrupt, match="the same command goes on"):

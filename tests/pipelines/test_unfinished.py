@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.storage.resumable_output import locked, unfinished, whole_file
+from pipelines.storage.resumable_output import atomic_file, locked, resumable_output
 
 RECORD = {"job": "test", "options": {"inputs": ("a", "b")}}
 
@@ -20,7 +20,7 @@ def interrupted(output, record, error=RuntimeError, name="a", text="1"):
     """A job that writes a file to each folder and then ends by `error`."""
 
     def job():
-        with unfinished(output, record) as work:
+        with resumable_output(output, record) as work:
             for folder in (work.output, work.scratch):
                 (folder / name).write_text(text)
             raise error("told")
@@ -35,7 +35,7 @@ def names(folder):
 
 def test_a_folder_has_its_name_when_whole_and_nothing_is_left_beside_it(tmp_path):
     out = tmp_path / "deep" / "out"
-    with unfinished(out, RECORD) as work:
+    with resumable_output(out, RECORD) as work:
         assert not work.before
         (work.output / "a").write_text("1")
         (work.scratch / "b").write_text("1")
@@ -47,7 +47,7 @@ def test_a_folder_has_its_name_when_whole_and_nothing_is_left_beside_it(tmp_path
 def test_the_same_job_goes_on(tmp_path, error, capsys):
     out = tmp_path / "out"
     interrupted(out, RECORD, error)
-    with unfinished(out, RECORD) as work:
+    with resumable_output(out, RECORD) as work:
         assert work.before
         assert names(work.output) == names(work.scratch) == ["a"]
     assert names(tmp_path) == ["out", "out/a"]
@@ -57,7 +57,7 @@ def test_the_same_job_goes_on(tmp_path, error, capsys):
 def test_an_interrupted_job_says_how_to_go_on(tmp_path):
     told = "the same command goes on with what is done"
     interrupted(tmp_path / "out", RECORD)
-    with pytest.raises(KeyboardInterrupt, match=told), unfinished(tmp_path / "out", RECORD):
+    with pytest.raises(KeyboardInterrupt, match=told), resumable_output(tmp_path / "out", RECORD):
         raise KeyboardInterrupt
 
 
@@ -72,7 +72,7 @@ def test_an_interrupted_job_says_how_to_go_on(tmp_path):
 def test_what_another_job_left_is_discarded(tmp_path, capsys, record, told):
     out = tmp_path / "out"
     interrupted(out, RECORD)
-    with unfinished(out, record) as work:
+    with resumable_output(out, record) as work:
         assert not work.before
         assert names(work.output) == names(work.scratch) == []
     assert capsys.readouterr().err == f"discarding {out}.partial, which {told}\n"
@@ -83,7 +83,7 @@ def test_a_strangers_folder_is_in_the_way(tmp_path):
     (tmp_path / "out.partial" / "mine").write_text("dear")
     with (
         pytest.raises(UserError, match="is in the way and was not written by test: move it"),
-        unfinished(tmp_path / "out", RECORD),
+        resumable_output(tmp_path / "out", RECORD),
     ):
         pytest.fail("the block ran")
     assert names(tmp_path) == ["out.partial", "out.partial/mine"]
@@ -104,9 +104,9 @@ def test_half_written_files_are_not_there_for_the_next_run(tmp_path):
     out = tmp_path / "out"
 
     def job():
-        with unfinished(out, RECORD) as work:
+        with resumable_output(out, RECORD) as work:
             for name in ("whole", "half"):
-                with whole_file(work.output / name, work.scratch) as path:
+                with atomic_file(work.output / name, work.scratch) as path:
                     path.write_text("1")
                     if name == "half":
                         raise RuntimeError
@@ -114,7 +114,7 @@ def test_half_written_files_are_not_there_for_the_next_run(tmp_path):
     with pytest.raises(RuntimeError):
         job()
     assert len(list(tmp_path.rglob("half.*.tmp"))) == 1
-    with unfinished(out, RECORD) as work:
+    with resumable_output(out, RECORD) as work:
         assert names(work.output) == ["whole"]
         assert names(work.scratch) == []
     assert names(out) == ["whole"]
@@ -125,19 +125,19 @@ def test_a_taken_folder_is_not_touched(tmp_path):
     (tmp_path / "out" / "mine").write_text("1")
     with (
         pytest.raises(UserError, match="already holds something"),
-        unfinished(tmp_path / "out", RECORD),
+        resumable_output(tmp_path / "out", RECORD),
     ):
         pytest.fail("the block ran")
     assert names(tmp_path) == ["out", "out/mine"]
 
 
 def test_two_jobs_do_not_write_one_output(tmp_path):
-    with unfinished(tmp_path / "out", RECORD) as work:
+    with resumable_output(tmp_path / "out", RECORD) as work:
         (work.output / "a").write_text("1")
         with pytest.raises(UserError, match=(
             rf"output '{tmp_path}/out' is being written by process {os.getpid()} on "
             rf"{socket.gethostname()}: wait for it, or give another folder$"
-        )), unfinished(tmp_path / "out", RECORD):  # fmt: skip
+        )), resumable_output(tmp_path / "out", RECORD):  # fmt: skip
             pytest.fail("the block ran")
         assert names(work.output) == ["a"]
     assert names(tmp_path) == ["out", "out/a"]

@@ -9,7 +9,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.cli import main
-from pipelines.storage.output_folder import check_free, check_output, check_writable
+from pipelines.storage.output_folder import check_output, check_writable, require_empty
 
 TEXT = "A man is playing the guitar.\nTwo dogs run.\n"
 # Every command that writes a folder or a file, as a user gives it; FILE, MODEL and OUT stand for
@@ -80,7 +80,7 @@ def test_what_the_system_says_decides(tmp_path, monkeypatch, error):
     with pytest.raises(
         UserError, match=rf"b' cannot be written \({error.strerror}\): give a place"
     ):
-        check_free(tmp_path / "a" / "b")
+        require_empty(tmp_path / "a" / "b")
     (tmp_path / "settings.json").write_text("{}")
     with pytest.raises(UserError, match=error.strerror):
         check_output(tmp_path, "run", {}, resume=True)
@@ -88,11 +88,11 @@ def test_what_the_system_says_decides(tmp_path, monkeypatch, error):
 
 def test_a_name_that_is_too_long_is_refused(tmp_path):
     with pytest.raises(UserError, match="File name too long"):
-        check_free(tmp_path / ("a" * 250))  # which leaves no room for .partial
+        require_empty(tmp_path / ("a" * 250))  # which leaves no room for .partial
 
 
 def test_a_file_in_the_place_of_unfinished_work_is_refused(tmp_path):
     (tmp_path / "out.partial").write_text("mine")
     with pytest.raises(UserError, match=r"out\.partial' is a file and in the way"):
-        check_free(tmp_path / "out")
+        require_empty(tmp_path / "out")
     assert (tmp_path / "out.partial").read_text() == "mine"

@@ -18,16 +18,16 @@ from cotbert_core.encoder.pooling_config import READING_FILE
 from cotbert_core.evaluation import Pairs, score_pairs
 from cotbert_core.readouts import build_features
 from cotbert_core.settings import TrainSettings
-from pipelines.reports import html as report
+from pipelines.reports import training_page
 from pipelines.training import baseline as module
 from pipelines.training.baseline import (
     ADVICE,
     BASELINE_FILE,
     NAMES,
     Baseline,
+    baseline_sentence,
     baselines,
     score_untouched,
-    verdict,
 )
 
 LEFT = ("A man is playing the guitar.", "Two dogs run", "What do you want?", "oil", "A man saw it")
@@ -222,19 +222,19 @@ def test_what_was_found_is_handed_on(tmp_path, monkeypatch):
 
 
 def test_a_result_below_its_baseline_is_a_warning_with_what_to_try():
-    told = verdict(WORSE)
+    told = baseline_sentence(WORSE)
     assert told == (
         "warning: the trained encoder scores 64.40 on dev (built-in pairs): 9.50 worse than the "
         f"untouched encoder, which scores 73.90 by mean pooling (its own). {ADVICE}"
     )
-    above = verdict({**WORSE, "dev_spearman": 75.1, "dev": "STS-B dev"})
+    above = baseline_sentence({**WORSE, "dev_spearman": 75.1, "dev": "STS-B dev"})
     assert above == (
         "The trained encoder scores 75.10 on dev (STS-B dev): 1.20 better than the untouched "
         "encoder, which scores 73.90 by mean pooling (its own)."
     )
-    equal = verdict({**WORSE, "dev_spearman": 73.9}, "the best trial")
+    equal = baseline_sentence({**WORSE, "dev_spearman": 73.9}, "the best trial")
     assert equal.startswith("The best trial scores 73.90 on dev (built-in pairs): as good as the")
-    undefined = verdict({**WORSE, "baseline_spearman": float("nan")})
+    undefined = baseline_sentence({**WORSE, "baseline_spearman": float("nan")})
     assert "not to be compared with" in undefined
     assert "warning" not in equal + undefined + above
 
@@ -255,7 +255,7 @@ def test_the_report_shows_the_baseline_as_a_line_and_a_result_below_it_as_a_warn
 ):
     rows = {0: {"dev_spearman": 20.0}, 1: {"loss": 2.0}, 2: {"loss": 1.0, "dev_spearman": score}}
     result = {**WORSE, "dev_spearman": score, "dev_spearman_before": 20.0}
-    report.write_training_report(tmp_path / "report.html", result, rows, TrainSettings())
+    training_page.write_training_report(tmp_path / "report.html", result, rows, TrainSettings())
     page = (tmp_path / "report.html").read_text()
     assert re.search(r"<text[^>]*>untouched: mean pooling \(its own\) 73\.90</text>", page)
     assert ("<strong>warning: the trained encoder" in page) is (score < 73.9)

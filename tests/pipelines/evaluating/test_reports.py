@@ -15,7 +15,7 @@ from cotbert_core.evaluation.transfer import Transferred
 from pipelines.evaluating.differences import differences, verdicts
 from pipelines.evaluating.metrics import difference_metrics, flat_metrics
 from pipelines.evaluating.model import Model
-from pipelines.evaluating.pages import html_page, markdown
+from pipelines.evaluating.pages import evaluation_page, markdown
 from pipelines.evaluating.published import BERT
 from pipelines.evaluating.scoring import Scored, add_sts, add_transfer
 
@@ -138,7 +138,7 @@ def test_the_table_has_the_papers_columns_and_rows():
 def test_a_page_compares_and_draws_every_model():
     models = [model("A & co", BAD), model("B|x", GOOD), model("C", LIKE)]
     result = compared(*models)
-    page = html_page(result, models)
+    page = evaluation_page(result, models)
     assert "A &amp; co" in page
     assert page.count("<svg") == 1
     assert "Gold against predicted similarity, STS-B" in page

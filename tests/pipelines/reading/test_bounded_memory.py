@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.reading import parquet_batches
-from pipelines.reading import text_files as plain_texts
+from pipelines.reading import parquet_batches, text_files
 from pipelines.reading.delimited import MOST_ROW, delimited_rows
 from pipelines.reading.parquet_batches import batches, decoded
 from pipelines.reading.parquet_pages import pages
@@ -133,9 +132,9 @@ def test_rows_after_one_that_does_not_end_are_read(tmp_path):
 
 def test_what_must_be_held_at_once_is_refused_when_it_is_too_large(tmp_path, monkeypatch):
     path = compressed(tmp_path / "a.txt.gz", [b"%09d some words\n" % n for n in range(5000)])
-    monkeypatch.setattr(plain_texts, "MOST_CHARACTERS", 20_000)
+    monkeypatch.setattr(text_files, "MOST_CHARACTERS", 20_000)
     with pytest.raises(UserError, match=r"more than 20,000 characters.* give a part of it"):
-        plain_texts.read_texts(str(path))
+        text_files.read_texts(str(path))
 
 
 def test_a_page_that_is_too_large_to_be_held_is_refused(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from tiny_corpus import rows
 from cotbert_core.errors import UserError
 from pipelines.cli import main
 from pipelines.preparing.options import PrepareOptions
-from pipelines.reading import line_reader as lines
+from pipelines.reading import line_reader
 from pipelines.reading.encodings import can_be_cut, named_encoding
 from pipelines.reading.readers import read
 from pipelines.reading.sources import plan
@@ -47,7 +47,7 @@ def test_a_named_encoding_gives_the_texts(tmp_path, monkeypatch, kind, encoding)
     texts = PLAIN if encoding in ("latin-1", "cp037") else TEXTS
     data = content(kind.removesuffix(".gz"), texts).encode(encoding)
     (tmp_path / f"a.{kind}").write_bytes(gzip.compress(data) if kind.endswith("gz") else data)
-    monkeypatch.setattr(lines, "BLOCK_BYTES", 7)  # which cuts characters
+    monkeypatch.setattr(line_reader, "BLOCK_BYTES", 7)  # which cuts characters
     found = read_all(tmp_path / f"a.{kind}", encoding, shard_bytes=40)
     assert found == (texts, {})
 
@@ -171,7 +171,7 @@ def test_another_encoding_is_another_job(tmp_path):
 
 @pytest.mark.usefixtures("without_ray")
 def test_a_job_goes_on_only_under_its_encoding(tmp_path, bert_folder, monkeypatch, capsys):
-    from pipelines.preparing import driver as stages
+    from pipelines.preparing import driver
 
     (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
 
@@ -179,7 +179,7 @@ def test_a_job_goes_on_only_under_its_encoding(tmp_path, bert_folder, monkeypatc
         raise RuntimeError("stopped")
 
     with monkeypatch.context() as patch:
-        patch.setattr(stages, "write_parts", stop)
+        patch.setattr(driver, "write_parts", stop)
         for encoding in ("latin-1", "cp1252"):
             words = ("--encoding", encoding)
             assert prepare(tmp_path / "a.txt", tmp_path / "out", bert_folder, *words) == 1
@@ -189,7 +189,7 @@ def test_a_job_goes_on_only_under_its_encoding(tmp_path, bert_folder, monkeypatc
 
 
 def test_raw_text_for_training_is_prepared_by_encoding(tmp_path, bert_folder, monkeypatch):
-    from pipelines.commands import corpus_cache as cache
+    from pipelines.commands import corpus_cache
 
     made = []
 
@@ -197,7 +197,7 @@ def test_raw_text_for_training_is_prepared_by_encoding(tmp_path, bert_folder, mo
         made.append((options.encoding, folder.name))
         raise UserError("captured")
 
-    monkeypatch.setattr(cache, "prepare", prepared)
+    monkeypatch.setattr(corpus_cache, "prepare", prepared)
     monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
     for command in (["train", "quickstart"], ["tune", "seeds"], ["compare", "quickstart"]):
@@ -210,7 +210,7 @@ def test_raw_text_for_training_is_prepared_by_encoding(tmp_path, bert_folder, mo
 
 @pytest.mark.parametrize("command", ["geometry", "token-map", "evaluate"])
 def test_other_readers_of_text_take_it_too(tmp_path, bert_folder, monkeypatch, command):
-    from pipelines.reading import text_files as plain_texts
+    from pipelines.reading import text_files
 
     (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
     seen = []
@@ -220,7 +220,7 @@ def test_other_readers_of_text_take_it_too(tmp_path, bert_folder, monkeypatch, c
         seen.append(found.sentences)
         raise UserError("captured")
 
-    original = plain_texts.read_texts
+    original = text_files.read_texts
     for module in ("geometry", "tokens", "readouts"):
         monkeypatch.setattr(f"pipelines.{module}.read_texts", read_texts)
     given = "--whiten" if command == "evaluate" else "--corpus"

@@ -12,8 +12,7 @@ import pytest
 from pyarrow import fs
 
 from cotbert_core.errors import UserError
-from pipelines.reading import line_reader as lines
-from pipelines.reading import locations
+from pipelines.reading import line_reader, locations
 from pipelines.reading.line_reader import file_lines
 from pipelines.reading.locations import suffixes
 from pipelines.reading.readers import read
@@ -66,7 +65,7 @@ def test_a_byte_order_mark_and_small_blocks(tmp_path, monkeypatch):
     expected = list(file_lines(str(path)))
     assert expected == ["é one".encode(), "two é".encode(), *expected[2:]]
     for size in (5, 7, 64):
-        monkeypatch.setattr(lines, "BLOCK_BYTES", size)
+        monkeypatch.setattr(line_reader, "BLOCK_BYTES", size)
         assert list(file_lines(str(path))) == expected
 
 
@@ -82,7 +81,7 @@ def slow_lines(data, most):
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_lines_out_of_blocks_cut_anywhere(data, most, size):
     blocks = [data[start : start + size] for start in range(0, len(data), size)]
-    assert list(lines.lines(blocks, most)) == slow_lines(data, most)
+    assert list(line_reader.lines(blocks, most)) == slow_lines(data, most)
 
 
 @pytest.mark.parametrize(

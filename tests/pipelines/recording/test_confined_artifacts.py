@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli import main
-from pipelines.recording.offline_queue import REFUSED_FILE, UNTRACKED_FILE, Outbox
+from pipelines.recording.offline_queue import REFUSED_FILE, UNTRACKED_FILE, OfflineQueue
 from pipelines.recording.store import foreign_files
 from pipelines.recording.tracking import tracked_run
 
@@ -38,7 +38,7 @@ def job(tmp_path, own_store):
 
 
 def queue(folder, run_id, *paths):
-    box = Outbox(folder)
+    box = OfflineQueue(folder)
     for path in paths:
         box.add({"kind": "artifact", "run": run_id, "time": 1, "path": str(path), "folder": None})
 

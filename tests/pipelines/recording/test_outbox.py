@@ -7,12 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipelines.recording import tracking
-from pipelines.recording import upload_worker as courier
-from pipelines.recording.offline_queue import Outbox
+from pipelines.recording import tracking, upload_worker
+from pipelines.recording.offline_queue import OfflineQueue
 from pipelines.recording.store import KEY_TAG, creation
 from pipelines.recording.tracking import Run, tracked_run
-from pipelines.recording.upload_worker import PAUSE_SECONDS, Courier
+from pipelines.recording.upload_worker import PAUSE_SECONDS, UploadWorker
 from pipelines.storage.output_folder import KEYS_FILE, REFUSED_FILE, UNTRACKED_FILE
 
 
@@ -71,13 +70,13 @@ def refusal():
 @pytest.fixture
 def fake(monkeypatch):
     client = Fake()
-    for module in (courier, tracking):
+    for module in (upload_worker, tracking):
         monkeypatch.setattr(module, "connect", lambda: client)
     return client
 
 
 def run_of(fake, folder):
-    return Run(fake, "id", Courier(Outbox(folder), fake, clock=lambda: fake.clock))
+    return Run(fake, "id", UploadWorker(OfflineQueue(folder), fake, clock=lambda: fake.clock))
 
 
 def kinds(folder):
@@ -139,7 +138,7 @@ def test_a_store_that_hangs_or_crawls_costs_a_tenth_of_the_time(tmp_path, down):
 
 
 def test_a_kill_between_sending_and_removing_repeats_the_same_calls(tmp_path):
-    fake, box = Fake(), Outbox(tmp_path)
+    fake, box = Fake(), OfflineQueue(tmp_path)
     create = creation("train", None, {"kind": "x"})
     box.know(create["run"], None)
     box.add(create)
@@ -155,7 +154,7 @@ def test_a_kill_between_sending_and_removing_repeats_the_same_calls(tmp_path):
 
 
 def test_a_half_written_line_of_a_killed_process_is_passed_over(tmp_path):
-    fake, box = Fake(), Outbox(tmp_path)
+    fake, box = Fake(), OfflineQueue(tmp_path)
     box.add({"kind": "params", "run": "id", "time": 1, "values": {"a": "1"}})
     with box.path.open("a") as file:
         file.write('{"kind": "par')
@@ -193,9 +192,8 @@ def test_a_run_that_could_not_be_made_is_made_later_under_its_parent(tmp_path, f
             assert (parent.id, c.id) == (None, None)
             fake.down = False
     assert (parent.id, c.id) == ("run0", "run1"), "the child's last call makes both"
-    assert fake.made["run1"] == {
-        "t": "x", KEY_TAG: next(iter(Outbox(child_folder).keys())), "mlflow.parentRunId": "run0",
-    }  # fmt: skip
+    key = next(iter(OfflineQueue(child_folder).keys()))
+    assert fake.made["run1"] == {"t": "x", KEY_TAG: key, "mlflow.parentRunId": "run0"}
     assert fake.made["run0"][KEY_TAG] == parent_key
     assert (child_folder / "mlflow_run_id").read_text() == "run1"
     assert json.loads((child_folder / "result.json").read_text()) == {

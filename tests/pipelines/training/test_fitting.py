@@ -16,8 +16,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoints import write_checkpoint
 from pipelines.recipes import settings_for
-from pipelines.training import fitting
-from pipelines.training import resources as worker_room
+from pipelines.training import fitting, resources
 from pipelines.training.failures import is_loss
 from pipelines.training.fitting import Job, TrainingError, fit
 from pipelines.training.resources import (
@@ -50,17 +49,17 @@ def test_min_workers_above_workers_is_refused():
 
 def test_a_cluster_without_room_is_waited_for_and_then_gone_on_with(monkeypatch, capsys):
     rooms = iter([2, 2, 4])
-    monkeypatch.setattr(worker_room, "_room", lambda *_: next(rooms))
-    monkeypatch.setattr(worker_room, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(resources, "_room", lambda *_: next(rooms))
+    monkeypatch.setattr(resources, "POLL_SECONDS", 0.0)
     assert workers_now(settings(min_workers=1, node_seconds=60)) == 4, "the node came back"
     told = capsys.readouterr().err
     assert told.count("waiting for room for 4 workers: the cluster has it for 2") == 1
-    monkeypatch.setattr(worker_room, "_room", lambda *_: 2)
+    monkeypatch.setattr(resources, "_room", lambda *_: 2)
     assert workers_now(settings(min_workers=1, node_seconds=0)) == 2
     assert "the cluster has room for 2 workers: going on with 2" in capsys.readouterr().err
     assert workers_now(settings(node_seconds=0)) == 4, "without min_workers Ray waits"
     rooms = iter([0, 0, 3])
-    monkeypatch.setattr(worker_room, "_room", lambda *_: next(rooms))
+    monkeypatch.setattr(resources, "_room", lambda *_: next(rooms))
     assert workers_now(settings(min_workers=3, node_seconds=0)) == 3, "not with fewer than that"
 
 
@@ -73,13 +72,13 @@ def test_workers_train_on_gpus_when_they_shall_or_when_there_are_enough(asked, t
 
 
 def test_too_few_gpus_are_refused(monkeypatch):
-    monkeypatch.setattr(worker_room, "gpus_there", lambda: 3)
+    monkeypatch.setattr(resources, "gpus_there", lambda: 3)
     told = "gpus_per_worker is 1 and workers is 4, and there are 3 GPUs: give fewer workers"
     with pytest.raises(UserError, match=told):
         check_gpus(settings(gpus_per_worker=1))
     for fine in ({"gpus_per_worker": 1, "workers": 3}, {"gpus_per_worker": 0}, {}):
         check_gpus(settings(**fine))
-    monkeypatch.setenv(worker_room.MAY_GROW, "1")
+    monkeypatch.setenv(resources.MAY_GROW, "1")
     check_gpus(settings(gpus_per_worker=1))
 
 

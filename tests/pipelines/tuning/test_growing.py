@@ -15,10 +15,10 @@ from cotbert_core.settings import override
 from pipelines.cli import main
 from pipelines.recipes import RECIPES
 from pipelines.storage.output_folder import changed_settings
-from pipelines.training.early_stopping import give_verdict, may_go_on
+from pipelines.training.early_stopping import answer_run, should_continue
 from pipelines.tuning.options import TuneOptions
-from pipelines.tuning.optuna_plan import GrowingPlan, told
-from pipelines.tuning.plan_searcher import Turns
+from pipelines.tuning.optuna_plan import OptunaPlan, told
+from pipelines.tuning.plan_searcher import PlanSearcher
 from pipelines.tuning.progress import Watch
 from pipelines.tuning.run_trials import Stopping, _scheduler
 from pipelines.tuning.trial_plan import DEFAULT_TRIALS
@@ -32,7 +32,7 @@ KEY = "method.temperature"
 
 
 def plan_of(folder, samples=8, seeds=(0,), space=HEAT, base=BASE):
-    plan = GrowingPlan(space, base, samples, seeds, 0)
+    plan = OptunaPlan(space, base, samples, seeds, 0)
     folder.mkdir(exist_ok=True)
     plan.open(folder)
     return plan
@@ -50,7 +50,7 @@ def end(folder, name, score, status="finished", curve=None):
     (home / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     write_json(home / "result.json", {})
     if status == "stopped":
-        give_verdict(home, max(rows), go_on=False)
+        answer_run(home, max(rows), go_on=False)
 
 
 def score(trial):
@@ -96,8 +96,8 @@ def test_what_is_drawn_is_kept_before_a_trial_starts(tmp_path):
     assert trial.settings == override(BASE, {KEY: trial.sample[KEY], "seed": 0})
     assert not (tmp_path / "0000").exists()
     assert not list(tmp_path.glob("*.partial"))
-    assert len(GrowingPlan(HEAT, BASE, None, (0, 1), 0).record["axes"]) == 1
-    assert GrowingPlan(HEAT, BASE, None, (0, 1), 0).total == 2 * DEFAULT_TRIALS
+    assert len(OptunaPlan(HEAT, BASE, None, (0, 1), 0).record["axes"]) == 1
+    assert OptunaPlan(HEAT, BASE, None, (0, 1), 0).total == 2 * DEFAULT_TRIALS
 
 
 def test_trials_side_by_side_are_told_apart(tmp_path):
@@ -123,7 +123,7 @@ def test_all_seeds_run_a_sample_and_optuna_hears_the_mean(tmp_path):
     end(tmp_path, "0001", 0, curve={2: math.nan, 4: math.nan})
     assert told(drawn, folders).status == "failed"
     end(tmp_path, "0001", 0, curve={2: 50.0, 4: 52.0})
-    give_verdict(tmp_path / "0001", 4, go_on=False)
+    answer_run(tmp_path / "0001", 4, go_on=False)
     stopped = told(drawn, folders)
     assert (stopped.status, stopped.score) == ("stopped", None)
     assert stopped.curve == {2: 60.0, 4: 56.0}
@@ -138,16 +138,16 @@ def test_turns_begin_with_what_is_unfinished_and_end_with_the_plan(tmp_path):
     end(tmp_path, "0000", 70.0)
     end(tmp_path, "0002", 0, "failed")
     plan = plan_of(tmp_path, 4)
-    turns = Turns(plan, tmp_path, 2)
+    turns = PlanSearcher(plan, tmp_path, 2)
     assert turns.left == 3
     given = [turns.suggest(str(n)) for n in range(4)]
     assert [g["trial"] for g in given[:3]] == ["0001", "0002", "0003"]
-    assert given[3] == Turns.FINISHED
+    assert given[3] == PlanSearcher.FINISHED
     assert given[0]["settings"] == override(trials[1].settings, {"cpus_per_worker": 2}).model_dump()
     for name in ("0001", "0002", "0003"):
         (tmp_path / name / "failed.json").unlink(missing_ok=True)
         end(tmp_path, name, 70.0)
-    assert Turns(plan_of(tmp_path, 4), tmp_path, None).left == 0
+    assert PlanSearcher(plan_of(tmp_path, 4), tmp_path, None).left == 0
 
 
 def test_later_trials_are_shown_and_stopped_as_known_ones_are(tmp_path, capsys):
@@ -163,7 +163,7 @@ def test_later_trials_are_shown_and_stopped_as_known_ones_are(tmp_path, capsys):
             watch.on_trial_result(0, [], here, result)
             scheduler.on_trial_result(None, here, result)
             made[trial.name] = step
-            if not may_go_on(tmp_path / trial.name, step, wait=0):
+            if not should_continue(tmp_path / trial.name, step, wait=0):
                 break
         end(tmp_path, trial.name, 0, curve={1: 81.0, made[trial.name]: 80.0})
         watch.on_trial_complete(0, [], here)
@@ -185,7 +185,7 @@ def test_the_record_is_the_same_for_the_same_command_alone(tmp_path):
     )
 
     def record(space=space, base=BASE, samples=5, seeds=(0, 1), draw_seed=0):
-        return GrowingPlan(space, base, samples, seeds, draw_seed).record
+        return OptunaPlan(space, base, samples, seeds, draw_seed).record
 
     write_json(tmp_path / "settings.json", record())
     narrow = Space("mixed", "", "", {**space.settings, KEY: tune.uniform(0.01, 0.2)})
@@ -217,14 +217,14 @@ def test_the_record_is_the_same_for_the_same_command_alone(tmp_path):
 def test_what_no_suggestion_should_stumble_over_is_told_first(axes, told):
     base = override(BASE, {"workers": 2})
     with pytest.raises(UserError, match=told):
-        GrowingPlan(Space("s", "S.", "cot-bert-base", axes), base, 3, (0,), 0)
+        OptunaPlan(Space("s", "S.", "cot-bert-base", axes), base, 3, (0,), 0)
 
 
 def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch, tmp_path, capsys):
     """Before the corpus is looked at, which is not there."""
-    from pipelines.tuning import optuna_plan as growing
+    from pipelines.tuning import optuna_plan
 
-    monkeypatch.setattr(growing.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(optuna_plan.util, "find_spec", lambda name: None)
     place = ("--corpus", str(tmp_path / "none"), "--output", str(tmp_path / "out"))
     assert main(["tune", "temperature", *place, "--search", "optuna"]) == 2
     assert "pip install 'cotbert[optuna]'" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import ray
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from pipelines.recipes import RECIPES
-from pipelines.training.early_stopping import give_verdict, may_go_on
+from pipelines.training.early_stopping import answer_run, should_continue
 from pipelines.tuning.run_trials import Stopping, _scheduler, share_out
 from pipelines.tuning.trial_plan import Plan, Trial
 
@@ -42,7 +42,7 @@ def report(scheduler, name, folder):
     for step, score in zip((1, 3, 9), CURVES[name], strict=True):
         result = {"step": step, "dev_spearman": score}
         assert scheduler.on_trial_result(None, trial, result) == "CONTINUE"
-        if not may_go_on(folder / name, step, wait=0):
+        if not should_continue(folder / name, step, wait=0):
             return step
     return STEPS
 
@@ -59,7 +59,7 @@ def folder_of(tmp_path, name, status, steps):
     (home / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     write_json(home / "result.json", {})
     if status == "stopped":
-        give_verdict(home, steps, go_on=False)
+        answer_run(home, steps, go_on=False)
 
 
 def test_bad_trials_are_stopped_and_the_best_is_what_the_grid_finds(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ray import tune
 
-from pipelines.tuning.optuna_sampler import ASKED, BY_CHANCE, Suggestions, Told
+from pipelines.tuning.optuna_sampler import ASKED, BY_CHANCE, ObservedTrial, Suggestions
 from pipelines.tuning.trial_plan import draw
 from tune_spaces import SPACES, Space
 from tune_spaces.search_space import values_of
@@ -33,7 +33,7 @@ def chosen(space, count, seed, judge, told=()):
     suggestions, told = Suggestions(space, seed), list(told)
     for _ in range(count):
         drawn = suggestions.next(told)
-        told.append(Told(drawn, "finished", judge(suggestions.sample(drawn))))
+        told.append(ObservedTrial(drawn, "finished", judge(suggestions.sample(drawn))))
     return told
 
 
@@ -123,7 +123,7 @@ def test_variants_are_an_axis_and_long_ranges_are_not_walked_whole():
 def near(*told):
     """Share of 20 suggestions within 0.1 of 0.52, after nine other samples from 0 to 1, of which
     the lowest is best; of ten Optuna takes the best one for good."""
-    others = [Told({"x": n / 8}, "finished", 50.0 - n) for n in range(9)]
+    others = [ObservedTrial({"x": n / 8}, "finished", 50.0 - n) for n in range(9)]
     space = space_of(x=tune.uniform(0, 1))
     asked = [Suggestions(space, seed).next([*others, *told])["x"] for seed in range(20)]
     return sum(abs(x - 0.52) < 0.1 for x in asked) / 20
@@ -131,23 +131,23 @@ def near(*told):
 
 def test_what_became_of_a_sample_makes_a_difference():
     there = {"x": 0.52}
-    assert near(Told(there, "finished", 90.0)) >= 0.7
+    assert near(ObservedTrial(there, "finished", 90.0)) >= 0.7
     for status in ("failed", "unfinished"):
-        assert near(Told(there, status)) <= 0.3
+        assert near(ObservedTrial(there, status)) <= 0.3
     # Stopped, it ranks below all that were let to the end, whatever its scores were.
-    assert near(Told(there, "stopped", None, {2: 90.0})) <= 0.3
+    assert near(ObservedTrial(there, "stopped", None, {2: 90.0})) <= 0.3
 
 
 def test_of_the_stopped_the_one_that_came_furthest_is_best():
-    others = [Told({"x": n / 8}, "stopped", None, {2: 50.0 - n}) for n in range(9)]
+    others = [ObservedTrial({"x": n / 8}, "stopped", None, {2: 50.0 - n}) for n in range(9)]
     space = space_of(x=tune.uniform(0, 1))
-    further = [*others, Told({"x": 0.52}, "stopped", None, {2: 30.0, 4: 35.0})]
+    further = [*others, ObservedTrial({"x": 0.52}, "stopped", None, {2: 30.0, 4: 35.0})]
     asked = [Suggestions(space, seed).next(further)["x"] for seed in range(20)]
     assert sum(abs(x - 0.52) < 0.1 for x in asked) >= 14
 
 
 def test_failures_alone_leave_it_to_chance():
-    told = [Told({KEY: x}, "failed") for x in np.linspace(0.01, 0.2, 9)]
+    told = [ObservedTrial({KEY: x}, "failed") for x in np.linspace(0.01, 0.2, 9)]
     suggestions = [Suggestions(HEAT, seed).next(told)[KEY] for seed in range(40)]
     quarter = 0.01 * 20**0.25
     assert 2 <= sum(x < quarter for x in suggestions) <= 20
@@ -156,7 +156,7 @@ def test_failures_alone_leave_it_to_chance():
 def test_chance_draws_where_optuna_insists(monkeypatch):
     """Of 60 values all but one are known, and Optuna keeps to the best."""
     space = space_of(x=tune.randint(0, 60))
-    known = [Told({"x": x}, "finished", float(x)) for x in range(60) if x != 7]
+    known = [ObservedTrial({"x": x}, "finished", float(x)) for x in range(60) if x != 7]
     asked = []
     whole = Suggestions._asked
 

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from cotbert_core.files import write_text
 from cotbert_core.messages.printable import printable
-from cotbert_core.settings import TrainSettings, flatten
 from pipelines.recording.tracking import commit
-from pipelines.reports import plots
-from pipelines.training.baseline import baseline_line, verdict
-from pipelines.training.profile_table import notes, profile_table
-from pipelines.training.profiling import Row
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 62rem; margin: 2.5rem auto;
@@ -52,39 +45,3 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]], kind: str = "") 
 
     lines = "".join(f"<tr>{cells('td', row)}</tr>\n" for row in rows)
     return f'<table class="{kind}"><tr>{cells("th", header)}</tr>\n{lines}</table>'
-
-
-def settings_table(settings: TrainSettings, dev: str) -> str:
-    """dev: the name of the pairs that were used."""
-    shown = flatten(settings) | {"dev": dev}
-    return table(("setting", "value"), list(shown.items()), "text")
-
-
-def against_baseline(told: str) -> str:
-    """A sentence out of `verdict`; a warning stands out."""
-    tag = "strong" if told.startswith("warning") else "span"
-    return f"<p><{tag}>{html.escape(told)}</{tag}></p>"
-
-
-def write_training_report(
-    path: Path,
-    result: Mapping[str, Any],
-    rows: Mapping[int, Mapping[str, float]],
-    settings: TrainSettings,
-    profile: Sequence[Row] = (),
-) -> None:
-    """The report of one training run. profile: its steps' seconds by section, if it has them."""
-    shown = [(key, f"{v:.4g}" if isinstance(v, float) else v) for key, v in result.items()]
-    sections = [
-        ("Result", against_baseline(verdict(result)) + table(("", ""), shown, "text")),
-        ("Loss and dev score by step", plots.training_curves(rows, baseline_line(result))),
-        *([("Where the time went", _profile(profile))] if profile else []),
-        ("Settings", settings_table(settings, result["dev"])),
-    ]
-    title = f"{settings.method.name} on {settings.encoder}"
-    write_text(path, page(title, "A training run of cotbert.", sections))
-
-
-def _profile(rows: Sequence[Row]) -> str:
-    told = "".join(f"<li>{html.escape(note)}</li>\n" for note in notes(rows))
-    return f"{table(*profile_table(rows))}<ul>\n{told}</ul>"
