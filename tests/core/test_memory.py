@@ -32,5 +32,7 @@ def _faults_after_the_first_round(how: str) -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 def test_memory_that_was_freed_is_not_asked_for_again() -> None:
-    assert _faults_after_the_first_round("given back") > 1_000
-    assert _faults_after_the_first_round("kept") < 100
+    given_back = _faults_after_the_first_round("given back")
+    assert given_back > 1_000
+    # Mostly none; about 2 % where the heap could not grow in one piece.
+    assert _faults_after_the_first_round("kept") < given_back / 10
