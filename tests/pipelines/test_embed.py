@@ -77,7 +77,10 @@ def test_vectors_are_the_encoders_under_row_numbers(
     assert (run.info.run_name, run.data.metrics["rows"]) == ("embed", 3)
     told = capsys.readouterr()
     assert [line.split()[0] for line in told.out.splitlines()] == list(result)
-    assert all(line.startswith("embed ") for line in told.err.splitlines())
+    progress = [line.startswith("embed ") for line in told.err.splitlines()]
+    warnings = [line for line in told.err.splitlines() if line.startswith("warning: ")]
+    assert [("a.txt" in w, "not UTF-8" in w) for w in warnings][0] == (True, True)
+    assert sum(progress) + len(warnings) == len(progress)
 
 
 def test_two_workers_give_the_same_rows_as_plain_lists(tmp_path, bert_folder, monkeypatch):
