@@ -15,9 +15,9 @@ from pathlib import Path
 from safetensors.numpy import load_file
 
 from benchmarks.harness import DisagreementError
-from cluster import processes
 from cluster.nodes import LocalCluster
 from pipelines.recording.tracking import DEV_SPEARMAN, LOSS
+from pipelines.runtime import processes
 from pipelines.runtime.auth_token import MODE
 from pipelines.runtime.ray_session import LOOPBACK
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE

@@ -26,10 +26,10 @@ import numpy as np
 
 from benchmarks.harness import DisagreementError, least_cosine, machine, machine_line, read_texts
 from benchmarks.preparing import recombine
-from cluster.processes import started_by, with_title
 from cotbert_core.encoder.backbone import MINILM
 from pipelines.embed import read_embeddings
 from pipelines.reading.readers import PIECE_ROWS
+from pipelines.runtime.processes import started_by, with_title
 
 WORKER = "ray::MapWorker"
 # Batches differ by what else is in a block, never by kills: the blocks are the same.

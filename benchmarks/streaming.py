@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import machine, machine_line, random_encoder
-from cluster.processes import started_by
 from cotbert_core.encoder.backbone import MINILM, load_tokenizer
 from cotbert_core.files import write_json
 from cotbert_core.templates.ragged_ids import Ragged
+from pipelines.runtime.processes import started_by
 from pipelines.storage.corpus import MANIFEST_FILE, corpus_table
 from pipelines.training.metrics_log import METRICS_FILE, read_rows
 

@@ -17,11 +17,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cluster import processes
 from cluster.nodes import HOST, START_SECONDS, LocalCluster, free_ports, start
 from cluster.server import JobServer
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
+from pipelines.runtime import processes
 from pipelines.runtime.auth_token import ensure_token
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import own_cores, ray_folder

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster import processes
+from pipelines.runtime import processes
 from pipelines.runtime.auth_token import MODE
 from pipelines.runtime.ray_session import LOOPBACK
 

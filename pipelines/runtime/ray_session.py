@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
+from pipelines.runtime import processes
 from pipelines.runtime.auth_token import check_mode, ensure_token
 from pipelines.runtime.placement import Node, place_workers
 from pipelines.runtime.progress import say
@@ -38,8 +39,8 @@ _QUIET = {
 # several machines cannot be. Nodes, and drivers, of a cluster on loopback alone need this.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
-# Ray's sockets lie up to 66 characters below its folder (of a cluster's node, 3 more), and Linux
-# allows 107 for them.
+# Ray's sockets lie up to 66 characters below Ray's folder, that 2 or 3 below the private one, and
+# Linux allows 107 for them.
 LONGEST_FOLDER = 38
 
 # A cluster whose port is open answers at once.
@@ -80,14 +81,19 @@ def ray_session(verbose: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
+            known = processes.of_ray() if here else set()
             ray.shutdown()
+            # A worker that was still starting outlives Ray for a second, and makes Ray's folders
+            # again, with mode 0777, after they have been removed.
+            processes.end(known & processes.living())
 
 
 @contextmanager
 def _own_ray() -> Iterator[dict[str, Any]]:
     """The options of a Ray of this process's own, whose doors are closed to others.
 
-    Ray gives its folders of logs and sockets mode 0777, so they lie in a private one. It stays
+    Ray gives its folders of logs and sockets mode 0777, the topmost too, so they lie in a private
+    one. It stays
     after a failure, for its logs; a mistake of the user and a stop by a signal are none.
     """
     folder = ray_folder(f"cotbert-{secrets.token_hex(4)}")
@@ -95,7 +101,7 @@ def _own_ray() -> Iterator[dict[str, Any]]:
     failed = False
     try:
         with _loopback():
-            yield {"include_dashboard": False, "_temp_dir": str(folder)}
+            yield {"include_dashboard": False, "_temp_dir": str(folder / "r")}
     except Exception as error:
         failed = not isinstance(error, UserError)
         raise

@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
-from cluster import jobs, local, nodes, processes
+from cluster import jobs, local, nodes
 from cluster.nodes import LocalCluster
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from pipelines.cli import main
+from pipelines.runtime import processes
 
 MADE = {
     "address": "http://127.0.0.1:1234",

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from listening import listeners
 
-from cluster import local, nodes, processes
+from cluster import local, nodes
 from cluster.server import JobServer, Node
 from cotbert_core import SentenceEncoder
 from cotbert_core.errors import UserError
@@ -24,6 +24,7 @@ from cotbert_core.files import read_json
 from cotbert_core.training.checkpoints import checkpoints
 from pipelines.cli import main
 from pipelines.embed import read_embeddings
+from pipelines.runtime import processes
 from pipelines.runtime.ray_session import LOOPBACK
 from pipelines.training.metrics_log import read_rows
 

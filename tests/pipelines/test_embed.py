@@ -79,7 +79,7 @@ def test_vectors_are_the_encoders_under_row_numbers(
     assert [line.split()[0] for line in told.out.splitlines()] == list(result)
     progress = [line.startswith("embed ") for line in told.err.splitlines()]
     warnings = [line for line in told.err.splitlines() if line.startswith("warning: ")]
-    assert [("a.txt" in w, "not UTF-8" in w) for w in warnings][0] == (True, True)
+    assert any("a.txt" in line and "not UTF-8" in line for line in warnings)
     assert sum(progress) + len(warnings) == len(progress)
 
 

@@ -22,7 +22,7 @@ import pytest
 from listening import Listener, listeners
 
 import pipelines
-from cluster import processes
+from pipelines.runtime import processes
 
 pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(300)]
 

@@ -83,7 +83,7 @@ def started(monkeypatch, tmp_path):
     seen = []
 
     def init(**options):
-        token, folder = default_path(), Path(options.get("_temp_dir", "/"))
+        token, folder = default_path(), Path(options.get("_temp_dir", "/")).parent
         seen.append(
             {
                 "address": options["address"],

@@ -1,4 +1,4 @@
-"""The processes of one cluster, as Linux tells them from all others.
+"""Processes of one Ray or one cluster, as Linux tells them from all others.
 
 Ray's daemons leave the process that started them. They keep its environment, so a variable with a
 random value marks them; Ray's workers, which overwrite theirs by their titles, are their children.
@@ -47,6 +47,30 @@ def with_title(pids: Iterable[int], *titles: str) -> set[int]:
 def started_by(pid: int) -> set[int]:
     """Living processes that this one has started, itself or by others."""
     return _below({pid}, _parents())
+
+
+def of_ray() -> set[int]:
+    """Return the living processes of the Ray that this process has started."""
+    found = set()
+    for pid in started_by(os.getpid()):
+        with suppress(OSError):  # it has ended meanwhile
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if command.startswith(b"ray::") or b"/ray/" in command:
+                found.add(pid)
+    return found
+
+
+def living() -> set[int]:
+    """Return all living processes."""
+    return set(_parents())
+
+
+def end(pids: set[int]) -> None:
+    """Kill processes and wait until they are gone, for GONE_SECONDS at most."""
+    _signal(pids, signal.SIGKILL)
+    limit = time.monotonic() + GONE_SECONDS
+    while _living(pids, _parents()) and time.monotonic() < limit:
+        time.sleep(0.05)
 
 
 def _below(pids: set[int], parents: Mapping[int, int]) -> set[int]:
