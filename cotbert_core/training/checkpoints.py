@@ -111,6 +111,8 @@ def _write_state(file: Path, state: dict[str, Any]) -> tuple[int, int]:
     with file.open("wb") as stream:
         counted = _CheckedStream(stream)
         torch.save(state, cast(IO[bytes], counted))
+        if counted.error is not None:
+            raise counted.error
         stream.flush()
         os.fsync(stream.fileno())
     return counted.size, counted.crc
@@ -118,20 +120,30 @@ def _write_state(file: Path, state: dict[str, Any]) -> tuple[int, int]:
 
 class _CheckedStream:
     """A file for writing that counts its bytes and their CRC-32 on the way, so that 1.3 GB of
-    BERT-base are not read again for them."""
+    BERT-base are not read again for them.
+
+    error: what the file refused first. It is kept, not raised: torch's archive writer is C++ and
+    makes a SystemError of it that names neither the disk nor the file.
+    """
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self.size = self.crc = 0
+        self.error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        written = self._stream.write(data)
-        self.size += written
+        size = memoryview(data).nbytes
+        if self.error is None:
+            try:
+                self._stream.write(data)
+            except OSError as error:
+                self.error = error
+        self.size += size
         self.crc = zlib.crc32(data, self.crc)
-        return written
+        return size
 
     def flush(self) -> None:
-        self._stream.flush()
+        """Do nothing: whoever opened the file flushes it."""
 
 
 def _check_attempt(folder: Path, attempt: str | None) -> None:

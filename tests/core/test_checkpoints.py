@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -115,6 +117,15 @@ def test_a_refused_write_leaves_the_ones_before(tmp_path, monkeypatch, where):
     monkeypatch.undo()
     assert steps(tmp_path) == [1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+def test_a_disk_that_fills_up_in_the_middle_is_named_by_the_system():
+    """Not by torch, whose writer would end in a SystemError."""
+    large = {"weights": torch.zeros(1 << 20)}
+    with pytest.raises(OSError, match="No space left") as caught:
+        module._write_state(Path("/dev/full"), large)
+    assert caught.value.errno == errno.ENOSPC
 
 
 def test_what_a_kill_left_half_written_is_no_checkpoint(tmp_path):

@@ -106,7 +106,7 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
     assert not (output / "tune").exists()
     page = (output / "report.html").read_text()
     assert "Sweep rates" in page
-    assert page.count("<svg") >= 2
+    assert page.count("<svg") >= 1
     line = f"untouched: {own['reading']} {result['baseline_spearman']:.2f}"
     assert f"<td>{line}</td>" in page
     assert f">{line}</text>" in page
