@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from small_disk import mounted
 from test_disk_full import SENTENCE
 from tiny_corpus import write_corpus
-
-from pipelines.cli import main
 
 pytestmark = pytest.mark.ray_local
 
@@ -19,35 +20,38 @@ def lines(home):
     return path
 
 
-def failure(command: list[str], capsys) -> str:
-    assert main(command) == 1
-    line = capsys.readouterr().err.strip().splitlines()[-1]
+def failure(command: list[str]) -> str:
+    """The last line of a command in a process of its own, which must fail."""
+    words = [sys.executable, "-m", "pipelines.cli", *command]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 1, done.stderr
+    line = done.stderr.strip().splitlines()[-1]
     assert SENTENCE.search(line), line
     assert "ray::" not in line
     return line
 
 
-def test_prepare(tmp_path, lines, bert_folder, capsys):
+def test_prepare(tmp_path, lines, bert_folder):
     with mounted(tmp_path / "small", "1m") as place:
         command = ["prepare", "--input", str(lines), "--encoder", bert_folder]
-        line = failure([*command, "--output", str(place / "out")], capsys)
+        line = failure([*command, "--output", str(place / "out")])
         assert f"tmpfs at {place}" in line
 
 
-def test_embed(tmp_path, lines, bert_folder, capsys):
+def test_embed(tmp_path, lines, bert_folder):
     with mounted(tmp_path / "small", "100k") as place:
         command = ["embed", bert_folder, "--precision", "fp32"]
-        line = failure([*command, "--input", str(lines), "--output", str(place / "out")], capsys)
+        line = failure([*command, "--input", str(lines), "--output", str(place / "out")])
         assert f"tmpfs at {place}" in line
         assert "the same command goes on with what is done" in line
 
 
-def test_train(tmp_path, home, bert_folder, capsys):
+def test_train(tmp_path, home, bert_folder):
     corpus = write_corpus(tmp_path / "corpus", bert_folder, [f"a man {n}" for n in range(64)])
     sets = ("batch_size=8", "max_steps=6", "eval_every=2", "precision=fp32", "max_length=12")
     with mounted(tmp_path / "small", "400k") as place:
         command = ["train", "quickstart", "--encoder", bert_folder, "--corpus", str(corpus)]
         command += [part for item in sets for part in ("--set", item)]
-        line = failure([*command, "--output", str(place / "out")], capsys)
+        line = failure([*command, "--output", str(place / "out")])
         assert f"tmpfs at {place}" in line
         assert "the same command with --resume goes on" in line
