@@ -71,8 +71,13 @@ def _explain(error: Exception, arguments: Arguments) -> int:
 
     if full := disk_full(error, arguments):
         return _fail(f"the job failed: {full}", 1)
+    return _fail(f"the job failed: {_cause(error)} (--verbose shows where)", 1)
+
+
+def _cause(error: Exception) -> str:
+    """In one line; Ray Tune's errors are whole tracebacks, whose last line names the cause."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return _fail(f"the job failed: {lines[0]} (--verbose shows where)", 1)
+    return lines[-1] if lines[0].startswith("Traceback (most recent call last)") else lines[0]
 
 
 def _fail(message: object, status: int) -> int:

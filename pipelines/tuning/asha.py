@@ -12,6 +12,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 from pipelines.recording.tracking import DEV_SPEARMAN
 from pipelines.training.early_stopping import answer_run
 from pipelines.tuning.progress import STEP
+from pipelines.tuning.state import dev_scores, trained_scores
 from pipelines.tuning.trial import TRIAL
 
 
@@ -23,6 +24,15 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
         super().__init__(stop_last_trials=False, **options)
         self._folder, self._steps = folder, steps
 
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        """Start with the scores of a trial that was killed after its last check: it goes on only
+        to save its model, and reports nothing more."""
+        super().on_trial_add(tune_controller, trial)
+        name = trial.config[TRIAL]
+        scores = dev_scores(self._folder / name)
+        if max(scores, default=0) >= self._steps(name):
+            self._record(trial, scores)
+
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         action = super().on_trial_result(tune_controller, trial, result)
         if STEP in result:
@@ -31,11 +41,12 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
             answer_run(self._folder / name, step, go_on=go_on)
         return str(TrialScheduler.CONTINUE)
 
-    def replay(self, name: str, scores: Mapping[int, float]) -> None:
-        """A trial of an earlier run, so that those to come are measured against it too."""
+    def replay(self, name: str) -> None:
+        """Measure the trials to come against one that ended in an earlier run of the sweep."""
         stand_in = SimpleNamespace(trial_id=f"earlier-{name}")
-        self.on_trial_add(None, stand_in)
-        for step, score in sorted(scores.items()):
-            if step:
-                report = {STEP: step, DEV_SPEARMAN: score}
-                super().on_trial_result(None, stand_in, report)
+        super().on_trial_add(None, stand_in)
+        self._record(stand_in, dev_scores(self._folder / name))
+
+    def _record(self, trial: Any, scores: Mapping[int, float]) -> None:
+        for step, score in sorted(trained_scores(scores).items()):
+            super().on_trial_result(None, trial, {STEP: step, DEV_SPEARMAN: score})

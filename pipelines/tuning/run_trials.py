@@ -17,7 +17,7 @@ from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import earlier_run
 from pipelines.training.resources import gpus_there, takes_gpus
 from pipelines.tuning.progress import STEP, Watch
-from pipelines.tuning.state import ENDED, FAILED_FILE, UNFINISHED, dev_scores, status_of
+from pipelines.tuning.state import ENDED, FAILED_FILE, UNFINISHED, status_of
 from pipelines.tuning.trial import TRIAL, Sweep, run_trial
 from pipelines.tuning.trial_plan import Plan
 
@@ -71,6 +71,9 @@ def _fit(
 ) -> None:
     # Its own answer to Ctrl-C ends a sweep as if it were done.
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
+    # A trial that was killed after its last step has nothing more to report when it goes on, and
+    # Ray Tune would end the whole sweep for the missing dev score.
+    os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
     import ray.tune
 
     from pipelines.tuning.plan_searcher import PlanSearcher
@@ -146,7 +149,7 @@ def _scheduler(
     )
     for name in plan.trials:
         if status_of(folder / name) in ENDED:
-            scheduler.replay(name, dev_scores(folder / name))
+            scheduler.replay(name)
     return scheduler
 
 

@@ -68,14 +68,14 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
     driver.wait()
     driver.stderr.close()
     assert not (output / "result.json").exists()
-    first = (output / "trials" / "0000" / "result.json").stat()
+    # The first trial as one that was killed after its last step: it has nothing more to report.
+    (output / "trials" / "0000" / "result.json").unlink()
     parent = (output / "mlflow_run_id").read_text()
     baseline = (output / "baseline.json").read_text()
 
     assert main(command) == 0
     told = capfd.readouterr()
     assert f"going on with the sweep in {output}" in told.err
-    assert (output / "trials" / "0000" / "result.json").stat() == first
     assert baseline == (output / "baseline.json").read_text(), "not scored again"
     result = read_json(output / "result.json")
     statuses = {row["name"]: row["status"] for row in result["trials"]}
