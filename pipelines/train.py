@@ -24,12 +24,13 @@ from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten, override
 from cotbert_core.templates.wrapping import BoundTemplate
-from cotbert_core.training.checkpoints import best
+from cotbert_core.training.checkpoints import Checkpoint, best
 from cotbert_core.training.sampling import total_steps
 from cotbert_core.training.shuffle_windows import window_rows
 from pipelines.recording import tracking
 from pipelines.reports import training_page
-from pipelines.runtime.metrics_queue import MetricsReceiver
+from pipelines.runtime.message_queue import Message, message_queue
+from pipelines.runtime.polling import polled
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import check_cores, ray_session
 from pipelines.runtime.shared_storage import on_all_nodes
@@ -40,7 +41,8 @@ from pipelines.training import profiling
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
 from pipelines.training.fitting import CHECKPOINTS, Job, TrainingError, fit
-from pipelines.training.metrics_log import METRICS_FILE, History
+from pipelines.training.metrics_follower import MetricsFollower
+from pipelines.training.metrics_log import METRICS_FILE, MetricsLog, read_log
 from pipelines.training.profile_table import write_table
 from pipelines.training.resources import check_gpus
 from pipelines.training.sentence_length import cut_notes
@@ -92,6 +94,7 @@ def train(
         check_gpus(settings)
         # Another run may have ended, or begun, while this one came to the lock.
         output = open_output(output, "run", record, resume)
+        _check_metrics(output)
         params = {**shown, "corpus": str(corpus.path), **digests}
         with tracking.tracked_run(
             "train", params, name=name, parent=parent, home=output, outbox=output
@@ -107,19 +110,36 @@ def train(
             return _run(job, corpus, run, verbose, found)
 
 
+def _check_metrics(output: Path) -> None:
+    """UserError when a resumed run has checkpoints and the numbers of their steps are gone."""
+    begun = any((output / CHECKPOINTS).glob("step-????????"))
+    if begun and not (output / METRICS_FILE).is_file():
+        raise UserError(
+            f"output {str(output)!r} holds checkpoints and no {METRICS_FILE} with the numbers of "
+            "their steps: put the file back, or give a new folder"
+        )
+
+
 def _run(
     job: Job, corpus: Corpus, run: tracking.Run, verbose: bool, baseline: Baseline
 ) -> dict[str, Any]:
     """The workers' part, then what is made of it."""
     settings, output = job.settings, job.output
-    history = History(run, output / METRICS_FILE, settings.batch_size)
-    with ray_session(verbose), MetricsReceiver(history.hear) as mailbox:
-        fit(job, mailbox)
-    best_step = _save_best(job, corpus, history, baseline)
-    result = _result(job, history, best_step, run.id, baseline)
-    steps = _profile_table(job.profile) if job.profile else []
+    steps = total_steps(len(corpus), settings)
+    follower = MetricsFollower(run, output, settings.batch_size, steps)
+    with (
+        ray_session(verbose),
+        polled(follower.poll),
+        message_queue(_say_warnings) as messages,
+    ):
+        fit(job, messages)
+    follower.close()
+    log = read_log(output / METRICS_FILE, settings.batch_size)
+    chosen = _save_best(job, corpus, log, baseline)
+    result = _result(job, log, chosen, run.id, baseline)
+    profiled = _profile_table(job.profile) if job.profile else []
     training_page.write_training_report(
-        output / "report.html", result, history.rows, settings, steps
+        output / "report.html", result, log.rows, settings, profiled
     )
     run.metrics({"best_step": result["best_step"], "best_dev_spearman": result["dev_spearman"]})
     profile = [profiling.FOLDER] if job.profile else []
@@ -127,6 +147,11 @@ def _run(
         run.artifact(output / name)
     write_json(output / RESULT_FILE, result)
     return result
+
+
+def _say_warnings(messages: Sequence[Message]) -> None:
+    for message in messages:
+        say(f"warning: {message['warning']}")
 
 
 def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
@@ -184,8 +209,8 @@ def _profile_table(folder: Path) -> list[profiling.Row]:
     return rows
 
 
-def _save_best(job: Job, corpus: Corpus, history: History, baseline: Baseline) -> int:
-    """Save the model of the checkpoint with the best dev score; its step."""
+def _save_best(job: Job, corpus: Corpus, log: MetricsLog, baseline: Baseline) -> Checkpoint:
+    """Save the model of the checkpoint with the best dev score, and return the checkpoint."""
     output = job.output
     with warnings.catch_warnings(record=True) as damaged:
         warnings.simplefilter("always")
@@ -197,9 +222,9 @@ def _save_best(job: Job, corpus: Corpus, history: History, baseline: Baseline) -
             f"no checkpoint in {str(output / CHECKPOINTS)!r} can be read: train again in a new "
             "folder"
         )
-    facts = training_metadata(corpus, job.dev, history, found.step, baseline)
+    facts = training_metadata(corpus, job.dev, log, found.step, baseline)
     _save_model(job, found.load(mapped=True)["method"], output / "model", facts)
-    return found.step
+    return found
 
 
 def _save_model(job: Job, weights: dict[str, Any], path: Path, facts: TrainingMetadata) -> None:
@@ -217,22 +242,22 @@ def _save_model(job: Job, weights: dict[str, Any], path: Path, facts: TrainingMe
 
 
 def _result(
-    job: Job, history: History, best_step: int, run_id: str | None, baseline: Baseline
+    job: Job, log: MetricsLog, chosen: Checkpoint, run_id: str | None, baseline: Baseline
 ) -> dict[str, Any]:
     settings = job.settings
     return {
         "method": settings.method.name,
         "encoder": settings.encoder,
-        "steps": history.last_step,
-        "best_step": best_step,
+        "steps": log.last_step,
+        "best_step": chosen.step,
         "dev": dev_name(job.dev),
-        "dev_spearman": history.rows[best_step][tracking.DEV_SPEARMAN],
-        "dev_spearman_before": history.rows[0][tracking.DEV_SPEARMAN],
+        "dev_spearman": chosen.score,
+        "dev_spearman_before": log.rows[0][tracking.DEV_SPEARMAN],
         **baseline.entries,
-        "loss": history.rows[history.last_step][tracking.LOSS],
-        "sentences_per_second": round(history.rate(), 2),
-        tracking.TOKENS_PER_SECOND: round(history.median(tracking.TOKENS_PER_SECOND), 1),
-        tracking.FLOP_USE: round(history.median(tracking.FLOP_USE), 4),
+        "loss": log.rows[log.last_step][tracking.LOSS],
+        "sentences_per_second": round(log.rate(), 2),
+        tracking.TOKENS_PER_SECOND: round(log.median(tracking.TOKENS_PER_SECOND), 1),
+        tracking.FLOP_USE: round(log.median(tracking.FLOP_USE), 4),
         "workers": settings.workers,
         "seed": settings.seed,
         "mlflow_run_id": run_id,

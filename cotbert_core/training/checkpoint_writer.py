@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cotbert_core.training.checkpoints import Checkpoint, write_checkpoint
+from cotbert_core.training.checkpoints import Checkpoint, check_attempt, write_checkpoint
 
 
 class CheckpointWriter:
@@ -45,6 +45,10 @@ class CheckpointWriter:
         self._pending = self._pool.submit(
             write_checkpoint, self._folder, step, score, copied, self._attempt
         )
+
+    def check_attempt(self) -> None:
+        """Raise SupersededError when another attempt of the run has begun."""
+        check_attempt(self._folder, self._attempt)
 
     def wait(self) -> None:
         """Wait until nothing is being written; raise the error of what was."""

@@ -90,7 +90,7 @@ def write_checkpoint(
         size, crc = _write_state(partial / STATE_FILE, state)
         note = {"step": step, "score": score, "bytes": size, "crc32": crc}
         write_json(partial / NOTE_FILE, note)
-        _check_attempt(folder, attempt)
+        check_attempt(folder, attempt)
         shutil.rmtree(path, ignore_errors=True)  # of an earlier run, damaged since
         partial.rename(path)
     except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
@@ -146,7 +146,8 @@ class _CheckedStream:
         """Do nothing: whoever opened the file flushes it."""
 
 
-def _check_attempt(folder: Path, attempt: str | None) -> None:
+def check_attempt(folder: Path, attempt: str | None) -> None:
+    """Raise SupersededError when another attempt than this has begun."""
     if attempt is not None and (folder / ATTEMPT_FILE).read_text(encoding="utf-8") != attempt:
         raise SupersededError(
             f"another attempt writes the checkpoints in {str(folder)!r}: this one ends"

@@ -11,7 +11,7 @@ from pipelines.augmenting.ledger import Rewrite, read_ledger
 from pipelines.augmenting.llm_rewriting import LlmRewriter, Spending
 from pipelines.augmenting.options import AugmentOptions, BackTranslation, LlmRewriting
 from pipelines.augmenting.parts import PartPlan, augment_part
-from pipelines.runtime.metrics_queue import MetricsReceiver
+from pipelines.runtime.message_queue import message_queue
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import has_gpus, ray_session, worker_pool
 from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers
@@ -23,8 +23,8 @@ class Job(Protocol):
     record: dict[str, Any]
     """What decides on the rewrites; two runs with equal records may go on with one another."""
 
-    def run(self, plan: PartPlan, names: Sequence[str], tell: Callable[[int], None]) -> None:
-        """Write the named parts; `tell` hears how many rows have come."""
+    def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
+        """Write the named parts; `report` is called with counts of rows that are done."""
 
     def facts(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """What the manifest and the result hold of this method, from the counts of all parts."""
@@ -42,12 +42,12 @@ class TranslationJob:
         chosen = {**vars(self._plan.options), "device": "gpu" if self._plan.on_gpu else "cpu"}
         self.record: dict[str, Any] = {"method": options.method.name, **chosen, **models}
 
-    def run(self, plan: PartPlan, names: Sequence[str], tell: Callable[[int], None]) -> None:
+    def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
         if not names:
             return
         with (
             ray_session(self._verbose),
-            MetricsReceiver(lambda news: tell(sum(row["rows"] for row in news))) as mailbox,
+            message_queue(lambda sent: report(sum(one["rows"] for one in sent))) as messages,
         ):
             # More workers than parts would have nothing to do and keep their cores.
             workers, resources, threads = worker_pool(
@@ -59,7 +59,7 @@ class TranslationJob:
                 "names": list(names),
                 "translation": self._plan,
                 "threads": threads,
-                "mailbox": mailbox,
+                "messages": messages,
             }
             for _ in map_shards_with_actors(
                 TranslatePart, arguments, len(names), workers, resources
@@ -74,18 +74,23 @@ class TranslatePart:
     """An actor that back-translates parts."""
 
     def __init__(
-        self, plan: PartPlan, names: list[str], translation: Translation, threads: int, mailbox: Any
+        self,
+        plan: PartPlan,
+        names: list[str],
+        translation: Translation,
+        threads: int,
+        messages: Any,
     ) -> None:
-        self._plan, self._names, self._mailbox = plan, names, mailbox
+        self._plan, self._names, self._messages = plan, names, messages
         self._rewriter = BackTranslator(translation, threads)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         name = self._names[int(row["id"])]
-        augment_part(self._plan, name, self._rewriter, self._tell)
+        augment_part(self._plan, name, self._rewriter, self._report)
         return {}
 
-    def _tell(self, rewrites: list[Rewrite]) -> None:
-        self._mailbox.put.remote([{"rows": len(rewrites)}])
+    def _report(self, rewrites: list[Rewrite]) -> None:
+        self._messages.put.remote([{"rows": len(rewrites)}])
 
 
 class LlmJob:
@@ -103,14 +108,14 @@ class LlmJob:
         deciding = {name: getattr(options.method, name) for name in options.method.deciding}
         self.record: dict[str, Any] = {"method": options.method.name, **deciding}
 
-    def run(self, plan: PartPlan, names: Sequence[str], tell: Callable[[int], None]) -> None:
+    def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
         paid = [row for name in plan.names for row in read_ledger(plan.ledger(name)).values()]
         tokens = sum(row.tokens_in + row.tokens_out for row in paid)
         spending = Spending(self._options.budget_tokens, tokens, len(paid))
         rewriter = LlmRewriter(self._options, self._endpoint, spending)
         try:
             for name in names:
-                augment_part(plan, name, rewriter, lambda rewrites: tell(len(rewrites)))
+                augment_part(plan, name, rewriter, lambda rewrites: report(len(rewrites)))
         finally:
             self._endpoint.close()
 

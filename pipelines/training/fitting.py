@@ -18,6 +18,7 @@ from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import cpus_per_worker
 from pipelines.runtime.stop_signals import kept_signals
 from pipelines.training.failures import cause, is_loss, lacked_room
+from pipelines.training.metrics_log import METRICS_FILE
 from pipelines.training.resources import gpus_there, takes_gpus, workers_now
 
 CHECKPOINTS = "checkpoints"
@@ -122,7 +123,8 @@ def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) 
             "part_rows": job.part_rows,
             "dev": job.dev,
             "cpus": cpus,
-            "mailbox": mailbox,
+            "messages": mailbox,
+            "metrics": str(job.output / METRICS_FILE),
             "judged": str(job.output) if job.judged else None,
             "reported": bool(job.callbacks),
             "checkpoints": str(job.checkpoints),

@@ -17,7 +17,7 @@ from pipelines.recording.tracking import DEV_SPEARMAN, commit
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import dev_name
-from pipelines.training.metrics_log import History
+from pipelines.training.metrics_log import MetricsLog
 
 PACKAGES = ("torch", "transformers", "ray")
 
@@ -25,16 +25,16 @@ PACKAGES = ("torch", "transformers", "ray")
 def training_metadata(
     corpus: Corpus,
     dev: Mapping[str, Pairs],
-    history: History,
+    log: MetricsLog,
     best_step: int,
     baseline: Baseline | None = None,
 ) -> TrainingMetadata:
     """Facts of a run whose model is that of `best_step`."""
-    scores = _dev_scores(dev, history, best_step)
+    scores = _dev_scores(dev, log, best_step)
     if baseline is not None:
         name = f"{dev_name(dev)}, the untouched encoder by {baseline.reading}"
         scores.append(Score(name, baseline.spearman, None))
-    return TrainingMetadata(_data(corpus), scores, _made(best_step, history))
+    return TrainingMetadata(_data(corpus), scores, _made(best_step, log))
 
 
 def _data(corpus: Corpus) -> dict[str, Any]:
@@ -56,11 +56,11 @@ def published(name: str) -> str:
     return f"{kind}:{rest.split('?')[0]}"
 
 
-def _dev_scores(dev: Mapping[str, Pairs], history: History, best_step: int) -> list[Score]:
+def _dev_scores(dev: Mapping[str, Pairs], log: MetricsLog, best_step: int) -> list[Score]:
     """The mean of the dev sets, by which the step was chosen, and each where there are several."""
     several = [(f"{name}, dev", f"{DEV_SPEARMAN}.{name}") for name in dev if len(dev) > 1]
     chosen = f"{dev_name(dev)} (the step was chosen by it)"
-    first, best = history.rows[0], history.rows[best_step]
+    first, best = log.rows[0], log.rows[best_step]
     return [
         Score(name, first[key], best[key])
         for name, key in [(chosen, DEV_SPEARMAN), *several]
@@ -68,11 +68,11 @@ def _dev_scores(dev: Mapping[str, Pairs], history: History, best_step: int) -> l
     ]
 
 
-def _made(best_step: int, history: History) -> dict[str, str]:
+def _made(best_step: int, log: MetricsLog) -> dict[str, str]:
     versions = [f"{package} {metadata.version(package)}" for package in PACKAGES]
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "code": f"cotbert {__version__}, commit {commit()}",
         "versions": ", ".join(versions),
-        "steps": f"{best_step} of {history.last_step}: the best on dev",
+        "steps": f"{best_step} of {log.last_step}: the best on dev",
     }

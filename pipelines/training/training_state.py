@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from cotbert_core.training.devices import current_device
 from cotbert_core.training.distributed import gather_objects, rank, world_size
 from cotbert_core.training.sampling import total_steps
 from cotbert_core.training.step_timer import section
-from pipelines.runtime.metrics_queue import MetricRow
 from pipelines.training.data import Data
+from pipelines.training.metrics_writer import MetricsWriter
 
 # The last checkpoint of a run, which its model is made from, is tried so often.
 LAST_TRIES, WAIT_SECONDS = 3, 5.0
@@ -40,36 +40,31 @@ class Training:
     optimizer: torch.optim.Optimizer
     corpus: Data
     dev: dict[str, Pairs]
-    mailbox: Any
+    messages: Any
+    """The queue of warnings to the driver."""
     folder: Path
-    """Of the checkpoints."""
+    """The folder of the checkpoints."""
     writer: CheckpointWriter
-    """Of this attempt; only rank 0 writes."""
+    """Writes this attempt's checkpoints, on rank 0."""
+    metrics: MetricsWriter
+    """Writes the metrics file, on rank 0."""
     reported: bool = False
-    """Whether a sweep hears of every dev check."""
+    """Whether every dev check is reported to a sweep."""
     judged: Path | None = None
     """Where a sweep says whether the run may go on; None: nobody asks."""
     matrix_rate: float = float("nan")
     """FLOPs a second of all workers' matrix products together."""
     step: int = 0
-    told: list[MetricRow] = field(default_factory=list)
-    """All news so far. A checkpoint keeps it, since what a kill caught on its way is told again."""
 
     @property
     def total(self) -> int:
         return total_steps(len(self.corpus), self.settings)
 
 
-def tell(training: Training, values: dict[str, float]) -> None:
-    """Numbers of this step, to the driver."""
-    news = {"step": training.step, "total": training.total, "values": values}
-    training.told.append(news)
-    _send(training, [news])
-
-
-def _send(training: Training, news: list[MetricRow]) -> None:
+def log_metrics(training: Training, values: dict[str, float]) -> None:
+    """Append numbers of this step to the metrics file, on rank 0."""
     if rank() == 0:
-        ray.get(training.mailbox.put.remote(news))
+        training.metrics.append({"step": training.step, **values})
 
 
 def save(training: Training, score: float) -> None:
@@ -86,13 +81,13 @@ def save(training: Training, score: float) -> None:
         "step": training.step,
         "method": training.method.state_dict(),
         "optimizer": training.optimizer.state_dict(),
-        "told": training.told,
         "random": states,
     }
     last = training.step == training.total
     for left in reversed(range(LAST_TRIES if last else 1)):
         try:
             with section("checkpoint"):
+                training.metrics.sync()
                 training.writer.write(training.step, score, state)
                 if last:
                     training.writer.wait()
@@ -118,21 +113,22 @@ def _warn_refused(training: Training, error: OSError) -> None:
 
 
 def restore(training: Training) -> None:
-    """Go on from the newest whole checkpoint, when the run has one."""
+    """Continue from the newest whole checkpoint, if there is one, and drop the rows after it."""
     with warnings.catch_warnings(record=True) as damaged:
         warnings.simplefilter("always")
         # Rank 0 looks, since it takes reading the file; all must take the same.
         found = gather_objects(newest(training.folder) if rank() == 0 else None)[0]
     for warning in damaged:
         _warn(training, str(warning.message))
-    if found is None:
-        return
-    state = found.load()
-    training.method.load_state_dict(state["method"])
-    training.optimizer.load_state_dict(state["optimizer"])
-    training.step, training.told = state["step"], state["told"]
-    _restore_random(training, state["random"])
-    _send(training, training.told)
+    if found is not None:
+        state = found.load()
+        training.method.load_state_dict(state["method"])
+        training.optimizer.load_state_dict(state["optimizer"])
+        training.step = state["step"]
+        _restore_random(training, state["random"])
+    if rank() == 0:
+        training.writer.check_attempt()
+        training.metrics.start(training.step)
 
 
 def _restore_random(training: Training, states: list[dict[str, torch.Tensor]]) -> None:
@@ -152,7 +148,10 @@ def seed_all(seed: int) -> None:
 
 
 def _warn(training: Training, text: str) -> None:
-    _send(training, [{"warning": text}])
+    """Send a warning to the driver and wait until it is there: a message, since a full disk, which
+    most of them are about, takes no line of a file."""
+    if rank() == 0:
+        ray.get(training.messages.put.remote([{"warning": text}]))
 
 
 def _random_states() -> dict[str, torch.Tensor]:

@@ -38,8 +38,16 @@ from pipelines.recording.tracking import (
 from pipelines.storage.corpus import Corpus
 from pipelines.training.data import open_data, own_batches
 from pipelines.training.early_stopping import WAIT_SECONDS, should_continue
+from pipelines.training.metrics_writer import MetricsWriter
 from pipelines.training.profiling import Lap, profiled
-from pipelines.training.training_state import Training, finish_saving, restore, save, seed_all, tell
+from pipelines.training.training_state import (
+    Training,
+    finish_saving,
+    log_metrics,
+    restore,
+    save,
+    seed_all,
+)
 
 
 def train_worker(job: dict[str, Any]) -> None:
@@ -58,6 +66,7 @@ def train_worker(job: dict[str, Any]) -> None:
             _steps(training, lap)
     finally:
         finish_saving(training)
+        training.metrics.close()
 
 
 def _steps(training: Training, lap: Lap) -> None:
@@ -99,11 +108,12 @@ def _set_up(job: dict[str, Any]) -> Training:
         optimizer=make_optimizer(method, settings.optimizer),
         corpus=open_data(Corpus.open(job["corpus"]), job["part_rows"], settings),
         dev=job["dev"],
-        mailbox=job["mailbox"],
+        messages=job["messages"],
         folder=Path(job["checkpoints"]),
         writer=CheckpointWriter(
             Path(job["checkpoints"]), job["attempt"], background=backbone.device.type == "cuda"
         ),
+        metrics=MetricsWriter(Path(job["metrics"])),
         reported=job["reported"],
         judged=Path(job["judged"]) if job["judged"] else None,
         matrix_rate=sums([matrix_rate(settings.precision, backbone.device)])[0],
@@ -121,7 +131,7 @@ def _step(training: Training, step: int, batch: Batch, waited: float) -> None:
     training.step = step
     work = Work(*sums(astuple(training.method.work)))
     seconds = waited + time.perf_counter() - started
-    tell(
+    log_metrics(
         training,
         {
             LOSS: result.loss,
@@ -161,7 +171,7 @@ def _check(training: Training) -> float:
     mean = sum(scores.values()) / len(scores)
     each = {f"{DEV_SPEARMAN}.{name}": score for name, score in scores.items()}
     seconds = {"check_seconds": time.perf_counter() - started}
-    tell(training, {DEV_SPEARMAN: mean, **(each if len(each) > 1 else {}), **seconds})
+    log_metrics(training, {DEV_SPEARMAN: mean, **(each if len(each) > 1 else {}), **seconds})
     return mean
 
 

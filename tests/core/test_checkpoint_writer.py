@@ -15,7 +15,7 @@ from cotbert_core.training.checkpoints import SupersededError, begin_attempt, ch
 @pytest.fixture
 def state():
     weight = torch.full((64, 64), 1.0)
-    return {"step": 1, "method": {"a": weight, "tied": weight.detach()}, "told": [{"loss": 0.5}]}
+    return {"step": 1, "method": {"a": weight, "tied": weight.detach()}, "random": [{"loss": 0.5}]}
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def slow_disk(monkeypatch):
 def changed(state):
     """What the next step does to the state in place."""
     state["method"]["a"].fill_(2.0)
-    state["told"].append({"loss": 0.1})
+    state["random"].append({"loss": 0.1})
 
 
 def test_a_step_may_change_the_state_while_it_is_written(tmp_path, state, slow_disk):
@@ -46,7 +46,7 @@ def test_a_step_may_change_the_state_while_it_is_written(tmp_path, state, slow_d
     writer.wait()
     written = newest(tmp_path).load()
     assert torch.equal(written["method"]["a"], torch.full((64, 64), 1.0))
-    assert written["told"] == [{"loss": 0.5}]
+    assert written["random"] == [{"loss": 0.5}]
 
 
 def test_without_a_thread_it_is_there_when_write_returns(tmp_path, state):

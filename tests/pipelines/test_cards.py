@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from pipelines.recording.tracking import Run
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
-from pipelines.training.metrics_log import History
+from pipelines.training.metrics_log import read_log
 from pipelines.training.training_metadata import published, training_metadata
 
 
@@ -45,8 +44,8 @@ def test_facts_of_a_run(tmp_path):
     }
     corpus = Corpus(tmp_path, manifest)
     untouched = Baseline("mean pooling (its own)", None, {"a": 60.0, "b": 61.0})
-    history = History(Run(None, None), path, 4)
-    facts = training_metadata(corpus, {"a": None, "b": None}, history, 2, untouched)
+    log = read_log(path, 4)
+    facts = training_metadata(corpus, {"a": None, "b": None}, log, 2, untouched)
     assert [(score.before, score.after) for score in facts.scores] == [
         (20.0, 50.0),
         (10.0, 45.0),

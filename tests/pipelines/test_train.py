@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -194,7 +195,7 @@ def test_mlflow_holds_settings_steps_report_model_and_provenance(home: Path, tra
     assert {"report.html", "model", "settings.json"} <= names
 
 
-def test_steps_tell_how_well_they_used_the_machine(
+def test_steps_report_how_well_they_used_the_machine(
     home: Path, corpus: Path, trained: Path, bert_folder: str
 ):
     from mlflow import MlflowClient
@@ -301,8 +302,8 @@ def test_a_killed_run_goes_on_where_it_was(
     wait_for_checkpoint(output)
     job.send_signal(signal.SIGKILL)
     job.wait()
-    # What the worker told last may or may not have been written down: take it away.
-    (output / "metrics.jsonl").unlink(missing_ok=True)
+    with (output / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 7, "lo')  # as a kill in the middle of a line leaves it
     # A mark that only what is in the file has: it is not scored again.
     kept = json.loads((output / "baseline.json").read_text())
     kept[bert_folder]["reading"] = "as it was"
@@ -315,9 +316,38 @@ def test_a_killed_run_goes_on_where_it_was(
     assert main(other) == 2, "other settings are no resumption"
     assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 0
     assert curve(output) == curve(trained)
+    assert_each_step_once(home, output, 6)
     assert json.loads((output / "result.json").read_text())["baseline"] == "as it was"
     assert killed_run == (output / "mlflow_run_id").read_text(), "one run in MLflow, not two"
     assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 2, "it is finished"
+
+
+def assert_each_step_once(home: Path, output: Path, steps: int) -> None:
+    """Of the file and of the losses in MLflow; nothing else is left of how the run went on."""
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "loss" in line] == [*range(1, steps + 1)]
+    logged = logged_in_mlflow(home, output, "loss")
+    assert sorted(logged) == [(line["step"], line["loss"]) for line in lines if "loss" in line]
+    assert not list(output.glob("metrics_*"))
+
+
+def logged_in_mlflow(home: Path, output: Path, name: str) -> list[tuple[int, float]]:
+    """Step and value of each number of this name."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{home / 'mlflow.db'}")
+    run_id = json.loads((output / "result.json").read_text())["mlflow_run_id"]
+    return [(m.step, m.value) for m in client.get_metric_history(run_id, name)]
+
+
+def test_a_run_without_its_numbers_is_not_resumed(
+    home: Path, corpus: Path, trained: Path, bert_folder: str, capsys: pytest.CaptureFixture[str]
+):
+    output = unfinished_copy(trained, home / "numberless")
+    (output / "metrics.jsonl").unlink()
+    assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 2
+    assert "holds checkpoints and no metrics.jsonl" in capsys.readouterr().err
+    shutil.rmtree(output)
 
 
 def test_a_run_goes_on_by_itself_when_a_worker_dies(
@@ -347,10 +377,10 @@ def test_a_run_goes_on_by_itself_when_a_worker_dies(
     assert curve(output) == curve(quiet)
     result = json.loads((output / "result.json").read_text())
     assert result["steps"] == 60
-    lines = map(json.loads, (output / "metrics.jsonl").read_text().splitlines())
-    done = Counter(line["step"] for line in lines if "loss" in line)
+    assert_each_step_once(home, output, 60)
+    done = Counter(step for step, _ in logged_in_mlflow(home, output, "step_seconds"))
     again = sum(done.values()) - len(done)
-    assert again <= 2 * (10 + 2), "an interval each is done again, and what was told"
+    assert again <= 2 * (10 + 2), "an interval each is done again, and the steps until the kill"
     assert below(os.getpid(), "ray::PlacementG") == [], "it would outlive a killed driver"
 
 
@@ -460,12 +490,9 @@ def test_more_workers_than_cores_are_refused(
 
 
 def test_a_half_written_last_line_of_metrics_is_left_out(tmp_path: Path):
-    from pipelines.training.metrics_log import History
-
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 0, "dev_spearman": 1.0}\n{"step": 1, "lo', encoding="utf-8")
-    assert History(None, path, batch_size=8).rows == {0: {"step": 0, "dev_spearman": 1.0}}
-    assert path.read_text(encoding="utf-8").count("\n") == 1
+    assert read_rows(path) == {0: {"step": 0, "dev_spearman": 1.0}}
 
 
 def test_ten_steps_on_wikipedia_teach_the_mask_vector(home: Path, shared: Path):

@@ -45,10 +45,12 @@ def checked(output):
     return {f.parent.name: sum("dev_spearman" in r for r in read_rows(f).values()) for f in files}
 
 
-def done_steps(output, name):
-    """How often each step of a trial was done."""
-    lines = (output / "trials" / name / "metrics.jsonl").read_text().splitlines()
-    return Counter(row["step"] for row in map(json.loads, lines) if "loss" in row)
+def done_steps(store, trial):
+    """How often each step of a trial was done, by its timings in MLflow. `trial`: its result."""
+    logged = store.get_metric_history(trial["mlflow_run_id"], "step_seconds")
+    losses = store.get_metric_history(trial["mlflow_run_id"], "loss")
+    assert sorted(m.step for m in losses) == sorted({m.step for m in logged}), "equal ones once"
+    return Counter(m.step for m in logged)
 
 
 @pytest.mark.ray_local
@@ -98,8 +100,8 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
         trial = read_json(output / "trials" / name / "result.json")
         assert trial["baseline_spearman"] == result["baseline_spearman"], "handed on"
     # Work done twice: of the trial that was killed, at most what lies between two checkpoints.
-    assert done_steps(output, "0000") == dict.fromkeys(range(1, STEPS + 1), 1)
-    again = done_steps(output, "0001")
+    assert done_steps(own_store, result["trials"][0]) == dict.fromkeys(range(1, STEPS + 1), 1)
+    again = done_steps(own_store, result["trials"][1])
     assert max(again.values()) <= 2
     assert sum(again.values()) - len(again) <= EVERY
     _check_runs(own_store, result, parent)

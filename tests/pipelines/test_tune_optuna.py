@@ -72,7 +72,7 @@ def test_a_killed_sweep_of_optunas_goes_on_with_what_was_drawn(
         ran = read_json(output / "trials" / row["name"] / "settings.json")["settings"]
         assert ran[RATE] == row["settings"][RATE]
         assert ran["method.temperature"] == {"warm": 0.1, "cold": 0.03}[row["settings"]["variant"]]
-    again = done_steps(output, "0001")
+    again = done_steps(own_store, result["trials"][1])
     assert sum(again.values()) - len(again) <= EVERY
     # The third is what Optuna says of the first two, asked by itself.
     known = [told(after[n]["drawn"], [output / "trials" / n]) for n in ("0000", "0001")]

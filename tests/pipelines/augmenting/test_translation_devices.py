@@ -68,7 +68,7 @@ def test_an_engine_for_cores_takes_no_gpu_away(machines, monkeypatch):
     assert (job.record["device"], job.record["batch_tokens"]) == ("cpu", CPU_BATCH_TOKENS)
     asked = []
     monkeypatch.setattr(methods, "ray_session", lambda verbose: nullcontext())
-    monkeypatch.setattr(methods, "MetricsReceiver", lambda hear: nullcontext())
+    monkeypatch.setattr(methods, "message_queue", lambda handle: nullcontext())
     monkeypatch.setattr(methods, "map_shards_with_actors", lambda *a: asked.append(a[-1]) or [])
     job.run(None, ["part-000000.parquet"], print)
     assert "num_gpus" not in asked[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 import torch
 from torch import nn
@@ -11,19 +13,31 @@ from cotbert_core.training import checkpoints as files
 from cotbert_core.training.checkpoint_writer import CheckpointWriter
 from cotbert_core.training.checkpoints import checkpoints
 from pipelines.training import training_state as module
-from pipelines.training.training_state import Training, finish_saving, save
+from pipelines.training.metrics_log import METRICS_FILE, read_rows
+from pipelines.training.metrics_writer import MetricsWriter
+from pipelines.training.training_state import (
+    Training,
+    finish_saving,
+    log_metrics,
+    restore,
+    save,
+)
 
 
 @pytest.fixture
 def warned(monkeypatch):
-    sent = []
-    monkeypatch.setattr(module, "_send", lambda _training, news: sent.extend(news))
+    texts = []
+    monkeypatch.setattr(module, "_warn", lambda _training, text: texts.append(text))
     monkeypatch.setattr(module, "WAIT_SECONDS", 0)
-    return sent
+    return texts
 
 
-def run(folder, background):
+def run(folder, background, *, start=0):
     method = nn.Linear(4, 4)
+    folder.mkdir(exist_ok=True)
+    metrics = MetricsWriter(folder / METRICS_FILE)
+    if start is not None:
+        metrics.start(start)
     return Training(
         settings=override(TrainSettings(), {"max_steps": 9, "batch_size": 2}),
         method=method,
@@ -31,9 +45,10 @@ def run(folder, background):
         optimizer=torch.optim.AdamW(method.parameters()),
         corpus=range(100),
         dev={},
-        mailbox=None,
+        messages=None,
         folder=folder,
         writer=CheckpointWriter(folder, None, background=background),
+        metrics=metrics,
     )
 
 
@@ -63,7 +78,62 @@ def test_a_refused_checkpoint_is_a_warning_and_the_next_is_written(
     finish_saving(training)
     assert [checkpoint.step for checkpoint in checkpoints(tmp_path)] == [6]
     assert len(warned) == 1
-    assert "step-00000003" in warned[0]["warning"]
+    assert "step-00000003" in warned[0]
+
+
+def test_a_checkpoint_waits_for_the_rows_of_its_steps(tmp_path, warned, monkeypatch):
+    """Otherwise a run that continues from it would lack them."""
+    training = run(tmp_path, False)
+    monkeypatch.setattr(training.metrics, "_file", FullDisk(tmp_path / METRICS_FILE, "a"))
+    training.step = 3
+    log_metrics(training, {"loss": 0.5})
+    save(training, 50.0)
+    assert checkpoints(tmp_path) == []
+    assert METRICS_FILE in warned[0]
+    monkeypatch.setattr(FullDisk, "write", io.FileIO.write)
+    training.step = 6
+    log_metrics(training, {"loss": 0.25})
+    save(training, 50.0)
+    assert [checkpoint.step for checkpoint in checkpoints(tmp_path)] == [6]
+    assert [row["loss"] for row in read_rows(tmp_path / METRICS_FILE).values()] == [0.5, 0.25]
+
+
+class FullDisk(io.FileIO):
+    def write(self, data):
+        """Refuse the data, as a disk without space does."""
+        raise OSError(28, "No space left on device")
+
+
+def test_a_checkpoint_after_100_000_steps_is_as_large_as_after_10(tmp_path):
+    """Nothing in it grows with the steps. They are counted here, not trained."""
+    sizes = {}
+    for steps in (10, 100_000):
+        training = run(tmp_path / str(steps), False)
+        for training.step in range(1, steps + 1):
+            log_metrics(training, {"loss": 0.5})
+        save(training, 50.0)
+        training.metrics.close()
+        (written,) = checkpoints(tmp_path / str(steps))
+        sizes[steps] = (written.path / files.STATE_FILE).stat().st_size
+        lines = (tmp_path / str(steps) / METRICS_FILE).read_bytes().count(b"\n")
+        assert lines == steps, "premise: the rows are in the file"
+    assert abs(sizes[100_000] - sizes[10]) < 64 << 10
+
+
+def test_a_checkpoint_of_an_earlier_version_opens(tmp_path):
+    """Its list of all numbers is left alone; those of the steps after it go."""
+    training = run(tmp_path, False)
+    for training.step in (1, 2, 3):
+        log_metrics(training, {"loss": training.step / 4})
+    training.step = 2
+    save(training, 50.0)
+    (found,) = checkpoints(tmp_path)
+    state = {**found.load(), "told": [{"step": 1, "total": 9, "values": {"loss": 0.25}}]}
+    files.write_checkpoint(tmp_path, 2, 50.0, state)
+    again = run(tmp_path, False, start=None)
+    restore(again)
+    assert again.step == 2
+    assert list(read_rows(tmp_path / METRICS_FILE)) == [1, 2]
 
 
 @pytest.mark.parametrize("background", [False, True])

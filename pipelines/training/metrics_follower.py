@@ -1,0 +1,125 @@
+"""The driver's view of a run's metrics file: its rows as progress and in MLflow, while they come.
+
+The file may be cut to a checkpoint and grow again at any time, when a worker was lost. Rows that
+are done again are compared with those that were reported, and only numbers that differ are sent to
+MLflow a second time: on CPUs these are the timings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from cotbert_core.files import read_json, write_json
+from pipelines.recording.tracking import DEV_SPEARMAN, LOSS, Run
+from pipelines.runtime.progress import Progress
+from pipelines.training.metrics_log import METRICS_FILE, Row, sentence_rate
+
+# How far the driver has reported the file. It is removed when all is reported, so without it all
+# that the metrics file holds when a run is resumed has been reported.
+REPORTED_FILE = "metrics_reported.json"
+# Steps over which the shown rate is taken: enough to be steady, few enough to be of the moment.
+RATE_STEPS = 10
+# Steps whose numbers are remembered, which is more than a restart goes back. Earlier ones are taken
+# for equal when they come again.
+REMEMBERED_STEPS = 10_000
+
+
+class MetricsFollower:
+    """Reports each row of the metrics file in `folder` once. total: steps of the run."""
+
+    def __init__(self, run: Run, folder: Path, batch_size: int, total: int) -> None:
+        self._run, self._batch_size, self._total = run, batch_size, total
+        self._lines = AppendedRows(folder / METRICS_FILE)
+        self._reported = folder / REPORTED_FILE
+        self._remembered: dict[int, Row] = {}
+        self._forgotten = -1
+        self._seconds = deque[float](maxlen=RATE_STEPS)
+        self._progress: Progress | None = None
+        known = read_json(self._reported)["bytes"] if self._reported.is_file() else None
+        for row in self._lines.read(known):
+            self._changed(row)
+        self._note_position()
+
+    def poll(self) -> None:
+        """Report the rows that have come since the last call."""
+        before, fresh = self._lines.offset, []
+        for row in self._lines.read():
+            if changed := self._changed(row):
+                fresh.append((int(row["step"]), changed))
+                self._show(row)
+        self._run.steps(fresh)
+        if self._lines.offset != before:
+            self._note_position()
+
+    def close(self) -> None:
+        """The run has ended and all its rows are reported."""
+        self._reported.unlink(missing_ok=True)
+
+    def _note_position(self) -> None:
+        # On a full disk the position stays behind; MLflow then has some rows twice after a kill.
+        with suppress(OSError):
+            write_json(self._reported, {"bytes": self._lines.offset})
+
+    def _changed(self, row: Row) -> Row:
+        """The numbers of a row that were not reported, or that differ from those reported."""
+        step = int(row["step"])
+        if step <= self._forgotten:
+            return {}
+        known = self._remembered.setdefault(step, {"step": step})
+        changed = {name: value for name, value in row.items() if known.get(name) != value}
+        known.update(changed)
+        if len(self._remembered) > REMEMBERED_STEPS:
+            self._forgotten = next(iter(self._remembered))
+            del self._remembered[self._forgotten]
+        return changed
+
+    def _show(self, row: Row) -> None:
+        step = int(row["step"])
+        if self._progress is None:
+            self._progress = Progress("train", self._total, "step")
+            self._progress.start_at(step)
+        if DEV_SPEARMAN in row:
+            self._progress.show(step, f"dev Spearman {row[DEV_SPEARMAN]:.2f}", always=True)
+            return
+        self._seconds.append(row["step_seconds"])
+        rate = sentence_rate(self._seconds, self._batch_size)
+        self._progress.show(step, f"loss {row[LOSS]:.4f}  {rate:,.0f} sentences/s")
+
+
+class AppendedRows:
+    """The rows that were appended to a file since it was last read.
+
+    offset: bytes that have been read. The last line that was read is looked for in its place: where
+    it is gone, the file was cut or replaced and is read from its beginning.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.offset = 0
+        self._path, self._last = path, b""
+
+    def read(self, until: int | None = None) -> Iterator[Row]:
+        """Yield the new rows, up to byte `until` if it is given.
+
+        A line that is no whole JSON object yet is left for the next call: a writer is in the middle
+        of it, or another machine's bytes have reached NFS in another order. The file is opened anew
+        each time, since NFS shows what others wrote to a file that is opened after it.
+        """
+        with suppress(OSError), self._path.open("rb") as file:
+            file.seek(self.offset - len(self._last))
+            if file.read(len(self._last)) != self._last:
+                self.offset, self._last = 0, b""
+            file.seek(self.offset)
+            for line in file:
+                end = self.offset + len(line)
+                if not line.endswith(b"\n") or (until is not None and end > until):
+                    return
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    return
+                self.offset, self._last = end, line
+                yield row
