@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from pipelines.recording.tracking import DEV_SPEARMAN, LOSS
 from pipelines.runtime import processes
 from pipelines.runtime.auth_token import MODE
 from pipelines.runtime.ray_session import LOOPBACK
-from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE
+from pipelines.storage.output_folder import RESULT_FILE, RUN_FILE, SETTINGS_FILE
 from pipelines.training.metrics_log import METRICS_FILE, read_rows
 
 WORKER = "ray::RayTrainWorker"
@@ -94,21 +93,17 @@ class ClusterRun:
             )
 
     def last_step(self) -> int:
-        """The last that was told to the driver."""
-        return max(self._steps(), default=0)
+        """The last step in the metrics file."""
+        path = self.output / METRICS_FILE
+        return max(read_rows(path), default=0) if path.is_file() else 0
 
     def steps_done_again(self) -> int:
-        done = self._steps()
-        return sum(done.values()) - len(done)
+        """The steps whose seconds MLflow has twice; the metrics file has each step once."""
+        from mlflow import MlflowClient
 
-    def _steps(self) -> Counter[int]:
-        """How often each step was told."""
-        path = self.output / METRICS_FILE
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        with suppress(ValueError):  # the last line is being written
-            rows = [json.loads(line) for line in lines]
-            return Counter(row["step"] for row in rows if LOSS in row)
-        return Counter()
+        run_id = (self.output / RUN_FILE).read_text(encoding="utf-8")
+        logged = MlflowClient().get_metric_history(run_id, "step_seconds")
+        return len(logged) - len({metric.step for metric in logged})
 
     def check_lost(self, every: int) -> None:
         """DisagreementError where more was done again than lies between two checkpoints."""

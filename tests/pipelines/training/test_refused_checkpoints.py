@@ -136,6 +136,19 @@ def test_a_checkpoint_of_an_earlier_version_opens(tmp_path):
     assert list(read_rows(tmp_path / METRICS_FILE)) == [1, 2]
 
 
+def test_an_attempt_that_was_superseded_leaves_the_rows_alone(tmp_path):
+    """A worker that loads its encoder while its driver has given it up."""
+    folder = tmp_path / "checkpoints"
+    late = run(tmp_path, False, start=None)
+    late.writer = CheckpointWriter(folder, files.begin_attempt(folder), background=False)
+    files.begin_attempt(folder)
+    training = run(tmp_path, False)
+    log_metrics(training, {"loss": 0.5})
+    with pytest.raises(files.SupersededError):
+        restore(late)
+    assert len(read_rows(tmp_path / METRICS_FILE)) == 1
+
+
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize("times", [2, 3])
 def test_the_last_checkpoint_is_tried_three_times(tmp_path, warned, monkeypatch, background, times):
