@@ -13,7 +13,7 @@ from itertools import islice
 
 from pipelines.augmenting.chat_endpoint import Answer, ChatEndpoint, StoppedError
 from pipelines.augmenting.ledger import Rewrite
-from pipelines.augmenting.options import LlmRewriting
+from pipelines.augmenting.llm_options import LlmRewriting
 
 FAILED = "failed"
 # So many sentences in a row without an answer mean that the endpoint, not a sentence, is at fault.

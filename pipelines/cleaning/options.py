@@ -9,6 +9,7 @@ from cotbert_core.errors import UserError, unknown
 from pipelines.cleaning.languages import check_languages
 from pipelines.cleaning.splitting import check_splitter
 from pipelines.cleaning.steps import STEPS
+from pipelines.options.checks import at_least
 from pipelines.options.declare import CLEANING, Option
 from pipelines.options.shared import comma_names
 
@@ -121,9 +122,7 @@ class CleanOptions:
 
     def _check_tokens(self) -> None:
         low, high = self.min_tokens, self.max_tokens
-        for name, bound in (("min_tokens", low), ("max_tokens", high)):
-            if bound is not None and bound < 1:
-                raise UserError(f"{name} is {bound}: give at least 1 token")
+        at_least(self, 1, "min_tokens", "max_tokens")
         if low is not None and high is not None and low > high:
             raise UserError(
                 f"min_tokens is {low} and max_tokens {high}, so nothing would be left: "

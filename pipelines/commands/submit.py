@@ -63,8 +63,7 @@ class Submit:
         ),
     ] = False
     no_wait: Annotated[
-        bool,
-        Option("return at once: do not show the job's output until its end", group=SUBMITTED),
+        bool, Option("return at once: do not show the job's output until its end", group=SUBMITTED)
     ] = False
     status: Annotated[
         str | None,

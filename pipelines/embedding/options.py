@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from cotbert_core.choices import Attention
 from cotbert_core.errors import UserError, unknown
 from pipelines.options import shared
+from pipelines.options.checks import at_least
 from pipelines.options.declare import INPUT, OUTPUT, RESOURCES, Option
 from pipelines.reading.encodings import named_encoding
 
@@ -120,10 +121,7 @@ class EmbedOptions:
                 f"attention is {self.attention!r} and backend {self.backend!r} has its own: leave "
                 "one of them out"
             )
-        for name in ("workers", "truncate_dim", "calibration_rows"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"{name} is {value}: give at least 1")
+        at_least(self, 1, "workers", "truncate_dim", "calibration_rows")
         self._check_kept()
 
     def _check_kept(self) -> None:

@@ -55,11 +55,7 @@ class QuickstartOptions:
 
     packages: Annotated[
         str,
-        Option(
-            "learn from the docstrings of these installed packages",
-            "NAME,...",
-            group=INPUT,
-        ),
+        Option("learn from the docstrings of these installed packages", "NAME,...", group=INPUT),
     ] = "numpy,scipy,pandas,torch,transformers,ray,mlflow,sklearn,matplotlib,sqlalchemy,pyarrow"
     sentences: Annotated[int, shared.SENTENCES] = 20_000
     steps: Annotated[

@@ -111,6 +111,12 @@ SEEDS = Option(
     convert=parse_seeds,
 )
 BEAM = Option("follow this many outputs in the beam search; 1 is greedy", "N", unit="outputs")
+TEMPERATURE = Option(
+    "sample at this temperature",
+    "X",
+    group=MODEL,
+    default="beam search in back-translation, the endpoint's in llm",
+)
 WORKERS = Option(
     "run this many workers",
     "N",

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cotbert_core.errors import UserError
 from pipelines.cleaning.options import CleanOptions
 from pipelines.options import shared
+from pipelines.options.checks import at_least
 from pipelines.options.declare import CLEANING, INPUT, Option
 from pipelines.reading.encodings import named_encoding
 from pipelines.runtime.progress import say
@@ -85,10 +86,7 @@ class PrepareOptions:
         if self.triples:
             self._name_triples()
         object.__setattr__(self, "encoding", named_encoding(self.encoding))
-        if self.max_length < 1:
-            raise UserError(f"max_length is {self.max_length}: give at least 1 token")
-        if self.sample is not None and self.sample < 1:
-            raise UserError(f"sample is {self.sample}: give at least 1 row")
+        at_least(self, 1, "max_length", "sample")
         if self.near_duplicates is not None and not 0.3 <= self.near_duplicates <= 0.99:
             raise UserError(
                 f"near_duplicates is {self.near_duplicates}: give a similarity from 0.3 to 0.99"

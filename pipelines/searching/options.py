@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cotbert_core.errors import UserError
 from pipelines.options import shared
+from pipelines.options.checks import at_least
 from pipelines.options.declare import INPUT, MODEL, SEARCH, Option
 
 FLAT = "Flat"
@@ -56,8 +57,7 @@ class SearchOptions:
     ] = None
 
     def __post_init__(self) -> None:
-        if self.top < 1:
-            raise UserError(f"top is {self.top}: give at least 1")
+        at_least(self, 1, "top")
         if not self.queries:
             raise UserError("there is no query: give a text to look for")
         check_texts(self.queries)
@@ -83,16 +83,13 @@ class IndexOptions:
         ),
     ] = FLAT
     sample: Annotated[
-        int,
-        Option("train the index on a sample of this many rows", "N", group=SEARCH, unit="rows"),
+        int, Option("train the index on a sample of this many rows", "N", group=SEARCH, unit="rows")
     ] = 100_000
     seed: Annotated[int, shared.SEED] = 0
 
     def __post_init__(self) -> None:
-        if self.sample < 1:
-            raise UserError(f"sample is {self.sample}: give at least 1 row")
-        if self.seed < 0:
-            raise UserError(f"seed is {self.seed}: give 0 or more")
+        at_least(self, 1, "sample")
+        at_least(self, 0, "seed")
         if "IDMap" in self.factory:
             raise UserError(
                 f"factory is {self.factory!r}: leave IDMap out, ids are kept in any index"

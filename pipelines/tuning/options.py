@@ -7,6 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from cotbert_core.errors import UserError, unknown
 from pipelines.options import shared
+from pipelines.options.checks import at_least
 from pipelines.options.declare import OUTPUT, RESOURCES, SEARCH, TRAINING, Option
 from tune_spaces import Space, open_space
 
@@ -124,7 +125,6 @@ class TuneOptions:
             raise unknown("search", self.search, get_args(Search))
         if self.search == OPTUNA:
             check_optuna()
-        if self.trials is not None and self.trials < 1:
-            raise UserError(f"trials is {self.trials}: give at least 1")
+        at_least(self, 1, "trials")
         if self.register is not None:
             check_registry(self.register)

@@ -18,8 +18,8 @@ from pipelines.augmenting.chat_endpoint import (
     retry_after,
 )
 from pipelines.augmenting.ledger import Rewrite
+from pipelines.augmenting.llm_options import LlmRewriting, read_prompt
 from pipelines.augmenting.llm_rewriting import GIVE_UP, LlmRewriter, Spending
-from pipelines.augmenting.options import LlmRewriting, read_prompt
 
 TEXTS = {number: f"sentence {number} of the text" for number in range(30)}
 
