@@ -16,16 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cotbert_core.errors import UserError
+from pipelines.options.declare import Declared
+from pipelines.options.parser import TypeOf, value_type
 
 if TYPE_CHECKING:
     from cotbert_core.settings import TrainSettings
 
 # They stay on this machine.
 LOCAL = ("cluster", "submit")
-# Options and arguments whose text may be a path: of something that must be there ...
-INPUTS = ("corpus", "embeddings", "exclude", "folder", "input", "text", "whiten")
-# ... or a path, or a name of something else.
-NAMES = ("backward", "encoder", "forward", "model", "models", "name", "set", "space")
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/|(docstrings|hf|models|runs):")
 _FOLDER_OF = ("sick:",)
 
@@ -34,14 +32,14 @@ _FOLDER_OF = ("sick:",)
 class CommandLine:
     """The command line by which submitted words are checked.
 
-    It is handed in, since it knows `cotbert submit`. parse: read words as `cotbert` does.
-    add_options: for each command, add its options to a parser. trainings: the settings of the
-    trainings that a command starts.
+    It is handed in, since it knows `cotbert submit`. parse: read words as `cotbert` does, into the
+    values that were given. parser: a command's parser, whose values are made by what a function
+    returns for each option. trainings: the settings of the trainings that a command starts.
     """
 
-    parse: Callable[[Sequence[str]], argparse.Namespace]
-    add_options: Mapping[str, Callable[[argparse.ArgumentParser], None]]
-    trainings: Callable[[str, argparse.Namespace], Sequence[TrainSettings]]
+    parse: Callable[[Sequence[str]], Mapping[str, Any]]
+    parser: Callable[[str, TypeOf], argparse.ArgumentParser]
+    trainings: Callable[[str, Mapping[str, Any]], Sequence[TrainSettings]]
 
 
 class _Word(str):
@@ -50,7 +48,7 @@ class _Word(str):
     place: int
 
 
-def parse(words: Sequence[str], line: CommandLine) -> argparse.Namespace:
+def parse(words: Sequence[str], line: CommandLine) -> Mapping[str, Any]:
     """Return the command as it will be parsed there. A mistake ends as `cotbert` itself would."""
     if not words:
         raise UserError("no command is given: write it after `--`, as in `-- train RECIPE ...`")
@@ -58,10 +56,10 @@ def parse(words: Sequence[str], line: CommandLine) -> argparse.Namespace:
         raise UserError("the command begins with 'cotbert': leave that word out")
     if words[0] in LOCAL:
         raise UserError(f"{words[0]!r} runs on this machine: submit another command")
-    arguments = line.parse(list(words))
-    if words[0] == "quickstart" and arguments.output is None:
+    given = line.parse(list(words))
+    if words[0] == "quickstart" and "output" not in given:
         raise UserError("quickstart has no --output: name a folder that outlives the job")
-    return arguments
+    return given
 
 
 def absolute(words: Sequence[str], line: CommandLine) -> tuple[list[str], list[str]]:
@@ -75,16 +73,12 @@ def absolute(words: Sequence[str], line: CommandLine) -> tuple[list[str], list[s
         word = _Word(text)
         word.place = place
         marked.append(word)
-    noted: dict[int, tuple[str, bool]] = {}
-    parser = argparse.ArgumentParser(add_help=False)
-    line.add_options[words[0]](parser)
-    for action in parser._actions:
-        if _may_be_path(action):
-            action.type = _noting(action, noted)
+    noted: dict[int, Declared] = {}
+    parser = line.parser(words[0], lambda one: _noting(one, noted) or value_type(one))
     parser.parse_args(marked[1:])
     new = list(split)
-    for place, (dest, is_path) in sorted(noted.items()):
-        new[place] = _absolute(split[place], dest, is_path)
+    for place, one in sorted(noted.items()):
+        new[place] = _absolute(split[place], one)
     paths = (_path_in(new[place]) for place in sorted(noted))
     return new, [path for path in dict.fromkeys(paths) if os.path.isabs(path)]
 
@@ -97,54 +91,51 @@ def _parts(word: str) -> tuple[str, ...]:
     return (word,)
 
 
-def _may_be_path(action: argparse.Action) -> bool:
-    return action.type is Path or (action.type is None and action.dest in (*INPUTS, *NAMES))
-
-
-def _noting(action: argparse.Action, noted: dict[int, tuple[str, bool]]) -> Any:
-    """What argparse calls with each value of an option: it notes whose value stands where."""
-    use = action.dest, action.type is Path
+def _noting(one: Declared, noted: dict[int, Declared]) -> Callable[[str], str] | None:
+    """Return what argparse calls with each value of an option that may be a path: it notes which
+    word is one. None for other options."""
 
     def note(word: str) -> str:
         if isinstance(word, _Word):
-            noted[word.place] = use
+            noted[word.place] = one
         return word
 
-    return note
+    return note if one.kind is Path or one.option.path else None
 
 
-def _absolute(text: str, dest: str, is_path: bool) -> str:
-    """A value with its path made absolute, whatever stands around that."""
+def _absolute(text: str, one: Declared) -> str:
+    """Return a value with its path made absolute, whatever stands around the path."""
+    is_path = one.kind is Path
     if _URI.match(text) and not is_path:
         return text
     before, path, after = "", text, ""
-    if dest == "set":
+    if one.name == "set":
         before, sign, path = text.partition("=")
         before += sign
         if before != "encoder=":
             return text
-    elif dest == "models":
+    elif one.name == "models":
         path, comma, after = text.partition(",")
         after = comma + after
     elif start := next((s for s in _FOLDER_OF if text.startswith(s)), ""):
         before, path = start, text.removeprefix(start)
-    if not is_path and not _is_local(path, dest, bool(before)):
+    if not is_path and not _is_local(path, one, bool(before)):
         return text
     return f"{before}{os.path.abspath(os.path.expanduser(path))}{after}"
 
 
-def _is_local(path: str, dest: str, surely: bool) -> bool:
+def _is_local(path: str, one: Declared, surely: bool) -> bool:
     """Whether a text names something on this machine; UserError where it should and does not."""
     here = os.path.expanduser(path)
     if os.path.isabs(here) or os.path.lexists(here) or re.match(r"\.{1,2}(/|$)", here):
         return True
-    if dest in INPUTS or (surely and dest != "set"):
-        if dest == "input" and glob.glob(here, recursive=True):
+    if one.option.path == "input" or (surely and one.name != "set"):
+        if one.name == "input" and glob.glob(here, recursive=True):
             return True
-        if dest == "whiten" and path == "tasks":
+        if one.name == "whiten" and path == "tasks":
             return False
         raise UserError(
-            f"{dest} {path!r} is not in this folder, and the job runs in another: give an "
+            f"{one.name} {path!r} is not in this folder, and the job runs in another: give an "
             "absolute path that all nodes see, or an address such as s3://bucket/folder"
         )
     return False

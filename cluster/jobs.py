@@ -67,10 +67,10 @@ def check(
     line: the command line that would run it. environment: NAME, to pass this process's value on,
     or NAME=VALUE. may_grow: the cluster adds nodes, so what it has now does not count.
     """
-    arguments = command_paths.parse(command, line)
-    need = resource_request.need_of(arguments, line.trainings(command[0], arguments))
+    given = command_paths.parse(command, line)
+    need = resource_request.need_of(given, line.trainings(command[0], given))
     new, paths = command_paths.absolute(command, line)
-    asked = (key,) if (key := getattr(arguments, "key_variable", None)) else ()
+    asked = (given["key_variable"],) if "key_variable" in given else ()
     variables = absolute_variables({**passed_variables(os.environ, asked), **_given(environment)})
     _check_name(name)
     server.check_versions()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cluster.server import Node
 from cotbert_core.errors import UserError
@@ -24,10 +23,10 @@ class Need:
     gpus: int = 0
 
 
-def need_of(arguments: argparse.Namespace, trainings: Sequence[TrainSettings]) -> Need | None:
+def need_of(given: Mapping[str, Any], trainings: Sequence[TrainSettings]) -> Need | None:
     """Return the most that the trainings of a command ask for; None of commands that take what
     there is."""
-    trials = getattr(arguments, "max_concurrent", None) or 1
+    trials = given.get("max_concurrent", 1)
     needs = [
         Need(s.workers * trials, s.cpus_per_worker or 1, s.gpus_per_worker or 0) for s in trainings
     ]

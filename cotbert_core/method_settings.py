@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Denoise = Literal["none", "position", "pad"]
+from cotbert_core.choices import Denoise as Denoise
+
 PadPositions = Literal["aligned", "released"]
 HeadName = Literal["tanh", "transform"]
 DevReading = Literal["inference", "released"]

@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeVar, cast
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from cotbert_core.choices import Attention as Attention
+from cotbert_core.choices import Precision as Precision
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import (
     METHOD_SETTINGS,
@@ -23,8 +25,6 @@ from cotbert_core.method_settings import (
 )
 from cotbert_core.templates.template_texts import resolve_template
 
-Precision = Literal["auto", "bf16", "fp32"]
-Attention = Literal["auto", "plain", "eager", "sdpa", "unpadded"]
 Schedule = Literal["linear", "constant"]
 ROLES = ("anchor", "positive", "negative")
 

@@ -14,31 +14,34 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from cluster.command_paths import CommandLine
 from cotbert_core.errors import UserError
 from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact
-from pipelines.commands import COMMANDS, Arguments
-from pipelines.commands.options import trainings
+from pipelines.commands import COMMANDS, Command
+from pipelines.commands.training import trainings
+from pipelines.options.declare import build
+from pipelines.options.parser import TypeOf, add_arguments
 from pipelines.runtime.progress import say
 from pipelines.runtime.stop_signals import Stop, stop_signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    arguments = build_parser().parse_args(argv)
-    arguments.command_line = command_line
+    given = vars(build_parser().parse_args(argv))
     # Else the interpreter looks for cycles among all that a job imported before it ends: 4 s of 28.
     atexit.register(gc.freeze)
     with stop_signals() as stop:
-        return _run(arguments, stop)
+        return _run(COMMANDS[given["command_name"]], given | {"command_line": command_line}, stop)
 
 
-def _run(arguments: Arguments, stop: Stop) -> int:
+def _run(command: Command, given: dict[str, Any], stop: Stop) -> int:
+    options: Any = None
     try:
-        arguments.run(arguments)
+        options = build(command.options, given)
+        command.run(options)
     except UserError as error:
         return _fail(error, 2)
     except BrokenPipeError:  # the reader of our output has gone, e.g. `head`
@@ -49,7 +52,7 @@ def _run(arguments: Arguments, stop: Stop) -> int:
     except Exception as error:
         if stop.signal is not None:  # what fails since all processes of a job are stopped at once
             return _interrupted(stop, "")
-        return _explain(error, arguments)
+        return _explain(error, options)
     return 0
 
 
@@ -62,14 +65,14 @@ def _interrupted(stop: Stop, next_step: str) -> int:
     return 128 + number
 
 
-def _explain(error: Exception, arguments: Arguments) -> int:
-    """A job's failure, whole with --verbose."""
-    if getattr(arguments, "verbose", False):
+def _explain(error: Exception, options: object) -> int:
+    """Report a job's failure, with a traceback if --verbose is given."""
+    if getattr(options, "verbose", False):
         say("".join(traceback.format_exception(error)).rstrip())
         return 1
     from pipelines.storage.disk_full import disk_full  # its imports would slow --help
 
-    if full := disk_full(error, arguments):
+    if full := disk_full(error, options):
         return _fail(f"the job failed: {full}", 1)
     return _fail(f"the job failed: {_cause(error)} (--verbose shows where)", 1)
 
@@ -87,24 +90,39 @@ def _fail(message: object, status: int) -> int:
 
 def command_line() -> CommandLine:
     """Return what `cotbert submit` checks another command by."""
-    add_options = {name: add for name, (add, _, _) in COMMANDS.items()}
-    return CommandLine(build_parser().parse_args, add_options, trainings)
+    return CommandLine(_given, _parser_of, trainings)
+
+
+def _given(words: Sequence[str]) -> dict[str, Any]:
+    """Return the values on a command line; the options' defaults are not among them."""
+    return vars(build_parser().parse_args(words))
+
+
+def _parser_of(command: str, type_of: TypeOf) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    add_arguments(parser, COMMANDS[command].options, type_of)
+    return parser
 
 
 class _Parser(argparse.ArgumentParser):
-    """Repeats what was given without sending its control characters, or credentials."""
+    """Shows what was given without its control characters and credentials.
 
-    def _print_message(self, message: str, file: Any = None) -> None:
-        super()._print_message(printable(redact(message)), file)
+    options: the model of a command, whose options are added when the command is parsed: adding
+    those of all commands would take longer than the rest of `cotbert --help`.
+    """
 
+    def __init__(self, *, options: type | None = None, **settings: Any) -> None:
+        super().__init__(**settings, add_help=options is None)
+        self._options = options
 
-class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows a default where there is one."""
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, self._options = self._options, None
+        if options is not None:
+            add_arguments(self, options)
+        return super().parse_known_args(args, namespace)
 
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default is None or action.default is False or action.default == []:
-            return action.help
-        return super()._get_help_string(action)
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        super().exit(status, message and printable(redact(message)))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -113,16 +131,14 @@ def build_parser() -> argparse.ArgumentParser:
         prog="cotbert",
         description="Sentence encoders from unlabelled sentences: PromptBERT, CoT-BERT, DenoSent.",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (add_options, run, text) in COMMANDS.items():
-        command = commands.add_parser(
-            name,
-            help=text,
-            description=text[0].upper() + text[1:] + ".",
-            formatter_class=_Help,
+    commands = parser.add_subparsers(
+        required=True, title="commands", metavar="COMMAND", dest="command_name"
+    )
+    for name, command in COMMANDS.items():
+        description = f"{command.help[0].upper()}{command.help[1:]}."
+        commands.add_parser(
+            name, help=command.help, description=description, options=command.options
         )
-        add_options(command)
-        command.set_defaults(run=run)
     return parser
 
 

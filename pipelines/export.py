@@ -8,21 +8,20 @@ of any encoder, as safetensors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError
 from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.saving.model_card import onnx_card
 from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines.options.jobs import ExportOptions
 from pipelines.recording import tracking
 from pipelines.storage.output_folder import require_empty
 
-FORMATS = ("onnx", "folder")
 # Largest difference of any number of a vector from what `encode` gives in fp32.
 ALLOWED = 1e-4
 # Lengths and characters that a wrong graph or tokenizer would get wrong; padded in one batch.
@@ -39,19 +38,6 @@ CHECKED = (
 
 class ExportError(RuntimeError):
     """A graph that gives other vectors: exit status 1."""
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    model: str
-    format: str
-    template: str | None = None
-    readout: str | None = None
-    allow_pickle: bool = False
-
-    def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise unknown("format", self.format, FORMATS)
 
 
 def export(options: ExportOptions, output: Path) -> dict[str, Any]:

@@ -18,29 +18,13 @@ from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.settings import Precision
 from pipelines.evaluate import CountedEncode, read_splits
 from pipelines.evaluating.model_specs import ModelSpec, OpenModel, label_of, numbered
+from pipelines.evaluating.options import GeometryOptions
 from pipelines.reading.text_files import PlainTexts, read_texts, sample
 from pipelines.recording import tracking
 from pipelines.reports import html_page, plots
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
-
-
-@dataclass(frozen=True)
-class GeometryOptions:
-    """models: as ModelSpec.parse reads them. senteval: its STS-B test pairs; pairs: a file, its
-    test half if it has halves; neither: the pairs of this package. corpus: text, of which
-    `sentences` are sampled for the anisotropy; None: the pairs' sentences. encoding:
-    of its text files; None for UTF-8."""
-
-    models: tuple[str, ...]
-    senteval: Path | None = None
-    pairs: Path | None = None
-    corpus: str | None = None
-    sentences: int = 100_000
-    text_column: str = "text"
-    precision: Precision = "auto"
-    encoding: str | None = None
 
 
 @dataclass(frozen=True)

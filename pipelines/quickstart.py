@@ -22,6 +22,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.embed import EmbedOptions, embed, read_embeddings
 from pipelines.evaluate import SPLITS, CountedEncode, score_splits
+from pipelines.options.jobs import QuickstartOptions
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
 from pipelines.recipes import RECIPES
@@ -35,8 +36,6 @@ from pipelines.train import train
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import BUILT_IN_NAME, BUILT_IN_PAIRS, dev_sets, with_pairs
 
-PACKAGES = "numpy,scipy,pandas,torch,transformers,ray,mlflow,sklearn,matplotlib,sqlalchemy,pyarrow"
-SENTENCES = 20_000
 QUERIES = (
     "The result has the same shape as the input.",
     "Raised when the connection to the server is lost.",
@@ -47,20 +46,19 @@ NEIGHBOURS = 3
 
 
 def quickstart(
-    output: Path,
-    verbose: bool = False,
-    *,
-    packages: str = PACKAGES,
-    sentences: int = SENTENCES,
-    steps: int | None = None,
+    output: Path, verbose: bool = False, options: QuickstartOptions | None = None
 ) -> dict[str, Any]:
-    """Run the main job into `output` and return its result. steps: instead of the recipe's."""
+    """Run the main job into `output` and return its result. options: None for the defaults."""
+    options = options or QuickstartOptions()
     output = require_empty(output)
     settings = RECIPES["quickstart"]()
-    changes = {"workers": min(settings.workers, own_cores()), "max_steps": steps}
+    changes = {"workers": min(settings.workers, own_cores()), "max_steps": options.steps}
     settings = override(settings, {k: v for k, v in changes.items() if v is not None})
     source = PrepareOptions(
-        (f"docstrings:{packages}",), settings.encoder, settings.max_length, sample=sentences
+        (f"docstrings:{options.packages}",),
+        settings.encoder,
+        settings.max_length,
+        sample=options.sentences,
     )
     output.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()

@@ -1,4 +1,7 @@
-"""Named training runs: functions that return settings. `cotbert recipes NAME` prints one."""
+"""The training recipes: functions that return settings. `cotbert recipes NAME` prints one.
+
+The STS averages are those of the papers. NLI triples are made by `cotbert prepare --triples`.
+"""
 
 from __future__ import annotations
 
@@ -15,46 +18,46 @@ Recipe = Callable[[], TrainSettings]
 
 
 def cot_bert_base() -> TrainSettings:
-    """CoT-BERT on bert-base-uncased as published: STS average 79.40."""
+    """Train CoT-BERT on bert-base-uncased as published (STS average 79.40)."""
     return TrainSettings()
 
 
 def cot_roberta_base() -> TrainSettings:
-    """CoT-BERT on roberta-base as published: STS average 80.62."""
+    """Train CoT-BERT on roberta-base as published (STS average 80.62)."""
     templates = {f"templates.{role}": f"cot-roberta/released/{role}" for role in ROLES}
     return override(cot_bert_base(), {"encoder": "roberta-base", **templates})
 
 
 def conpvp_base() -> TrainSettings:
-    """CoT-BERT's templates with ConPVP's loss, the a(i,j-) terms alone (Table 4): 79.11."""
+    """Train CoT-BERT with ConPVP's loss, without the a(i+,j-) terms (STS average 79.11)."""
     return override(cot_bert_base(), {"method.extended": False})
 
 
 def promptbert_base() -> TrainSettings:
-    """PromptBERT without labels on bert-base-uncased: two templates, denoised; 78.54."""
+    """Train PromptBERT on bert-base-uncased, two templates with denoising (STS average 78.54)."""
     return _method("promptbert", "promptbert/anchor", "promptbert/positive")
 
 
 def promptroberta_base() -> TrainSettings:
-    """PromptBERT without labels on roberta-base: 79.15."""
+    """Train PromptBERT on roberta-base, two templates with denoising (STS average 79.15)."""
     roles = ("promptroberta/released/anchor", "promptroberta/released/positive")
     return override(_method("promptbert", *roles), _PROMPTROBERTA)
 
 
 def promptbert_supervised() -> TrainSettings:
-    """PromptBERT on NLI triples (prepare --triples), bert-base-uncased: 81.97."""
+    """Train PromptBERT on bert-base-uncased and NLI triples (STS average 81.97)."""
     settings = _method("promptbert-supervised", "promptbert/anchor")
     return override(settings, _NLI)
 
 
 def promptroberta_supervised() -> TrainSettings:
-    """PromptBERT on NLI triples, roberta-base: 82.95."""
+    """Train PromptBERT on roberta-base and NLI triples (STS average 82.95)."""
     settings = _method("promptbert-supervised", "promptroberta/released/anchor")
     return override(settings, {**_NLI, **_PROMPTROBERTA, "method.head": "tanh"})
 
 
 def optiprompt_base() -> TrainSettings:
-    """OptiPrompt: a continuous template before a frozen bert-base-uncased; 73.59."""
+    """Train OptiPrompt: a continuous template of a frozen bert-base-uncased (STS average 73.59)."""
     settings = _method("optiprompt", "promptbert/manual")
     changes = {
         "optimizer.learning_rate": 3e-5,
@@ -65,7 +68,7 @@ def optiprompt_base() -> TrainSettings:
 
 
 def denosent_base() -> TrainSettings:
-    """DenoSent as its code was released, bert-base-uncased; wants augmented texts: 79.33."""
+    """Train DenoSent as in its released code; uses augmented texts (STS average 79.33)."""
     settings = _method("denosent", "denosent")
     changes = {
         "batch_size": 64,
@@ -83,7 +86,7 @@ def denosent_base() -> TrainSettings:
 
 
 def denosent_paper() -> TrainSettings:
-    """DenoSent as the paper states it: equal weights, temperature 0.03, x rebuilt: 79.33."""
+    """Train DenoSent as in its paper: equal weights, temperature 0.03 (STS average 79.33)."""
     changes = {
         "templates.anchor": "denosent/paper",
         "method.contrastive_weight": 1.0,
@@ -98,30 +101,30 @@ def denosent_paper() -> TrainSettings:
 
 
 def simcse_base() -> TrainSettings:
-    """SimCSE without labels on bert-base-uncased: the [CLS] vector, dropout; 76.25."""
+    """Train SimCSE on bert-base-uncased, [CLS] vectors under dropout (STS average 76.25)."""
     changes = {"batch_size": 64, "optimizer.learning_rate": 3e-5}
     return override(_method("simcse"), changes)
 
 
 def simcse_roberta_base() -> TrainSettings:
-    """SimCSE without labels on roberta-base: 76.57."""
+    """Train SimCSE on roberta-base, [CLS] vectors under dropout (STS average 76.57)."""
     return override(_method("simcse"), {"encoder": "roberta-base", "batch_size": 512})
 
 
 def simcse_supervised() -> TrainSettings:
-    """SimCSE on NLI triples, bert-base-uncased, its head kept: 81.57."""
+    """Train SimCSE on bert-base-uncased and NLI triples (STS average 81.57)."""
     kept = {"method.triples": True, "method.keep_head": True}
     return override(_method("simcse"), {**_NLI, **kept})
 
 
 def tsdae_base() -> TrainSettings:
-    """TSDAE on bert-base-uncased, by sentence-transformers' loss (extra: tsdae)."""
+    """Train TSDAE on bert-base-uncased by sentence-transformers' loss; needs the extra tsdae."""
     changes = {"batch_size": 8, "optimizer.learning_rate": 3e-5, "optimizer.schedule": "constant"}
     return override(_method("tsdae"), changes)
 
 
 def quickstart() -> TrainSettings:
-    """CoT-BERT on all-MiniLM-L6-v2 in about a minute and a half on two CPU cores."""
+    """Train CoT-BERT on all-MiniLM-L6-v2 for 50 steps: 90 seconds on two CPU cores."""
     changes = {
         "encoder": "all-MiniLM-L6-v2",
         "optimizer.learning_rate": 3e-5,

@@ -12,37 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.errors import UserError
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
-from cotbert_core.settings import Precision
 from pipelines.reading.read_plan import Plan
 from pipelines.runtime.progress import Progress, say
 from pipelines.searching.embeddings import Embeddings
-from pipelines.searching.queries import check_texts, query_vectors
+from pipelines.searching.options import SearchOptions
+from pipelines.searching.queries import query_vectors
 from pipelines.searching.texts import input_plan, texts_of
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """inputs: what `embed` read, for the texts where the parts hold none. text_column: of the
-    parts or of the input. model: where the model lies now, if not where the manifest says.
-    encoding: of the text files of `inputs`; None for that which `embed` was given."""
-
-    embeddings: str
-    queries: tuple[str, ...]
-    top: int = 10
-    inputs: tuple[str, ...] = ()
-    text_column: str = "text"
-    model: str | None = None
-    precision: Precision = "auto"
-    encoding: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.top < 1:
-            raise UserError(f"top is {self.top}: give at least 1")
-        if not self.queries:
-            raise UserError("there is no query: give a text to look for")
-        check_texts(self.queries)
 
 
 @dataclass(frozen=True)

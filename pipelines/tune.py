@@ -39,11 +39,12 @@ from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
 from pipelines.training.resources import check_gpus
 from pipelines.training.sentence_length import cut_notes
 from pipelines.tuning import state
-from pipelines.tuning.options import SEARCHES, TuneOptions
+from pipelines.tuning.options import TuneOptions
+from pipelines.tuning.optuna_plan import OPTUNA, OptunaPlan
 from pipelines.tuning.result import register_best, sweep_result, tell_result, without_result
 from pipelines.tuning.run_trials import TUNE_FOLDER, run_trials
 from pipelines.tuning.trial import Sweep
-from pipelines.tuning.trial_plan import SEED, Plan
+from pipelines.tuning.trial_plan import SEED, Plan, drawn_plan
 
 
 class SweepError(RuntimeError):
@@ -63,8 +64,8 @@ def tune(
     """Run the sweep and return its result; UserError for all that can be wrong before a trial
     starts. discard: throw away what another sweep left in the output."""
     base = override(base, {"encoder": from_anywhere(base.encoder)})
-    make = SEARCHES[options.search]
-    plan = make(options.space, base, options.trials, options.seeds, options.draw_seed)
+    make_plan = OptunaPlan if options.search == OPTUNA else drawn_plan
+    plan: Plan = make_plan(options.space, base, options.trials, options.seeds, options.draw_seed)
     check_settings(plan.possible, corpus)
     output = Path(output).expanduser().absolute()
     if (output / SETTINGS_FILE).is_file():

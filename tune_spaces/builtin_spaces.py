@@ -16,7 +16,7 @@ def temperature() -> Space:
 
     return Space(
         name="temperature",
-        purpose="How sharply the loss tells a sentence's positive from the rest of its batch.",
+        purpose="Temperature of the loss, any value from 0.01 to 0.2.",
         recipe="cot-bert-base",
         settings={"method.temperature": tune.loguniform(0.01, 0.2)},
     )
@@ -29,7 +29,7 @@ def temperature_grid() -> Space:
 
     return Space(
         name="temperature-grid",
-        purpose="The papers' temperatures, 0.03 and 0.05, between colder and warmer ones.",
+        purpose="Temperature of the loss: the papers' 0.03 and 0.05, and five others.",
         recipe="cot-bert-base",
         settings={"method.temperature": tune.grid_search([0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2])},
         published={"0.05": 79.40},
@@ -43,7 +43,7 @@ def denosent_dropout() -> Space:
 
     return Space(
         name="denosent-dropout",
-        purpose="DenoSent's own sweep: how much of the decoder's input is lost, and its depth.",
+        purpose="DenoSent's own sweep: dropout of the decoder's input, and decoder layers.",
         recipe="denosent-base",
         settings={
             "method.dropout": tune.grid_search([0.8, 0.825, 0.85, 0.875, 0.9]),
@@ -60,7 +60,7 @@ def denosent_dropout_range() -> Space:
 
     return Space(
         name="denosent-dropout-range",
-        purpose="Any dropout of the decoder's input from 0.75 to 0.95, with the sweep's depths.",
+        purpose="Dropout of the decoder's input, any value from 0.75 to 0.95, and decoder layers.",
         recipe="denosent-base",
         settings={
             "method.dropout": tune.uniform(0.75, 0.95),
@@ -76,7 +76,7 @@ def optimizer() -> Space:
 
     return Space(
         name="optimizer",
-        purpose="Learning rate, batch and steps of warm-up, in the ranges of the three papers.",
+        purpose="Learning rate, batch size and warm-up steps, in the ranges of the three papers.",
         recipe="cot-bert-base",
         settings={
             "optimizer.learning_rate": tune.loguniform(5e-6, 1e-4),
@@ -92,7 +92,7 @@ def seeds() -> Space:
 
     return Space(
         name="seeds",
-        purpose="The same run under ten seeds, as in PromptBERT's Table 10: how far chance goes.",
+        purpose="The same training with ten seeds, for the spread of PromptBERT's Table 10.",
         recipe="promptbert-base",
         settings={"seed": tune.grid_search(list(range(10)))},
     )

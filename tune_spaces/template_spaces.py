@@ -25,7 +25,7 @@ def templates() -> Space:
     """CoT-BERT's loss under every template of the papers, and with more stages (section 5.2)."""
     return Space(
         name="templates",
-        purpose="One loss under different templates: their wording, stages and quotes.",
+        purpose="CoT-BERT's loss with other templates: wording, number of stages, quotes.",
         recipe="cot-bert-base",
         variants={
             **_table_3(),
@@ -47,7 +47,7 @@ def cot_bert_ablations() -> Space:
     """What the paper takes away from CoT-BERT, one thing at a time."""
     return Space(
         name="cot-bert-ablations",
-        purpose="CoT-BERT without one of its parts: stages, terms of the loss, denoising.",
+        purpose="CoT-BERT with one part removed: a stage, a term of the loss, or denoising.",
         recipe="cot-bert-base",
         variants={
             **_table_3(),

@@ -8,8 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cotbert_core.errors import UserError, unknown
 from tune_spaces.builtin_spaces import SPACES
 from tune_spaces.search_space import VARIANT, Space, is_axis
@@ -84,6 +82,8 @@ def _missing() -> Any:
 
 def _parse(path: Path) -> Space:
     """A YAML file of the fields of Space."""
+    import yaml  # the command line imports this file, and most commands read no YAML
+
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:

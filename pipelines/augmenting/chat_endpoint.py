@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import redact
-from pipelines.augmenting.options import OPENAI, OPENAI_KEY, LlmRewriting
+from pipelines.augmenting.llm_options import OPENAI, OPENAI_KEY, LlmRewriting
 
 LONGEST_WAIT = 60.0
 CHECK_SECONDS = 20.0

@@ -10,37 +10,14 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 
-from cotbert_core.errors import UserError
 from pipelines.augmenting.chat_endpoint import Answer, ChatEndpoint, StoppedError
 from pipelines.augmenting.ledger import Rewrite
-from pipelines.augmenting.options import LlmRewriting
+from pipelines.augmenting.llm_options import LlmRewriting
 
-PROMPT = """\
-Paraphrase the sentence below: keep its meaning and its language, and change its words and its \
-structure. Answer with the new sentence alone, on one line, without quotation marks.
-
-Sentence: {sentence}
-"""
 FAILED = "failed"
 # So many sentences in a row without an answer mean that the endpoint, not a sentence, is at fault.
 GIVE_UP = 10
-
-
-def read_prompt(path: Path | None) -> str:
-    """The prompt of a file, else the default one; UserError when it cannot be read."""
-    if path is None:
-        return PROMPT
-    try:
-        prompt = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"prompt {str(path)!r} cannot be read ({error}): give a text file"
-        ) from None
-    if "{sentence}" not in prompt:
-        raise UserError(f"prompt {str(path)!r} holds no {{sentence}}: say where the sentence goes")
-    return prompt
 
 
 @dataclass

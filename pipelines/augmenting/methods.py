@@ -8,8 +8,9 @@ from typing import Any, Protocol
 from pipelines.augmenting.back_translation import BackTranslator, Translation, plan_translation
 from pipelines.augmenting.chat_endpoint import ChatEndpoint
 from pipelines.augmenting.ledger import Rewrite, read_ledger
+from pipelines.augmenting.llm_options import LlmRewriting
 from pipelines.augmenting.llm_rewriting import LlmRewriter, Spending
-from pipelines.augmenting.options import AugmentOptions, BackTranslation, LlmRewriting
+from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.parts import PartPlan, augment_part
 from pipelines.runtime.message_queue import message_queue
 from pipelines.runtime.progress import say

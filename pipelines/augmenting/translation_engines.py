@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from cotbert_core.errors import UserError
 from pipelines.augmenting.marian import MarianModel, load_tokenizer
-from pipelines.augmenting.options import BackTranslation
+from pipelines.augmenting.options import BackTranslation, EngineName, TranslationPrecision
 from pipelines.storage.paths import cache_folder
 
 Ids = list[list[int]]
@@ -31,7 +31,9 @@ class Engine(Protocol):
         """The translation of each row; `seed` decides on what is drawn, if anything is."""
 
 
-def choose_engine(engine: str, precision: str, gpu: bool) -> tuple[str, str]:
+def choose_engine(
+    engine: EngineName, precision: TranslationPrecision, gpu: bool
+) -> tuple[EngineName, TranslationPrecision]:
     """Return the engine and the precision that `auto` stands for; UserError for what cannot be.
 
     gpu: whether the workers have GPUs. CTranslate2 where it is installed and they have none; int8
@@ -45,9 +47,9 @@ def choose_engine(engine: str, precision: str, gpu: bool) -> tuple[str, str]:
         )
     if engine == "auto":
         engine = "ctranslate2" if there and not gpu else "transformers"
-    formats = {"ctranslate2": ["int8", "float32"], "transformers": ["float32"]}[engine]
-    if engine == "transformers" and gpu:
-        formats = ["float16", "float32"]
+    formats: list[TranslationPrecision] = ["int8", "float32"]
+    if engine == "transformers":
+        formats = ["float16", "float32"] if gpu else ["float32"]
     if precision == "auto":
         return engine, formats[0]
     if precision not in formats:

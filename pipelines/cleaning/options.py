@@ -3,33 +3,103 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from cotbert_core.errors import UserError, unknown
 from pipelines.cleaning.languages import check_languages
 from pipelines.cleaning.splitting import check_splitter
 from pipelines.cleaning.steps import STEPS
+from pipelines.options.checks import at_least
+from pipelines.options.declare import CLEANING, Option
+from pipelines.options.shared import comma_names
 
 
 @dataclass(frozen=True, kw_only=True)
 class CleanOptions:
-    """What is done to texts, nothing by default. UserError for a value that cannot be.
+    """How texts are cleaned and which are dropped, none by default; UserError for a bad value.
 
-    steps: names in pipelines.cleaning.steps.STEPS; kept in that order, each once. split: the
-    language of running text to be split into sentences. min_tokens, max_tokens: bounds on its
-    tokens, both included. max_non_letters: the largest share of characters, 0 to 1, that are
-    neither letters nor blanks. repeated: the largest share, 0 to 1, of one word among the words.
-    language: codes such as "en" of the languages to keep; language_probability: how probable, 0 to
-    1, one must be.
+    The steps are kept in the order of pipelines.cleaning.steps.STEPS, each once.
     """
 
-    steps: tuple[str, ...] = ()
-    split: str | None = None
-    min_tokens: int | None = None
-    max_tokens: int | None = None
-    max_non_letters: float | None = None
-    repeated: float | None = None
-    language: tuple[str, ...] = ()
-    language_probability: float = 0.5
+    steps: Annotated[
+        tuple[str, ...],
+        Option(
+            "clean texts in these steps, with commas: wikitext, markup, urls, control, unicode",
+            "STEP,...",
+            group=CLEANING,
+            flag="--clean",
+            default="no cleaning",
+            convert=comma_names,
+        ),
+    ] = ()
+    split: Annotated[
+        str | None,
+        Option(
+            "split running text of this language into sentences, e.g. en; needs the extra split",
+            "LANGUAGE",
+            group=CLEANING,
+            default="no splitting",
+        ),
+    ] = None
+    min_tokens: Annotated[
+        int | None,
+        Option(
+            "drop a sentence of fewer tokens",
+            "N",
+            group=CLEANING,
+            unit="tokens",
+            default="no lower limit",
+        ),
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        Option(
+            "drop a sentence of more tokens",
+            "N",
+            group=CLEANING,
+            unit="tokens",
+            default="no upper limit",
+        ),
+    ] = None
+    max_non_letters: Annotated[
+        float | None,
+        Option(
+            "drop a text when more than this share, 0 to 1, of its characters are neither letters "
+            "nor white space",
+            "SHARE",
+            group=CLEANING,
+            unit="share",
+            default="no limit",
+        ),
+    ] = None
+    repeated: Annotated[
+        float | None,
+        Option(
+            "drop a text when one word makes up more than this share, 0 to 1, of its words",
+            "SHARE",
+            group=CLEANING,
+            unit="share",
+            default="no limit",
+        ),
+    ] = None
+    language: Annotated[
+        tuple[str, ...],
+        Option(
+            "keep only texts in these languages, e.g. en,de; needs the extra language",
+            "CODE,...",
+            group=CLEANING,
+            default="all languages",
+            convert=comma_names,
+        ),
+    ] = ()
+    language_probability: Annotated[
+        float,
+        Option(
+            "drop a text when the detected language's probability is below P, 0 to 1",
+            "P",
+            group=CLEANING,
+        ),
+    ] = 0.5
 
     def __post_init__(self) -> None:
         for step in self.steps:
@@ -52,9 +122,7 @@ class CleanOptions:
 
     def _check_tokens(self) -> None:
         low, high = self.min_tokens, self.max_tokens
-        for name, bound in (("min_tokens", low), ("max_tokens", high)):
-            if bound is not None and bound < 1:
-                raise UserError(f"{name} is {bound}: give at least 1 token")
+        at_least(self, 1, "min_tokens", "max_tokens")
         if low is not None and high is not None and low > high:
             raise UserError(
                 f"min_tokens is {low} and max_tokens {high}, so nothing would be left: "

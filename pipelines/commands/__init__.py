@@ -1,12 +1,12 @@
-"""The commands: one file each for its options and the call they become.
+"""The commands: one file each for its options, a dataclass, and the call they become.
 
 A job's own module is imported when the job runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from pipelines.commands import (
     augment,
@@ -29,108 +29,93 @@ from pipelines.commands import (
     train,
     tune,
 )
-from pipelines.commands.options import Arguments
 
-Command = tuple[Callable[[argparse.ArgumentParser], None], Callable[[Arguments], None], str]
+
+class Command(NamedTuple):
+    """options: the dataclass of its options; run: what is called with one; help: one line."""
+
+    options: type
+    run: Callable[[Any], None]
+    help: str
+
+
 COMMANDS: dict[str, Command] = {
-    "quickstart": (
-        quickstart.add_options,
+    "quickstart": Command(
+        quickstart.Quickstart,
         quickstart.run,
-        "the whole main job on this machine",
+        "run the whole pipeline on this machine: prepare, train, evaluate and embed",
     ),
-    "prepare": (
-        prepare.add_options,
-        prepare.run,
-        "make a corpus: distinct, tokenized sentences",
+    "prepare": Command(
+        prepare.Prepare, prepare.run, "make a corpus of distinct, tokenized sentences from text"
     ),
-    "augment": (
-        augment.add_options,
+    "augment": Command(
+        augment.Augment,
         augment.run,
-        "give each sentence of a corpus a rewrite: a back-translation or a language model's",
+        "add a rewrite of each sentence to a corpus, by back-translation or a language model",
     ),
-    "train": (train.add_options, train.run, "train an encoder by a recipe on a corpus"),
-    "tune": (
-        tune.add_options,
-        tune.run,
-        "search a space of settings: many trainings, compared in one MLflow run",
+    "train": Command(train.Train, train.run, "train an encoder by a recipe on a corpus"),
+    "tune": Command(
+        tune.Tune, tune.run, "search a space of settings: many trainings in one MLflow run"
     ),
-    "compare": (
-        compare.add_options,
+    "compare": Command(
+        compare.Compare,
         compare.run,
-        "train several recipes on one budget and seeds, and table their scores",
+        "train several recipes with the same budget and seeds, and compare their scores",
     ),
-    "evaluate": (
-        evaluate.add_options,
+    "evaluate": Command(
+        evaluate.Evaluate,
         evaluate.run,
-        "score an encoder on STS tasks or graded pairs",
+        "score encoders on STS tasks, transfer tasks, MTEB or graded pairs",
     ),
-    "embed": (embed.add_options, embed.run, "turn text into vectors in Parquet"),
-    "search": (
-        search.add_options,
-        search.run,
-        "find the texts nearest to a query among the vectors of embed",
+    "embed": Command(embed.Embed, embed.run, "turn text into vectors in Parquet files"),
+    "search": Command(
+        search.Search, search.run, "find the texts nearest to a query among the vectors of embed"
     ),
-    "index": (
-        index.add_options,
-        index.run,
-        "make a FAISS index of the vectors of embed",
+    "index": Command(index.Index, index.run, "build a FAISS index of the vectors of embed"),
+    "export": Command(
+        export.Export, export.run, "write an encoder as an ONNX graph or a folder of safetensors"
     ),
-    "export": (
-        export.add_options,
-        export.run,
-        "write an encoder as an ONNX graph, or as a folder of safetensors",
-    ),
-    "geometry": (
-        geometry.add_options,
+    "geometry": Command(
+        geometry.Geometry,
         geometry.run,
-        "compare how the vectors of several encoders lie",
+        "compare alignment, uniformity and anisotropy of the vectors of several encoders",
     ),
-    "tokens": (
-        tokens.tokens_options,
+    "tokens": Command(
+        tokens.Tokens,
         tokens.tokens,
-        "show the tokens that a template's mask predicts",
+        "show the tokens that an encoder predicts at a template's mask",
     ),
-    "token-map": (
-        tokens.map_options,
+    "token-map": Command(
+        tokens.TokenMap,
         tokens.token_map,
-        "draw an encoder's vocabulary by frequency and kind",
+        "draw an encoder's vocabulary in two dimensions, by token frequency and kind",
     ),
-    "search-template": (
-        search_template.add_options,
+    "search-template": Command(
+        search_template.SearchTemplate,
         search_template.run,
-        "find the template under which an untrained encoder tells sentences apart best",
+        "search the template with the best dev score of an untrained encoder",
     ),
-    "generate-templates": (
-        generate_templates.add_options,
+    "generate-templates": Command(
+        generate_templates.GenerateTemplates,
         generate_templates.run,
-        "make templates with T5 from words and their definitions",
+        "generate templates with T5 from words and their definitions",
     ),
-    "cluster": (
-        cluster.add_options,
-        cluster.run,
-        "bring up, or take down, a Ray cluster of several nodes on this machine",
+    "cluster": Command(
+        cluster.Cluster, cluster.run, "start or stop a Ray cluster of several nodes on this machine"
     ),
-    "submit": (
-        submit.add_options,
-        submit.run,
-        "run a command on a Ray cluster, ask after it, stop it",
+    "submit": Command(
+        submit.Submit, submit.run, "run a command on a Ray cluster, show its state, or stop it"
     ),
-    "track-sync": (
-        track_sync.add_options,
+    "track-sync": Command(
+        track_sync.TrackSync,
         track_sync.run,
-        "send what jobs kept while MLflow did not answer",
+        "send records to MLflow that jobs stored while it did not answer",
     ),
-    "recipes": (
-        listings.recipes_options,
-        listings.recipes,
-        "list the training recipes, or print one",
+    "recipes": Command(
+        listings.Recipes, listings.recipes, "list the training recipes, or print one"
     ),
-    "spaces": (
-        listings.spaces_options,
-        listings.spaces,
-        "list the search spaces, or print one",
-    ),
-    "templates": (listings.no_options, listings.templates, "list the templates"),
+    "spaces": Command(listings.Spaces, listings.spaces, "list the search spaces, or print one"),
+    "templates": Command(listings.Templates, listings.templates, "list the templates"),
 }
 
-__all__ = ["COMMANDS", "Arguments", "Command"]
+__all__ = ["COMMANDS", "Command"]

@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from pipelines.commands.options import Arguments
-
-
-def add_options(command: argparse.ArgumentParser) -> None:
-    actions = command.add_subparsers(dest="action", required=True, metavar="up|down")
-    up = actions.add_parser(
-        "up",
-        help="bring a cluster up; its addresses are printed, the job server's last",
-    )
-    up.add_argument("--nodes", type=int, default=2, metavar="N", help="how many (default: 2)")
-    up.add_argument(
-        "--cpus-per-node",
-        type=int,
-        metavar="N",
-        help="that tasks may use (default: the cores, shared out)",
-    )
-    down = actions.add_parser("down", help="stop what `up` started, and nothing else")
-    for action in (up, down):
-        action.add_argument("--verbose", action="store_true", help="show errors whole")
+from cotbert_core.errors import UserError
+from pipelines.options import shared
+from pipelines.options.declare import RESOURCES, Option
 
 
-def run(arguments: Arguments) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    action: Annotated[
+        Literal["up", "down"],
+        Option(
+            "start a cluster and print its addresses, that of the job server last, or stop the "
+            "cluster that `up` started",
+            positional=True,
+        ),
+    ]
+    nodes: Annotated[
+        int | None,
+        Option("start this many nodes", "N", group=RESOURCES, unit="nodes", default="2 nodes"),
+    ] = None
+    cpus_per_node: Annotated[
+        int | None,
+        Option(
+            "let tasks use this many cores of each node",
+            "N",
+            group=RESOURCES,
+            unit="cores",
+            default="all cores, divided among the nodes",
+        ),
+    ] = None
+    verbose: shared.Verbose = False
+
+
+def run(given: Cluster) -> None:
     from cluster import local
     from pipelines.runtime.progress import say, show
     from pipelines.runtime.ray_session import LOOPBACK
 
-    if arguments.action == "down":
+    if given.action == "down":
+        for name in ("nodes", "cpus_per_node"):
+            if getattr(given, name) is not None:
+                raise UserError(f"--{name.replace('_', '-')} is for `cluster up`: leave it out")
         cluster, ended = local.down()
         had = f"stopped: {ended} processes" if ended else "had ended already"
         show(f"the cluster at {cluster.address} of {cluster.nodes} node(s) {had}")
         return
-    cluster = local.up(arguments.nodes, arguments.cpus_per_node)
+    cluster = local.up(2 if given.nodes is None else given.nodes, given.cpus_per_node)
     say(
         f"{cluster.nodes} node(s) of {cluster.cpus_per_node} core(s) are up; `cotbert submit -- "
         "COMMAND` runs a job there, `cotbert cluster down` ends them"

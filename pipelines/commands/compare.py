@@ -2,64 +2,65 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from cotbert_core.errors import UserError
-from pipelines.commands.options import (
-    Arguments,
-    job_options,
-    recipe_settings,
-    training_corpus,
-    training_options,
-)
+from pipelines.commands.training import TrainingOptions
+from pipelines.options import shared
+from pipelines.options.declare import SCORES, Option
 
 
-def add_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "entries",
-        nargs="+",
-        metavar="RECIPE",
-        help="recipes, and readouts that are not trained: cls, last, first-last, static, whitening",
-    )
-    training_options(command)
-    command.add_argument(
-        "--seeds", default="1", metavar="N", help="how many (0 to N-1), or which (3,5,8)"
-    )
-    command.add_argument(
-        "--tasks",
-        default="sts",
-        help="with --senteval: STS tasks that every model is scored on too, those that are there",
-    )
-    job_options(command, "new folder for the runs, compare.html and result.json")
+@dataclass(frozen=True, kw_only=True)
+class Compare:
+    entries: Annotated[
+        tuple[str, ...],
+        Option(
+            "compare this recipe, or this readout without training: cls, last, first-last, static "
+            "or whitening",
+            "RECIPE",
+            positional=True,
+        ),
+    ]
+    training: TrainingOptions
+    seeds: Annotated[tuple[int, ...], replace(shared.SEEDS, default="1 seed")] = (0,)
+    tasks: Annotated[
+        str,
+        Option(
+            "score every model on these STS tasks of --senteval too, with commas; missing ones are "
+            "left out",
+            "TASK,...",
+            group=SCORES,
+        ),
+    ] = "sts"
+    output: shared.OutputFolder
+    resume: shared.Resume = False
+    verbose: shared.Verbose = False
 
 
-def run(arguments: Arguments) -> None:
+def run(given: Compare) -> None:
     from pipelines.compare import Comparison, compare, follow_corpus_in_all, same_budget
     from pipelines.evaluating.evaluation_tasks import choose_tasks
     from pipelines.recipes import changed_paths
     from pipelines.reports.compare_page import HEADER, cells
     from pipelines.runtime.progress import show, table
-    from pipelines.training.dev_sets import dev_sets
-    from pipelines.training.multi_seed import parse_seeds
 
-    seeds = parse_seeds(arguments.seeds)
-    changed = changed_paths(arguments.config, arguments.set)
-    entries = same_budget(arguments.entries, lambda name: recipe_settings(arguments, name), changed)
+    training = given.training
+    changed = changed_paths(training.config, training.assignments)
+    entries = same_budget(given.entries, training.settings, changed)
     settings = next(s for s in entries.values() if s is not None)
-    dev = dev_sets(settings, arguments.senteval, arguments.dev_pairs)
+    dev = training.dev_sets(settings)
     tasks = (
-        choose_tasks(arguments.senteval, arguments.tasks, allow_missing=True)
-        if arguments.senteval
+        choose_tasks(training.senteval, given.tasks, allow_missing=True)
+        if training.senteval
         else None
     )
     if tasks is not None and not tasks.sts:
-        raise UserError(f"tasks is {arguments.tasks!r}: compare scores STS tasks; name one")
-    corpus = training_corpus(arguments, settings)
+        raise UserError(f"tasks is {given.tasks!r}: compare scores STS tasks; name one")
+    again = {"resume": given.resume, "verbose": given.verbose}
+    corpus = training.open_corpus(settings, given.output, **again)
     if "max_length" not in changed:
         entries = follow_corpus_in_all(entries, corpus)
-    comparison = Comparison(entries, seeds, dev, tasks)
-    result = compare(
-        comparison, corpus, arguments.output, resume=arguments.resume, verbose=arguments.verbose
-    )
+    result = compare(Comparison(entries, given.seeds, dev, tasks), corpus, given.output, **again)
     show(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
     show("\n".join(result["verdicts"]))

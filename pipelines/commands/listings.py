@@ -1,53 +1,75 @@
-"""cotbert recipes, cotbert templates and cotbert spaces: tables of what there is."""
+"""cotbert recipes, cotbert spaces and cotbert templates: tables of what there is."""
 
 from __future__ import annotations
 
-import argparse
 import json
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-from pipelines.commands.options import Arguments
 from pipelines.commands.printing import print_texts
+from pipelines.options.declare import Option
 
 if TYPE_CHECKING:
     from tune_spaces import Space
 
 
-def recipes_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", nargs="?", metavar="RECIPE", help="print this one's settings")
+@dataclass(frozen=True, kw_only=True)
+class Recipes:
+    name: Annotated[
+        str | None,
+        Option(
+            "print the settings of this recipe",
+            "RECIPE",
+            positional=True,
+            default="list all recipes",
+        ),
+    ] = None
 
 
-def recipes(arguments: Arguments) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Spaces:
+    name: Annotated[
+        str | None,
+        Option(
+            "print what this space varies: a name, or a YAML or Python file of your own",
+            "SPACE",
+            positional=True,
+            path="name",
+            default="list all spaces",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Templates:
+    pass
+
+
+def recipes(given: Recipes) -> None:
     from cotbert_core.errors import unknown
     from cotbert_core.settings import flatten
     from pipelines.recipes import RECIPES
 
-    if arguments.name is None:
+    if given.name is None:
         rows = [(name, (recipe.__doc__ or "").strip()) for name, recipe in RECIPES.items()]
         print_texts(rows)
-    elif arguments.name in RECIPES:
-        print_texts([(k, json.dumps(v)) for k, v in flatten(RECIPES[arguments.name]()).items()])
+    elif given.name in RECIPES:
+        print_texts([(k, json.dumps(v)) for k, v in flatten(RECIPES[given.name]()).items()])
     else:
-        raise unknown("recipe", arguments.name, RECIPES)
+        raise unknown("recipe", given.name, RECIPES)
 
 
-def templates(arguments: Arguments) -> None:
+def templates(given: Templates) -> None:
     from cotbert_core.templates.template_texts import TEMPLATES
 
     print_texts([(name, template.text) for name, template in TEMPLATES.items()])
 
 
-def spaces_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "name", nargs="?", metavar="SPACE", help="print this one, or a YAML or Python file's"
-    )
-
-
-def spaces(arguments: Arguments) -> None:
+def spaces(given: Spaces) -> None:
     from tune_spaces import SPACES, open_space
 
-    if arguments.name is not None:
-        print_texts(_space_rows(open_space(arguments.name)))
+    if given.name is not None:
+        print_texts(_space_rows(open_space(given.name)))
         return
     made = [make() for make in SPACES.values()]
     rows = [(space.name, _size(space), space.recipe, space.purpose) for space in made]
@@ -80,7 +102,3 @@ def _space_rows(space: Space) -> list[tuple[str, str]]:
         figures = "; ".join(f"{key}: {figure:.2f}" for key, figure in space.published.items())
         rows.append(("published", f"{figures} ({space.source})"))
     return rows
-
-
-def no_options(command: argparse.ArgumentParser) -> None:
-    pass

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-from pipelines.commands.options import Arguments
-
-
-def add_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--output", type=Path, metavar="DIR", help="default: runs/quickstart-TIME")
-    command.add_argument("--packages", metavar="NAME,...", help="whose docstrings to learn from")
-    command.add_argument("--sentences", type=int, metavar="N", help="most sentences of the corpus")
-    command.add_argument("--steps", type=int, metavar="N", help="training steps")
-    command.add_argument("--verbose", action="store_true", help="show Ray's own output too")
+from pipelines.options import shared
+from pipelines.options.jobs import QuickstartOptions
 
 
-def run(arguments: Arguments) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Quickstart:
+    options: QuickstartOptions
+    output: Annotated[
+        Path | None, replace(shared.OUTPUT_FOLDER, default="runs/quickstart-TIME")
+    ] = None
+    verbose: shared.Verbose = False
+
+
+def run(given: Quickstart) -> None:
     from datetime import datetime
 
     from pipelines.quickstart import quickstart
 
     name = f"quickstart-{datetime.now():%Y%m%d-%H%M%S}"
-    given = {name: getattr(arguments, name) for name in ("packages", "sentences", "steps")}
-    changes = {name: value for name, value in given.items() if value is not None}
-    quickstart(arguments.output or Path("runs") / name, arguments.verbose, **changes)
+    quickstart(given.output or Path("runs") / name, given.verbose, given.options)

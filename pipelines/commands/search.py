@@ -2,59 +2,35 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-from pipelines.commands.options import Arguments, encoding_option
 from pipelines.commands.printing import print_texts
+from pipelines.options import shared
+from pipelines.options.declare import OUTPUT, Option
 from pipelines.runtime.progress import show
+from pipelines.searching.options import SearchOptions
 
 if TYPE_CHECKING:
     from pipelines.search import Match
 
 
-def add_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("embeddings", metavar="EMBEDDINGS", help="a folder that embed finished")
-    command.add_argument("queries", nargs="+", metavar="QUERY", help="a text to look for")
-    command.add_argument("--top", type=int, default=10, metavar="K", help="rows for each query")
-    command.add_argument(
-        "--text",
-        nargs="+",
-        default=[],
-        metavar="PATH",
-        help="all of the input that embed had, to show its texts; default: the column that embed "
-        "kept, if it did",
-    )
-    command.add_argument("--text-column", default="text", help="of the input, or kept by embed")
-    encoding_option(command, "--text, where it is not what embed was given")
-    command.add_argument(
-        "--model", metavar="MODEL", help="where the model lies now, if it has been moved"
-    )
-    command.add_argument(
-        "--precision", default="auto", choices=("auto", "bf16", "fp32"), help="of the encoder"
-    )
-    command.add_argument("--json", action="store_true", help="print a JSON object for each query")
-    command.add_argument("--verbose", action="store_true", help="show errors whole")
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    options: SearchOptions
+    json: Annotated[bool, Option("print one JSON object for each query", group=OUTPUT)] = False
+    verbose: shared.Verbose = False
 
 
-def run(arguments: Arguments) -> None:
-    from pipelines.search import SearchOptions, search
+def run(given: Search) -> None:
+    from pipelines.search import search
 
-    options = SearchOptions(
-        arguments.embeddings,
-        tuple(arguments.queries),
-        arguments.top,
-        tuple(arguments.text),
-        arguments.text_column,
-        arguments.model,
-        arguments.precision,
-        arguments.encoding,
-    )
-    show = _print_json if arguments.json else _print_table
-    for query, matches in zip(options.queries, search(options), strict=True):
-        show(query, matches, len(options.queries) > 1)
+    queries = given.options.queries
+    show_matches = _print_json if given.json else _print_table
+    for query, matches in zip(queries, search(given.options), strict=True):
+        show_matches(query, matches, len(queries) > 1)
 
 
 def _print_json(query: str, matches: Sequence[Match], _: bool) -> None:

@@ -2,97 +2,128 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cotbert_core.errors import UserError
-from pipelines.commands.options import Arguments
+from pipelines.options import shared
+from pipelines.options.declare import GENERAL, Option
 from pipelines.runtime.progress import show
 
 if TYPE_CHECKING:
     from cluster.server import JobServer
 
-
-def add_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "command",
-        nargs="*",
-        metavar="COMMAND",
-        help="a command of cotbert with its options, after `--`; its paths must be seen by all "
-        "nodes, and relative ones mean this folder",
-    )
-    command.add_argument(
-        "--address",
-        metavar="URL",
-        help="of the job server; default: RAY_API_SERVER_ADDRESS, else of `cotbert cluster up`",
-    )
-    command.add_argument("--name", metavar="ID", help="of the job; default: made from the time")
-    command.add_argument(
-        "--env",
-        action="append",
-        default=[],
-        metavar="NAME[=VALUE]",
-        help="an environment variable for the job; may be repeated. MLFLOW_TRACKING_*, "
-        "COTBERT_CACHE, HF_TOKEN, OPENAI_API_KEY and AWS_* are passed on where they are set",
-    )
-    command.add_argument(
-        "--may-grow",
-        action="store_true",
-        help="the cluster adds nodes by itself: submit although it has too few cores now",
-    )
-    command.add_argument(
-        "--no-wait", action="store_true", help="do not show the job's output and wait for its end"
-    )
-    known = command.add_mutually_exclusive_group()
-    known.add_argument("--status", metavar="ID", help="tell how a job is doing")
-    known.add_argument("--logs", metavar="ID", help="show a job's output, until its end")
-    known.add_argument("--stop", metavar="ID", help="end a job")
-    command.add_argument("--verbose", action="store_true", help="show errors whole")
+JOB, SUBMITTED = "a submitted job", "the job to submit"
 
 
-def run(arguments: Arguments) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Submit:
+    """command_line: the command line by which `command` is checked, handed in by `cotbert`."""
+
+    command: Annotated[
+        tuple[str, ...],
+        Option(
+            "run this command of cotbert and its options, given after `--`; all nodes must see its "
+            "paths, and relative ones mean this folder",
+            "COMMAND",
+            positional=True,
+            default="one of --status, --logs and --stop",
+        ),
+    ] = ()
+    address: Annotated[
+        str | None,
+        Option(
+            "use the job server at this address",
+            "URL",
+            group=GENERAL,
+            default="RAY_API_SERVER_ADDRESS, else the cluster of `cotbert cluster up`",
+        ),
+    ] = None
+    name: Annotated[
+        str | None,
+        Option("give the job this name", "ID", group=SUBMITTED, default="made from the time"),
+    ] = None
+    env: Annotated[
+        tuple[str, ...],
+        Option(
+            "set this environment variable for the job; may be repeated; MLFLOW_TRACKING_*, "
+            "COTBERT_CACHE, HF_TOKEN, OPENAI_API_KEY and AWS_* are passed on if they are set",
+            "NAME[=VALUE]",
+            group=SUBMITTED,
+            append=True,
+            default="no other variables",
+        ),
+    ] = ()
+    may_grow: Annotated[
+        bool,
+        Option(
+            "submit although the cluster has too few cores now, since it adds nodes by itself",
+            group=SUBMITTED,
+        ),
+    ] = False
+    no_wait: Annotated[
+        bool, Option("return at once: do not show the job's output until its end", group=SUBMITTED)
+    ] = False
+    status: Annotated[
+        str | None,
+        Option("show how this job is doing", "ID", group=JOB, exclusive="known", default="no job"),
+    ] = None
+    logs: Annotated[
+        str | None,
+        Option(
+            "show this job's output until its end",
+            "ID",
+            group=JOB,
+            exclusive="known",
+            default="no job",
+        ),
+    ] = None
+    stop: Annotated[
+        str | None, Option("stop this job", "ID", group=JOB, exclusive="known", default="no job")
+    ] = None
+    verbose: shared.Verbose = False
+    command_line: Callable[[], Any]
+
+
+def run(given: Submit) -> None:
     from cluster import jobs, log_stream
     from cluster.server import JobServer
 
-    _check(arguments)
-    server = JobServer(jobs.find_address(arguments.address))
-    if arguments.command:
-        _submit(arguments, server)
+    _check(given)
+    server = JobServer(jobs.find_address(given.address))
+    if given.command:
+        _submit(given, server)
         return
     server.check_versions()
-    if arguments.status:
+    if given.status:
         from pipelines.commands.printing import print_texts
 
-        print_texts(log_stream.describe(arguments.status, server))
-    elif arguments.stop:
-        show(log_stream.stop(arguments.stop, server))
+        print_texts(log_stream.describe(given.status, server))
+    elif given.stop:
+        show(log_stream.stop(given.stop, server))
     else:
-        _end(log_stream.follow(arguments.logs, server))
+        _end(log_stream.follow(str(given.logs), server))
 
 
-def _check(arguments: Arguments) -> None:
-    """UserError unless a command is given or one question is asked."""
-    asked = arguments.status or arguments.logs or arguments.stop
-    if asked and arguments.command:
+def _check(given: Submit) -> None:
+    """UserError unless there is either a command or a job to ask about."""
+    asked = given.status or given.logs or given.stop
+    if asked and given.command:
         raise UserError("a command goes with neither --status, --logs nor --stop: leave one out")
-    if not asked and not arguments.command:
+    if not asked and not given.command:
         raise UserError("no command is given: write it after `--`, as in `-- train RECIPE ...`")
 
 
-def _submit(arguments: Arguments, server: JobServer) -> None:
+def _submit(given: Submit, server: JobServer) -> None:
     from cluster import jobs, log_stream
 
     job = jobs.check(
-        arguments.command,
-        arguments.command_line(),
-        server,
-        arguments.name,
-        arguments.env,
-        arguments.may_grow,
+        given.command, given.command_line(), server, given.name, given.env, given.may_grow
     )
     jobs.submit(job, server)
     jobs.announce(job, server)
-    if arguments.no_wait:
+    if given.no_wait:
         show(job.name)
     else:
         _end(log_stream.follow(job.name, server))

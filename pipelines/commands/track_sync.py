@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pipelines.commands.options import Arguments
-
-
-def add_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "folder",
-        type=Path,
-        metavar="DIR",
-        help="folder of a job, or one above; the store is MLFLOW_TRACKING_URI's",
-    )
-    command.add_argument("--verbose", action="store_true", help="show errors whole")
+from pipelines.options import shared
+from pipelines.options.declare import Option
 
 
-def run(arguments: Arguments) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TrackSync:
+    folder: Annotated[
+        Path,
+        Option(
+            "send the records in this folder of a job, or in all folders below it, to the store "
+            "of MLFLOW_TRACKING_URI",
+            "DIR",
+            positional=True,
+        ),
+    ]
+    verbose: shared.Verbose = False
+
+
+def run(given: TrackSync) -> None:
     from pipelines.recording.track_sync import HEADER, check_sent, table_rows, track_sync
     from pipelines.runtime.progress import show, table
 
-    rows = track_sync(arguments.folder)
-    show(table(table_rows(rows, arguments.folder), HEADER))
+    rows = track_sync(given.folder)
+    show(table(table_rows(rows, given.folder), HEADER))
     check_sent(rows)

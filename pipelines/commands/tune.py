@@ -2,105 +2,45 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
+from typing import Annotated
 
-from pipelines.commands.options import (
-    Arguments,
-    job_options,
-    recipe_settings,
-    training_corpus,
-    training_options,
-)
 from pipelines.commands.printing import print_result
+from pipelines.commands.training import TrainingOptions
+from pipelines.options import shared
+from pipelines.options.declare import OUTPUT, Option
 from pipelines.runtime.progress import show
+from pipelines.tuning.options import TuneOptions
 
 
-def add_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "space", metavar="SPACE", help="see `cotbert spaces`; or a YAML or Python file of your own"
-    )
-    command.add_argument("--recipe", metavar="RECIPE", help="instead of the space's own")
-    command.add_argument(
-        "--search",
-        default="grid",
-        metavar="NAME",
-        help="grid: all of a grid, draws by chance from ranges (default); optuna: each trial by "
-        "the scores of those before it",
-    )
-    command.add_argument(
-        "--trials",
-        type=int,
-        metavar="N",
-        help="how many: without it all of a grid, and 12 of a space with a continuous axis or of "
-        "optuna",
-    )
-    command.add_argument(
-        "--seeds", default="1", metavar="N", help="every trial under N seeds, or these: 3,5,8"
-    )
-    command.add_argument(
-        "--draw-seed", type=int, default=0, metavar="N", help="of what the trials draw"
-    )
-    command.add_argument(
-        "--max-concurrent",
-        type=int,
-        metavar="N",
-        help="trials at a time, sharing the cores (default: one, or as many as have GPUs)",
-    )
-    command.add_argument(
-        "--asha",
-        type=int,
-        metavar="STEPS",
-        help="stop bad trials: after so many steps, three times as many, nine times and so on, "
-        "only the best third goes on (default: every trial runs to its end)",
-    )
-    command.add_argument(
-        "--register",
-        metavar="NAME",
-        help="put the best model into MLflow's registry: models:/NAME@best",
-    )
-    training_options(command, resumable=False)
-    command.add_argument(
-        "--discard", action="store_true", help="throw away another sweep in the output folder"
-    )
-    job_options(command, "folder of the sweep; the same command goes on with what is in it")
+@dataclass(frozen=True, kw_only=True)
+class Tune:
+    options: TuneOptions
+    training: TrainingOptions
+    discard: Annotated[
+        bool, Option("delete another sweep that is in the output folder", group=OUTPUT)
+    ] = False
+    output: shared.OutputFolder
+    verbose: shared.Verbose = False
 
 
-def run(arguments: Arguments) -> None:
+def run(given: Tune) -> None:
     from pipelines.training.baseline import baseline_sentence
-    from pipelines.training.dev_sets import dev_sets
-    from pipelines.training.multi_seed import parse_seeds
     from pipelines.training.sentence_length import follow_corpus
     from pipelines.tune import tune
-    from pipelines.tuning.options import TuneOptions
     from pipelines.tuning.report import BEST, trials_table
-    from pipelines.tuning.run_trials import Stopping
-    from tune_spaces import open_space
 
-    space = open_space(arguments.space)
-    recipe = arguments.recipe or space.recipe
-    settings = recipe_settings(arguments, recipe)
-    options = TuneOptions(
-        space,
-        recipe,
-        arguments.trials,
-        parse_seeds(arguments.seeds),
-        arguments.draw_seed,
-        arguments.max_concurrent,
-        Stopping(arguments.asha) if arguments.asha is not None else None,
-        arguments.register,
-        arguments.search,
-    )
-    dev = dev_sets(settings, arguments.senteval, arguments.dev_pairs)
-    corpus = training_corpus(arguments, settings)
-    settings = follow_corpus(settings, corpus)
+    settings = given.training.settings(given.options.recipe)
+    dev = given.training.dev_sets(settings)
+    corpus = given.training.open_corpus(settings, given.output, verbose=given.verbose)
     result = tune(
-        options,
-        settings,
+        given.options,
+        follow_corpus(settings, corpus),
         corpus,
         dev,
-        arguments.output,
-        verbose=arguments.verbose,
-        discard=arguments.discard,
+        given.output,
+        verbose=given.verbose,
+        discard=given.discard,
     )
     show(trials_table(result["trials"]))
     shown = (

@@ -1,74 +1,127 @@
-"""What `cotbert embed` is asked for."""
+"""The options of `cotbert embed`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal, get_args
 
+from cotbert_core.choices import Attention
 from cotbert_core.errors import UserError, unknown
+from pipelines.options import shared
+from pipelines.options.checks import at_least
+from pipelines.options.declare import INPUT, OUTPUT, RESOURCES, Option
 from pipelines.reading.encodings import named_encoding
 
-if TYPE_CHECKING:  # the command line reads this file, and pydantic takes 0.2 s
-    from cotbert_core.settings import Attention, Precision
-
-DTYPES = ("float32", "float16", "int8")
-ON_LONG = ("truncate", "error", "split-mean")
-BACKENDS = ("torch", "openvino")
+Dtype = Literal["float32", "float16", "int8"]
+OnLong = Literal["truncate", "error", "split-mean"]
+Backend = Literal["torch", "openvino"]
 # The columns of a part that are not passed through.
 ID_COLUMN, VECTOR_COLUMN = "id", "embedding"
 # Why a row of more tokens than the model reads has no vector, where it is to have none.
 TOO_LONG = "too_many_tokens"
-# int8: rows whose vectors set the scale.
-CALIBRATION_ROWS = 2048
 # What may change between a job and the one that goes on with it.
 FREE = ("workers",)
 
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """id_column None: the column `id` of Parquet files that have one, else row numbers. workers
-    None: one for each GPU, or one for each machine without any. keep: columns of the input handed
-    on. truncate_dim: the first so many dimensions alone. on_long: what becomes of a text of more
-    tokens than the model reads: its beginning, nothing (the row is listed), or the mean of its
-    pieces' vectors. calibration_rows: of int8. backend: what runs the encoder on CPU cores.
-    attention: how its rows attend (cotbert_core.encoder.attention). encoding: of txt, csv, tsv and
-    jsonl files; None for UTF-8."""
+    """Which vectors to write. id_column None: the column `id` of Parquet files that all have one of
+    whole numbers, else row numbers."""
 
-    model: str
-    inputs: tuple[str, ...]
-    text_column: str = "text"
-    id_column: str | None = None
-    dtype: str = "float32"
-    normalize: bool = False
-    workers: int | None = None
-    template: str | None = None
-    readout: str | None = None
-    precision: Precision = "auto"
-    keep: tuple[str, ...] = ()
-    truncate_dim: int | None = None
-    on_long: str = "truncate"
-    calibration_rows: int = CALIBRATION_ROWS
-    backend: str = "torch"
-    attention: Attention = "auto"
-    encoding: str | None = None
+    model: Annotated[
+        str,
+        Option(
+            "use this model: a folder (of a model or of a training run), an encoder NAME, or "
+            "models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/NAME of MLflow",
+            "MODEL",
+            positional=True,
+            path="name",
+        ),
+    ]
+    inputs: Annotated[tuple[str, ...], shared.INPUTS]
+    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
+    id_column: Annotated[
+        str | None,
+        Option(
+            "read the ids of the rows, whole numbers or text, from this column",
+            "COL",
+            group=INPUT,
+            default="the column id of Parquet files if it holds whole numbers, else row numbers",
+        ),
+    ] = None
+    dtype: Annotated[Dtype, Option("store the vectors in this number format", group=OUTPUT)] = (
+        "float32"
+    )
+    normalize: Annotated[bool, Option("scale each vector to unit length", group=OUTPUT)] = False
+    workers: shared.Workers = None
+    template: shared.Template = None
+    readout: shared.Readout = None
+    precision: shared.EncoderPrecision = "auto"
+    keep: Annotated[
+        tuple[str, ...],
+        Option(
+            "copy these columns of the input beside the vectors",
+            "COL,...",
+            group=OUTPUT,
+            default="none",
+            convert=shared.comma_names,
+        ),
+    ] = ()
+    truncate_dim: Annotated[
+        int | None,
+        Option(
+            "store only the first dimensions, rescaled to unit length if the vector had it",
+            "N",
+            group=OUTPUT,
+            unit="dimensions",
+            default="all dimensions",
+        ),
+    ] = None
+    on_long: Annotated[
+        OnLong,
+        Option(
+            "treat a text of more tokens than the model reads in this way: embed its beginning, "
+            "skip and list it, or embed its pieces and average them by their tokens",
+            group=INPUT,
+        ),
+    ] = "truncate"
+    calibration_rows: Annotated[
+        int,
+        Option(
+            "set the scale of int8 by the vectors of this many first rows",
+            "N",
+            group=OUTPUT,
+            unit="rows",
+        ),
+    ] = 2048
+    backend: Annotated[
+        Backend,
+        Option(
+            "run the encoder by this library; openvino is faster on CPUs and needs the extra "
+            "openvino",
+            group=RESOURCES,
+        ),
+    ] = "torch"
+    attention: Annotated[
+        Attention,
+        Option(
+            "compute attention in this way; auto is plain on a CPU and the encoder's own on a GPU",
+            group=RESOURCES,
+        ),
+    ] = "auto"
+    encoding: shared.Encoding = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "encoding", named_encoding(self.encoding))
-        if self.dtype not in DTYPES:
-            raise UserError(f"dtype is {self.dtype!r}: choose one of {', '.join(DTYPES)}")
-        if self.on_long not in ON_LONG:
-            raise unknown("way with long texts", self.on_long, ON_LONG)
-        if self.backend not in BACKENDS:
-            raise unknown("backend", self.backend, BACKENDS)
+        for name, choices in (("dtype", Dtype), ("on_long", OnLong), ("backend", Backend)):
+            if getattr(self, name) not in get_args(choices):
+                raise unknown(name, getattr(self, name), get_args(choices))
         if self.backend != "torch" and self.attention != "auto":
             raise UserError(
                 f"attention is {self.attention!r} and backend {self.backend!r} has its own: leave "
                 "one of them out"
             )
-        for name in ("workers", "truncate_dim", "calibration_rows"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"{name} is {value}: give at least 1")
+        at_least(self, 1, "workers", "truncate_dim", "calibration_rows")
         self._check_kept()
 
     def _check_kept(self) -> None:

@@ -1,43 +1,142 @@
-"""What `cotbert evaluate` is asked for."""
+"""The options of `cotbert evaluate` and `cotbert geometry`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal, cast
 
+from cotbert_core.choices import Denoise
 from cotbert_core.errors import UserError
-from cotbert_core.method_settings import Denoise
-from cotbert_core.settings import Precision
-from pipelines.evaluating.model_specs import OPTIONS, ModelSpec
+from pipelines.options import shared
+from pipelines.options.declare import MODEL, SCORES, Option
+
+Readout = Literal["mask", "cls", "mean", "last", "first-last", "static", "top-tokens"]
+MODELS = Option(
+    "open this model: a trained folder or an encoder NAME, read in its own way, or with "
+    ",template=TEMPLATE or ,readout=READOUT after it; `cotbert evaluate` compares the later ones "
+    "with the first",
+    "MODEL",
+    positional=True,
+    path="name",
+)
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """senteval: a SentEval folder; pairs: a file of graded pairs; with neither, the pairs that
-    come with this package. template, readout: read the encoder another way than its own; remove to
-    denoise: as in FeatureOptions. whiten: text whose vectors' mean and covariance are taken out of
-    all vectors, or `tasks` for the sentences that are scored. resamples: of the bootstrap that says
-    how far chance moves a score; 0 for none. encoding: of the text files of whiten; None: UTF-8."""
+    """What to score, and how to read the vectors. model: empty in options for several models, from
+    which `of_model` makes those of one. remove to denoise: as in FeatureOptions."""
 
-    model: str
-    senteval: Path | None = None
-    pairs: Path | None = None
-    tasks: str | None = None
-    allow_missing: bool = False
-    template: str | None = None
-    readout: str | None = None
-    precision: Precision = "auto"
-    remove: tuple[str, ...] = ()
-    frequent_count: int | None = None
-    top_k: int | None = None
-    denoise: Denoise | None = None
-    whiten: str | None = None
-    whiten_dimensions: int | None = None
-    resamples: int = 1000
-    encoding: str | None = None
+    model: str = ""
+    # Both may be given, unlike in training.
+    senteval: Annotated[
+        Path | None,
+        replace(shared.SENTEVAL, help="score the tasks in this SentEval folder", exclusive=""),
+    ] = None
+    pairs: Annotated[Path | None, replace(shared.DEV_PAIRS, exclusive="")] = None
+    tasks: Annotated[
+        str | None,
+        Option(
+            "score these tasks, with commas: sts, transfer, names out of STS12 to STS16, STS-B, "
+            "SICK-R, MR, CR, SUBJ, MPQA, SST2, TREC and MRPC; or mteb (DenoSent's 15 tasks), or "
+            "mteb:NAME,... with names of MTEB or classification, reranking, retrieval; needs the "
+            "extra mteb and the hub",
+            "TASK,...",
+            group=SCORES,
+            default="sts",
+        ),
+    ] = None
+    allow_missing: Annotated[
+        bool, Option("skip the tasks that the SentEval folder lacks", group=SCORES)
+    ] = False
+    template: shared.Template = None
+    readout: Annotated[
+        Readout | None,
+        Option(
+            "read the vector at the template's mask, at the first token, as the mean of the last "
+            "layer (mean: normalized as the folder says, last: as it is), of the first and last "
+            "layer, of the static token embeddings, or of the mask's likeliest tokens",
+            group=MODEL,
+            default="the model's own",
+        ),
+    ] = None
+    precision: shared.EncoderPrecision = "auto"
+    remove: Annotated[
+        tuple[str, ...],
+        Option(
+            "leave out these biases of the static readout, with commas: frequent, subwords, case, "
+            "punctuation (PromptBERT Table 3)",
+            "BIAS,...",
+            group=MODEL,
+            default="none",
+            convert=shared.comma_names,
+        ),
+    ] = ()
+    frequent_count: Annotated[
+        int | None,
+        Option(
+            "count this many tokens as frequent for --remove frequent",
+            "N",
+            group=MODEL,
+            unit="tokens",
+            default="36 tokens",
+        ),
+    ] = None
+    top_k: Annotated[
+        int | None,
+        Option(
+            "average this many tokens for --readout top-tokens",
+            "N",
+            group=MODEL,
+            unit="tokens",
+            default="200 tokens",
+        ),
+    ] = None
+    denoise: Annotated[
+        Denoise | None,
+        Option(
+            "subtract the vector of the template without a sentence, made by its positions or by "
+            "padding",
+            group=MODEL,
+            default="the model's own",
+        ),
+    ] = None
+    whiten: Annotated[
+        str | None,
+        Option(
+            "whiten the vectors by those of this text file, folder or corpus, or by the scored "
+            "sentences: tasks",
+            "TEXT",
+            group=MODEL,
+            path="input",
+            default="no whitening",
+        ),
+    ] = None
+    whiten_dimensions: Annotated[
+        int | None,
+        Option(
+            "keep this many dimensions of the whitened vectors",
+            "N",
+            group=MODEL,
+            unit="dimensions",
+            default="all dimensions",
+        ),
+    ] = None
+    resamples: Annotated[
+        int,
+        Option(
+            "compute the 95 % intervals of scores by this many bootstrap resamples; 0 for none",
+            "N",
+            group=SCORES,
+            unit="resamples",
+        ),
+    ] = 1000
+    encoding: shared.Encoding = None
 
     def of_model(self, text: str) -> EvaluateOptions:
         """The same for another MODEL: a name, NAME,template=T or NAME,readout=R."""
+        from pipelines.evaluating.model_specs import OPTIONS, ModelSpec  # it imports torch
+
         spec = ModelSpec.parse(text)
         for key in OPTIONS:
             if getattr(spec, key) is not None and getattr(self, key) is not None:
@@ -48,5 +147,22 @@ class EvaluateOptions:
             self,
             model=spec.name,
             template=spec.template if self.template is None else self.template,
-            readout=spec.readout if self.readout is None else self.readout,
+            readout=cast(Readout | None, spec.readout) if self.readout is None else self.readout,
         )
+
+
+@dataclass(frozen=True)
+class GeometryOptions:
+    """The models, and the texts on which their vectors are compared."""
+
+    models: Annotated[tuple[str, ...], MODELS]
+    senteval: Annotated[
+        Path | None,
+        replace(shared.SENTEVAL, help="use the STS-B test pairs in this SentEval folder"),
+    ] = None
+    pairs: shared.DevPairs = None
+    corpus: Annotated[str | None, shared.TEXT_CORPUS] = None
+    sentences: Annotated[int, shared.SENTENCES] = 100_000
+    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
+    precision: shared.EncoderPrecision = "auto"
+    encoding: shared.Encoding = None

@@ -1,45 +1,92 @@
-"""What `cotbert prepare` is told."""
+"""The options of `cotbert prepare`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
 
 from cotbert_core.errors import UserError
 from pipelines.cleaning.options import CleanOptions
-from pipelines.reading import sources
-from pipelines.reading.columns import TRIPLES
+from pipelines.options import shared
+from pipelines.options.checks import at_least
+from pipelines.options.declare import CLEANING, INPUT, Option
 from pipelines.reading.encodings import named_encoding
 from pipelines.runtime.progress import say
 
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """inputs: paths, folders, globs, URIs, docstrings:PACKAGE,..., sick:DIR, hf:NAME. sample: keep
-    at most so many rows, chosen by their hash. on_invalid: what to do about rows that cannot be
-    read, drop or fail. augmented_column, negative_column: where a row's companions are; None: there
-    are none. exclude: files of sentences to keep out. near_duplicates: the Jaccard similarity from
-    which one of two rows is dropped; None: both stay. clean: what is done to texts before that.
-    encoding: of txt, csv, tsv and jsonl files; None for UTF-8."""
+    """What to read, and which sentences to keep. near_duplicates: a Jaccard similarity.
+    triples: False again as soon as the three columns have their names."""
 
-    inputs: tuple[str, ...]
-    encoder: str
-    max_length: int = 32
-    text_column: str = "text"
-    sample: int | None = None
-    on_invalid: str = "drop"
-    augmented_column: str | None = None
-    negative_column: str | None = None
-    exclude: tuple[str, ...] = ()
-    near_duplicates: float | None = None
+    inputs: Annotated[tuple[str, ...], shared.INPUTS]
+    encoder: Annotated[str, shared.ENCODER]
+    max_length: Annotated[
+        int,
+        Option(
+            "cut a sentence to this many tokens, special tokens not counted",
+            "N",
+            group=CLEANING,
+            unit="tokens",
+        ),
+    ] = 32
+    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
+    sample: Annotated[
+        int | None,
+        Option(
+            "keep a random sample of this many sentences, the same in every run",
+            "N",
+            group=CLEANING,
+            unit="sentences",
+            default="keep all",
+        ),
+    ] = None
+    on_invalid: Annotated[
+        Literal["drop", "fail"],
+        Option(
+            "drop and count a row that is no valid UTF-8, JSON or text, or stop with an error",
+            group=CLEANING,
+        ),
+    ] = "drop"
+    augmented_column: Annotated[str | None, shared.AUGMENTED_COLUMN] = None
+    negative_column: Annotated[str | None, shared.NEGATIVE_COLUMN] = None
+    exclude: Annotated[
+        tuple[str, ...],
+        Option(
+            "drop the sentences that stand in these text, csv or tsv files or folders, e.g. an "
+            "evaluation set; case, punctuation and white space are ignored",
+            "FILE",
+            group=CLEANING,
+            path="input",
+            default="drop none",
+        ),
+    ] = ()
+    near_duplicates: Annotated[
+        float | None,
+        Option(
+            "drop a text whose Jaccard similarity to an earlier one, over pieces of 5 letters, is "
+            "this or more, 0.3 to 0.99",
+            "SIMILARITY",
+            group=CLEANING,
+            default="keep all",
+        ),
+    ] = None
     clean: CleanOptions = field(default_factory=CleanOptions)
-    encoding: str | None = None
+    encoding: shared.Encoding = None
+    triples: Annotated[
+        bool,
+        Option(
+            "read triples: short for --text-column sent0 --augmented-column sent1 "
+            "--negative-column hard_neg",
+            group=INPUT,
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
+        if self.triples:
+            self._name_triples()
         object.__setattr__(self, "encoding", named_encoding(self.encoding))
-        if self.max_length < 1:
-            raise UserError(f"max_length is {self.max_length}: give at least 1 token")
-        if self.sample is not None and self.sample < 1:
-            raise UserError(f"sample is {self.sample}: give at least 1 row")
+        at_least(self, 1, "max_length", "sample")
         if self.near_duplicates is not None and not 0.3 <= self.near_duplicates <= 0.99:
             raise UserError(
                 f"near_duplicates is {self.near_duplicates}: give a similarity from 0.3 to 0.99"
@@ -55,6 +102,19 @@ class PrepareOptions:
                 f"the columns {', '.join(texts)} name one twice: give each text its own"
             )
 
+    def _name_triples(self) -> None:
+        """Name the columns of triples; UserError if one is named already."""
+        from pipelines.reading.columns import COLUMN_OPTIONS, TRIPLES  # it imports pyarrow
+
+        names = (("text_column", "text"), ("augmented_column", None), ("negative_column", None))
+        for option, (name, default), column in zip(COLUMN_OPTIONS, names, TRIPLES, strict=True):
+            if getattr(self, name) != default:
+                raise UserError(
+                    f"--triples names all three columns: leave out {option} or --triples"
+                )
+            object.__setattr__(self, name, column)
+        object.__setattr__(self, "triples", False)
+
     @property
     def companions(self) -> tuple[str, ...]:
         """The columns of the companions, in the order of cotbert_core.training.batches.COLUMNS."""
@@ -62,12 +122,15 @@ class PrepareOptions:
 
 
 def recognise_triples(options: PrepareOptions) -> PrepareOptions:
-    """The options as --triples would make them, where the files are such and no option speaks
-    of columns; otherwise as they are."""
+    """Return the options with the columns of triples if the files are triples and no column is
+    named; otherwise the same options."""
+    from pipelines.reading import sources  # it imports pyarrow
+
     if options.text_column != "text" or options.companions:
         return options
     if not sources.are_triples(options.inputs, options.encoding):
         return options
-    text, augmented, negative = TRIPLES
-    say(f"{' '.join(options.inputs)}: columns {text}, {augmented}, {negative} taken as triples")
-    return replace(options, text_column=text, augmented_column=augmented, negative_column=negative)
+    options = replace(options, triples=True)
+    columns = ", ".join((options.text_column, *options.companions))
+    say(f"{' '.join(options.inputs)}: columns {columns} taken as triples")
+    return options

@@ -1,28 +1,95 @@
-"""What `cotbert index` is asked for."""
+"""The options of `cotbert search` and `cotbert index`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from cotbert_core.errors import UserError
+from pipelines.options import shared
+from pipelines.options.checks import at_least
+from pipelines.options.declare import INPUT, MODEL, SEARCH, Option
 
 FLAT = "Flat"
+EMBEDDINGS = Option(
+    "read the vectors that `cotbert embed` wrote into this folder",
+    "EMBEDDINGS",
+    positional=True,
+    path="input",
+)
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What to look for, and where. encoding: None for the one that `embed` was given."""
+
+    embeddings: Annotated[str, EMBEDDINGS]
+    queries: Annotated[tuple[str, ...], Option("search for this text", "QUERY", positional=True)]
+    top: Annotated[
+        int, Option("return this many rows for each query", "N", group=SEARCH, unit="rows")
+    ] = 10
+    inputs: Annotated[
+        tuple[str, ...],
+        Option(
+            "show the texts of this input, which must be all that `cotbert embed` read",
+            "PATH",
+            group=INPUT,
+            flag="--text",
+            path="input",
+            default="the column that `cotbert embed --keep` stored, if any",
+        ),
+    ] = ()
+    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
+    model: Annotated[
+        str | None,
+        Option(
+            "encode the queries by this copy of the model, if the model was moved",
+            "MODEL",
+            group=MODEL,
+            path="name",
+            default="the model that made the vectors",
+        ),
+    ] = None
+    precision: shared.EncoderPrecision = "auto"
+    encoding: Annotated[
+        str | None, replace(shared.ENCODING, default="the one that `cotbert embed` was given")
+    ] = None
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "top")
+        if not self.queries:
+            raise UserError("there is no query: give a text to look for")
+        check_texts(self.queries)
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    """UserError for a text that is empty."""
+    for number, text in enumerate(texts, start=1):
+        if not text.split():
+            raise UserError(f"query {number} is {text!r}, an empty text: give words to look for")
 
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """factory: FAISS's description of an index; sample: rows that train one
-    which is trained, drawn by `seed`. FAISS asks for 39 to 256 rows a cluster."""
+    """Which FAISS index to write. FAISS asks for 39 to 256 sampled rows a cluster."""
 
-    factory: str = FLAT
-    sample: int = 100_000
-    seed: int = 0
+    factory: Annotated[
+        str,
+        Option(
+            "build the index that this FAISS factory string describes, e.g. IVF1024,Flat or HNSW32",
+            "STRING",
+            group=SEARCH,
+        ),
+    ] = FLAT
+    sample: Annotated[
+        int, Option("train the index on a sample of this many rows", "N", group=SEARCH, unit="rows")
+    ] = 100_000
+    seed: Annotated[int, shared.SEED] = 0
 
     def __post_init__(self) -> None:
-        if self.sample < 1:
-            raise UserError(f"sample is {self.sample}: give at least 1 row")
-        if self.seed < 0:
-            raise UserError(f"seed is {self.seed}: give 0 or more")
+        at_least(self, 1, "sample")
+        at_least(self, 0, "seed")
         if "IDMap" in self.factory:
             raise UserError(
                 f"factory is {self.factory!r}: leave IDMap out, ids are kept in any index"

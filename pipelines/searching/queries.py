@@ -17,6 +17,7 @@ from pipelines.embed import model_digest
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
 from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.options import check_texts
 
 
 def query_vectors(
@@ -35,13 +36,6 @@ def query_vectors(
     vectors = encoder.encode(list(texts), precision=precision)
     # Embeddings may have been cut to their first dimensions; a cosine asks for no more.
     return vectors[:, : embeddings.dimension]
-
-
-def check_texts(texts: Sequence[str]) -> None:
-    """UserError for a text that is empty."""
-    for number, text in enumerate(texts, start=1):
-        if not text.split():
-            raise UserError(f"query {number} is {text!r}, an empty text: give words to look for")
 
 
 def query_encoder(embeddings: Embeddings, model: str | None = None) -> SentenceEncoder:

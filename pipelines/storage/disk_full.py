@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,22 +19,22 @@ from pipelines.storage.output_folder import SETTINGS_FILE
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
-def disk_full(error: BaseException, arguments: Namespace) -> str | None:
+def disk_full(error: BaseException, options: object) -> str | None:
     """Return what happened, where, and how to go on; None where no disk was full.
 
-    arguments: of the command, whose output is looked at where the error names no file.
+    options: those of the command; its output is looked at if the error names no file.
     """
     full = [one for one in chain(error) if means_full_disk(one)]
     if not full:
         return None
-    output = _output(arguments)
+    output = _output(options)
     named = [str(name) for one in full if (name := getattr(one, "filename", None))]
     place = _existing(Path(named[0])) if named else _fullest(output)
     usage = shutil.disk_usage(place)
     return (
         f"no space left on the disk of {str(Path(named[0]) if named else place)!r} "
         f"({file_system(place)}): {_bytes(usage.free)} of {_bytes(usage.total)} are free now; "
-        f"make room there, and {_next_step(arguments, output)}"
+        f"make room there, and {_next_step(options, output)}"
     )
 
 
@@ -72,8 +71,8 @@ def file_system(place: Path) -> str:
     return f"{found[1]} at {found[0]}" if found[0] else "its file system"
 
 
-def _output(arguments: Namespace) -> Path | None:
-    output = getattr(arguments, "output", None)
+def _output(options: object) -> Path | None:
+    output = getattr(options, "output", None)
     return Path(output).expanduser().absolute() if output else None
 
 
@@ -91,9 +90,9 @@ def _existing(path: Path) -> Path:
     return next(place for place in (path, *path.parents) if os.path.exists(place)).resolve()
 
 
-def _next_step(arguments: Namespace, output: Path | None) -> str:
+def _next_step(options: object, output: Path | None) -> str:
     if output is not None:
-        if hasattr(arguments, "resume") and (output / SETTINGS_FILE).is_file():
+        if hasattr(options, "resume") and (output / SETTINGS_FILE).is_file():
             return "the same command with --resume goes on"
         if output.with_name(output.name + ".partial").exists():
             return "the same command goes on with what is done"

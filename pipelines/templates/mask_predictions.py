@@ -22,7 +22,6 @@ from cotbert_core.encoder.template_denoising import DENOISERS
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation import anisotropy, read_pairs
 from cotbert_core.files import atomic_folder, write_json, write_text
-from cotbert_core.method_settings import Denoise
 from cotbert_core.readouts.mask_predictions import (
     KINDS,
     check_top,
@@ -41,15 +40,9 @@ from pipelines.reports import html_page
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.templates import token_map_plots
+from pipelines.templates.options import TokenMapOptions, TokensOptions
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
-# A feeling and its negation; one man with two instruments.
-EXAMPLES = (
-    "She feels lonely.",
-    "She does not feel lonely.",
-    "An old man plays the violin.",
-    "An old man plays the drums.",
-)
 TABLES = ("input", "head")
 
 
@@ -60,17 +53,6 @@ class TopTokens:
     sentence: str
     plain: list[str]
     denoised: list[str]
-
-
-@dataclass(frozen=True)
-class TokensOptions:
-    """template: a name or a text; None: the one a trained folder remembers, else PromptBERT's."""
-
-    encoder: str
-    sentences: tuple[str, ...] = EXAMPLES
-    template: str | None = None
-    top: int = 5
-    denoise: Denoise = "position"
 
 
 @torch.inference_mode()
@@ -107,19 +89,6 @@ def _template(options: TokensOptions, tokenizer: SentenceTokenizer) -> Template:
 def _texts(tokenizer: SentenceTokenizer, ids: np.ndarray) -> list[str]:
     byte_level = is_byte_level(tokenizer.hf.backend_tokenizer)
     return token_texts(tokenizer.hf.convert_ids_to_tokens(ids.tolist()), byte_level)
-
-
-@dataclass(frozen=True)
-class TokenMapOptions:
-    """corpus: text whose tokens are counted; None: the graded pairs of this package.
-    table: the input embeddings, or the output weights of the MLM head. encoding: of the corpus's
-    text files; None for UTF-8."""
-
-    encoder: str
-    corpus: str | None = None
-    table: str = "input"
-    text_column: str = "text"
-    encoding: str | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +24,10 @@ from cotbert_core.template_search.generation import (
 from pipelines.recording import tracking
 from pipelines.runtime.progress import Progress, say
 from pipelines.storage.output_folder import require_empty
+from pipelines.templates.options import GenerateOptions
 
 # How a sentinel token begins: in a definition it would be read as a blank.
 SENTINEL = "<extra_id_"
-
-
-@dataclass(frozen=True)
-class GenerateOptions:
-    """definitions: a file of `word: definition` lines, or with a tab between. count: templates
-    wanted; beam: outputs followed at a time; max_tokens: of a template, word and definition not
-    counted; examples: definitions used, drawn by seed (None: all)."""
-
-    model: str
-    definitions: Path
-    count: int = 500
-    beam: int = 100
-    max_tokens: int = 20
-    examples: int | None = None
-    seed: int = 0
 
 
 def generate_templates(options: GenerateOptions, output: Path) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from cotbert_core.encoder.backbone import Backbone, from_anywhere, load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json, write_text
-from cotbert_core.settings import Precision
 from cotbert_core.template_search.search import read_by, score_template, tokenize_pairs
 from cotbert_core.templates.template_texts import resolve_template
 from cotbert_core.templates.tokenizing import is_byte_level
@@ -30,6 +28,7 @@ from pipelines.storage.output_folder import (
     require_empty,
 )
 from pipelines.templates import template_candidates
+from pipelines.templates.options import TemplateSearchOptions
 from pipelines.templates.template_candidates import STAGES, Candidate, Lists
 from pipelines.templates.template_ledger import (
     Ledger,
@@ -47,23 +46,8 @@ GIVEN = "given"
 Choices = Lists | tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class SearchOptions:
-    """relations, prefixes: files of one's own choices; templates: a file of whole templates, all
-    of which are scored instead. senteval, dev_pairs: as for training."""
-
-    encoder: str
-    senteval: Path | None = None
-    dev_pairs: Path | None = None
-    relations: Path | None = None
-    prefixes: Path | None = None
-    templates: Path | None = None
-    rounds: int = 1
-    precision: Precision = "auto"
-
-
 def search_template(
-    options: SearchOptions, output: Path, *, resume: bool = False
+    options: TemplateSearchOptions, output: Path, *, resume: bool = False
 ) -> dict[str, Any]:
     """Score templates and return the result; UserError before anything starts."""
     _check_options(options)
@@ -131,7 +115,7 @@ def _result(
     }
 
 
-def _check_options(options: SearchOptions) -> None:
+def _check_options(options: TemplateSearchOptions) -> None:
     if options.rounds < 1:
         raise UserError(f"rounds is {options.rounds}: give at least 1")
     if options.templates and (options.relations or options.prefixes or options.rounds > 1):
@@ -141,7 +125,7 @@ def _check_options(options: SearchOptions) -> None:
         )
 
 
-def _choices(options: SearchOptions, backbone: Backbone) -> Choices:
+def _choices(options: TemplateSearchOptions, backbone: Backbone) -> Choices:
     """What there is to score: whole templates, or lists to compose them of."""
     if options.templates:
         return template_candidates.read_templates(options.templates)
@@ -170,7 +154,7 @@ def _widest(lists: Lists) -> list[str]:
     return [candidate.text for part in variants for candidate in part]
 
 
-def _settings(options: SearchOptions, pairs: Pairs, choices: Choices) -> dict[str, Any]:
+def _settings(options: TemplateSearchOptions, pairs: Pairs, choices: Choices) -> dict[str, Any]:
     """What a resumed search must have in common with the one that began."""
     graded = json.dumps([pairs.left, pairs.right, pairs.gold.tolist()])
     named = "STS-B" if options.senteval is not None else pairs_name(options.dev_pairs)

@@ -1,44 +1,130 @@
-"""What `cotbert tune` is told."""
+"""The options of `cotbert tune`. The command line imports this file: nothing heavy at its top."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, get_args
 
 from cotbert_core.errors import UserError, unknown
-from pipelines.recording.registry import check_registry
-from pipelines.tuning.optuna_plan import OPTUNA, OptunaPlan, check_optuna
-from pipelines.tuning.run_trials import Stopping
-from pipelines.tuning.trial_plan import GRID, Plan, drawn_plan
-from tune_spaces import Space
+from pipelines.options import shared
+from pipelines.options.checks import at_least
+from pipelines.options.declare import OUTPUT, RESOURCES, SEARCH, TRAINING, Option
+from tune_spaces import Space, open_space
 
-# Who chooses the trials: the space's grid with draws by chance from its ranges, or Optuna.
-SEARCHES: dict[str, Callable[..., Plan]] = {GRID: drawn_plan, OPTUNA: OptunaPlan}
+# Who chooses the trials: a grid with random samples of ranges, or Optuna.
+Search = Literal["grid", "optuna"]
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """Asynchronous successive halving (Li et al., MLSys 2020): at steps grace, grace x factor,
+    grace x factor^2, ... a trial goes on only among the best 1/factor of those that were there."""
+
+    grace: int
+    factor: int = 3
+
+    def __post_init__(self) -> None:
+        if self.grace < 1:
+            raise UserError(f"grace is {self.grace}: give at least 1 step")
+        if self.factor < 2:
+            raise UserError(f"reduction is {self.factor}: give at least 2")
 
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """trials: how many of the space (None: all of a grid, 12 of others). seeds: each trial runs
-    under all. draw_seed: of what is drawn. max_concurrent: None for as many as have room.
-    stopping: None lets every trial run to its end. register: the best model's name in MLflow's
-    registry. search: one of SEARCHES."""
+    """Which trials to run. recipe: empty for the space's own, which then stands here."""
 
-    space: Space
-    recipe: str
-    trials: int | None = None
-    seeds: tuple[int, ...] = (0,)
-    draw_seed: int = 0
-    max_concurrent: int | None = None
-    stopping: Stopping | None = None
-    register: str | None = None
-    search: str = GRID
+    space: Annotated[
+        Space,
+        Option(
+            "search this space: a name from `cotbert spaces`, or a YAML or Python file of your own",
+            "SPACE",
+            positional=True,
+            path="name",
+            convert=open_space,
+        ),
+    ]
+    recipe: Annotated[
+        str,
+        Option(
+            "train by this recipe, see `cotbert recipes`",
+            "RECIPE",
+            group=TRAINING,
+            default="the space's own",
+        ),
+    ] = ""
+    trials: Annotated[
+        int | None,
+        Option(
+            "run this many trials",
+            "N",
+            group=SEARCH,
+            unit="trials",
+            default="all of a grid, 12 trials of other spaces and of optuna",
+        ),
+    ] = None
+    seeds: Annotated[tuple[int, ...], replace(shared.SEEDS, default="1 seed")] = (0,)
+    draw_seed: Annotated[
+        int,
+        Option(
+            "set the seed by which trials are sampled",
+            "N",
+            group=SEARCH,
+            flag="--sampling-seed",
+            old_flags=("--draw-seed",),
+        ),
+    ] = 0
+    max_concurrent: Annotated[
+        int | None,
+        Option(
+            "run this many trials at a time, which share the cores",
+            "N",
+            group=RESOURCES,
+            unit="trials",
+            default="1 trial, or as many as there are GPUs for",
+        ),
+    ] = None
+    stopping: Annotated[
+        Stopping | None,
+        Option(
+            "stop weak trials: after this many steps, and again after 3 times, 9 times, ... as "
+            "many, only the best third continues",
+            "STEPS",
+            group=SEARCH,
+            flag="--asha",
+            unit="steps",
+            default="every trial runs to its end",
+            kind=int,
+            convert=Stopping,
+        ),
+    ] = None
+    register: Annotated[
+        str | None,
+        Option(
+            "register the best model in MLflow as models:/NAME@best",
+            "NAME",
+            group=OUTPUT,
+            default="no registration",
+        ),
+    ] = None
+    search: Annotated[
+        Search,
+        Option(
+            "choose trials from the grid of the space, ranges sampled at random, or by optuna from "
+            "the scores of earlier trials",
+            group=SEARCH,
+        ),
+    ] = "grid"
 
     def __post_init__(self) -> None:
-        if self.search not in SEARCHES:
-            raise unknown("search", self.search, SEARCHES)
+        from pipelines.recording.registry import check_registry
+        from pipelines.tuning.optuna_plan import OPTUNA, check_optuna
+
+        object.__setattr__(self, "recipe", self.recipe or self.space.recipe)
+        if self.search not in get_args(Search):
+            raise unknown("search", self.search, get_args(Search))
         if self.search == OPTUNA:
             check_optuna()
-        if self.trials is not None and self.trials < 1:
-            raise UserError(f"trials is {self.trials}: give at least 1")
+        at_least(self, 1, "trials")
         if self.register is not None:
             check_registry(self.register)

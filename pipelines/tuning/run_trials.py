@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from pipelines.recording.tracking import DEV_SPEARMAN, end_run
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import earlier_run
 from pipelines.training.resources import gpus_there, takes_gpus
+from pipelines.tuning.options import Stopping
 from pipelines.tuning.progress import STEP, Watch
 from pipelines.tuning.state import ENDED, FAILED_FILE, UNFINISHED, status_of
 from pipelines.tuning.trial import TRIAL, Sweep, run_trial
@@ -23,21 +23,6 @@ from pipelines.tuning.trial_plan import Plan
 
 # Ray Tune's own files, beside the trials for as long as a sweep runs; nothing is read from them.
 TUNE_FOLDER = "tune"
-
-
-@dataclass(frozen=True)
-class Stopping:
-    """Asynchronous successive halving (Li et al., MLSys 2020): at steps grace, grace x factor,
-    grace x factor^2, ... a trial goes on only among the best 1/factor of those that were there."""
-
-    grace: int
-    factor: int = 3
-
-    def __post_init__(self) -> None:
-        if self.grace < 1:
-            raise UserError(f"grace is {self.grace}: give at least 1 step")
-        if self.factor < 2:
-            raise UserError(f"reduction is {self.factor}: give at least 2")
 
 
 def run_trials(

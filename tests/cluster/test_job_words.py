@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
@@ -17,6 +16,7 @@ from cluster.server import JobServer
 from cotbert_core.errors import UserError
 from pipelines.cli import command_line, main
 from pipelines.commands import COMMANDS
+from pipelines.options.declare import declared
 
 LINE = command_line()
 TRAIN = ("train", "quickstart", "--corpus", "/corpus", "--output", "/out")
@@ -27,15 +27,6 @@ def place(own_place):
     (own_place / "text.txt").write_text("A man\n")
     (own_place / "model").mkdir()
     return own_place
-
-
-def options():
-    """Every command's options and arguments."""
-    for name, (add_options, _, _) in COMMANDS.items():
-        parser = argparse.ArgumentParser()
-        add_options(parser)
-        for action in parser._actions:
-            yield name, action
 
 
 @pytest.mark.parametrize(
@@ -50,7 +41,8 @@ def options():
         "evaluate @model --whiten tasks",
         "train quickstart --corpus @text.txt --set encoder=@model --set seed=1 --output @o",
         "prepare --input sick:@model --encoder @model --output @o",
-        "recipes @model",
+        "spaces @model",
+        "recipes model",
     ],
 )
 def test_relative_paths_mean_this_folder(place, marked):
@@ -83,14 +75,18 @@ def test_an_input_that_is_not_here_is_refused(place, command, text):
 
 
 def test_every_argument_that_may_be_a_path_is_known():
-    """A string that is no path by its type is in the lists, or is plainly something else."""
-    found = {action.dest for _, action in options() if action.type is None}
-    assert {*command_paths.INPUTS, *command_paths.NAMES} - {"folder"} <= found
-    texts = {a.dest for _, a in options() if a.type is None and a.nargs != 0 and not a.choices} - {
-        *command_paths.INPUTS,
-        *command_paths.NAMES,
+    """A text that is no path by its type is declared as one, or is plainly something else."""
+    options = [one for command in COMMANDS.values() for one in declared(command.options)]
+    texts = [one for one in options if one.kind is str and not one.choices]
+    assert {one.name for one in texts if one.option.path == "input"} == {
+        *("corpus", "embeddings", "exclude", "input", "text", "whiten")
     }
-    assert not {n for n in texts if n.endswith(("dir", "file", "path", "folder", "corpus"))}
+    assert {one.name for one in texts if one.option.path == "name"} == {
+        *("backward", "encoder", "forward", "model", "models", "name", "set", "space")
+    }
+    others = {(one.name, one.option.metavar) for one in texts if not one.option.path}
+    words = ("DIR", "FILE", "PATH", "FOLDER", "CORPUS", "MODEL")
+    assert not {name for name, metavar in others if (metavar or name).upper().endswith(words)}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -205,21 +204,11 @@ def test_a_mistake_in_the_installed_command(place):
     assert done.stderr.startswith("cotbert: input 'none.txt' does not exist")
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_help_explains_every_option(command):
-    done = run(*command.split(), "--help")
+def test_the_installed_command_lists_all_commands():
+    done = run("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    if not command:
-        assert all(name in done.stdout for name in COMMANDS)
-
-
-def test_help_answers_at_once():
-    def seconds():
-        started = time.perf_counter()
-        run("--help")
-        return time.perf_counter() - started
-
-    assert min(seconds() for _ in range(3)) < 1
+    shown = {line.split()[0] for line in done.stdout.splitlines() if re.match(" {4}[a-z]", line)}
+    assert shown >= set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", ["recipes", "templates"])
@@ -288,7 +277,7 @@ def failing(monkeypatch, error):
     def job(arguments):
         raise error
 
-    monkeypatch.setitem(cli.COMMANDS, "templates", (lambda c: None, job, "text"))
+    monkeypatch.setitem(cli.COMMANDS, "templates", COMMANDS["templates"]._replace(run=job))
     return main(["templates"])
 
 

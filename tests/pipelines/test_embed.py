@@ -177,7 +177,7 @@ def test_an_existing_output_is_not_touched(tmp_path, bert_folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": "int4"}, "dtype is 'int4': choose one of float32, float16, int8"),
+        ({"dtype": "int4"}, "unknown dtype 'int4': choose one of float16, float32, int8"),
         ({"workers": -1}, "workers is -1"),
     ],
 )

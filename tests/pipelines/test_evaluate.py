@@ -258,10 +258,3 @@ def test_a_model_that_cannot_be_read_stops_the_job_before_the_first(
     assert main([*command, "--tasks", "STS-B"]) == 2
     assert "evaluate" not in capsys.readouterr().err.replace("cotbert evaluate", "")
     assert own_store.search_runs(["0", "1"]) == []
-
-
-def test_the_help_tells_the_default(capsys):
-    with pytest.raises(SystemExit):
-        main(["evaluate", "--help"])
-    told = " ".join(capsys.readouterr().out.split())
-    assert f"no intervals (default: {EvaluateOptions('m').resamples})" in told

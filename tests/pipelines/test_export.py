@@ -20,7 +20,8 @@ from cotbert_core.encoder.pooling_config import Reading
 from cotbert_core.templates.template_texts import resolve_template
 from pipelines import export as job
 from pipelines.cli import main
-from pipelines.export import ExportError, ExportOptions, export, run_onnx
+from pipelines.export import ExportError, export, run_onnx
+from pipelines.options.jobs import ExportOptions
 
 READINGS = {
     "one mask": {"readout": "mask", "template": "{f}/only-prefix/anchor"},

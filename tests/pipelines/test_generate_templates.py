@@ -13,8 +13,8 @@ from cotbert_core.template_search.joint_beam import Output
 from cotbert_core.templates.template_texts import Template
 from pipelines.cli import main
 from pipelines.templates import template_generation as job
+from pipelines.templates.options import GenerateOptions
 from pipelines.templates.template_generation import (
-    GenerateOptions,
     generate_templates,
     read_definitions,
 )

@@ -14,7 +14,8 @@ from cotbert_core.evaluation.pairs import cosines, spearman
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.evaluating.model_specs import ModelSpec, numbered
-from pipelines.geometry import GeometryOptions, geometry
+from pipelines.evaluating.options import GeometryOptions
+from pipelines.geometry import geometry
 from pipelines.reading.text_files import read_texts, sample
 from pipelines.reports import plots
 from pipelines.training.dev_sets import BUILT_IN_PAIRS

@@ -92,11 +92,8 @@ def test_a_traceback_is_shown_without_escapes_and_credentials(monkeypatch, capsy
     def job(arguments):
         raise RuntimeError(f"no luck {ESCAPES} at http://user:S3cret@host")
 
-    def options(command):
-        command.add_argument("--verbose", action="store_true")
-
-    monkeypatch.setitem(cli.COMMANDS, "templates", (options, job, "text"))
-    for words in (["templates"], ["templates", "--verbose"]):
+    monkeypatch.setitem(cli.COMMANDS, "tokens", cli.COMMANDS["tokens"]._replace(run=job))
+    for words in (["tokens", "bert"], ["tokens", "bert", "--verbose"]):
         assert main(words) == 1
         _, told = harmless(capsys.readouterr())
         assert "no luck \\u001b[2J" in told

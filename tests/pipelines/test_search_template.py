@@ -15,8 +15,9 @@ from cotbert_core.template_search.search import score_template, tokenize_pairs
 from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
 from pipelines.cli import main
 from pipelines.templates import template_search as job
+from pipelines.templates.options import TemplateSearchOptions
 from pipelines.templates.template_ledger import Ledger, search_table
-from pipelines.templates.template_search import SearchOptions, search_template
+from pipelines.templates.template_search import search_template
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 LONGEST = TEMPLATES["promptbert/manual"].text
@@ -49,7 +50,7 @@ def choices(tmp_path, pairs_file, bert_folder):
     """Options of a small search: 1 + 2 relations and 2 prefixes."""
     (tmp_path / "relations").write_text("means\nis\n")
     (tmp_path / "prefixes").write_text('This\nThis sentence : "\n')
-    return SearchOptions(
+    return TemplateSearchOptions(
         bert_folder,
         dev_pairs=pairs_file,
         relations=tmp_path / "relations",
@@ -167,7 +168,9 @@ def test_a_store_without_the_earlier_run_is_told_all(own_store, tmp_path, choice
 def test_templates_of_ones_own(own_store, tmp_path, pairs_file, bert_folder):
     path = tmp_path / "templates"
     path.write_text("promptbert/manual\nAlso [MASK]. [X]\n[X] means <mask> .\n")
-    options = SearchOptions(bert_folder, dev_pairs=pairs_file, templates=path, precision="fp32")
+    options = TemplateSearchOptions(
+        bert_folder, dev_pairs=pairs_file, templates=path, precision="fp32"
+    )
     result = search_template(options, tmp_path / "out")
     rows = Ledger(tmp_path / "out" / "templates.jsonl").rows
     assert {r["template"] for r in rows} == {
@@ -197,7 +200,7 @@ def test_pairs_that_are_not_told_apart_fail_the_job(own_store, tmp_path, choices
 
 
 def changed(options, **values):
-    return SearchOptions(**{**vars(options), **values})
+    return TemplateSearchOptions(**{**vars(options), **values})
 
 
 def test_what_cannot_be_resumed(own_store, tmp_path, choices, monkeypatch, roberta_folder):

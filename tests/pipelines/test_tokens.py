@@ -19,13 +19,8 @@ from cotbert_core.templates.template_texts import TEMPLATES
 from cotbert_core.templates.wrapping import BoundTemplate
 from pipelines.cli import main
 from pipelines.templates import token_map_plots
-from pipelines.templates.mask_predictions import (
-    EXAMPLES,
-    TokenMapOptions,
-    TokensOptions,
-    token_map,
-    top_tokens_of,
-)
+from pipelines.templates.mask_predictions import token_map, top_tokens_of
+from pipelines.templates.options import EXAMPLES, TokenMapOptions, TokensOptions
 
 SENTENCES = ("A man is playing the guitar.", "Two dogs run")
 

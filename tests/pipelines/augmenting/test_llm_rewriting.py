@@ -18,8 +18,8 @@ from pipelines.augmenting.chat_endpoint import (
     retry_after,
 )
 from pipelines.augmenting.ledger import Rewrite
-from pipelines.augmenting.llm_rewriting import GIVE_UP, LlmRewriter, Spending, read_prompt
-from pipelines.augmenting.options import LlmRewriting
+from pipelines.augmenting.llm_options import LlmRewriting, read_prompt
+from pipelines.augmenting.llm_rewriting import GIVE_UP, LlmRewriter, Spending
 
 TEXTS = {number: f"sentence {number} of the text" for number in range(30)}
 
@@ -279,7 +279,7 @@ def test_an_address_holds_no_secret():
 
 
 def test_prompts_are_files_with_a_place_for_the_sentence(tmp_path):
-    assert read_prompt(None).count("{sentence}") == 1
+    assert LlmRewriting("m").prompt.count("{sentence}") == 1
     (tmp_path / "good").write_text("\ufeffAgain: {sentence}", encoding="utf-8")
     assert read_prompt(tmp_path / "good") == "Again: {sentence}"
     (tmp_path / "bad").write_text("Again: {text}")

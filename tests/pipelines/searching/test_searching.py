@@ -14,8 +14,9 @@ from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.embed import model_digest
-from pipelines.search import SearchOptions, search
+from pipelines.search import search
 from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.options import SearchOptions
 from pipelines.searching.queries import query_encoder, query_vectors
 
 TEXTS = [

@@ -16,11 +16,11 @@ from pipelines.cli import main
 from pipelines.recipes import RECIPES
 from pipelines.storage.output_folder import changed_settings
 from pipelines.training.early_stopping import answer_run, should_continue
-from pipelines.tuning.options import TuneOptions
+from pipelines.tuning.options import Stopping, TuneOptions
 from pipelines.tuning.optuna_plan import OptunaPlan, told
 from pipelines.tuning.plan_searcher import PlanSearcher
 from pipelines.tuning.progress import Watch
-from pipelines.tuning.run_trials import Stopping, _scheduler
+from pipelines.tuning.run_trials import _scheduler
 from pipelines.tuning.trial_plan import DEFAULT_TRIALS
 from tune_spaces import SPACES, Space
 

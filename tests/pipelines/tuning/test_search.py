@@ -12,7 +12,8 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from pipelines.recipes import RECIPES
 from pipelines.training.early_stopping import answer_run, should_continue
-from pipelines.tuning.run_trials import Stopping, _scheduler, share_out
+from pipelines.tuning.options import Stopping
+from pipelines.tuning.run_trials import _scheduler, share_out
 from pipelines.tuning.trial_plan import Plan, Trial
 
 BASE = RECIPES["cot-bert-base"]()

@@ -1,0 +1,157 @@
+"""The options of `cotbert augment --method llm`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, get_args
+
+from cotbert_core.errors import UserError, unknown
+from pipelines.options import shared
+from pipelines.options.checks import above, at_least
+from pipelines.options.declare import Option
+
+OnFailure = Literal["keep", "stop"]
+OPENAI = "https://api.openai.com/v1"
+OPENAI_KEY = "OPENAI_API_KEY"
+PROMPT = """\
+Paraphrase the sentence below: keep its meaning and its language, and change its words and its \
+structure. Answer with the new sentence alone, on one line, without quotation marks.
+
+Sentence: {sentence}
+"""
+
+
+def read_prompt(path: Path) -> str:
+    """Return the prompt in a file; UserError if it cannot be read or has no {sentence}."""
+    try:
+        prompt = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"prompt {str(path)!r} cannot be read ({error}): give a text file"
+        ) from None
+    if "{sentence}" not in prompt:
+        raise UserError(f"prompt {str(path)!r} holds no {{sentence}}: say where the sentence goes")
+    return prompt
+
+
+@dataclass(frozen=True)
+class LlmRewriting:
+    """Send one request a sentence to an endpoint for OpenAI's chat completions.
+
+    first_wait: seconds before the first retry.
+    """
+
+    name: ClassVar[str] = "llm"
+    # What decides on the rewrites; the rest may differ when a job goes on.
+    deciding: ClassVar[tuple[str, ...]] = (
+        *("model", "prompt", "base_url", "temperature", "max_answer_tokens"),
+    )
+
+    model: Annotated[
+        str,
+        Option(
+            "ask for this model, by the endpoint's name for it",
+            "NAME",
+            default="none: it must be given",
+        ),
+    ]
+    prompt: Annotated[
+        str,
+        Option(
+            "send the text in this file as the prompt, with {sentence} where the sentence goes",
+            "FILE",
+            kind=Path,
+            convert=read_prompt,
+            default="a request for a paraphrase",
+        ),
+    ] = PROMPT
+    base_url: Annotated[
+        str, Option("send requests to this endpoint for OpenAI's chat completions", "URL")
+    ] = OPENAI
+    key_variable: Annotated[
+        str | None,
+        Option(
+            "read the API key from this environment variable",
+            "NAME",
+            default="OPENAI_API_KEY, if it is set",
+        ),
+    ] = None
+    temperature: Annotated[float | None, shared.TEMPERATURE] = None
+    max_answer_tokens: Annotated[
+        int | None,
+        Option(
+            "limit each answer to this many tokens",
+            "N",
+            unit="tokens",
+            default="the endpoint's limit",
+        ),
+    ] = None
+    concurrency: Annotated[
+        int, Option("send at most this many requests at a time", "N", unit="requests")
+    ] = 8
+    requests_per_minute: Annotated[
+        float | None,
+        Option(
+            "send at most this many requests a minute",
+            "N",
+            unit="requests a minute",
+            default="no limit",
+        ),
+    ] = None
+    retries: Annotated[
+        int,
+        Option(
+            "retry a sentence this many times after a timeout, status 429 or 5xx, or an unusable "
+            "answer",
+            "N",
+            unit="retries",
+        ),
+    ] = 6
+    timeout: Annotated[
+        float, Option("wait this many seconds for an answer", "SECONDS", unit="seconds")
+    ] = 60.0
+    budget_tokens: Annotated[
+        int | None,
+        Option(
+            "stop before more tokens than this are used, those of earlier runs included",
+            "N",
+            unit="tokens",
+            default="no limit",
+        ),
+    ] = None
+    price_in: Annotated[
+        float | None,
+        Option(
+            "report costs at this price of a million prompt tokens",
+            "PRICE",
+            unit="price",
+            default="costs are not reported",
+        ),
+    ] = None
+    price_out: Annotated[
+        float | None,
+        Option(
+            "report costs at this price of a million answer tokens",
+            "PRICE",
+            unit="price",
+            default="costs are not reported",
+        ),
+    ] = None
+    on_failure: Annotated[
+        OnFailure, Option("keep a sentence without a usable answer as it is, or stop the job")
+    ] = "keep"
+    first_wait: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise UserError("model is empty: name the endpoint's model with --model")
+        if "{sentence}" not in self.prompt:
+            raise UserError("the prompt holds no {sentence}: say where the sentence goes")
+        if self.on_failure not in get_args(OnFailure):
+            raise unknown("on_failure", self.on_failure, get_args(OnFailure))
+        at_least(self, 1, "concurrency", "max_answer_tokens", "budget_tokens")
+        at_least(self, 0, "retries", "temperature", "price_in", "price_out")
+        above(self, 0, "requests_per_minute", "timeout", "first_wait")
+        if (self.price_in is None) != (self.price_out is None):
+            raise UserError("price_in and price_out go together: give both or neither")

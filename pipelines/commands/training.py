@@ -1,0 +1,123 @@
+"""The options of the commands that train, and what they become: settings and a corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pipelines.options import shared
+from pipelines.options.declare import INPUT, TRAINING, Option, build
+
+if TYPE_CHECKING:  # pydantic and pyarrow would slow --help
+    from cotbert_core.evaluation import Pairs
+    from cotbert_core.settings import TrainSettings
+    from pipelines.storage.corpus import Corpus
+
+RECIPES_SAY = "what the recipe says"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """The corpus, the data for dev scores, and changes of a recipe's settings."""
+
+    corpus: Annotated[
+        str,
+        Option(
+            "train on this corpus: a prepared one, or raw text (a file, folder or glob), which is "
+            "prepared into a cache",
+            "DIR",
+            group=INPUT,
+            path="input",
+        ),
+    ]
+    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
+    augmented_column: Annotated[str | None, shared.AUGMENTED_COLUMN] = None
+    negative_column: Annotated[str | None, shared.NEGATIVE_COLUMN] = None
+    encoding: shared.Encoding = None
+    senteval: shared.SentEval = None
+    dev_pairs: shared.DevPairs = None
+    encoder: Annotated[str | None, replace(shared.ENCODER, default=RECIPES_SAY)] = None
+    workers: Annotated[int | None, replace(shared.WORKERS, default=RECIPES_SAY)] = None
+    config: Annotated[
+        Path | None,
+        Option(
+            "change the recipe's settings by this YAML file",
+            "FILE",
+            group=TRAINING,
+            default="no changes",
+        ),
+    ] = None
+    assignments: Annotated[
+        tuple[str, ...],
+        Option(
+            "change one setting, e.g. optimizer.learning_rate=3e-5; may be repeated",
+            "A.B=VALUE",
+            group=TRAINING,
+            flag="--set",
+            append=True,
+            path="name",
+            default="no changes",
+        ),
+    ] = ()
+
+    def settings(self, recipe: str) -> TrainSettings:
+        """Return a recipe's settings with the changes; UserError lists every fault."""
+        from pipelines.recipes import settings_for
+
+        flags = {"encoder": self.encoder, "workers": self.workers}
+        return settings_for(recipe, self.config, self.assignments, flags)
+
+    def dev_sets(self, settings: TrainSettings) -> dict[str, Pairs]:
+        """Return the graded pairs by which the best step is chosen."""
+        from pipelines.training.dev_sets import dev_sets
+
+        return dev_sets(settings, self.senteval, self.dev_pairs)
+
+    def open_corpus(
+        self, settings: TrainSettings, output: Path, *, resume: bool = False, verbose: bool = False
+    ) -> Corpus:
+        """Return the corpus; raw text is prepared for the settings' encoder first."""
+        from pipelines.commands.corpus_cache import open_or_prepare
+        from pipelines.storage.output_folder import SETTINGS_FILE, check_writable, require_empty
+
+        # Checked before raw text is prepared, which takes long. The job itself checks what an
+        # earlier run left in the folder.
+        if resume or (output / SETTINGS_FILE).is_file():
+            check_writable(output.absolute())
+        else:
+            require_empty(output)
+        return open_or_prepare(
+            self.corpus,
+            settings.encoder,
+            settings.max_length,
+            self.text_column,
+            verbose,
+            self.augmented_column,
+            self.negative_column,
+            self.encoding,
+        )
+
+
+def trainings(command: str, given: Mapping[str, Any]) -> list[TrainSettings]:
+    """Return the TrainSettings of the trainings that a command starts; none for other commands.
+
+    given: the values on its command line. A wrong recipe, setting or space is a UserError here.
+    """
+    if command not in ("train", "compare", "tune"):
+        return []
+    training = build(TrainingOptions, given)
+    return [training.settings(recipe) for recipe in _recipes(command, given)]
+
+
+def _recipes(command: str, given: Mapping[str, Any]) -> list[str]:
+    if command == "compare":
+        from pipelines.recipes import RECIPES
+
+        return [name for name in given["entries"] if name in RECIPES]
+    if "recipe" in given:
+        return [given["recipe"]]
+    from tune_spaces import open_space
+
+    return [open_space(given["space"]).recipe]

@@ -1,0 +1,189 @@
+"""Options as fields of a frozen dataclass: name, type and default are the field's own.
+
+A field `top: Annotated[int, Option("return this many rows", "K", unit="rows")] = 10` is the option
+`--top K`. A field whose type is another such dataclass adds its fields; a field that may be one of
+several dataclasses is an option that chooses one of them by its `name`. A field without an Option
+is not on the command line.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, MISSING, dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from cotbert_core.errors import UserError
+
+# Titles in `--help`, in this order; "--method NAME" stands before the last two.
+ARGUMENTS, INPUT, CLEANING, MODEL, SCORES = "arguments", "input", "cleaning", "model", "scores"
+TRAINING, SEARCH, RESOURCES = "training", "search", "resources"
+OUTPUT, GENERAL = "output", "general"
+TITLES = (ARGUMENTS, INPUT, CLEANING, MODEL, SCORES, TRAINING, SEARCH, RESOURCES)
+LAST_TITLES = (OUTPUT, GENERAL)
+
+Model = TypeVar("Model")
+
+
+@dataclass(frozen=True)
+class Option:
+    """What `--help` says about a field, and how its words are read.
+
+    help: what the option does, without its default. unit: of a number, named after its default.
+    default: the default in words, where the field's own (None, say) does not speak for itself.
+    flag: the option's name where it is not the field's; old_flags: names that still work and warn.
+    append: given several times, one value each. exclusive: options with the same word here exclude
+    each other. path: a text that names an input ("input") or may be a path ("name"); a field of
+    type Path always is one. convert: makes the field's value from a value of type `kind`; it may
+    raise UserError.
+    """
+
+    help: str
+    metavar: str | None = None
+    _: KW_ONLY
+    group: str = ""
+    unit: str = ""
+    default: str = ""
+    flag: str = ""
+    old_flags: tuple[str, ...] = ()
+    positional: bool = False
+    append: bool = False
+    exclusive: str = ""
+    path: Literal["", "input", "name"] = ""
+    convert: Callable[[Any], Any] | None = None
+    kind: type = str
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An option and its field. kind: the type of one value; many: whether it takes several.
+
+    of_variant: it belongs to one of several models, so that it need not be given.
+    """
+
+    field: str
+    option: Option
+    kind: type
+    many: bool
+    choices: tuple[str, ...]
+    default: Any
+    of_variant: bool = False
+
+    @property
+    def name(self) -> str:
+        """The option's name without dashes in front."""
+        return self.option.flag.removeprefix("--") or self.field.replace("_", "-")
+
+    @property
+    def required(self) -> bool:
+        return self.default is MISSING and not self.of_variant
+
+    @property
+    def help(self) -> str:
+        """The text for `--help`, with the default at its end."""
+        shown = self.option.default or self._shown_default()
+        return f"{self.option.help} (default: {shown})" if shown else self.option.help
+
+    def _shown_default(self) -> str:
+        if self.kind is bool or self.default in (MISSING, None, ()):
+            return ""
+        return f"{self.default} {self.option.unit}".strip()
+
+
+def declared(model: type, group: str = GENERAL) -> Iterator[Declared]:
+    """Yield the options of a model, those of nested models at their field's place."""
+    seen = set()
+    for one in _all_declared(model, group):
+        if one.field not in seen:  # variants may share an option
+            seen.add(one.field)
+            yield one
+
+
+def _all_declared(model: type, group: str) -> Iterator[Declared]:
+    hints = get_type_hints(model, include_extras=True)
+    for field in fields(model):
+        hint, option = _annotation(hints[field.name])
+        variants = _variants(hint)
+        if option is None:
+            yield from _all_declared(hint, group) if is_dataclass(hint) else ()  # type: ignore[arg-type]
+        else:
+            option = replace(option, group=option.group or group)
+            kind, many, choices = (
+                _value_type(hint, option) if not variants else (str, False, (*variants,))
+            )
+            yield Declared(field.name, option, kind, many, choices, field.default)
+            for name, variant in variants.items():
+                for one in _all_declared(variant, f"--{field.name} {name}"):
+                    yield replace(one, of_variant=True)
+
+
+def build(model: type[Model], given: Mapping[str, Any]) -> Model:
+    """Return the model with the values that were given and its own defaults; UserError if it
+    refuses one."""
+    hints = get_type_hints(model, include_extras=True)
+    values: dict[str, Any] = {}
+    for field in fields(model):  # type: ignore[arg-type]
+        hint, option = _annotation(hints[field.name])
+        if option is None and is_dataclass(hint):
+            values[field.name] = build(hint, given)  # type: ignore[arg-type]
+        elif variants := _variants(hint):
+            values[field.name] = _build_variant(field.name, variants, given)
+        elif field.name in given:
+            values[field.name] = _value(given[field.name], option)
+    return model(**values)
+
+
+def _value(given: Any, option: Option | None) -> Any:
+    if option is not None and option.convert is not None:
+        return option.convert(given)
+    return tuple(given) if isinstance(given, list) else given
+
+
+def _build_variant(field: str, variants: Mapping[str, type], given: Mapping[str, Any]) -> Any:
+    """Build the chosen one of several models; UserError for an option of another one."""
+    chosen = given[field]
+    own = {one.field: one for one in declared(variants[chosen])}
+    for name, variant in variants.items():
+        wrong = [o for o in declared(variant) if o.field in given and o.field not in own]
+        if wrong:
+            raise UserError(
+                f"--{wrong[0].name} belongs to --{field} {name} and the {field} is {chosen}: leave "
+                "it out"
+            )
+    missing = [one for one in own.values() if one.required and one.field not in given]
+    if missing:
+        raise UserError(f"--{field} {chosen} has no --{missing[0].name}: give that too")
+    return build(variants[chosen], given)
+
+
+def _annotation(hint: Any) -> tuple[Any, Option | None]:
+    """The type without None, and the last Option that annotates it."""
+    option = None
+    if get_origin(hint) is Annotated:
+        hint, *notes = get_args(hint)
+        option = next((note for note in reversed(notes) if isinstance(note, Option)), None)
+    if get_origin(hint) in (Union, types.UnionType):
+        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+        hint = kinds[0] if len(kinds) == 1 else hint
+    return hint, option
+
+
+def _variants(hint: Any) -> dict[str, type]:
+    """The models that a field may be, by name; empty for any other type."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
+    return {kind.name: kind for kind in kinds} if all(map(is_dataclass, kinds)) else {}
+
+
+def _value_type(hint: Any, option: Option) -> tuple[type, bool, tuple[str, ...]]:
+    """The type of one value, whether there may be many, and the choices."""
+    if option.convert is not None:
+        return option.kind, False, ()
+    if get_origin(hint) is tuple:
+        kind, _, choices = _value_type(get_args(hint)[0], option)
+        return kind, True, choices
+    if get_origin(hint) is Literal:
+        return str, False, get_args(hint)
+    if hint not in (str, int, float, bool, Path):
+        raise TypeError(f"{hint} is no type of an option")
+    return hint, False, ()

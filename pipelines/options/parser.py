@@ -1,0 +1,105 @@
+"""The argparse options of a model. Its defaults stay with it: only given values are parsed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pipelines.options.declare import (
+    ARGUMENTS,
+    GENERAL,
+    LAST_TITLES,
+    TITLES,
+    Declared,
+    declared,
+)
+from pipelines.runtime.progress import say
+
+TypeOf = Callable[[Declared], Callable[[str], Any] | None]
+
+
+def value_type(one: Declared) -> Callable[[str], Any] | None:
+    """Return what makes one value from a word; None leaves it a text."""
+    return None if one.kind is str else one.kind
+
+
+def add_arguments(
+    parser: argparse.ArgumentParser, model: type, type_of: TypeOf = value_type
+) -> None:
+    """Add a model's options to a parser that was made without `add_help`."""
+    by_title: dict[str, list[Declared]] = {}
+    for one in declared(model):
+        by_title.setdefault(ARGUMENTS if one.option.positional else one.option.group, []).append(
+            one
+        )
+    by_title.setdefault(GENERAL, [])
+    exclusive: dict[str, Any] = {}
+    for title in sorted(by_title, key=_place):
+        group = parser.add_argument_group(title)
+        for one in by_title[title]:
+            where = group
+            if word := one.option.exclusive:
+                if word not in exclusive:
+                    exclusive[word] = group.add_mutually_exclusive_group()
+                where = exclusive[word]
+            _add(where, one, type_of)
+    group.add_argument("-h", "--help", action="help", help="show this help and exit")
+    parser.usage = _usage(list(declared(model)))
+
+
+def _place(title: str) -> int:
+    if title in LAST_TITLES:
+        return len(TITLES) + 1 + LAST_TITLES.index(title)
+    return TITLES.index(title) if title in TITLES else len(TITLES)
+
+
+def _add(group: Any, one: Declared, type_of: TypeOf) -> None:
+    shared: dict[str, Any] = {"default": argparse.SUPPRESS, "help": one.help.replace("%", "%%")}
+    if one.kind is bool:
+        group.add_argument(f"--{one.name}", action="store_true", dest=one.field, **shared)
+        return
+    shared |= {"metavar": one.option.metavar, "type": type_of(one), "choices": one.choices or None}
+    if one.option.positional:
+        group.add_argument(one.field, nargs=_nargs(one), **shared)
+        return
+    shared |= {"dest": one.field, "required": one.required}
+    shared |= {"action": "append"} if one.option.append else {"nargs": _nargs(one)}
+    group.add_argument(f"--{one.name}", **shared)
+    for flag in one.option.old_flags:
+        hidden = {**shared, "help": argparse.SUPPRESS, "action": _Renamed, "const": one.name}
+        group.add_argument(flag, **hidden)
+
+
+def _nargs(one: Declared) -> str | None:
+    if one.option.positional:
+        return ("+" if one.required else "*") if one.many else (None if one.required else "?")
+    return "+" if one.many else None
+
+
+class _Renamed(argparse.Action):
+    """Takes the value of an option under its old name, and says the new one (`const`)."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        say(f"warning: {option_string} is now called --{self.const}")
+        setattr(namespace, self.dest, values)
+
+
+def _usage(options: list[Declared]) -> str:
+    """One line: what must be given. Without it, argparse lists every option twice."""
+    words = ["%(prog)s"]
+    for one in options:
+        if one.option.positional:
+            name = one.option.metavar or "|".join(one.choices)
+            dots = f"{name} ..." if one.many else name
+            words.append(dots if one.required else f"[{dots}]")
+        elif one.required:
+            value = one.option.metavar or "|".join(one.choices)
+            words.append(f"--{one.name} {value}{' ...' if one.many else ''}")
+    return " ".join([*words, "[OPTION ...]"])

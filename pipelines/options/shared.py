@@ -1,0 +1,158 @@
+"""The options that several commands have, each with its one description."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cotbert_core.choices import Precision
+from cotbert_core.errors import UserError
+from pipelines.options.declare import (
+    GENERAL,
+    INPUT,
+    MODEL,
+    OUTPUT,
+    RESOURCES,
+    SCORES,
+    TRAINING,
+    Option,
+)
+
+
+def comma_names(text: str) -> tuple[str, ...]:
+    """Return the names in a text that has commas between them."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Return seeds 0 to 9 for `10`, and 3, 5 and 8 for `3,5,8`; UserError for anything else."""
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    seeds = tuple(range(numbers[0])) if len(numbers) == 1 else numbers
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise UserError(
+            f"seeds is {text!r}: give how many (10), or different whole numbers with commas (3,5,8)"
+        )
+    return seeds
+
+
+VERBOSE = Option("show the output of Ray, and errors with their traceback", group=GENERAL)
+RESUME = Option("continue the interrupted run in the output folder", group=OUTPUT)
+OUTPUT_FOLDER = Option(
+    "write into this folder, which must be new or empty unless an interrupted run continues there",
+    "DIR",
+    group=OUTPUT,
+)
+INPUTS = Option(
+    "read text from files (.txt .csv .tsv .jsonl, also as .gz or .zst, and .parquet), folders, "
+    "globs, s3:// and gs:// addresses of these, docstrings:PACKAGE,..., sick:DIR (triples in "
+    "SICK_train.txt) or hf:NAME[:CONFIG][:SPLIT]",
+    "PATH",
+    group=INPUT,
+    flag="--input",
+    path="input",
+)
+TEXT_COLUMN = Option(
+    "read texts from this column of csv, tsv, jsonl and parquet files", "COL", group=INPUT
+)
+AUGMENTED_COLUMN = Option(
+    "read a second text of the same meaning from this column",
+    "COL",
+    group=INPUT,
+    default="no second text",
+)
+NEGATIVE_COLUMN = Option(
+    "read a text that looks similar but differs in meaning from this column",
+    "COL",
+    group=INPUT,
+    default="no negative text",
+)
+ENCODING = Option(
+    "decode txt, csv, tsv and jsonl files by this encoding, e.g. latin-1, cp1252 or utf-16",
+    "NAME",
+    group=INPUT,
+    default="utf-8",
+)
+TEXT_CORPUS = Option(
+    "read sentences from this text file or folder",
+    "TEXT",
+    group=INPUT,
+    path="input",
+    default="the sentences of the graded pairs",
+)
+SENTENCES = Option("use at most this many sentences", "N", group=INPUT, unit="sentences")
+ENCODER = Option(
+    "use this encoder and its tokenizer: a folder or a hub name", "NAME", group=MODEL, path="name"
+)
+TEMPLATE = Option(
+    "read the vector at the last mask of this template: a name from `cotbert templates`, or a text "
+    "with [X] for the sentence and [MASK]",
+    "TEMPLATE",
+    group=MODEL,
+    default="the model's own",
+)
+READOUT = Option(
+    "read the vector at the template's mask, at the first token, or as the mean of the last layer",
+    group=MODEL,
+    default="the model's own",
+)
+PRECISION = Option(
+    "compute in this number format; auto takes bf16 where the machine is fast at it, else fp32",
+    group=MODEL,
+)
+SEED = Option("set the seed of the random choices", "N", group=GENERAL)
+SEEDS = Option(
+    "train with this many seeds, from 0, or with the seeds in a list such as 3,5,8",
+    "N",
+    group=TRAINING,
+    convert=parse_seeds,
+)
+BEAM = Option("follow this many outputs in the beam search; 1 is greedy", "N", unit="outputs")
+TEMPERATURE = Option(
+    "sample at this temperature",
+    "X",
+    group=MODEL,
+    default="beam search in back-translation, the endpoint's in llm",
+)
+WORKERS = Option(
+    "run this many workers",
+    "N",
+    group=RESOURCES,
+    unit="workers",
+    default="1 worker for each GPU, or 1 for each machine without GPUs",
+)
+SENTEVAL = Option(
+    "choose the best by the STS-B dev set in this SentEval folder",
+    "DIR",
+    group=SCORES,
+    exclusive="pairs",
+    default="use --dev-pairs",
+)
+DEV_PAIRS = Option(
+    "use the graded pairs in this tab-separated file with the columns score, sentence1, sentence2",
+    "FILE",
+    group=SCORES,
+    flag="--dev-pairs",
+    exclusive="pairs",
+    default="the pairs in this package",
+)
+
+Verbose = Annotated[bool, VERBOSE]
+OutputFolder = Annotated[Path, OUTPUT_FOLDER]
+Resume = Annotated[bool, RESUME]
+OutputFile = Annotated[
+    Path, Option("write into this new file, one template a line", "FILE", group=OUTPUT)
+]
+SeveralSeeds = Annotated[
+    tuple[int, ...] | None, replace(SEEDS, default="1 run with the recipe's seed")
+]
+Encoding = Annotated[str | None, ENCODING]
+Template = Annotated[str | None, TEMPLATE]
+Readout = Annotated[Literal["mask", "cls", "mean"] | None, READOUT]
+EncoderPrecision = Annotated[Precision, PRECISION]
+Workers = Annotated[int | None, WORKERS]
+DevPairs = Annotated[Path | None, DEV_PAIRS]
+SentEval = Annotated[Path | None, SENTEVAL]

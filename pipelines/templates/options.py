@@ -1,0 +1,156 @@
+"""The options of the commands about templates and the tokens that a mask predicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pipelines.options import shared
+from pipelines.options.declare import INPUT, MODEL, OUTPUT, SEARCH, Option
+
+# A feeling and its negation; one man with two instruments.
+EXAMPLES = (
+    "She feels lonely.",
+    "She does not feel lonely.",
+    "An old man plays the violin.",
+    "An old man plays the drums.",
+)
+ENCODER = replace(shared.ENCODER, metavar="ENCODER", positional=True)
+
+
+@dataclass(frozen=True)
+class TokensOptions:
+    """Which sentences to show the predicted tokens of."""
+
+    encoder: Annotated[str, ENCODER]
+    sentences: Annotated[
+        tuple[str, ...],
+        Option(
+            "show the tokens for this sentence", "SENTENCE", positional=True, default="4 examples"
+        ),
+    ] = EXAMPLES
+    template: Annotated[
+        str | None, replace(shared.TEMPLATE, default="the model's own, else PromptBERT's")
+    ] = None
+    top: Annotated[
+        int, Option("show this many tokens for each sentence", "N", group=OUTPUT, unit="tokens")
+    ] = 5
+    denoise: Annotated[
+        Literal["position", "pad"],
+        Option(
+            "subtract the vector of the template without a sentence, made by its positions or by "
+            "padding",
+            group=MODEL,
+        ),
+    ] = "position"
+
+
+@dataclass(frozen=True)
+class TokenMapOptions:
+    """Which token table to draw, and the text in which tokens are counted."""
+
+    encoder: Annotated[str, ENCODER]
+    corpus: Annotated[str | None, shared.TEXT_CORPUS] = None
+    table: Annotated[
+        Literal["input", "head"],
+        Option(
+            "draw the static token embeddings, or the output weights of the MLM head", group=MODEL
+        ),
+    ] = "input"
+    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
+    encoding: shared.Encoding = None
+
+
+@dataclass(frozen=True)
+class TemplateSearchOptions:
+    """Which templates to score: composed of relations and prefixes, or whole ones from a file."""
+
+    encoder: Annotated[str, ENCODER]
+    senteval: shared.SentEval = None
+    dev_pairs: shared.DevPairs = None
+    relations: Annotated[
+        Path | None,
+        Option(
+            "try the texts in this file, one a line, between sentence and mask",
+            "FILE",
+            group=INPUT,
+            default="the built-in list",
+        ),
+    ] = None
+    prefixes: Annotated[
+        Path | None,
+        Option(
+            "try the texts in this file, one a line, before the sentence; [X] marks the sentence "
+            "where text follows it",
+            "FILE",
+            group=INPUT,
+            default="the built-in list",
+        ),
+    ] = None
+    templates: Annotated[
+        Path | None,
+        Option(
+            "score only the whole templates in this file, one a line",
+            "FILE",
+            group=INPUT,
+            default="compose templates of relations and prefixes",
+        ),
+    ] = None
+    rounds: Annotated[
+        int,
+        Option(
+            "search this many rounds, each over the relations and then the prefixes",
+            "N",
+            group=SEARCH,
+            unit="rounds",
+        ),
+    ] = 1
+    precision: shared.EncoderPrecision = "auto"
+
+
+@dataclass(frozen=True)
+class GenerateOptions:
+    """From which definitions to generate templates, and how many."""
+
+    model: Annotated[
+        str,
+        Option(
+            "generate by this T5 model: a folder or a hub name",
+            "T5_MODEL",
+            positional=True,
+            path="name",
+        ),
+    ]
+    definitions: Annotated[
+        Path,
+        Option(
+            "read one definition a line, `word: definition` or with a tab between",
+            "FILE",
+            group=INPUT,
+        ),
+    ]
+    count: Annotated[
+        int, Option("write this many templates", "N", group=OUTPUT, unit="templates")
+    ] = 500
+    beam: Annotated[int, replace(shared.BEAM, group=SEARCH)] = 100
+    max_tokens: Annotated[
+        int,
+        Option(
+            "generate at most this many tokens of a template, word and definition not counted",
+            "N",
+            group=SEARCH,
+            unit="tokens",
+        ),
+    ] = 20
+    examples: Annotated[
+        int | None,
+        Option(
+            "use a random sample of this many definitions",
+            "N",
+            group=INPUT,
+            unit="definitions",
+            default="all definitions",
+        ),
+    ] = None
+    seed: Annotated[int, shared.SEED] = 0
