@@ -57,9 +57,8 @@ class PromptEmbedding(nn.Module):
     def merged(self) -> nn.Embedding:
         """One plain table of all V + k tokens."""
         weight = self.weight.detach().clone()
-        return nn.Embedding(
-            len(weight), weight.shape[1], padding_idx=self.table.padding_idx, _weight=weight
-        )
+        padding = self.table.padding_idx
+        return nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=padding)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from pipelines.runtime import processes
+from pipelines.runtime import processes, ray_private
 from pipelines.runtime.auth_token import check_mode, ensure_token
 from pipelines.runtime.placement import Node, place_workers
 from pipelines.runtime.progress import say
@@ -101,7 +101,7 @@ def _own_ray() -> Iterator[dict[str, Any]]:
     failed = False
     try:
         with _loopback():
-            yield {"include_dashboard": False, "_temp_dir": str(folder / "r")}
+            yield {"include_dashboard": False, **ray_private.temporary_folder(folder / "r")}
     except Exception as error:
         failed = not isinstance(error, UserError)
         raise
@@ -130,18 +130,14 @@ def ray_folder(name: str) -> Path:
 @contextmanager
 def _loopback() -> Iterator[None]:
     """Let a Ray that starts in the block take 127.0.0.1 for its node's address, to which all its
-    sockets are then bound. Ray reads the variable when it is imported, its processes when they
-    start; a cluster that this process connects to later is found as ever."""
-    from ray._private import ray_constants
-
-    before = {name: os.environ.get(name) for name in LOOPBACK}, ray_constants.ENABLE_RAY_CLUSTER
+    sockets are then bound. Ray's processes read the variable when they start."""
+    before = {name: os.environ.get(name) for name in LOOPBACK}
     os.environ.update(LOOPBACK)
-    ray_constants.ENABLE_RAY_CLUSTER = False
     try:
-        yield
+        with ray_private.loopback_address():
+            yield
     finally:
-        variables, ray_constants.ENABLE_RAY_CLUSTER = before
-        for name, value in variables.items():
+        for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
