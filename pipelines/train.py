@@ -113,7 +113,7 @@ def _run(
     """The workers' part, then what is made of it."""
     settings, output = job.settings, job.output
     history = History(run, output / METRICS_FILE, settings.batch_size)
-    with ray_session(verbose), MetricsReceiver(history.hear) as mailbox:
+    with ray_session(verbose, output), MetricsReceiver(history.hear) as mailbox:
         fit(job, mailbox)
     best_step = _save_best(job, corpus, history, baseline)
     result = _result(job, history, best_step, run.id, baseline)

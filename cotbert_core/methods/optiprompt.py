@@ -57,8 +57,10 @@ class PromptEmbedding(nn.Module):
     def merged(self) -> nn.Embedding:
         """One plain table of all V + k tokens."""
         weight = self.weight.detach().clone()
-        padding = self.table.padding_idx
-        return nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=padding)
+        size, padding = tuple(weight.shape), self.table.padding_idx
+        merged = nn.Embedding(size[0], size[1], padding_idx=padding, device="meta")
+        merged.weight = nn.Parameter(weight)
+        return merged
 
 
 @dataclass(frozen=True)

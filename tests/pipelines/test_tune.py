@@ -234,7 +234,7 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
         write_json(Path(sweep.folder) / trials[0].name / "result.json", {})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(job, "ray_session", lambda verbose: nullcontext())
+    monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())
     monkeypatch.setattr(run_trials, "_fit", interrupted)
     base = small(bert_folder)
     options = TuneOptions(open_space(str(rates)), "quickstart")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 from ray.exceptions import NodeDiedError, RayActorError
 from ray.train import ControllerError, WorkerGroupError
