@@ -104,8 +104,12 @@ def _on_gpus(settings: TrainSettings) -> bool:
 
 
 def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) -> Any:
-    """Ray Train's own checkpoints are not used: it copies a folder file by file, and knows of it
-    only half a second later, so that a kill cost two intervals."""
+    """Return Ray Train's trainer of the workers.
+
+    Ray Train is not told of checkpoints. It copies a reported one file by file; with NO_UPLOAD it
+    still writes a list of them that a kill can cut short, and a start with such a list, or with one
+    that names a checkpoint we have removed since, ends in an error.
+    """
     import ray.train
 
     from pipelines.runtime.ray_private import trainer

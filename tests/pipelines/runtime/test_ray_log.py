@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -9,52 +10,50 @@ import sys
 import pytest
 
 from pipelines.runtime import ray_session
-from pipelines.runtime.ray_log import LOG_FILE, only_in_log, ray_log
+from pipelines.runtime.ray_log import LOG_FILE, LOGGERS, only_in_log, ray_log
 
 
 @pytest.fixture
-def loggers(capsys, monkeypatch):
-    """Ray's own handlers and levels, as after a session."""
-    import ray.data  # noqa: F401
-
-    names = ("ray", "ray.data", "ray.tune")
-    for name in names:
-        monkeypatch.setattr(logging.getLogger(name), "level", logging.ERROR)
-    for handler in [h for name in names for h in logging.getLogger(name).handlers]:
-        if isinstance(handler, logging.StreamHandler):  # as Ray is imported with this stream
-            monkeypatch.setattr(handler, "stream", sys.stderr)
-    return names
+def terminal(monkeypatch):
+    """What loggers show that have the levels and handlers of Ray's after a session has started."""
+    shown = io.StringIO()
+    for name in LOGGERS:
+        logger, shows = logging.getLogger(name), name in ("ray", "ray.data")
+        monkeypatch.setattr(logger, "level", logging.ERROR)
+        monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(shown)] if shows else [])
+        monkeypatch.setattr(logger, "propagate", not shows)
+    return shown
 
 
-def state(names):
-    there = [logging.getLogger(name) for name in names]
-    return [(o.level, o.propagate, [(h, h.level) for h in o.handlers]) for o in there]
+def state():
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    return [(o.level, o.propagate, [(h, h.level) for h in o.handlers]) for o in loggers]
 
 
-def test_warnings_go_to_the_file_and_errors_to_the_terminal_too(loggers, tmp_path, capsys):
-    before = state(loggers)
+def test_warnings_go_to_the_file_and_errors_to_the_terminal_too(terminal, tmp_path):
+    before = state()
     with ray_log(tmp_path):
         logging.getLogger("ray.train.a").info("information")
         logging.getLogger("ray.data.a").warning("a warning of http://user:S3cret@host")
         logging.getLogger("ray.a").error("an error")
+    assert state() == before
     logging.getLogger("ray.a").warning("too late")
     first, second = (tmp_path / LOG_FILE).read_text().splitlines()
     assert first.endswith("WARNING ray.data.a: a warning of http://***@host")
     assert second.endswith("ERROR ray.a: an error")
-    assert capsys.readouterr().err.splitlines()[0].endswith("-- an error")
-    assert state(loggers) == before
+    assert terminal.getvalue() == "an error\n"
 
 
-def test_a_log_can_be_kept_from_the_terminal(loggers, tmp_path, capsys):
-    before = state(loggers)
+def test_a_log_can_be_kept_from_the_terminal(terminal, tmp_path):
+    before = state()
     with only_in_log("ray.tune", tmp_path):
         logging.getLogger("ray.tune.a").error("a trial failed")
+    assert state() == before
     assert (tmp_path / LOG_FILE).read_text().endswith("ERROR ray.tune.a: a trial failed\n")
-    assert capsys.readouterr().err == ""
-    assert state(loggers) == before
+    assert terminal.getvalue() == ""
 
 
-def test_no_file_is_made_for_nothing(loggers, tmp_path):
+def test_no_file_is_made_for_nothing(terminal, tmp_path):
     with ray_log(tmp_path):
         logging.getLogger("ray.data.a").warning("Progress bars disabled. To enable, set ...")
     with ray_session._silence(tmp_path):
@@ -70,9 +69,9 @@ def test_what_ray_writes_while_it_starts_goes_to_the_file(tmp_path, capfd):
     assert capfd.readouterr().err == "shown again\n"
 
 
-def test_a_log_that_cannot_be_written_is_no_fault(loggers, tmp_path, capsys):
+def test_a_log_that_cannot_be_written_is_no_fault(terminal, tmp_path):
     with ray_log(tmp_path / "gone"):
         logging.getLogger("ray.a").warning("a warning")
     with ray_session._silence(tmp_path / "gone"):
         os.write(2, b"a line\n")
-    assert capsys.readouterr().err == ""
+    assert terminal.getvalue() == ""
