@@ -7,15 +7,18 @@ to write, so most outputs have none.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact
 
 LOG_FILE = "ray.log"
 LOGGERS = ("ray", "ray.data", "ray.train", "ray.tune")
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
 # Ray's lines about what this project has asked of it.
 ASKED_FOR = ("Progress bars disabled", "Set ray log level from environment variable")
 
@@ -54,7 +57,7 @@ def only_in_log(name: str, folder: Path) -> Iterator[None]:
 
 def write_lines(folder: Path, text: str) -> None:
     """Append what Ray wrote to standard error to the folder's log."""
-    lines = [redact(line) + "\n" for line in text.splitlines() if line.strip() and _is_news(line)]
+    lines = [_clean(line) + "\n" for line in text.splitlines() if line.strip() and _is_news(line)]
     if lines:
         with suppress(OSError), (folder / LOG_FILE).open("a", encoding="utf-8") as file:
             file.writelines(lines)
@@ -69,7 +72,7 @@ class _LogFile(logging.FileHandler):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / LOG_FILE, encoding="utf-8", delay=True)
-        self.setFormatter(_Redacted(LINE))
+        self.setFormatter(_CleanLine(LINE))
         self.addFilter(lambda record: _is_news(record.getMessage()))
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -80,9 +83,14 @@ class _LogFile(logging.FileHandler):
         pass
 
 
-class _Redacted(logging.Formatter):
+class _CleanLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
+        return _clean(super().format(record))
+
+
+def _clean(text: str) -> str:
+    """A text without credentials, control characters and Ray's colours."""
+    return printable(redact(COLOUR.sub("", text)))
 
 
 @contextmanager

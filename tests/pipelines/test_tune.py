@@ -114,9 +114,10 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
     assert len((output / "trials.csv").read_text().splitlines()) == 4
     assert "0000" in told.out
     assert sorted(p.name for p in output.iterdir()) == [
-        *("baseline.json", "mlflow_run_id", "report.html", "result.json", "settings.json"),
-        *("trials", "trials.csv"),
+        *("baseline.json", "mlflow_run_id", "ray.log", "report.html", "result.json"),
+        *("settings.json", "trials", "trials.csv"),
     ]
+    assert "NonFiniteLossError: the loss at step 2" in (output / "ray.log").read_text()
 
 
 def _check_runs(store, result, parent):

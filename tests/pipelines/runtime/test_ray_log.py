@@ -63,9 +63,9 @@ def test_no_file_is_made_for_nothing(terminal, tmp_path):
 
 def test_what_ray_writes_while_it_starts_goes_to_the_file(tmp_path, capfd):
     with ray_session._silence(tmp_path):
-        os.write(2, b"a line of C++ about http://user:S3cret@host\n")
+        os.write(2, b"\x1b[36ma line\x1b[0m of C++\x07 about http://user:S3cret@host\n")
     print("shown again", file=sys.stderr)
-    assert (tmp_path / LOG_FILE).read_text() == "a line of C++ about http://***@host\n"
+    assert (tmp_path / LOG_FILE).read_text() == "a line of C++\\u0007 about http://***@host\n"
     assert capfd.readouterr().err == "shown again\n"
 
 
