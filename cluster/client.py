@@ -11,11 +11,6 @@ from typing import Any
 from cluster.server import JobServer
 
 ADDRESS = "RAY_API_SERVER_ADDRESS"
-_TALKATIVE = (
-    "ray._private.runtime_env.packaging",
-    "ray.dashboard.modules.dashboard_sdk",
-    "ray.dashboard.modules.job.sdk",
-)
 
 
 def client_of(server: JobServer) -> Any:
@@ -23,8 +18,9 @@ def client_of(server: JobServer) -> Any:
     with _without("RAY_ADDRESS", ADDRESS):
         from ray.job_submission import JobSubmissionClient
 
-        for name in _TALKATIVE:
-            logging.getLogger(name).setLevel(logging.WARNING)
+        # Some of Ray's loggers set a level of their own; all of them share these handlers.
+        for handler in logging.getLogger("ray").handlers:
+            handler.setLevel(logging.WARNING)
         return JobSubmissionClient(server.address, headers=dict(server.headers))
 
 

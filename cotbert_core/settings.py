@@ -194,6 +194,7 @@ def override(settings: S, changes: Mapping[str, Any]) -> S:
         place[leaf] = value
     made = build(type(settings), values)
     given = settings.model_fields_set | {path.split(".")[0] for path in changes}
+    # private: pydantic documents this argument; the underscore keeps it apart from field names
     return cast(S, made.model_construct(_fields_set=given, **dict(made)))
 
 

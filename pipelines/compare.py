@@ -141,7 +141,7 @@ def compare(
     params = {**budget, "entries": ",".join(comparison.entries), "corpus": str(corpus.path)}
     with (
         tracking.tracked_run("compare", params, home=output, outbox=output) as run,
-        ray_session(verbose),
+        ray_session(verbose, output),
     ):
         encoders = {s.encoder: s.precision for s in comparison.trained.values()}
         found = baselines(output, encoders, comparison.dev, run)

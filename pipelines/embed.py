@@ -135,7 +135,7 @@ def _tracked(job: Job, work: ResumableOutput, verbose: bool, parent: str | None)
     params = {k: v for k, v in job.options.decisive.items() if v not in (None, [])}
     with (
         resumable_run(work, "embed", params, parent) as run,
-        ray_session(verbose),
+        ray_session(verbose, work.output),
     ):
         told = _run(job, work) | {"mlflow_run_id": run.id}
         run.result(told)

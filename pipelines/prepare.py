@@ -115,7 +115,7 @@ def _run(job: Job, work: ResumableOutput, verbose: bool, parent: str | None) -> 
     params = {k: v for k, v in params.items() if k != "clean" and v not in (None, ())}
     with (
         resumable_run(work, "prepare", params, parent) as run,
-        ray_session(verbose),
+        ray_session(verbose, work.output),
     ):
         started, before = time.monotonic(), driver.rows_written(work)
         manifest = _write_corpus(job, work)

@@ -63,7 +63,7 @@ def quickstart(
     output.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     params = with_pairs(flatten(settings), dev_sets(settings, None, None))
-    with tracking.tracked_run("quickstart", params) as run, ray_session(verbose):
+    with tracking.tracked_run("quickstart", params) as run, ray_session(verbose, output):
         outcome = _stages(settings, source, output, verbose, run)
         seconds = time.monotonic() - started
         result = _result(outcome, seconds, run.id)

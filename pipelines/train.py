@@ -128,7 +128,7 @@ def _run(
     steps = total_steps(len(corpus), settings)
     follower = MetricsFollower(run, output, settings.batch_size, steps)
     with (
-        ray_session(verbose),
+        ray_session(verbose, output),
         polled(follower.poll),
         message_queue(_say_warnings) as messages,
     ):

@@ -102,7 +102,7 @@ def _tracked(
             home=output,
             outbox=output,
         ) as run,
-        ray_session(verbose),
+        ray_session(verbose, output),
     ):
         encoders = {settings.encoder: settings.precision for settings in plan.possible}
         found = baselines(output, encoders, dev, run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tune_spaces.axes import choice, grid, loguniform, uniform
 from tune_spaces.search_space import Space
 from tune_spaces.template_spaces import cot_bert_ablations, templates
 
@@ -12,26 +13,22 @@ AVERAGE = "bert-base-uncased, average of 7 STS"
 
 def temperature() -> Space:
     """The papers' two values, 0.03 and 0.05, lie inside."""
-    from ray import tune
-
     return Space(
         name="temperature",
         purpose="Temperature of the loss, any value from 0.01 to 0.2.",
         recipe="cot-bert-base",
-        settings={"method.temperature": tune.loguniform(0.01, 0.2)},
+        settings={"method.temperature": loguniform(0.01, 0.2)},
     )
 
 
 def temperature_grid() -> Space:
     """CoT-BERT's and PromptBERT's 0.05 and DenoSent's 0.03, with neighbours: the three papers
     print no grid of their own."""
-    from ray import tune
-
     return Space(
         name="temperature-grid",
         purpose="Temperature of the loss: the papers' 0.03 and 0.05, and five others.",
         recipe="cot-bert-base",
-        settings={"method.temperature": tune.grid_search([0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2])},
+        settings={"method.temperature": grid([0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2])},
         published={"0.05": 79.40},
         source=f"CoT-BERT, Table 2, {AVERAGE}",
     )
@@ -39,15 +36,13 @@ def temperature_grid() -> Space:
 
 def denosent_dropout() -> Space:
     """The sweep of DenoSent's section "Implementation", chosen by STS-B dev."""
-    from ray import tune
-
     return Space(
         name="denosent-dropout",
         purpose="DenoSent's own sweep: dropout of the decoder's input, and decoder layers.",
         recipe="denosent-base",
         settings={
-            "method.dropout": tune.grid_search([0.8, 0.825, 0.85, 0.875, 0.9]),
-            "method.layers": tune.grid_search([12, 14, 16]),
+            "method.dropout": grid([0.8, 0.825, 0.85, 0.875, 0.9]),
+            "method.layers": grid([12, 14, 16]),
         },
         published={"0.825, 16": 79.33},
         source=f"DenoSent, Table 1, {AVERAGE}",
@@ -56,15 +51,13 @@ def denosent_dropout() -> Space:
 
 def denosent_dropout_range() -> Space:
     """Wider than the grid on both sides: Figure 4b has its best inside."""
-    from ray import tune
-
     return Space(
         name="denosent-dropout-range",
         purpose="Dropout of the decoder's input, any value from 0.75 to 0.95, and decoder layers.",
         recipe="denosent-base",
         settings={
-            "method.dropout": tune.uniform(0.75, 0.95),
-            "method.layers": tune.choice([12, 14, 16]),
+            "method.dropout": uniform(0.75, 0.95),
+            "method.layers": choice([12, 14, 16]),
         },
     )
 
@@ -72,29 +65,25 @@ def denosent_dropout_range() -> Space:
 def optimizer() -> Space:
     """The papers' learning rates, 1e-5 to 5e-5, their batches, 64 to 512, and their warm-ups, none
     and 500 steps, lie inside."""
-    from ray import tune
-
     return Space(
         name="optimizer",
         purpose="Learning rate, batch size and warm-up steps, in the ranges of the three papers.",
         recipe="cot-bert-base",
         settings={
-            "optimizer.learning_rate": tune.loguniform(5e-6, 1e-4),
-            "batch_size": tune.choice([64, 128, 256, 512]),
-            "optimizer.warmup_steps": tune.choice([0, 100, 500]),
+            "optimizer.learning_rate": loguniform(5e-6, 1e-4),
+            "batch_size": choice([64, 128, 256, 512]),
+            "optimizer.warmup_steps": choice([0, 100, 500]),
         },
     )
 
 
 def seeds() -> Space:
     """PromptBERT's ten: Table 10 prints their mean and ends alone, so no seed has a figure."""
-    from ray import tune
-
     return Space(
         name="seeds",
         purpose="The same training with ten seeds, for the spread of PromptBERT's Table 10.",
         recipe="promptbert-base",
-        settings={"seed": tune.grid_search(list(range(10)))},
+        settings={"seed": grid(list(range(10)))},
     )
 
 

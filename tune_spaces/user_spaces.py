@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError, unknown
+from tune_spaces.axes import Axis, choice, grid, loguniform, uniform
 from tune_spaces.builtin_spaces import SPACES
-from tune_spaces.search_space import VARIANT, Space, is_axis
+from tune_spaces.search_space import VARIANT, Space
 
 YAML_ENDINGS = (".yaml", ".yml")
 PYTHON_ENDING = ".py"
-# How an axis is written in YAML -> the name of Ray Tune's function.
-LISTS = {"grid": "grid_search", "choice": "choice"}
-RANGES = {"uniform": "uniform", "loguniform": "loguniform"}
+# How an axis is written in YAML.
+LISTS = {"grid": grid, "choice": choice}
+RANGES = {"uniform": uniform, "loguniform": loguniform}
 EXAMPLES = "{grid: [a, b]}, {choice: [a, b]}, {uniform: [low, high]} or {loguniform: [low, high]}"
 
 
@@ -46,7 +47,7 @@ def _fault(space: Space) -> str | None:
     if VARIANT in space.settings:
         return f"{VARIANT!r} is no setting; what changes together goes under variants"
     for setting, axis in space.settings.items():
-        if not is_axis(axis):
+        if not (isinstance(axis, Axis) and axis.is_valid):
             return (
                 f"{setting} is {axis!r}: it must be a grid, a choice or a range with two ends; "
                 "give tune.grid_search, choice, uniform, loguniform, randint or the like"
@@ -123,20 +124,18 @@ def _mapping(path: Path, values: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {str(name): value for name, value in given.items()}
 
 
-def _axis(path: Path, setting: str, axis: Any) -> Any:
-    from ray import tune
-
+def _axis(path: Path, setting: str, axis: Any) -> Axis:
     kind, given = next(iter(axis.items())) if isinstance(axis, dict) and axis else (None, None)
     if kind not in {*LISTS, *RANGES} or len(axis) > 1 or not isinstance(given, list) or not given:
         raise _error(path, f"{setting} is {axis!r}: give {EXAMPLES}")
     values = [_value(path, setting, value) for value in given]
     if kind in LISTS:
-        return getattr(tune, LISTS[kind])(values)
+        return LISTS[kind](values)
     low = 0.0 if kind == "loguniform" else float("-inf")
     if len(values) != 2 or not all(map(_is_number, values)) or not low < values[0] < values[1]:
         above = "above 0, " if kind == "loguniform" else ""
         raise _error(path, f"{setting} is {axis!r}: give two numbers, {above}the lower one first")
-    return getattr(tune, RANGES[kind])(*values)
+    return RANGES[kind](*values)
 
 
 def _variant(path: Path, name: str, variant: Any) -> dict[str, Any]:

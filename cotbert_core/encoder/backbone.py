@@ -55,6 +55,8 @@ class Backbone:
     """A transformers model (an nn.Module)."""
     tokenizer: SentenceTokenizer
     name: str
+    attention: str = "eager"
+    """transformers' name for the way in which it attends (cotbert_core.encoder.attention)."""
 
     @property
     def device(self) -> torch.device:
@@ -79,7 +81,7 @@ class Backbone:
     @property
     def packs(self) -> bool:
         """Whether rows are given to it packed, without padding."""
-        return bool(self.model.config._attn_implementation == UNPADDED)
+        return self.attention == UNPADDED
 
     @property
     def batch_tokens(self) -> int:
@@ -198,9 +200,9 @@ def load_backbone(
     if getattr(model, "pooler", None) is not None:
         model.pooler.requires_grad_(False)
     model = model.to(device).eval()
-    attend(model, name, attention)
+    attends = attend(model, name, attention)
     replace_dropout(model)
-    return Backbone(model, tokenizer, name)
+    return Backbone(model, tokenizer, name, attends)
 
 
 @cache

@@ -121,8 +121,7 @@ def _mask(backbone: Backbone, attended: Tensor) -> Tensor:
     anything; it takes a 4-D mask as it is. Families that build masks of another kind (sliding
     windows) keep the 2-D one.
     """
-    config = backbone.model.config
-    known = config._attn_implementation == "sdpa" and config.model_type in OWN
+    known = backbone.attention == "sdpa" and backbone.model.config.model_type in OWN
     if known and backbone.device.type == "cuda":
         return attended[:, None, None, :].expand(-1, 1, attended.shape[1], -1)
     return attended.long()

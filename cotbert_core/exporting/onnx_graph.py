@@ -70,7 +70,8 @@ def write_graph(encoder: SentenceEncoder, folder: Path) -> None:
     backbone = copy.copy(encoder.backbone)
     backbone.model = copy.deepcopy(encoder.backbone.model).cpu().eval().float()
     # Attention in plain operators: an exporter has its own idea of the fused one.
-    backbone.model.set_attn_implementation("eager")
+    backbone.attention = "eager"
+    backbone.model.set_attn_implementation(backbone.attention)
     if encoder.bound.stages > 1 and read_token is not None:
         copy_embedding(backbone.model, encoder.bound.mask_id, read_id)
     head = copy.deepcopy(encoder.head).cpu().eval() if encoder.head is not None else None

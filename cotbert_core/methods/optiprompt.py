@@ -57,9 +57,10 @@ class PromptEmbedding(nn.Module):
     def merged(self) -> nn.Embedding:
         """One plain table of all V + k tokens."""
         weight = self.weight.detach().clone()
-        return nn.Embedding(
-            len(weight), weight.shape[1], padding_idx=self.table.padding_idx, _weight=weight
-        )
+        size, padding = tuple(weight.shape), self.table.padding_idx
+        merged = nn.Embedding(size[0], size[1], padding_idx=padding, device="meta")
+        merged.weight = nn.Parameter(weight)
+        return merged
 
 
 @dataclass(frozen=True)

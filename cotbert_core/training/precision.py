@@ -20,6 +20,7 @@ def has_fast_bf16(device: torch.device) -> bool:
     """Whether the device multiplies bf16 matrices in hardware."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
+    # private: torch.cpu.get_capabilities names instructions, not whether oneDNN takes bf16 by them
     return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 

@@ -86,14 +86,12 @@ def _size(space: Space) -> str:
 
 def _space_rows(space: Space) -> list[tuple[str, str]]:
     """What a space varies: its settings' axes, then the settings of each variant."""
-    from tune_spaces import describe
-
     rows = [
         ("space", space.name),
         ("purpose", space.purpose),
         ("recipe", space.recipe),
         ("size", _size(space)),
-        *((path, describe(axis)) for path, axis in space.settings.items()),
+        *((path, str(axis)) for path, axis in space.settings.items()),
     ]
     for name, variant in space.variants.items():
         values = (f"{path}={json.dumps(value, default=str)}" for path, value in variant.items())

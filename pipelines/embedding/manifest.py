@@ -133,5 +133,11 @@ def model_digest(model: str) -> str | None:
 
 def model_commit(encoder: SentenceEncoder) -> str | None:
     """The commit that a hub name stood for when the model was loaded; None for a folder."""
-    commit: str | None = getattr(encoder.backbone.model.config, "_commit_hash", None)
-    return commit
+    from huggingface_hub import try_to_load_from_cache
+
+    location = locate_encoder(encoder.backbone.name)
+    if Path(location).is_dir():
+        return None
+    # The cache keeps the files of each commit in a folder of its name.
+    found = try_to_load_from_cache(location, "config.json")
+    return Path(found).parent.name if isinstance(found, str) else None

@@ -30,7 +30,8 @@ KEY_TAG, LOCAL = "cotbert.key", "local-"
 TIMEOUT, CALL_SECONDS, FILE_SECONDS = "MLFLOW_HTTP_REQUEST_TIMEOUT", "10", "60"
 TRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 SILENT = "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"
-DATABASE_TRIES = 2
+DATABASES = ("mssql", "mysql", "postgresql", "sqlite")
+SQLITE = "sqlite:///"
 # Files that a message names at most.
 NAMED = 5
 
@@ -65,13 +66,25 @@ def connect() -> Any:
     uri = tracking_uri()
     if uri != without_credentials(uri):  # MLflow prints a run's address when it ends
         os.environ.setdefault(SILENT, "true")
-    if not uri.startswith("http"):
-        # A database that cannot be opened would be tried for 100 seconds, each time with a warning.
-        from mlflow.store.db import utils
-
-        utils.MAX_RETRY_COUNT = DATABASE_TRIES
-        logging.getLogger(utils.__name__).setLevel(logging.ERROR)
+    if uri.partition(":")[0].partition("+")[0] in DATABASES:
+        _probe_database(uri)
     return MlflowClient(tracking_uri=uri)
+
+
+def _probe_database(uri: str) -> None:
+    """Open a database once, with its error where it cannot be opened.
+
+    MLflow tries one for 100 seconds, each time with a warning.
+    """
+    import sqlalchemy
+
+    if uri.startswith(SQLITE):  # MLflow makes its folder too
+        Path(uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
+    engine = sqlalchemy.create_engine(uri)
+    try:
+        engine.connect().close()
+    finally:
+        engine.dispose()
 
 
 @contextmanager

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from pipelines.runtime import processes
+from pipelines.runtime import processes, ray_private
 from pipelines.runtime.auth_token import check_mode, ensure_token
 from pipelines.runtime.placement import Node, place_workers
 from pipelines.runtime.progress import say
+from pipelines.runtime.ray_log import ray_log, write_lines
 from pipelines.runtime.stop_signals import kept_signals
 
 # Set before Ray is imported, in the environment, so that its worker processes have them too.
@@ -48,11 +49,19 @@ ANSWER_SECONDS = 10.0
 
 
 @contextmanager
-def ray_session(verbose: bool = False) -> Iterator[None]:
+def ray_session(verbose: bool = False, log: Path | None = None) -> Iterator[None]:
     """Ray for the length of the block: the cluster of RAY_ADDRESS, else one on this machine.
 
     A session that is already there is used and left alone. verbose: Ray's own output is shown.
+    log: the folder whose ray.log takes Ray's warnings otherwise.
     """
+    log = None if verbose else log
+    with _connected(verbose, log), nullcontext() if log is None else ray_log(log):
+        yield
+
+
+@contextmanager
+def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     if not verbose:
@@ -75,7 +84,7 @@ def ray_session(verbose: bool = False) -> Iterator[None]:
     own: AbstractContextManager[dict[str, Any]] = _own_ray() if here else nullcontext({})
     with own as options:
         level = logging.INFO if verbose else logging.ERROR
-        with nullcontext() if verbose else _silence(), _told(address), kept_signals():
+        with nullcontext() if verbose else _silence(log), _told(address), kept_signals():
             ray.init(address=address, logging_level=level, log_to_driver=verbose, **options)
         _quieten(verbose)
         try:
@@ -101,7 +110,7 @@ def _own_ray() -> Iterator[dict[str, Any]]:
     failed = False
     try:
         with _loopback():
-            yield {"include_dashboard": False, "_temp_dir": str(folder / "r")}
+            yield {"include_dashboard": False, **ray_private.temporary_folder(folder / "r")}
     except Exception as error:
         failed = not isinstance(error, UserError)
         raise
@@ -130,18 +139,14 @@ def ray_folder(name: str) -> Path:
 @contextmanager
 def _loopback() -> Iterator[None]:
     """Let a Ray that starts in the block take 127.0.0.1 for its node's address, to which all its
-    sockets are then bound. Ray reads the variable when it is imported, its processes when they
-    start; a cluster that this process connects to later is found as ever."""
-    from ray._private import ray_constants
-
-    before = {name: os.environ.get(name) for name in LOOPBACK}, ray_constants.ENABLE_RAY_CLUSTER
+    sockets are then bound. Ray's processes read the variable when they start."""
+    before = {name: os.environ.get(name) for name in LOOPBACK}
     os.environ.update(LOOPBACK)
-    ray_constants.ENABLE_RAY_CLUSTER = False
     try:
-        yield
+        with ray_private.loopback_address():
+            yield
     finally:
-        variables, ray_constants.ENABLE_RAY_CLUSTER = before
-        for name, value in variables.items():
+        for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
@@ -177,19 +182,24 @@ def _told(address: str) -> Iterator[None]:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
-    """No warnings and nothing on standard error, which Ray's C++ parts write to directly; what
-    goes wrong in the block is raised all the same."""
+def _silence(log: Path | None) -> Iterator[None]:
+    """Keep warnings and standard error, which Ray's C++ parts write to directly, from the terminal.
+
+    log: the folder whose ray.log takes the latter. What goes wrong in the block is raised.
+    """
     sys.stderr.flush()
     kept = os.dup(2)
-    with open(os.devnull, "wb") as nowhere, warnings.catch_warnings():
+    with tempfile.TemporaryFile() as written, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        os.dup2(nowhere.fileno(), 2)
+        os.dup2(written.fileno(), 2)
         try:
             yield
         finally:
             os.dup2(kept, 2)
             os.close(kept)
+            if log is not None:
+                written.seek(0)
+                write_lines(log, written.read().decode(errors="replace"))
 
 
 def _quieten(verbose: bool) -> None:

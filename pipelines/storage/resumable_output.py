@@ -27,6 +27,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import require_empty, write_json
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.runtime.progress import say
+from pipelines.runtime.ray_log import LOG_FILE
 from pipelines.storage.output_folder import OUTBOX_FILES, RUN_FILE, changed_settings
 
 RECORD_FILE = "record.json"
@@ -120,7 +121,7 @@ def _clear(partial: Path, record: Mapping[str, Any], paid: bool) -> None:
 
 def _holds_work(folder: Path) -> bool:
     """Whether any file is there beside those that only say which job it is."""
-    told = {RUN_FILE, *OUTBOX_FILES}
+    told = {RUN_FILE, LOG_FILE, *OUTBOX_FILES}
     names = (path for path in folder.rglob("*") if path.is_file() and path.name not in told)
     return any(path.stat().st_size for path in names if not path.name.startswith(RECORD_FILE))
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pipelines.runtime import ray_private
+
 # What gloo and NCCL say on a worker that waits for one that is gone. Ray tells of a node's death
 # about 15 s after it, when the others have long failed by this.
 _PEER_GONE = re.compile(r"gloo/transport|Dist(Backend|Network)Error|Connection (closed|reset) by")
@@ -22,9 +24,7 @@ def is_loss(error: Any) -> bool:
 
 def lacked_room(error: Any) -> bool:
     """Whether the workers did not begin since the cluster had no room for them in time."""
-    from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
-
-    return isinstance(_of_start(error), WorkerGroupStartupTimeoutError)
+    return ray_private.start_timed_out(_of_start(error))
 
 
 def cause(error: Any) -> str:
@@ -54,12 +54,11 @@ def _of_start(error: Any) -> Any:
 
 def _died(failure: Any) -> bool:
     from ray.exceptions import NodeDiedError, RayActorError
-    from ray.train.v2._internal.exceptions import WorkerGroupStartupFailedError
 
-    # Ray Train hands a death on inside an error of its own.
-    failure = getattr(failure, "health_check_failure", failure)
-    deaths = (RayActorError, NodeDiedError, WorkerGroupStartupFailedError)
-    return any(isinstance(one, deaths) for one in _chain(failure))
+    return any(
+        isinstance(one, (RayActorError, NodeDiedError)) or ray_private.start_failed(one)
+        for one in _chain(ray_private.cause_of_death(failure))
+    )
 
 
 def _chain(error: Any) -> Iterator[BaseException]:

@@ -58,7 +58,7 @@ def fit(job: Job, mailbox: Any) -> None:
     from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
 
-    from pipelines.training import trainer
+    from pipelines.runtime import ray_private
 
     restarts, before = 0, _done(job)
     on_gpus = _on_gpus(job.settings)
@@ -72,7 +72,7 @@ def fit(job: Job, mailbox: Any) -> None:
                 _trainer(job, workers, on_gpus, attempt, mailbox).fit()
             return
         except (TrainingFailedError, RayActorError) as error:
-            trainer.give_back_cores(mailbox)
+            ray_private.release_cores(mailbox)
             if lacked_room(error):  # they did not begin, so nothing was lost
                 say(f"still waiting for room for {workers} workers")
                 continue
@@ -105,16 +105,20 @@ def _on_gpus(settings: TrainSettings) -> bool:
 
 
 def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) -> Any:
-    """Ray Train's own checkpoints are not used: it copies a folder file by file, and knows of it
-    only half a second later, so that a kill cost two intervals."""
+    """Return Ray Train's trainer of the workers.
+
+    Ray Train is not told of checkpoints. It copies a reported one file by file; with NO_UPLOAD it
+    still writes a list of them that a kill can cut short, and a start with such a list, or with one
+    that names a checkpoint we have removed since, ends in an error.
+    """
     import ray.train
 
+    from pipelines.runtime.ray_private import trainer
     from pipelines.training.process_group import LoopbackTorchConfig
-    from pipelines.training.trainer import Trainer
     from pipelines.training.worker import train_worker
 
     cpus = job.settings.cpus_per_worker or cpus_per_worker(workers, on_gpus=on_gpus)
-    return Trainer(
+    return trainer(
         mailbox,
         train_worker,
         train_loop_config={

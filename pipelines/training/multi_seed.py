@@ -76,7 +76,7 @@ def train_seeds(
     params = {**shown, "seeds": ",".join(map(str, seeds))}
     with (
         tracking.tracked_run("train-seeds", params, home=output, outbox=output) as run,
-        ray_session(verbose),
+        ray_session(verbose, output),
     ):
         encoder = settings.encoder
         baseline = baselines(output, {encoder: settings.precision}, dev, run)[encoder]

@@ -15,7 +15,6 @@ from typing import Any
 
 import ray.util
 from ray.train.torch import TorchConfig
-from ray.train.torch.config import _TorchBackend
 from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
 
 # As many as may wait to be accepted; Linux allows 4,096.
@@ -30,7 +29,7 @@ class LoopbackTorchConfig(TorchConfig):  # type: ignore[misc]
         return LoopbackBackend
 
 
-class LoopbackBackend(_TorchBackend):  # type: ignore[misc]
+class LoopbackBackend(TorchConfig().backend_cls):  # type: ignore[misc]
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
         if worker_group.execute_single(0, node_is_on_loopback):
             worker_group.execute(listen_on_loopback)
@@ -46,6 +45,7 @@ def listen_on_loopback() -> None:
     """Let the process group that this worker joins next listen on loopback alone."""
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = _loopback()
     # By its name: torch.distributed.rendezvous is a function of the module.
+    # private: Ray Train takes only env:// and tcp://, and torch lets nobody replace their handlers
     import_module("torch.distributed.rendezvous").TCPStore = store_on_loopback  # type: ignore[attr-defined]
 
 

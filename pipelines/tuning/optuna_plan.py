@@ -28,7 +28,7 @@ from pipelines.tuning.state import (
     trained_scores,
 )
 from pipelines.tuning.trial_plan import DEFAULT_TRIALS, SEED, Plan, Trial, settings_of, trial_name
-from tune_spaces import VARIANT, Space, changes, describe
+from tune_spaces import VARIANT, Space, changes
 from tune_spaces.search_space import enough_corners
 
 OPTUNA = "optuna"
@@ -76,7 +76,7 @@ class OptunaPlan(Plan):
             "seeds": list(self._seeds),
             "trials": samples,
             "settings": flatten(base),
-            "axes": {path: describe(axis) for path, axis in space.settings.items()},
+            "axes": {path: str(axis) for path, axis in space.settings.items()},
             "variants": {name: changes(space, {VARIANT: name}) for name in space.variants},
         }
         super().__init__({}, samples * len(self._seeds), possible, record, OPTUNA)

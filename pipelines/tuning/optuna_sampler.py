@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from pipelines.tuning.state import FAILED, FINISHED, STOPPED, UNFINISHED
-from tune_spaces import Space, param_space
-from tune_spaces.search_space import ends_of, is_logarithmic, multiples_of, step_of, values_of
+from tune_spaces import Space, axes_of
+from tune_spaces.axes import Choice, Range
 
 # So many samples are drawn by chance before Optuna reckons. The mean distance to the best score
 # after 12 samples of a rate, a batch and a warm-up (a smooth invented score, 60 seeds): 0.72 with
@@ -53,7 +53,7 @@ class Suggestions:
     """The samples of a space, the next one chosen by those before it."""
 
     def __init__(self, space: Space, seed: int) -> None:
-        self._axes = {path: _axis(axis) for path, axis in param_space(space).items()}
+        self._axes = {path: _axis(axis) for path, axis in axes_of(space).items()}
         self._seed = seed
 
     def count(self) -> int | None:
@@ -126,24 +126,21 @@ def _trial(told: ObservedTrial, distributions: Mapping[str, Any]) -> Any:
     )
 
 
-def _axis(axis: Any) -> Axis:
+def _axis(axis: Choice | Range) -> Axis:
     """A grid or choice by the places of its values, a range in steps by their multiples."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-    from ray.tune.search.sample import Integer
 
-    values = values_of(axis)
-    if values is None and len(set(ends_of(axis))) == 1:
-        values = [ends_of(axis)[0]]
-    if values is not None:
-        numbers = range(len(values))
+    if isinstance(axis, Choice) or len(set(axis.corners)) == 1:
+        values = axis.corners
+        numbers = range(len(values) if isinstance(axis, Choice) else 1)
         return Axis(CategoricalDistribution(numbers), values.__getitem__, numbers)
-    (low, high), step, log = ends_of(axis), step_of(axis), is_logarithmic(axis)
-    if step is None and not isinstance(axis, Integer):
-        return Axis(FloatDistribution(low, high, log=log), float, None)
-    cast = int if isinstance(axis, Integer) else float
-    first, last = (low, high) if step is None else multiples_of(axis)
+    (low, high), step = axis.corners, axis.step
+    if step is None and not axis.whole:
+        return Axis(FloatDistribution(low, high, log=axis.log), float, None)
+    cast = int if axis.whole else float
+    first, last = axis.multiples
     return Axis(
-        IntDistribution(first, last, log=log),
+        IntDistribution(first, last, log=axis.log),
         lambda k: cast(min(max(k * (step or 1), low), high)),
         range(first, last + 1),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from cotbert_core.evaluation import Pairs
 from cotbert_core.settings import TrainSettings
 from pipelines.recording.tracking import DEV_SPEARMAN, end_run
 from pipelines.runtime.progress import say
+from pipelines.runtime.ray_log import only_in_log
 from pipelines.storage.output_folder import earlier_run
 from pipelines.training.resources import gpus_there, takes_gpus
 from pipelines.tuning.options import Stopping
@@ -63,8 +64,6 @@ def _fit(
 
     from pipelines.tuning.plan_searcher import PlanSearcher
 
-    if not sweep.verbose:  # what failed is told in a line
-        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     folder = Path(sweep.folder)
     largest = max(plan.possible, key=lambda settings: settings.workers)
     at_once, cpus = share_out(
@@ -77,7 +76,7 @@ def _fit(
     task = ray.tune.with_resources(
         ray.tune.with_parameters(run_trial, sweep=sweep, dev=dev), {"memory": 1}
     )
-    ray.tune.Tuner(
+    tuner = ray.tune.Tuner(
         task,
         tune_config=ray.tune.TuneConfig(
             search_alg=turns,
@@ -94,7 +93,10 @@ def _fit(
             callbacks=[Watch(plan, folder, steps)],
             verbose=1 if sweep.verbose else 0,
         ),
-    ).fit()
+    )
+    # A line of ours says what failed.
+    with nullcontext() if sweep.verbose else only_in_log("ray.tune", folder.parent):
+        tuner.fit()
 
 
 def _end_trials(folder: Path) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings, flatten, override
-from tune_spaces import Space, changes, param_space, size
-from tune_spaces.search_space import values_of
+from tune_spaces import Space, axes_of, changes, size
+from tune_spaces.axes import Axis, Choice, Range
 
 # Of a space with a continuous axis, when --trials does not say how many.
 DEFAULT_TRIALS = 12
@@ -111,14 +111,14 @@ def settings_of(space: Space, base: TrainSettings, sample: Mapping[str, Any]) ->
 def draw(space: Space, trials: int | None, seed: int) -> list[dict[str, Any]]:
     """The samples. Of a grid all points in order, or `trials` of them by chance, each once; with a
     continuous axis the grid's points in turn, each with a draw of its own."""
-    axes = param_space(space)
+    axes = axes_of(space)
     generator = np.random.RandomState(seed)
     if size(space) is not None:
-        points = _product({key: values_of(axis) or [] for key, axis in axes.items()})
+        points = _product({key: axis.corners for key, axis in axes.items()})
         if trials is None or trials >= len(points):
             return points
         return [points[index] for index in np.sort(generator.permutation(len(points))[:trials])]
-    grids = {key: axis["grid_search"] for key, axis in axes.items() if isinstance(axis, Mapping)}
+    grids = {k: a.values for k, a in axes.items() if isinstance(a, Choice) and a.grid}
     domains = {key: axis for key, axis in axes.items() if key not in grids}
     points = _product(grids)
     # One trial after the other, so that a longer sweep begins with the trials of a shorter one.
@@ -132,7 +132,31 @@ def _product(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
 
 
-def _draw(domain: Any, generator: np.random.RandomState) -> Any:
-    """A number of Python's own: numpy's would not be the same after a trip through JSON."""
-    value = domain.sample(random_state=generator)
-    return value.item() if isinstance(value, np.generic) else value
+def _draw(axis: Axis, generator: np.random.RandomState) -> Any:
+    """Draw a value as Ray Tune draws it: a sweep of an earlier version has the same trials.
+
+    A number is one of Python's own: numpy's would not be the same after a trip through JSON.
+    """
+    if isinstance(axis, Choice):
+        value = axis.values[generator.choice(np.arange(len(axis.values)), size=1)[0]]
+        return value.item() if isinstance(value, np.generic) else value
+    first, last = axis.multiples
+    if axis.whole:
+        return int(_between(axis, first, last + 1, generator) * (axis.step or 1))
+    if axis.step is None:
+        return float(_between(axis, axis.low, axis.high, generator))
+    value = _between(axis, first * axis.step, last * axis.step, generator)
+    return float(np.round(value / axis.step) * axis.step)
+
+
+def _between(axis: Range, low: Any, high: Any, generator: np.random.RandomState) -> Any:
+    """Draw a number between two ends, of whole numbers without the upper one.
+
+    Arrays of one number, as in Ray Tune: numpy's exp may round a single number otherwise.
+    """
+    if axis.whole and not axis.log:
+        return generator.randint(low, high, size=1)[0]
+    if not axis.log:
+        return generator.uniform(low, high, size=1)[0]
+    value = np.exp(generator.uniform(np.log(low), np.log(high), size=1))[0]
+    return int(value) if axis.whole else value

@@ -131,11 +131,11 @@ def test_a_family_that_cannot_pack_is_refused(bert_folder, tmp_path):
         UserError, match="of the family 'distilbert': only bert, roberta, xlm-roberta have it"
     ):
         load_backbone(str(tmp_path), attention="unpadded")
-    assert load_backbone(str(tmp_path)).model.config._attn_implementation == "eager"
+    assert load_backbone(str(tmp_path)).attention == "eager"
 
 
 def test_the_default_suits_the_device(bert_folder):
-    assert load_backbone(bert_folder).model.config._attn_implementation == "plain"
+    assert load_backbone(bert_folder).attention == "plain"
     assert opened_with("auto", torch.device("cuda")) == "sdpa"
 
 

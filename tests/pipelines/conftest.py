@@ -110,7 +110,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         return nullcontext(tracking.Run(None, None))
 
     monkeypatch.setattr(driver, "map_shards", in_turn)
-    monkeypatch.setattr(prepare, "ray_session", nullcontext)
+    monkeypatch.setattr(prepare, "ray_session", lambda *_: nullcontext())
     monkeypatch.setattr(tracking, "tracked_run", untracked)
 
 

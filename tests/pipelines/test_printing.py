@@ -112,7 +112,7 @@ def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
         settings, rate, rate, rate, both, both, both, 1.0, [("a query", [(0.5, TEXTS[0])])]
     )
     monkeypatch.setattr(quickstart, "_stages", lambda *_: outcome)
-    monkeypatch.setattr(quickstart, "ray_session", nullcontext)
+    monkeypatch.setattr(quickstart, "ray_session", lambda *_: nullcontext())
     monkeypatch.setattr(quickstart, "write_report", lambda *_: None)
     run = SimpleNamespace(id=None, result=lambda _: None, artifact=lambda _: None)
     monkeypatch.setattr(quickstart.tracking, "tracked_run", lambda *_: nullcontext(run))

@@ -116,9 +116,10 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
     assert len((output / "trials.csv").read_text().splitlines()) == 4
     assert "0000" in told.out
     assert sorted(p.name for p in output.iterdir()) == [
-        *("baseline.json", "mlflow_run_id", "report.html", "result.json", "settings.json"),
-        *("trials", "trials.csv"),
+        *("baseline.json", "mlflow_run_id", "ray.log", "report.html", "result.json"),
+        *("settings.json", "trials", "trials.csv"),
     ]
+    assert "NonFiniteLossError: the loss at step 2" in (output / "ray.log").read_text()
 
 
 def _check_runs(store, result, parent):
@@ -236,7 +237,7 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
         write_json(Path(sweep.folder) / trials[0].name / "result.json", {})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(job, "ray_session", lambda verbose: nullcontext())
+    monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())
     monkeypatch.setattr(run_trials, "_fit", interrupted)
     base = small(bert_folder)
     options = TuneOptions(open_space(str(rates)), "quickstart")

@@ -14,12 +14,12 @@ from tune_spaces import (
     SPACES,
     changes,
     corners,
-    describe,
     label,
     open_space,
     published_figure,
     size,
 )
+from tune_spaces.axes import choice, grid
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
 YAML = """
@@ -64,8 +64,8 @@ def test_a_yaml_file(tmp_path, ending):
     space = open_space(write(tmp_path, f"a.{ending}", YAML))
     assert (space.name, space.recipe) == ("mine", "quickstart")
     assert space.purpose.startswith("Two rates")
-    assert space.settings["optimizer.learning_rate"] == {"grid_search": [3e-5, 1e-4]}
-    assert space.settings["batch_size"].categories == [32, 64]
+    assert space.settings["optimizer.learning_rate"] == grid([3e-5, 1e-4])
+    assert space.settings["batch_size"] == choice([32, 64])
     assert list(space.variants) == ["plain", "1"]
     assert space.variants["plain"] == {"method.denoise": "none", "method.extended": False}
     assert size(space) == len(builds(space)) == 8
@@ -77,12 +77,12 @@ def test_a_yaml_file_without_a_name_has_that_of_the_file(tmp_path):
     text = "recipe: quickstart\nsettings: {method.temperature: {loguniform: [1e-2, 0.2]}}\n"
     space = open_space(write(tmp_path, "heat.yaml", text))
     assert (space.name, space.purpose, size(space)) == ("heat", "", None)
-    assert describe(space.settings["method.temperature"]) == "0.01 to 0.2, log-uniform"
+    assert str(space.settings["method.temperature"]) == "0.01 to 0.2, log-uniform"
 
 
 def test_a_python_file_leaves_nothing_beside_it(tmp_path):
     space = open_space(write(tmp_path, "a.py", PYTHON))
-    assert describe(space.settings["method.dropout"]) == "0.5 to 0.9, uniform, in steps of 0.025"
+    assert str(space.settings["method.dropout"]) == "0.5 to 0.9, uniform, in steps of 0.025"
     assert [made.method.dropout for made in builds(space)] == [0.5, 0.9]
     assert [path.name for path in tmp_path.iterdir()] == ["a.py"]
 

@@ -23,5 +23,5 @@ def without_ray(monkeypatch):
 
     monkeypatch.setattr(embed_job, "map_shards_with_actors", in_turn)
     monkeypatch.setattr(embed_job, "worker_pool", lambda workers, on_gpus: (workers or 2, {}, 1))
-    monkeypatch.setattr(embed_job, "ray_session", nullcontext)
+    monkeypatch.setattr(embed_job, "ray_session", lambda *_: nullcontext())
     monkeypatch.setattr(tracking, "tracked_run", untracked)

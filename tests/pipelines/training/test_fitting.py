@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from ray.exceptions import NodeDiedError, RayActorError
-from ray.train import ControllerError
+from ray.train import ControllerError, WorkerGroupError
 from ray.train.v2._internal.exceptions import (
     WorkerGroupStartupFailedError,
     WorkerGroupStartupTimeoutError,
+    WorkerHealthCheckFailedError,
 )
 
 from cotbert_core.errors import UserError
@@ -89,11 +88,11 @@ def test_a_node_has_room_for_a_worker_with_its_cores_and_its_gpu():
 
 
 def error(*failures):
-    return SimpleNamespace(worker_failures=dict(enumerate(failures)))
+    return WorkerGroupError("a worker failed", dict(enumerate(failures)))
 
 
 def test_a_death_is_a_loss_and_a_failure_is_none():
-    wrapped = SimpleNamespace(health_check_failure=RayActorError())
+    wrapped = WorkerHealthCheckFailedError("no answer", RayActorError())
     assert is_loss(error(ValueError("connection closed by peer"), wrapped))
     assert is_loss(error(RayActorError(), ValueError("peer is gone")))
     assert not is_loss(error(ValueError("the loss at step 2 is nan")))
@@ -102,7 +101,7 @@ def test_a_death_is_a_loss_and_a_failure_is_none():
     assert is_loss(error(gone))
     assert is_loss(error(gone, RuntimeError("torch.distributed.DistBackendError: NCCL error in")))
     assert not is_loss(error(gone, ValueError("CUDA out of memory")))
-    assert not is_loss(SimpleNamespace(worker_failures=None))
+    assert not is_loss(error())
 
 
 class Trainer:
@@ -132,7 +131,7 @@ def trained(tmp_path, monkeypatch):
         trainer = Trainer(job, ends)
         monkeypatch.setattr(fitting, "_trainer", lambda *_: trainer)
         monkeypatch.setattr(fitting, "gpus_there", lambda: 0)
-        monkeypatch.setattr("pipelines.training.trainer.give_back_cores", lambda mailbox: None)
+        monkeypatch.setattr("pipelines.runtime.ray_private.release_cores", lambda mailbox: None)
         try:
             fit(job, mailbox=None)
         finally:

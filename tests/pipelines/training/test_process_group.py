@@ -79,7 +79,7 @@ def test_a_port_taken_meanwhile_is_a_loss_that_a_training_mends():
 
 def test_a_node_of_a_network_is_left_as_it_is(monkeypatch):
     import ray.util
-    from ray.train.torch.config import _TorchBackend
+    from ray.train.torch import TorchConfig
 
     from pipelines.training import process_group
 
@@ -92,7 +92,7 @@ def test_a_node_of_a_network_is_left_as_it_is(monkeypatch):
         def execute(self, function):
             done.append(function)
 
-    monkeypatch.setattr(_TorchBackend, "on_start", lambda *_: done.append("ray"))
+    monkeypatch.setattr(TorchConfig().backend_cls, "on_start", lambda *_: done.append("ray"))
     backend = process_group.LoopbackTorchConfig().backend_cls()
     for address in ("10.0.0.7", "127.0.0.1"):
         monkeypatch.setattr(ray.util, "get_node_ip_address", lambda a=address: a)

@@ -1,0 +1,125 @@
+"""Every use of Ray's private parts, each with the public way that was tried.
+
+A minor release of Ray may change any of them without notice, so pyproject.toml admits one minor
+release, and tests/pipelines/runtime/test_ray_private.py says of each part what to do when a new
+Ray no longer has it. The faults of Ray behind some of them are described in docs/upstream.md.
+Ray is imported inside the functions: commands import this file before they need Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def temporary_folder(folder: Path) -> dict[str, Any]:
+    """Return the options of `ray.init` that put Ray's logs and sockets below a folder.
+
+    Public way: the variable RAY_TMPDIR. Ray appends `ray` to it, and its sockets leave no
+    characters to spare; every process that the job starts inherits it.
+    """
+    return {"_temp_dir": str(folder)}
+
+
+@contextmanager
+def loopback_address() -> Iterator[None]:
+    """Let this process's Ray take 127.0.0.1 for its node's address inside the block.
+
+    Public way: the variable RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER. Ray reads it when it is imported,
+    which may have happened long before; a cluster that is used later must be found as usual.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def trainer(mailbox: Any, *arguments: Any, **options: Any) -> Any:
+    """Return a TorchTrainer that reports its reserved cores to the mailbox, without Ray's cleaner.
+
+    Ray Train keeps the cores reserved when a worker dies while the process group forms, and the
+    next start waits for them without end: the driver releases them (release_cores). Ray's own
+    cleaner, which releases them when the controller dies, is a detached actor that cannot end
+    its process: each killed driver leaves one on the cluster, 190 MB of the head.
+
+    Public way: a `ray.train.UserCallback` is not called when workers start; a callback in
+    RunConfig is called after the process group has formed, which is too late; a worker that asks
+    `ray.util.get_current_placement_group` may be the one that died. No setting turns off the
+    cleaner.
+    """
+    from ray.train.torch import TorchTrainer
+    from ray.train.v2._internal.callbacks.placement_group_callback import (
+        PlacementGroupCleanerCallback,
+    )
+
+    made = TorchTrainer(*arguments, **options)
+    defaults = made._create_default_callbacks
+
+    def callbacks() -> list[Any]:
+        kept = [c for c in defaults() if not isinstance(c, PlacementGroupCleanerCallback)]
+        return [_core_reporter(mailbox), *kept]
+
+    made._create_default_callbacks = callbacks
+    return made
+
+
+def _core_reporter(mailbox: Any) -> Any:
+    """Return the callback that tells the mailbox which cores the workers hold."""
+    import ray
+    from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+
+    class CoreReporter(WorkerGroupCallback):  # type: ignore[misc]
+        def after_worker_group_start(self, worker_group: Any) -> None:
+            state = worker_group.get_worker_group_state()
+            ray.get(mailbox.hold.remote(state.placement_group_handle.placement_group))
+
+    return CoreReporter()
+
+
+def release_cores(mailbox: Any) -> None:
+    """Release the cores of the last start, which has failed; workers still alive end with it."""
+    import ray
+    from ray.util.placement_group import remove_placement_group
+
+    group = ray.get(mailbox.held.remote())
+    if group is not None:
+        remove_placement_group(group)
+
+
+def start_timed_out(failure: Any) -> bool:
+    """Whether Ray Train gave up waiting for room for the workers.
+
+    Public way: `ray.train.ControllerError` holds the failure, but its class has no public name,
+    and its message is made for people.
+    """
+    from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
+
+    return isinstance(failure, WorkerGroupStartupTimeoutError)
+
+
+def start_failed(failure: Any) -> bool:
+    """Whether a worker or its node died while Ray Train started the workers.
+
+    Public way: as for start_timed_out.
+    """
+    from ray.train.v2._internal.exceptions import WorkerGroupStartupFailedError
+
+    return isinstance(failure, WorkerGroupStartupFailedError)
+
+
+def cause_of_death(failure: Any) -> Any:
+    """Return the error inside a failed health check of Ray Train; any other failure as it is.
+
+    Public way: `ray.train.WorkerGroupError.worker_failures` holds the failed check, whose class has
+    no public name; the error inside it is not its `__cause__`.
+    """
+    from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
+
+    wrapped = isinstance(failure, WorkerHealthCheckFailedError)
+    return failure.health_check_failure if wrapped else failure

@@ -1,0 +1,119 @@
+"""The private parts of Ray that are used, and what to do when a new Ray no longer has one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import ray
+import ray.train
+from ray.exceptions import RayActorError
+from ray.train.torch import TorchTrainer
+
+from pipelines.runtime import ray_private
+
+
+@contextmanager
+def explained(part: str, advice: str) -> Iterator[None]:
+    """Turn the loss of a private part into a sentence that says what to do."""
+    try:
+        yield
+    except (ImportError, AttributeError, TypeError, AssertionError) as error:
+        pytest.fail(
+            f"Ray {ray.__version__} has changed {part} ({type(error).__name__}: {error}): {advice}"
+        )
+
+
+def test_rays_folder_can_be_chosen():
+    with explained(
+        "the option _temp_dir of ray.init",
+        "look in its docstring for the public name, or set RAY_TMPDIR around it and lower "
+        "LONGEST_FOLDER in pipelines/runtime/ray_session.py by 2",
+    ):
+        options = ray_private.temporary_folder(Path("/tmp/a"))
+        assert all(f"``{name}``" in inspect.getdoc(ray.init) for name in options)
+
+
+def test_a_node_can_be_kept_on_loopback(monkeypatch):
+    with explained(
+        "ENABLE_RAY_CLUSTER in ray._private.ray_constants",
+        "find where RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER is read now; if each call reads it, delete "
+        "loopback_address. tests/pipelines/test_open_doors.py shows whether all sockets are still "
+        "on 127.0.0.1",
+    ):
+        from ray._private import ray_constants
+
+        monkeypatch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+        with ray_private.loopback_address():
+            assert ray.util.get_node_ip_address() == "127.0.0.1"
+        assert ray_constants.ENABLE_RAY_CLUSTER is True
+
+
+CALLBACKS = (
+    "look in ray/train/v2/api/data_parallel_trainer.py for where default callbacks are made now. "
+    "Without ours, cores that a failed start holds are never released "
+    "(docs/upstream.md: look whether Ray has mended that, and then delete it)"
+)
+
+
+def started_callbacks(mailbox):
+    scaling = ray.train.ScalingConfig(num_workers=1)
+    plain = TorchTrainer(lambda: None, scaling_config=scaling)
+    ours = ray_private.trainer(mailbox, lambda: None, scaling_config=scaling)
+    return plain._create_default_callbacks(), ours._create_default_callbacks()
+
+
+def test_a_trainer_has_rays_callbacks_but_the_cleaner(monkeypatch):
+    with explained("the default callbacks of its TorchTrainer", CALLBACKS):
+        plain, [first, *others] = started_callbacks(None)
+        left_out = [type(c).__name__ for c in plain]
+        for callback in others:
+            left_out.remove(type(callback).__name__)
+        assert left_out == ["PlacementGroupCleanerCallback"]
+        assert type(first).__name__ == "CoreReporter"
+
+
+def test_the_first_callback_reports_the_reserved_cores(monkeypatch):
+    held = []
+    mailbox = SimpleNamespace(hold=SimpleNamespace(remote=held.append))
+    monkeypatch.setattr(ray, "get", lambda reference: reference)
+    with explained("the state of its worker group", CALLBACKS):
+        from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+        from ray.train.v2._internal.execution.worker_group import WorkerGroup
+        from ray.train.v2._internal.execution.worker_group.placement_group_handle import (
+            PlacementGroupHandle,
+        )
+        from ray.train.v2._internal.execution.worker_group.state import WorkerGroupState
+
+        assert callable(WorkerGroupCallback.after_worker_group_start)
+        assert callable(WorkerGroup.get_worker_group_state)
+        assert "placement_group_handle" in {field.name for field in fields(WorkerGroupState)}
+        assert "placement_group" in dir(PlacementGroupHandle)
+        _, [first, *_] = started_callbacks(mailbox)
+        state = SimpleNamespace(placement_group_handle=SimpleNamespace(placement_group="cores"))
+        first.after_worker_group_start(SimpleNamespace(get_worker_group_state=lambda: state))
+        assert held == ["cores"]
+
+
+def test_failures_to_start_are_told_apart():
+    with explained(
+        "the errors of ray.train.v2._internal.exceptions",
+        "look whether ray.train has public names for them now, else for their new place; without "
+        "them a run takes a cluster without room for a lost worker, and a lost worker for a fault",
+    ):
+        from ray.train.v2._internal import exceptions
+
+        late = exceptions.WorkerGroupStartupTimeoutError(2)
+        died = exceptions.WorkerGroupStartupFailedError("a worker died")
+        unheard = exceptions.WorkerHealthCheckFailedError("no answer", RayActorError())
+        assert ray_private.start_timed_out(ray.train.ControllerError(late).controller_failure)
+        assert ray_private.start_failed(ray.train.ControllerError(died).controller_failure)
+        assert not ray_private.start_timed_out(died)
+        assert not ray_private.start_failed(late)
+        assert isinstance(ray_private.cause_of_death(unheard), RayActorError)
+        assert ray_private.cause_of_death(late) is late

@@ -1,0 +1,107 @@
+"""The axes of a space: values of which a trial takes one, or a range of numbers.
+
+A user's Python file may give Ray Tune's axes instead; `axis_of` makes ours of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Choice:
+    """values: any. grid: whether trials take them in turn, where others are drawn by chance."""
+
+    values: tuple[Any, ...]
+    grid: bool = False
+
+    @property
+    def is_valid(self) -> bool:
+        return bool(self.values)
+
+    @property
+    def corners(self) -> list[Any]:
+        return list(self.values)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.values))
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from low to high, both included.
+
+    step: all values are multiples of it; None: any number. log: drawn by orders of magnitude.
+    whole: values are integers.
+    """
+
+    low: Any
+    high: Any
+    step: float | None = None
+    log: bool = False
+    whole: bool = False
+
+    @property
+    def is_valid(self) -> bool:
+        numbers = [end for end in (self.low, self.high) if isinstance(end, (int, float))]
+        return len(numbers) == 2 and all(map(math.isfinite, numbers)) and numbers[0] <= numbers[1]
+
+    @property
+    def multiples(self) -> tuple[int, int]:
+        """The smallest and the largest k of a range whose values are k times its step."""
+        step = self.step or 1
+        # 0.3 / 0.1 is below 3.
+        return math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+
+    @property
+    def corners(self) -> list[Any]:
+        """The smallest and the largest value."""
+        if self.step is None:
+            return [self.low, self.high]
+        first, last = self.multiples
+        # 3 * 0.1 is above 0.3.
+        return [max(first * self.step, self.low), min(last * self.step, self.high)]
+
+    def __str__(self) -> str:
+        low, high = self.corners
+        scale = ", log-uniform" if self.log else ", uniform"
+        return f"{low} to {high}{scale}{f', in steps of {self.step}' if self.step else ''}"
+
+
+Axis = Choice | Range
+
+
+def grid(values: Iterable[Any]) -> Choice:
+    return Choice(tuple(values), grid=True)
+
+
+def choice(values: Iterable[Any]) -> Choice:
+    return Choice(tuple(values))
+
+
+def uniform(low: float, high: float) -> Range:
+    return Range(low, high)
+
+
+def loguniform(low: float, high: float) -> Range:
+    return Range(low, high, log=True)
+
+
+def axis_of(given: Any) -> Any:
+    """Return the axis that Ray Tune's grid, choice or range stands for; anything else as it is."""
+    if isinstance(given, Mapping) and set(given) == {"grid_search"}:
+        return grid(given["grid_search"])
+    if hasattr(given, "categories"):
+        return choice(given.categories)
+    if not (hasattr(given, "lower") and hasattr(given, "upper")):
+        return given
+    sampler = given.get_sampler()
+    step = getattr(sampler, "q", None)
+    log = str(sampler.get_sampler() if step is not None else sampler) == "LogUniform"
+    whole = isinstance(given.cast(1.0), int)
+    # Ray Tune draws the upper end too, except for whole numbers without steps or in steps of 1.
+    above = whole and step in (None, 1)
+    return Range(given.lower, given.upper - 1 if above else given.upper, step, log, whole)
