@@ -20,7 +20,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.augmenting.ledger import read_ledger
-from pipelines.augmenting.methods import METHODS, Job
+from pipelines.augmenting.methods import METHODS, AugmentJob
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.parts import PartPlan, read_counts
 from pipelines.augmenting.report import REPORT_FILE, write_report
@@ -114,7 +114,7 @@ def _plan(
     )
 
 
-def _run(plan: PartPlan, job: Job) -> tuple[dict[str, Any], int]:
+def _run(plan: PartPlan, job: AugmentJob) -> tuple[dict[str, Any], int]:
     """All parts that are not finished; counts over all of them, and rows rewritten in this run."""
     finished = [read_counts(plan, name) for name in plan.names if plan.is_finished(name)]
     left = [name for name in plan.names if not plan.is_finished(name)]
@@ -160,7 +160,7 @@ def _together(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _manifest(
-    corpus: Corpus, record: Mapping[str, Any], job: Job, summary: Mapping[str, Any]
+    corpus: Corpus, record: Mapping[str, Any], job: AugmentJob, summary: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The corpus's own, with what was done to it."""
     counts = {name: summary[name] for name in ("rewritten", "source_kept", "truncated")}

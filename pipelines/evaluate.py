@@ -45,7 +45,7 @@ LEAST_RESAMPLES = 100
 
 
 @dataclass(frozen=True)
-class _Data:
+class _EvaluationData:
     """What is scored, read before any encoder is opened."""
 
     tasks: Tasks | None
@@ -123,7 +123,7 @@ def evaluate_several(
     return result
 
 
-def _read(options: EvaluateOptions) -> _Data:
+def _read(options: EvaluateOptions) -> _EvaluationData:
     """The tasks and pairs, which must be there; nothing is encoded yet."""
     if 0 < options.resamples < LEAST_RESAMPLES or options.resamples < 0:
         raise UserError(
@@ -137,7 +137,7 @@ def _read(options: EvaluateOptions) -> _Data:
     tasks = choose_tasks(folder, own, options.allow_missing) if folder and own else None
     use_pairs = options.pairs is not None or (tasks is None and not mteb)
     pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}
-    return _Data(tasks, pairs, open_tasks(mteb, options.allow_missing) if mteb else None)
+    return _EvaluationData(tasks, pairs, open_tasks(mteb, options.allow_missing) if mteb else None)
 
 
 def _labels(several: Sequence[EvaluateOptions]) -> list[str]:
@@ -153,7 +153,7 @@ def _label(options: EvaluateOptions, readout: OpenReadout) -> str:
 
 
 def _score(
-    options: EvaluateOptions, data: _Data, parent: str | None, files: Files | None = None
+    options: EvaluateOptions, data: _EvaluationData, parent: str | None, files: Files | None = None
 ) -> Model:
     """One model's scores in a run of its own, with the files where there are any to write."""
     check_readout(options)

@@ -60,7 +60,7 @@ class Geometry:
 
 
 @dataclass(frozen=True)
-class _Data:
+class _GeometryData:
     source: str
     pairs: Pairs
     corpus: PlainTexts | None
@@ -92,7 +92,7 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
     return result
 
 
-def _data(options: GeometryOptions) -> _Data:
+def _data(options: GeometryOptions) -> _GeometryData:
     """Everything that is read, before a model is opened."""
     if options.senteval is not None:
         pairs = STS_TASKS["STS-B"][1](options.senteval)["all"]
@@ -103,16 +103,16 @@ def _data(options: GeometryOptions) -> _Data:
         half = "test" if "test" in splits else "all"
         pairs, source = splits[half], f"{path.name}, {half}"
     if options.corpus is None:
-        return _Data(source, pairs, None, [])
+        return _GeometryData(source, pairs, None, [])
     corpus = read_texts(options.corpus, options.text_column, options.encoding)
     sampled = sample(corpus.sentences, options.sentences)
     if len(sampled) < 2:
         raise UserError(f"corpus {options.corpus!r} holds 1 distinct sentence: give at least 2")
-    return _Data(source, pairs, corpus, sampled)
+    return _GeometryData(source, pairs, corpus, sampled)
 
 
 def _measure(
-    named: dict[str, ModelSpec], data: _Data, precision: Precision
+    named: dict[str, ModelSpec], data: _GeometryData, precision: Precision
 ) -> tuple[float, list[Geometry]]:
     """Sentences a second over all models, and the numbers of each; one is open at a time."""
     sentences, seconds, rows = 0, 0.0, []
@@ -125,7 +125,9 @@ def _measure(
     return sentences / seconds, rows
 
 
-def _one(label: str, name: str, model: OpenModel, encode: CountedEncode, data: _Data) -> Geometry:
+def _one(
+    label: str, name: str, model: OpenModel, encode: CountedEncode, data: _GeometryData
+) -> Geometry:
     kept: list[np.ndarray] = []
 
     def keeping(sentences: Sequence[str]) -> np.ndarray:
@@ -152,7 +154,7 @@ def _one(label: str, name: str, model: OpenModel, encode: CountedEncode, data: _
 NUMBERS = ("spearman", "alignment", "uniformity", "anisotropy", "token_anisotropy")
 
 
-def _result(rows: Sequence[Geometry], data: _Data) -> dict[str, Any]:
+def _result(rows: Sequence[Geometry], data: _GeometryData) -> dict[str, Any]:
     pairs = data.pairs
     counts = {
         "models": len(rows),
@@ -171,7 +173,7 @@ def _result(rows: Sequence[Geometry], data: _Data) -> dict[str, Any]:
     return counts | numbers
 
 
-def _write(folder: Path, rows: list[Geometry], data: _Data, result: dict[str, Any]) -> None:
+def _write(folder: Path, rows: list[Geometry], data: _GeometryData, result: dict[str, Any]) -> None:
     models = [{k: v for k, v in asdict(row).items() if k != "cosine"} for row in rows]
     counts = {key: value for key, value in result.items() if "/" not in key}
     write_json(folder / "geometry.json", counts | {"models": models})
@@ -208,7 +210,7 @@ def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _legend(data: _Data) -> str:
+def _legend(data: _GeometryData) -> str:
     """What the columns are of, as a paragraph."""
     of = f"{len(data.sampled):,} sentences of the corpus" if data.sampled else "the same sentences"
     return (

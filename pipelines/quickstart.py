@@ -26,7 +26,7 @@ from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
 from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
-from pipelines.reports.quickstart_page import Outcome, summary, write_report
+from pipelines.reports.quickstart_page import QuickstartOutcome, summary, write_report
 from pipelines.runtime.progress import clock, say, show
 from pipelines.runtime.ray_session import own_cores, ray_session
 from pipelines.storage.corpus import Corpus
@@ -84,7 +84,7 @@ def _stages(
     output: Path,
     verbose: bool,
     run: tracking.Run,
-) -> Outcome:
+) -> QuickstartOutcome:
     run_id = run.id
     corpus, model, vectors = output / "corpus", output / "train" / "model", output / "embeddings"
     say("1/4 prepare: sentences from the docstrings of installed packages")
@@ -108,7 +108,7 @@ def _stages(
     say("4/4 embed: every sentence of the corpus")
     embedded = embed(EmbedOptions(str(model), (str(corpus),)), vectors, verbose, run_id)
     neighbours = nearest(model, corpus, vectors)
-    return Outcome(
+    return QuickstartOutcome(
         settings, prepared, trained, embedded, before, after, untouched, rate, neighbours
     )
 
@@ -152,7 +152,7 @@ def nearest(
     return found
 
 
-def _result(outcome: Outcome, seconds: float, run_id: str | None) -> dict[str, Any]:
+def _result(outcome: QuickstartOutcome, seconds: float, run_id: str | None) -> dict[str, Any]:
     return {
         "encoder": outcome.settings.encoder,
         "sentences": outcome.prepared["rows"],

@@ -15,7 +15,7 @@ import numpy as np
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.settings import Precision
-from pipelines.reading.read_plan import Plan
+from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress, say
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.queries import check_texts, query_vectors
@@ -82,7 +82,7 @@ def nearest(embeddings: Embeddings, queries: np.ndarray, top: int) -> list[Hits]
     return running.found()
 
 
-def _plan(options: SearchOptions, embeddings: Embeddings) -> Plan | None:
+def _plan(options: SearchOptions, embeddings: Embeddings) -> ReadPlan | None:
     """The input to take texts from; None where the parts hold them, or none is named."""
     if not options.inputs:
         return None
@@ -98,7 +98,7 @@ def _ids(embeddings: Embeddings, hits: Sequence[Hits]) -> dict[int, int | str]:
 def _texts(
     options: SearchOptions,
     embeddings: Embeddings,
-    plan: Plan | None,
+    plan: ReadPlan | None,
     found: Mapping[int, int | str],
 ) -> dict[int, str]:
     """The texts of the rows found, by row number, as far as they are at hand."""
@@ -106,7 +106,7 @@ def _texts(
         by_id = texts_of(plan, found.values())
         _tell_missing(found.values(), by_id)
         return {row: by_id[row_id] for row, row_id in found.items() if row_id in by_id}
-    if options.text_column in embeddings.kept:
+    if options.text_column in embeddings.passthrough_columns:
         values: dict[int, Any] = embeddings.values(options.text_column, list(found))
         return {row: str(value) for row, value in values.items() if value is not None}
     say(

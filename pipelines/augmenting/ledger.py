@@ -63,7 +63,7 @@ def _parsed(line: bytes) -> Rewrite | None:
         return None
 
 
-class Ledger:
+class RewriteLedger:
     """A ledger open for writing by one process alone."""
 
     def __init__(self, file: BinaryIO, rows: dict[int, Rewrite]) -> None:
@@ -86,7 +86,7 @@ class Ledger:
 
 
 @contextmanager
-def open_ledger(path: Path, wait: float = LOCK_SECONDS) -> Iterator[Ledger]:
+def open_ledger(path: Path, wait: float = LOCK_SECONDS) -> Iterator[RewriteLedger]:
     """The ledger at `path`, new or with what it holds; a cut last line is taken off.
 
     UserError when another process still writes to it after `wait` seconds.
@@ -95,7 +95,7 @@ def open_ledger(path: Path, wait: float = LOCK_SECONDS) -> Iterator[Ledger]:
         _lock(file, path, wait)
         content = path.read_bytes()
         file.truncate(content.rfind(b"\n") + 1)
-        ledger = Ledger(file, read_ledger(path))
+        ledger = RewriteLedger(file, read_ledger(path))
         yield ledger
         ledger.sync()
 

@@ -17,7 +17,7 @@ from pipelines.runtime.ray_session import has_gpus, ray_session, worker_pool
 from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers
 
 
-class Job(Protocol):
+class AugmentJob(Protocol):
     """A method made ready on the driver: UserError from its constructor, none afterwards."""
 
     record: dict[str, Any]
@@ -124,7 +124,7 @@ class LlmJob:
         return {**counts, "cost": round(cost, 6)}
 
 
-METHODS: dict[str, Callable[[AugmentOptions, bool], Job]] = {
+METHODS: dict[str, Callable[[AugmentOptions, bool], AugmentJob]] = {
     BackTranslation.name: TranslationJob,
     LlmRewriting.name: LlmJob,
 }

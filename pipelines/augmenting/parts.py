@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.tokenizing import PlainTokenizer
-from pipelines.augmenting.ledger import Ledger, Rewrite, open_ledger
+from pipelines.augmenting.ledger import Rewrite, RewriteLedger, open_ledger
 from pipelines.augmenting.options import Limits
 from pipelines.augmenting.rewrite_filter import fault
 from pipelines.reading.parquet_batches import read_table
-from pipelines.reading.readers import PIECE_ROWS
+from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.storage.corpus import corpus_table, ragged_column
 from pipelines.storage.resumable_output import atomic_file
 
@@ -79,7 +79,7 @@ def augment_part(plan: PartPlan, name: str, rewriter: Rewriter, tell: Tell) -> d
     return summary
 
 
-def _fill(ledger: Ledger, texts: Mapping[int, str], rewriter: Rewriter, tell: Tell) -> None:
+def _fill(ledger: RewriteLedger, texts: Mapping[int, str], rewriter: Rewriter, tell: Tell) -> None:
     """Ask for what the ledger lacks, and keep each answer before the next is waited for."""
     if all(number in ledger.rows for number in texts):
         return

@@ -1,4 +1,4 @@
-"""The options of cleaning, checked when they are made: on the driver, before any text is read."""
+"""The options of cleaning, checked on the driver before any text is read."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pipelines.cleaning.steps import STEPS
 
 @dataclass(frozen=True, kw_only=True)
 class CleanOptions:
-    """What is done to texts, nothing by default. UserError for a value that cannot be.
+    """The cleaning of texts, nothing by default. Raises UserError for an invalid value.
 
-    steps: names in pipelines.cleaning.steps.STEPS; kept in that order, each once. split: the
-    language of running text to be split into sentences. min_tokens, max_tokens: bounds on its
-    tokens, both included. max_non_letters: the largest share of characters, 0 to 1, that are
-    neither letters nor blanks. repeated: the largest share, 0 to 1, of one word among the words.
-    language: codes such as "en" of the languages to keep; language_probability: how probable, 0 to
-    1, one must be.
+    steps: names in pipelines.cleaning.steps.STEPS; stored in that order, each once. split: the
+    language of running text to be split into sentences. min_tokens, max_tokens: inclusive bounds on
+    the tokens of a text. max_non_letters: the largest share, 0 to 1, of characters that are neither
+    letters nor blanks. repeated: the largest share, 0 to 1, of one word among the words. language:
+    codes, such as "en", of the languages to keep. language_probability: the least probability, 0 to
+    1, of the detected language.
     """
 
     steps: tuple[str, ...] = ()
@@ -57,6 +57,6 @@ class CleanOptions:
                 raise UserError(f"{name} is {bound}: give at least 1 token")
         if low is not None and high is not None and low > high:
             raise UserError(
-                f"min_tokens is {low} and max_tokens {high}, so nothing would be left: "
-                "give a min_tokens of at most max_tokens"
+                f"min_tokens is {low} and max_tokens is {high}, which would drop every text: give "
+                "a min_tokens of at most max_tokens"
             )

@@ -54,9 +54,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Arguments) -> None:
-    from pipelines.templates.template_search import SearchOptions, search_template, shown_table
+    from pipelines.templates.template_search import (
+        TemplateSearchOptions,
+        search_template,
+        shown_table,
+    )
 
-    options = SearchOptions(
+    options = TemplateSearchOptions(
         arguments.encoder,
         arguments.senteval,
         arguments.dev_pairs,

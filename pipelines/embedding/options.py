@@ -1,4 +1,4 @@
-"""What `cotbert embed` is asked for."""
+"""The options of `cotbert embed`."""
 
 from __future__ import annotations
 
@@ -16,23 +16,28 @@ ON_LONG = ("truncate", "error", "split-mean")
 BACKENDS = ("torch", "openvino")
 # The columns of a part that are not passed through.
 ID_COLUMN, VECTOR_COLUMN = "id", "embedding"
-# Why a row of more tokens than the model reads has no vector, where it is to have none.
+# The reason of a row that has no vector because it has more tokens than the model reads.
 TOO_LONG = "too_many_tokens"
-# int8: rows whose vectors set the scale.
+# Number of rows from which the scale of int8 is computed.
 CALIBRATION_ROWS = 2048
-# What may change between a job and the one that goes on with it.
+# Options that may change when an unfinished job is continued.
 FREE = ("workers",)
 
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """id_column None: the column `id` of Parquet files that have one, else row numbers. workers
-    None: one for each GPU, or one for each machine without any. keep: columns of the input handed
-    on. truncate_dim: the first so many dimensions alone. on_long: what becomes of a text of more
-    tokens than the model reads: its beginning, nothing (the row is listed), or the mean of its
-    pieces' vectors. calibration_rows: of int8. backend: what runs the encoder on CPU cores.
-    attention: how its rows attend (cotbert_core.encoder.attention). encoding: of txt, csv, tsv and
-    jsonl files; None for UTF-8."""
+    """What is embedded and how. Raises UserError for an invalid value.
+
+    id_column: column of the row ids; None uses the column `id` of Parquet files, otherwise row
+    numbers. workers: None for one per GPU, or one per machine without GPUs. keep: columns of the
+    input to pass through. truncate_dim: number of leading dimensions to keep; None for all.
+    on_long: what to embed of a text of more tokens than the model reads: its beginning
+    ("truncate"), nothing ("error": the row is listed as skipped), or the mean of its pieces'
+    vectors ("split-mean"). calibration_rows: rows from which the scale of int8 is computed.
+    backend: the engine that runs the encoder. attention: implementation of attention
+    (cotbert_core.encoder.attention). encoding: that of txt, csv, tsv and jsonl files; None for
+    UTF-8.
+    """
 
     model: str
     inputs: tuple[str, ...]
@@ -62,8 +67,8 @@ class EmbedOptions:
             raise unknown("backend", self.backend, BACKENDS)
         if self.backend != "torch" and self.attention != "auto":
             raise UserError(
-                f"attention is {self.attention!r} and backend {self.backend!r} has its own: leave "
-                "one of them out"
+                f"attention is {self.attention!r}, and backend {self.backend!r} has its own "
+                "attention: leave one of them out"
             )
         for name in ("workers", "truncate_dim", "calibration_rows"):
             value = getattr(self, name)
@@ -78,14 +83,14 @@ class EmbedOptions:
         for name in (ID_COLUMN, VECTOR_COLUMN):
             if name in self.keep:
                 raise UserError(
-                    f"keep names {name!r}, which the vectors have as a column of their own: leave "
-                    "it out, or rename the input's"
+                    f"keep names {name!r}, which is also a column of the output: leave it out, or "
+                    "rename the input's column"
                 )
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """The options that decide what is written, in whatever order the inputs were named."""
-        # Without an encoding the record is that of versions that knew none.
+        """The options that decide what is written; the order of the inputs does not matter."""
+        # Without an encoding the record equals that of versions without this option.
         left_out = (*FREE, *(["encoding"] if self.encoding is None else []))
-        told = {key: value for key, value in vars(self).items() if key not in left_out}
-        return {**told, "inputs": sorted(set(self.inputs)), "keep": list(self.keep)}
+        options = {key: value for key, value in vars(self).items() if key not in left_out}
+        return {**options, "inputs": sorted(set(self.inputs)), "keep": list(self.keep)}

@@ -1,4 +1,4 @@
-"""What `cotbert prepare` is told."""
+"""The options of `cotbert prepare`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from pipelines.runtime.progress import say
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """inputs: paths, folders, globs, URIs, docstrings:PACKAGE,..., sick:DIR, hf:NAME. sample: keep
-    at most so many rows, chosen by their hash. on_invalid: what to do about rows that cannot be
-    read, drop or fail. augmented_column, negative_column: where a row's companions are; None: there
-    are none. exclude: files of sentences to keep out. near_duplicates: the Jaccard similarity from
-    which one of two rows is dropped; None: both stay. clean: what is done to texts before that.
-    encoding: of txt, csv, tsv and jsonl files; None for UTF-8."""
+    """The input of a corpus and what is done to it. Raises UserError for an invalid value.
+
+    inputs: paths, folders, globs, URIs, docstrings:PACKAGE,..., sick:DIR, hf:NAME. max_length: most
+    tokens of a sentence; longer ones are cut. sample: most rows, chosen by their hash; None for
+    all. on_invalid: `drop` rows that cannot be read, or `fail`. augmented_column, negative_column:
+    the columns of a row's paired texts; None for none. exclude: files of sentences that the corpus
+    must not hold. near_duplicates: the Jaccard similarity from which one of two rows is dropped;
+    None keeps both. clean: the cleaning of texts, which comes before these. encoding: that of txt,
+    csv, tsv and jsonl files; None for UTF-8.
+    """
 
     inputs: tuple[str, ...]
     encoder: str
@@ -49,22 +53,22 @@ class PrepareOptions:
                 f"negative_column is {self.negative_column!r} and there is no augmented_column: "
                 "give --augmented-column too"
             )
-        texts = (self.text_column, *self.companions)
+        texts = (self.text_column, *self.paired_columns)
         if len(set(texts)) < len(texts):
             raise UserError(
-                f"the columns {', '.join(texts)} name one twice: give each text its own"
+                f"the columns {', '.join(texts)} name one twice: give each text its own column"
             )
 
     @property
-    def companions(self) -> tuple[str, ...]:
-        """The columns of the companions, in the order of cotbert_core.training.batches.COLUMNS."""
+    def paired_columns(self) -> tuple[str, ...]:
+        """The columns of the paired texts, in the order of training.batches.COLUMNS."""
         return tuple(c for c in (self.augmented_column, self.negative_column) if c)
 
 
 def recognise_triples(options: PrepareOptions) -> PrepareOptions:
-    """The options as --triples would make them, where the files are such and no option speaks
-    of columns; otherwise as they are."""
-    if options.text_column != "text" or options.companions:
+    """Return the options as if --triples were given, if the files hold triples and no option names
+    a column; otherwise the unchanged options."""
+    if options.text_column != "text" or options.paired_columns:
         return options
     if not sources.are_triples(options.inputs, options.encoding):
         return options

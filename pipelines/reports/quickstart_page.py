@@ -19,7 +19,7 @@ from pipelines.training.metrics_log import METRICS_FILE, read_rows
 
 
 @dataclass
-class Outcome:
+class QuickstartOutcome:
     """What the stages gave, for the table and the report."""
 
     settings: TrainSettings
@@ -38,7 +38,7 @@ class Outcome:
         return baseline_sentence({**self.trained, DEV_SPEARMAN: self.after["dev"].spearman})
 
 
-def score_rows(outcome: Outcome) -> list[tuple[str, ...]]:
+def score_rows(outcome: QuickstartOutcome) -> list[tuple[str, ...]]:
     """Name, before, after, and the untouched encoder."""
     scores = (outcome.before, outcome.after, outcome.untouched)
 
@@ -53,7 +53,7 @@ def score_rows(outcome: Outcome) -> list[tuple[str, ...]]:
     ]
 
 
-def speed_rows(outcome: Outcome) -> list[tuple[str, ...]]:
+def speed_rows(outcome: QuickstartOutcome) -> list[tuple[str, ...]]:
     """Stage, sentences, sentences/s."""
     steps = outcome.trained["steps"] * outcome.settings.batch_size
     pairs = len(read_pairs(BUILT_IN_PAIRS))
@@ -69,7 +69,7 @@ def _rate(result: dict[str, Any]) -> str:
     return f"{result['sentences_per_second']:,.0f}"
 
 
-def score_header(outcome: Outcome) -> tuple[str, ...]:
+def score_header(outcome: QuickstartOutcome) -> tuple[str, ...]:
     """Of `score_rows`."""
     return ("", "[MASK] before", "[MASK] after", f"untouched: {outcome.trained[BASELINE]}")
 
@@ -77,7 +77,7 @@ def score_header(outcome: Outcome) -> tuple[str, ...]:
 SPEED_HEADER = ("stage", "sentences", "sentences/s")
 
 
-def summary(outcome: Outcome) -> str:
+def summary(outcome: QuickstartOutcome) -> str:
     """The tables and neighbours for the terminal, and whether the training was worth it."""
     lines = [table(score_rows(outcome), score_header(outcome)), ""]
     lines += [table(speed_rows(outcome), SPEED_HEADER)]
@@ -87,7 +87,7 @@ def summary(outcome: Outcome) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_report(output: Path, outcome: Outcome, seconds: float) -> None:
+def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> None:
     """report.html of the whole job."""
     test = read_pairs(BUILT_IN_PAIRS, "test")
     panels = [

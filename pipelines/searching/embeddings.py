@@ -98,7 +98,7 @@ class Embeddings:
             yield from _batches(part, ["id"])
 
     @property
-    def kept(self) -> list[str]:
+    def passthrough_columns(self) -> list[str]:
         """The columns beside id and vector, which `embed` passed through."""
         return [name for name in self.schema.names if name not in ("id", "embedding")]
 

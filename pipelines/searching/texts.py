@@ -9,14 +9,14 @@ from dataclasses import replace
 from cotbert_core.errors import UserError
 from pipelines.reading import sources
 from pipelines.reading.ids import INT64
-from pipelines.reading.read_plan import Plan, Shard
+from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.readers import read
 from pipelines.searching.embeddings import Embeddings
 
 
 def input_plan(
     embeddings: Embeddings, inputs: Sequence[str], text_column: str, encoding: str | None = None
-) -> Plan:
+) -> ReadPlan:
     """The input by whose ids the embeddings go; UserError where it cannot be.
 
     encoding: of its text files, None for that of the input that was embedded.
@@ -36,7 +36,7 @@ def input_plan(
     return plan
 
 
-def texts_of(plan: Plan, ids: Iterable[int | str]) -> dict[int | str, str]:
+def texts_of(plan: ReadPlan, ids: Iterable[int | str]) -> dict[int | str, str]:
     """The text of each id that the input holds, read until all are found.
 
     Row numbers tell the shard in which they lie; ids of a column may lie in any.
@@ -54,7 +54,7 @@ def texts_of(plan: Plan, ids: Iterable[int | str]) -> dict[int | str, str]:
     return found
 
 
-def _shards_of(plan: Plan, ids: Iterable[int]) -> list[Shard]:
+def _shards_of(plan: ReadPlan, ids: Iterable[int]) -> list[Shard]:
     """The shards in which rows of these numbers lie, if there are such rows."""
     firsts = [shard.first_row for shard in plan.shards]
     places = {bisect_right(firsts, row_id) - 1 for row_id in ids}

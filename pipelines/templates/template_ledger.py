@@ -37,7 +37,7 @@ def greedy_search(score: Score, lists: Lists, rounds: int = 1) -> Candidate:
     return best
 
 
-class Ledger:
+class TemplateLedger:
     """What has been scored, a line a template; a half-written last line is dropped."""
 
     def __init__(self, path: Path) -> None:
@@ -77,7 +77,9 @@ class Ledger:
 class Scorer:
     """The score of a template: worked out once, kept, told to MLflow and shown."""
 
-    def __init__(self, score: Callable[[str], float], ledger: Ledger, run: Run, most: int) -> None:
+    def __init__(
+        self, score: Callable[[str], float], ledger: TemplateLedger, run: Run, most: int
+    ) -> None:
         self._score, self._ledger, self._run = score, ledger, run
         self._progress = Progress("search", most, "template")
         self._progress.start_at(len(ledger.rows))

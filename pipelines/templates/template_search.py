@@ -32,8 +32,8 @@ from pipelines.storage.output_folder import (
 from pipelines.templates import template_candidates
 from pipelines.templates.template_candidates import STAGES, Candidate, Lists
 from pipelines.templates.template_ledger import (
-    Ledger,
     Scorer,
+    TemplateLedger,
     greedy_search,
     metrics_of,
     search_table,
@@ -48,7 +48,7 @@ Choices = Lists | tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class SearchOptions:
+class TemplateSearchOptions:
     """relations, prefixes: files of one's own choices; templates: a file of whole templates, all
     of which are scored instead. senteval, dev_pairs: as for training."""
 
@@ -63,7 +63,7 @@ class SearchOptions:
 
 
 def search_template(
-    options: SearchOptions, output: Path, *, resume: bool = False
+    options: TemplateSearchOptions, output: Path, *, resume: bool = False
 ) -> dict[str, Any]:
     """Score templates and return the result; UserError before anything starts."""
     _check_options(options)
@@ -74,7 +74,7 @@ def search_template(
     _check_fit(backbone, choices)
     settings = _settings(options, pairs, choices)
     output = open_output(output, "search", settings, resume)
-    ledger = Ledger(output / TEMPLATES_FILE)
+    ledger = TemplateLedger(output / TEMPLATES_FILE)
     earlier = earlier_run(output)
     with tracking.tracked_run("search-template", _params(settings), home=output) as run:
         if run.id != earlier:  # a new run knows nothing of what was scored before
@@ -118,7 +118,7 @@ def _most(choices: Choices, rounds: int) -> int:
 
 
 def _result(
-    settings: dict[str, Any], ledger: Ledger, best: str, run_id: str | None
+    settings: dict[str, Any], ledger: TemplateLedger, best: str, run_id: str | None
 ) -> dict[str, Any]:
     return {
         "encoder": settings["encoder"],
@@ -131,7 +131,7 @@ def _result(
     }
 
 
-def _check_options(options: SearchOptions) -> None:
+def _check_options(options: TemplateSearchOptions) -> None:
     if options.rounds < 1:
         raise UserError(f"rounds is {options.rounds}: give at least 1")
     if options.templates and (options.relations or options.prefixes or options.rounds > 1):
@@ -141,7 +141,7 @@ def _check_options(options: SearchOptions) -> None:
         )
 
 
-def _choices(options: SearchOptions, backbone: Backbone) -> Choices:
+def _choices(options: TemplateSearchOptions, backbone: Backbone) -> Choices:
     """What there is to score: whole templates, or lists to compose them of."""
     if options.templates:
         return template_candidates.read_templates(options.templates)
@@ -170,7 +170,7 @@ def _widest(lists: Lists) -> list[str]:
     return [candidate.text for part in variants for candidate in part]
 
 
-def _settings(options: SearchOptions, pairs: Pairs, choices: Choices) -> dict[str, Any]:
+def _settings(options: TemplateSearchOptions, pairs: Pairs, choices: Choices) -> dict[str, Any]:
     """What a resumed search must have in common with the one that began."""
     graded = json.dumps([pairs.left, pairs.right, pairs.gold.tolist()])
     named = "STS-B" if options.senteval is not None else pairs_name(options.dev_pairs)
@@ -195,4 +195,4 @@ def _params(settings: dict[str, Any]) -> dict[str, Any]:
 def shown_table(output: Path, most: int) -> str:
     """The table of a finished search with at most `most` rows a stage."""
     best = read_json(output / RESULT_FILE)["best_template"]
-    return search_table(Ledger(output / TEMPLATES_FILE).rows, best, most)
+    return search_table(TemplateLedger(output / TEMPLATES_FILE).rows, best, most)

@@ -65,11 +65,11 @@ def write(path: Path, rows, names=TRIPLES) -> str:
     return str(path)
 
 
-def read_all(*paths, text="sent0", companions=TRIPLES[1:], **options):
+def read_all(*paths, text="sent0", paired_columns=TRIPLES[1:], **options):
     """(rows of texts, rows read, dropped by reason) of all files."""
-    made = plan([str(p) for p in paths], text, companions=companions, **options)
+    made = plan([str(p) for p in paths], text, paired_columns=paired_columns, **options)
     pieces = [piece for shard in made.shards for piece in read(shard, made)]
-    rows = [row for p in pieces for row in zip(p.texts, *p.companions, strict=True)]
+    rows = [row for p in pieces for row in zip(p.texts, *p.paired_columns, strict=True)]
     dropped = sum((p.dropped for p in pieces), Counter())
     return rows, sum(p.read for p in pieces), dict(dropped)
 
@@ -87,8 +87,8 @@ def test_every_format_gives_the_same_rows(tmp_path, kind):
 
 def test_one_companion_is_read_without_the_other(tmp_path):
     path = write(tmp_path / "a.csv", [("a", "b", "")])
-    assert read_all(path, companions=["sent1"])[0] == [("a", "b")]
-    assert read_all(path, companions=[])[0] == [("a",)]
+    assert read_all(path, paired_columns=["sent1"])[0] == [("a", "b")]
+    assert read_all(path, paired_columns=[])[0] == [("a",)]
 
 
 def test_ids_of_texts_alone_never_change_and_those_of_rows_are_unambiguous():

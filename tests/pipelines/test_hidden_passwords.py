@@ -16,10 +16,9 @@ from pipelines.augmenting import chat_endpoint
 from pipelines.cli import main
 from pipelines.embedding.manifest import manifest as embeddings_manifest
 from pipelines.embedding.options import EmbedOptions
-from pipelines.preparing.manifest import Job as CorpusJob
-from pipelines.preparing.manifest import corpus_manifest
+from pipelines.preparing.manifest import CorpusJob, corpus_manifest
 from pipelines.preparing.options import PrepareOptions
-from pipelines.reading.read_plan import Plan
+from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
 from pipelines.recording.offline_queue import REFUSED_FILE, OfflineQueue
@@ -147,7 +146,7 @@ def test_an_input_s_credentials_are_in_no_record_of_a_job(address, tmp_path):
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_an_input_s_credentials_are_in_no_manifest(address, tmp_path):
-    plan = Plan([], [], 0, "text")
+    plan = ReadPlan([], [], 0, "text")
     rules = SimpleNamespace(exclusion=SimpleNamespace(keys=()))
     options, tokenizer = PrepareOptions((address,), "encoder"), SimpleNamespace(hash="x")
     ledger = SimpleNamespace(counts=Counter(), skipped={})

@@ -15,8 +15,8 @@ from cotbert_core.template_search.search import score_template, tokenize_pairs
 from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
 from pipelines.cli import main
 from pipelines.templates import template_search as job
-from pipelines.templates.template_ledger import Ledger, search_table
-from pipelines.templates.template_search import SearchOptions, search_template
+from pipelines.templates.template_ledger import TemplateLedger, search_table
+from pipelines.templates.template_search import TemplateSearchOptions, search_template
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 LONGEST = TEMPLATES["promptbert/manual"].text
@@ -49,7 +49,7 @@ def choices(tmp_path, pairs_file, bert_folder):
     """Options of a small search: 1 + 2 relations and 2 prefixes."""
     (tmp_path / "relations").write_text("means\nis\n")
     (tmp_path / "prefixes").write_text('This\nThis sentence : "\n')
-    return SearchOptions(
+    return TemplateSearchOptions(
         bert_folder,
         dev_pairs=pairs_file,
         relations=tmp_path / "relations",
@@ -93,7 +93,7 @@ def test_the_command_finds_tracks_and_prints(own_store, tmp_path, choices, capsy
     assert main(words) == 0
     told = capsys.readouterr().out
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    rows = Ledger(tmp_path / "out" / "templates.jsonl").rows
+    rows = TemplateLedger(tmp_path / "out" / "templates.jsonl").rows
     assert [row["number"] for row in rows] == [1, 2, 3, 4, 5] == list(range(1, 6))
     assert [row["stage"] for row in rows] == ["relation"] * 3 + ["prefix"] * 2
     assert result["dev_spearman"] == max(row["spearman"] for row in rows)
@@ -144,7 +144,7 @@ def test_resuming_scores_nothing_twice(
     assert len(first) == fail_at - 1
     assert len(second) == 5 - len(first)
     assert not set(first) & set(second)
-    rows, expected = (Ledger(f / "templates.jsonl").rows for f in (out, tmp_path / "whole"))
+    rows, expected = (TemplateLedger(f / "templates.jsonl").rows for f in (out, tmp_path / "whole"))
     assert [{**r, "seconds": 0} for r in rows] == [{**r, "seconds": 0} for r in expected]
     same = ("best_template", "dev_spearman", "templates")
     assert [result[k] for k in same] == [whole[k] for k in same]
@@ -167,9 +167,11 @@ def test_a_store_without_the_earlier_run_is_told_all(own_store, tmp_path, choice
 def test_templates_of_ones_own(own_store, tmp_path, pairs_file, bert_folder):
     path = tmp_path / "templates"
     path.write_text("promptbert/manual\nAlso [MASK]. [X]\n[X] means <mask> .\n")
-    options = SearchOptions(bert_folder, dev_pairs=pairs_file, templates=path, precision="fp32")
+    options = TemplateSearchOptions(
+        bert_folder, dev_pairs=pairs_file, templates=path, precision="fp32"
+    )
     result = search_template(options, tmp_path / "out")
-    rows = Ledger(tmp_path / "out" / "templates.jsonl").rows
+    rows = TemplateLedger(tmp_path / "out" / "templates.jsonl").rows
     assert {r["template"] for r in rows} == {
         TEMPLATES["promptbert/manual"].text,
         "Also [MASK]. [X]",
@@ -193,11 +195,13 @@ def test_pairs_that_are_not_told_apart_fail_the_job(own_store, tmp_path, choices
     monkeypatch.setattr(job, "score_template", lambda *rest: float("nan"))
     with pytest.raises(RuntimeError, match="no template tells the pairs apart"):
         search_template(choices, tmp_path / "out")
-    assert {r["spearman"] for r in Ledger(tmp_path / "out" / "templates.jsonl").rows} == {None}
+    assert {r["spearman"] for r in TemplateLedger(tmp_path / "out" / "templates.jsonl").rows} == {
+        None
+    }
 
 
 def changed(options, **values):
-    return SearchOptions(**{**vars(options), **values})
+    return TemplateSearchOptions(**{**vars(options), **values})
 
 
 def test_what_cannot_be_resumed(own_store, tmp_path, choices, monkeypatch, roberta_folder):

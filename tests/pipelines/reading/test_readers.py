@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.reading.columns import TRIPLES
-from pipelines.reading.readers import PIECE_ROWS, read
+from pipelines.reading.pieces import PIECE_ROWS
+from pipelines.reading.readers import read
 from pipelines.reading.sources import FILE_BITS, plan
 
 SENTENCES = [
@@ -206,11 +207,11 @@ def test_another_text_column_may_be_named(tmp_path):
     assert read_all(path, text_column="abstract")[1] == ["the abstract"]
 
 
-def read_rows(path, text_column, *companions):
+def read_rows(path, text_column, *paired_columns):
     """(rows of texts, rows read, dropped by reason) of one file."""
-    made = plan([str(path)], text_column, companions=companions)
+    made = plan([str(path)], text_column, paired_columns=paired_columns)
     (piece,) = [piece for shard in made.shards for piece in read(shard, made)]
-    rows = list(zip(piece.texts, *piece.companions, strict=True))
+    rows = list(zip(piece.texts, *piece.paired_columns, strict=True))
     return rows, piece.read, dict(piece.dropped)
 
 

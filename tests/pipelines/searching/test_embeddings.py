@@ -98,7 +98,7 @@ def test_rows_without_a_direction_are_counted_and_left_out(tmp_path, ids, vector
 def test_a_kept_column_is_read_in_the_row_groups_asked_for(tmp_path, ids, vectors, monkeypatch):
     texts = [f"text {i}" for i in ids]
     opened = Embeddings.open(write_folder(tmp_path / "e", ids, vectors, {"text": texts}))
-    assert opened.kept == ["text"]
+    assert opened.passthrough_columns == ["text"]
     groups = []
     batches = module.batches
 
