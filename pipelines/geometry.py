@@ -1,6 +1,7 @@
-"""cotbert geometry: how the vectors of several encoders lie, in one table and one picture.
+"""cotbert geometry: compare the distribution of several encoders' vectors, in a table and a plot.
 
-CoT-BERT Table 5 (alignment, uniformity) and Figure 3; PromptBERT Tables 1 and 2 (anisotropy).
+It computes CoT-BERT Table 5 (alignment, uniformity) and Figure 3, and PromptBERT Tables 1 and 2
+(anisotropy).
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 @dataclass(frozen=True)
 class GeometryOptions:
-    """models: as ModelSpec.parse reads them. senteval: its STS-B test pairs; pairs: a file, its
-    test half if it has halves; neither: the pairs of this package. corpus: text, of which
-    `sentences` are sampled for the anisotropy; None: the pairs' sentences. encoding:
-    of its text files; None for UTF-8."""
+    """The models and the data.
+
+    models: as ModelSpec.parse reads them. senteval: folder whose STS-B test pairs are used. pairs:
+    a file of graded pairs, of which the test half is used if there are halves; without both, the
+    pairs of this package. corpus: text from which `sentences` sentences are sampled for the
+    anisotropy; None for the pairs' sentences. encoding: that of its text files; None for UTF-8.
+    """
 
     models: tuple[str, ...]
     senteval: Path | None = None
@@ -45,7 +49,7 @@ class GeometryOptions:
 
 @dataclass(frozen=True)
 class Geometry:
-    """One model's numbers. spearman: x 100. alignment: None without a pair graded above 4."""
+    """The numbers of a model. spearman: x 100. alignment: None without pairs graded above 4."""
 
     label: str
     model: str
@@ -74,7 +78,7 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
         raise UserError(f"sentences is {options.sentences}: give at least 2 to compare")
     specs = [ModelSpec.parse(text) for text in options.models]
     data = _data(options)
-    # Each is opened and let go again: one that cannot be read must not stop the job halfway.
+    # Each is opened and closed again: a model that cannot be read must not stop the job halfway.
     named = dict(zip(numbered([label_of(spec, spec.open()) for spec in specs]), specs, strict=True))
     params = {key: value for key, value in vars(options).items() if value is not None}
     with tracking.tracked_run("geometry", params) as run, atomic_folder(output) as folder:
@@ -93,7 +97,7 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
 
 
 def _data(options: GeometryOptions) -> _GeometryData:
-    """Everything that is read, before a model is opened."""
+    """Read all data, before a model is opened."""
     if options.senteval is not None:
         pairs = STS_TASKS["STS-B"][1](options.senteval)["all"]
         source = "STS-B test"
@@ -114,7 +118,7 @@ def _data(options: GeometryOptions) -> _GeometryData:
 def _measure(
     named: dict[str, ModelSpec], data: _GeometryData, precision: Precision
 ) -> tuple[float, list[Geometry]]:
-    """Sentences a second over all models, and the numbers of each; one is open at a time."""
+    """Return sentences per second over all models, and the numbers of each; one is open at a time."""
     sentences, seconds, rows = 0, 0.0, []
     for label, spec in named.items():
         say(f"geometry {label}")
@@ -128,14 +132,14 @@ def _measure(
 def _one(
     label: str, name: str, model: OpenModel, encode: CountedEncode, data: _GeometryData
 ) -> Geometry:
-    kept: list[np.ndarray] = []
+    encoded: list[np.ndarray] = []
 
-    def keeping(sentences: Sequence[str]) -> np.ndarray:
-        kept.append(encode(sentences))
-        return kept[-1]
+    def encode_pairs(sentences: Sequence[str]) -> np.ndarray:
+        encoded.append(encode(sentences))
+        return encoded[-1]
 
-    scores = score_pairs(keeping, data.pairs)
-    vectors = encode(data.sampled) if data.sampled else kept[0]
+    scores = score_pairs(encode_pairs, data.pairs)
+    vectors = encode(data.sampled) if data.sampled else encoded[0]
     words = model.backbone.model.get_input_embeddings().weight.detach()
     return Geometry(
         label=label,
@@ -186,7 +190,7 @@ def _write(folder: Path, rows: list[Geometry], data: _GeometryData, result: dict
         ("Gold against predicted similarity", scatter),
         ("Data", html_page.table(("", ""), list(counts.items()), "text")),
     ]
-    note = f"How the sentence vectors of {len(rows)} readings of encoders lie, on {data.source}."
+    note = f"The distribution of the sentence vectors of {len(rows)} models, on {data.source}."
     write_text(folder / "geometry.html", html_page.page("Geometry", note, sections))
 
 
@@ -194,7 +198,7 @@ HEADER = ("model", "Spearman x 100", "alignment", "uniformity", "anisotropy", "t
 
 
 def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The lines under HEADER of a result of `geometry`."""
+    """Return the rows under HEADER for a result of `geometry`."""
 
     def digits(value: float | None) -> str:
         return "none" if value is None else f"{value:.4f}"
@@ -211,11 +215,11 @@ def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _legend(data: _GeometryData) -> str:
-    """What the columns are of, as a paragraph."""
+    """Return a paragraph that explains the columns."""
     of = f"{len(data.sampled):,} sentences of the corpus" if data.sampled else "the same sentences"
     return (
         '<p class="note">Spearman of the cosine against the gold score. Alignment over the pairs '
         "graded above 4 and uniformity over all distinct sentences of the pairs: lower is better. "
         f"Anisotropy: the average cosine between {of}; token anisotropy: between the rows of the "
-        "encoder&#39;s static token table. 0 is spread evenly, 1 is one direction.</p>"
+        "encoder&#39;s static token table. 0 means evenly spread, 1 means one direction.</p>"
     )

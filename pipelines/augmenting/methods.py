@@ -1,4 +1,4 @@
-"""How each way of rewriting runs over the parts of a corpus."""
+"""Run each method of rewriting over the parts of a corpus."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers
 
 
 class AugmentJob(Protocol):
-    """A method made ready on the driver: UserError from its constructor, none afterwards."""
+    """A method that is ready to run. Constructors raise UserError for anything invalid."""
 
     record: dict[str, Any]
-    """What decides on the rewrites; two runs with equal records may go on with one another."""
+    """Everything that decides the rewrites; a run continues one with an equal record."""
 
-    def run(self, plan: PartPlan, names: Sequence[str], tell: Callable[[int], None]) -> None:
-        """Write the named parts; `tell` hears how many rows have come."""
+    def run(self, plan: PartPlan, names: Sequence[str], on_rows: Callable[[int], None]) -> None:
+        """Write the named parts. on_rows: called with the number of new rewrites."""
 
     def facts(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """What the manifest and the result hold of this method, from the counts of all parts."""
+        """Return this method's entries of manifest and result, from the counts of all parts."""
 
 
 class TranslationJob:
-    """Back-translation on Ray Data actors, a part at a time each."""
+    """Back-translation on Ray Data actors, which rewrite one part at a time each."""
 
     def __init__(self, options: AugmentOptions, verbose: bool) -> None:
         assert isinstance(options.method, BackTranslation)
@@ -42,14 +42,14 @@ class TranslationJob:
         chosen = {**vars(self._plan.options), "device": "gpu" if self._plan.on_gpu else "cpu"}
         self.record: dict[str, Any] = {"method": options.method.name, **chosen, **models}
 
-    def run(self, plan: PartPlan, names: Sequence[str], tell: Callable[[int], None]) -> None:
+    def run(self, plan: PartPlan, names: Sequence[str], on_rows: Callable[[int], None]) -> None:
         if not names:
             return
         with (
             ray_session(self._verbose),
-            MetricsReceiver(lambda news: tell(sum(row["rows"] for row in news))) as mailbox,
+            MetricsReceiver(lambda news: on_rows(sum(row["rows"] for row in news))) as mailbox,
         ):
-            # More workers than parts would have nothing to do and keep their cores.
+            # More workers than parts would occupy cores without any work.
             workers, resources, threads = worker_pool(
                 self._workers, len(names), on_gpus=self._plan.on_gpu
             )
@@ -81,16 +81,16 @@ class TranslatePart:
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         name = self._names[int(row["id"])]
-        augment_part(self._plan, name, self._rewriter, self._tell)
+        augment_part(self._plan, name, self._rewriter, self._report)
         return {}
 
-    def _tell(self, rewrites: list[Rewrite]) -> None:
+    def _report(self, rewrites: list[Rewrite]) -> None:
         self._mailbox.put.remote([{"rows": len(rewrites)}])
 
 
 class LlmJob:
-    """Requests from this process, one part after the other: its limits hold for all of them, and
-    the key goes to no other process."""
+    """Requests from this process, one part after the other: the limits apply to all requests, and
+    the key stays in this process."""
 
     def __init__(self, options: AugmentOptions, verbose: bool) -> None:
         del verbose  # no Ray here
@@ -99,23 +99,23 @@ class LlmJob:
         self._endpoint = ChatEndpoint(options.method)
         self._endpoint.check()
         if not self._endpoint.has_key:
-            say("no key is set: the requests carry none")
+            say("no key is set: requests are sent without one")
         deciding = {name: getattr(options.method, name) for name in options.method.deciding}
         self.record: dict[str, Any] = {"method": options.method.name, **deciding}
 
-    def run(self, plan: PartPlan, names: Sequence[str], tell: Callable[[int], None]) -> None:
+    def run(self, plan: PartPlan, names: Sequence[str], on_rows: Callable[[int], None]) -> None:
         paid = [row for name in plan.names for row in read_ledger(plan.ledger(name)).values()]
         tokens = sum(row.tokens_in + row.tokens_out for row in paid)
         spending = Spending(self._options.budget_tokens, tokens, len(paid))
         rewriter = LlmRewriter(self._options, self._endpoint, spending)
         try:
             for name in names:
-                augment_part(plan, name, rewriter, lambda rewrites: tell(len(rewrites)))
+                augment_part(plan, name, rewriter, lambda rewrites: on_rows(len(rewrites)))
         finally:
             self._endpoint.close()
 
     def facts(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Tokens, and what they cost if prices are given."""
+        """Return the tokens, and their cost if prices are given."""
         counts = {name: summary[name] for name in ("tokens_in", "tokens_out")}
         prices = self._options.price_in, self._options.price_out
         if prices[0] is None or prices[1] is None:

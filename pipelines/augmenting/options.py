@@ -1,6 +1,6 @@
-"""What `cotbert augment` is asked to do: two ways of rewriting, and the bounds of a rewrite.
+"""The options of `cotbert augment`: two methods of rewriting, and the bounds of a rewrite.
 
-Nothing heavy is imported here: the command line reads its defaults from these classes.
+Nothing heavy is imported here, since the command line reads its defaults from these classes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ OPENAI_KEY = "OPENAI_API_KEY"
 
 @dataclass(frozen=True)
 class BackTranslation:
-    """There and back with two Marian models.
+    """Translation into another language and back with two Marian models.
 
     forward, backward: hub names or folders. forward_prefix, backward_prefix: the target language's
-    token for models with several (None: chosen, "": none). beam: outputs followed at a time, 1 for
-    greedy. temperature: sampling in place of a beam, from the top_k likeliest tokens (0: all).
-    max_length_factor: tokens written at most for each token read. batch_tokens: source tokens that
-    are translated at a time (None: by device).
+    token for models with several (None: chosen by the vocabulary, "": none). beam: width of the
+    beam search, 1 for greedy. temperature: sample instead of beam search, from the top_k likeliest
+    tokens (0: all). max_length_factor: most output tokens for each source token. batch_tokens:
+    source tokens of a batch (None: by device).
     """
 
     name: ClassVar[str] = "back-translation"
@@ -54,8 +54,8 @@ class BackTranslation:
         _above(self, 0, "temperature", "max_length_factor")
         if self.top_k and self.temperature is None:
             raise UserError(
-                f"top_k is {self.top_k} and there is no temperature: only sampling has a top_k, "
-                "give --temperature too"
+                f"top_k is {self.top_k} and there is no temperature, but top_k only applies to "
+                "sampling: give --temperature too"
             )
 
     @property
@@ -65,17 +65,19 @@ class BackTranslation:
 
 @dataclass(frozen=True)
 class LlmRewriting:
-    """One request a sentence to an endpoint that speaks OpenAI's chat completions.
+    """One request per sentence to an endpoint with OpenAI's chat completions API.
 
-    key_variable: environment variable of the key (None: OPENAI_API_KEY where it is set).
-    prompt: what is asked, with {sentence} in it. temperature, max_answer_tokens: None leaves both
-    to the endpoint. concurrency: requests under way at most. requests_per_minute: None for no
-    limit. retries: of one sentence, after a request that gave no answer. timeout: seconds.
-    budget_tokens: read and written together. price_in, price_out: of a million tokens.
+    key_variable: environment variable of the key (None: OPENAI_API_KEY if it is set). prompt: text
+    of the request, with {sentence} in it. temperature, max_answer_tokens: None leaves both to the
+    endpoint. concurrency: most pending requests. requests_per_minute: None for no limit. retries:
+    most retries of a sentence after requests without an answer. timeout: seconds of a request.
+    budget_tokens: most tokens read and written together. price_in, price_out: price of a million
+    tokens. on_failure: `keep` the source of a row without a rewrite, or `stop`. first_wait: seconds
+    before the first retry.
     """
 
     name: ClassVar[str] = "llm"
-    # What decides on the rewrites; the rest may differ when a job goes on.
+    # The options that decide the rewrites; others may change when a job is continued.
     deciding: ClassVar[tuple[str, ...]] = (
         *("model", "prompt", "base_url", "temperature", "max_answer_tokens"),
     )
@@ -100,7 +102,7 @@ class LlmRewriting:
         if not self.model:
             raise UserError("model is empty: name the endpoint's model with --model")
         if "{sentence}" not in self.prompt:
-            raise UserError("the prompt holds no {sentence}: say where the sentence goes")
+            raise UserError("the prompt holds no {sentence}: write it where the sentence belongs")
         if self.on_failure not in ON_FAILURE:
             raise unknown("on_failure", self.on_failure, ON_FAILURE)
         _at_least(self, 1, "concurrency", "max_answer_tokens", "budget_tokens")
@@ -112,7 +114,7 @@ class LlmRewriting:
 
 @dataclass(frozen=True)
 class Limits:
-    """How many words a rewrite may have for each word of its source."""
+    """The fewest and most words of a rewrite for each word of its source."""
 
     min_ratio: float = 0.5
     max_ratio: float = 2.0
@@ -120,8 +122,8 @@ class Limits:
     def __post_init__(self) -> None:
         if not 0 <= self.min_ratio <= 1 <= self.max_ratio < math.inf:
             raise UserError(
-                f"min_ratio is {self.min_ratio} and max_ratio {self.max_ratio}: a rewrite as long "
-                "as its source must lie between them"
+                f"min_ratio is {self.min_ratio} and max_ratio is {self.max_ratio}: give a "
+                "min_ratio from 0 to 1 and a max_ratio of at least 1"
             )
 
 
@@ -130,8 +132,11 @@ Method = BackTranslation | LlmRewriting
 
 @dataclass(frozen=True)
 class AugmentOptions:
-    """corpus: a prepared folder. encoder: where the corpus's encoder is now, if it has moved.
-    workers: of back-translation; None: one for each GPU, or one for each machine without any."""
+    """The corpus to augment and the method. Raises UserError for an invalid value.
+
+    corpus: a prepared folder. encoder: where the corpus's encoder is now, if it has moved. workers:
+    number of workers of back-translation; None for one per GPU, or one per machine without GPUs.
+    """
 
     corpus: str
     method: Method
@@ -143,8 +148,8 @@ class AugmentOptions:
         _at_least(self, 1, "workers")
         if self.workers is not None and isinstance(self.method, LlmRewriting):
             raise UserError(
-                f"workers is {self.workers} and the method is llm, which has one process: give "
-                "--concurrency"
+                f"workers is {self.workers} and the method is llm, which runs in one process: give "
+                "--concurrency instead"
             )
 
 

@@ -95,7 +95,7 @@ def manifest(
 
 
 def result(ledger: BlockLedger, dimension: int, workers: int, seconds: float) -> dict[str, Any]:
-    """Return the result of the whole job; rate, seconds, workers and memory are of this run only."""
+    """Return the result of the job; rate, seconds, workers and memory are those of this run."""
     counts = ledger.counts
     return {
         "rows": counts["rows"],

@@ -1,4 +1,4 @@
-"""What `cotbert evaluate` is asked for."""
+"""The options of `cotbert evaluate`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from pipelines.evaluating.model_specs import OPTIONS, ModelSpec
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """senteval: a SentEval folder; pairs: a file of graded pairs; with neither, the pairs that
-    come with this package. template, readout: read the encoder another way than its own; remove to
-    denoise: as in FeatureOptions. whiten: text whose vectors' mean and covariance are taken out of
-    all vectors, or `tasks` for the sentences that are scored. resamples: of the bootstrap that says
-    how far chance moves a score; 0 for none. encoding: of the text files of whiten; None: UTF-8."""
+    """The model to evaluate, the tasks and the readout.
+
+    senteval: a SentEval folder. pairs: a file of graded pairs; without both, the pairs of this
+    package are used. tasks: names or groups, separated by commas. template, readout: None for the
+    encoder's own. remove, frequent_count, top_k, denoise: as in FeatureOptions. whiten: text whose
+    vectors' mean and covariance are removed from all vectors, or `tasks` for the scored sentences.
+    resamples: number of bootstrap resamples for the intervals of scores; 0 for none. encoding: that
+    of the text files of whiten; None for UTF-8.
+    """
 
     model: str
     senteval: Path | None = None
@@ -37,12 +41,12 @@ class EvaluateOptions:
     encoding: str | None = None
 
     def of_model(self, text: str) -> EvaluateOptions:
-        """The same for another MODEL: a name, NAME,template=T or NAME,readout=R."""
+        """Return the same options for another MODEL: NAME, NAME,template=T or NAME,readout=R."""
         spec = ModelSpec.parse(text)
         for key in OPTIONS:
             if getattr(spec, key) is not None and getattr(self, key) is not None:
                 raise UserError(
-                    f"model {text!r} names its {key}, and --{key} is given too: leave one out"
+                    f"model {text!r} names its {key}, and --{key} is given too: give only one"
                 )
         return replace(
             self,

@@ -156,7 +156,7 @@ def _units(kept: Sequence[int], keep: Path) -> Iterable[tuple[RowRange, int]]:
 
 
 def _groups(units: Sequence[tuple[RowRange, int]]) -> tuple[tuple[RowRange, ...], ...]:
-    """Group neighbouring ranges until a part has PART_ROWS rows; ranges without rows are dropped."""
+    """Group neighbouring ranges until a part has PART_ROWS rows; drop ranges without rows."""
     groups: list[list[RowRange]] = [[]]
     rows = 0
     for unit, count in units:

@@ -63,7 +63,7 @@ def signatures(texts: Sequence[str], rows: int) -> np.ndarray:
 
 
 def _minima(texts: Sequence[str]) -> np.ndarray:
-    """Return (N, HASHES) uint64: each text's smallest 5-gram hash under each of HASHES functions."""
+    """Return (N, HASHES) uint64: each text's smallest 5-gram hash by each of the functions."""
     grams, starts = _grams(texts)
     draws = np.random.default_rng(0).integers(0, 2**63, HASHES, np.uint64)
     minima = np.empty((len(texts), HASHES), np.uint64)
@@ -99,7 +99,7 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 
 
 def estimate(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the (N,) estimated Jaccard similarities of N pairs, each (N, HASHES) bytes of minima."""
+    """Return (N,) estimated Jaccard similarities of N pairs of (N, HASHES) bytes of minima."""
     equal = (one == other).mean(axis=1)
     return np.asarray((equal - _BY_CHANCE) / (1 - _BY_CHANCE))
 

@@ -1,4 +1,4 @@
-"""What `cotbert index` is asked for."""
+"""The options of `cotbert index`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ FLAT = "Flat"
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """factory: FAISS's description of an index; sample: rows that train one
-    which is trained, drawn by `seed`. FAISS asks for 39 to 256 rows a cluster."""
+    """The kind of index. Raises UserError for an invalid value.
+
+    factory: FAISS's description of an index. sample: number of rows for training an index, sampled
+    with `seed`. FAISS recommends 39 to 256 rows per cluster.
+    """
 
     factory: str = FLAT
     sample: int = 100_000
@@ -25,5 +28,5 @@ class IndexOptions:
             raise UserError(f"seed is {self.seed}: give 0 or more")
         if "IDMap" in self.factory:
             raise UserError(
-                f"factory is {self.factory!r}: leave IDMap out, ids are kept in any index"
+                f"factory is {self.factory!r}: leave IDMap out, every index stores the ids"
             )

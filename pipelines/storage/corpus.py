@@ -101,7 +101,7 @@ class Corpus:
         return batch_of(self.table(ids_columns(self.columns)), self.columns)
 
     def sentences(self) -> Ragged:
-        """Return the token ids of all sentences, without paired texts, in the order of the parts."""
+        """Return the token ids of all sentences (no paired texts), in the order of the parts."""
         return ragged_column(self.table(["input_ids"])["input_ids"])
 
     def texts(self) -> dict[int, str]:

@@ -37,7 +37,7 @@ TOUCH_SECONDS, STALE_SECONDS, POLL_SECONDS = 10.0, 60.0, 0.2
 
 @dataclass(frozen=True)
 class ResumableOutput:
-    """The folders of an unfinished job. before: whether an earlier run of the job left work here."""
+    """The folders of an unfinished job. before: whether an earlier run left work in them."""
 
     output: Path
     scratch: Path

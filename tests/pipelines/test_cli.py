@@ -156,7 +156,7 @@ MISTAKES = {
     "embed template": (f"{EMBED} text.txt --template none", "unknown template 'none'"),
     "embed output": ("embed {bert} --output taken --input text.txt", "taken' already holds"),
     "embed encoder": ("embed ./none --output out --input text.txt", "'./none' does not exist"),
-    "search folder": ("search none oil", "none' are no folder"),
+    "search folder": ("search none oil", "none' is no folder"),
     "search unfinished": ("search taken oil", r"taken' have no manifest\.json"),
     "search corpus": ("search ready oil", "is not the manifest of embeddings"),
     "search top": ("search none oil --top 0", "top is 0: give at least 1"),

@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 
 from cotbert_core.evaluation.sts import Predicted
 from cotbert_core.evaluation.transfer import Transferred
-from pipelines.evaluating.differences import differences, verdicts
+from pipelines.evaluating.differences import difference_sentences, differences
 from pipelines.evaluating.metrics import difference_metrics, flat_metrics
 from pipelines.evaluating.model import Model
 from pipelines.evaluating.pages import evaluation_page, markdown
@@ -51,7 +51,7 @@ def compared(*models):
         "against": first.label,
         "differences": {m.label: differences(first.scored, m.scored) for m in others},
     }
-    return result | {"verdicts": verdicts(result)}
+    return result | {"verdicts": difference_sentences(result)}
 
 
 GOOD, BAD, LIKE = scored(1.0), scored(2.0), scored(1.0, errors=6)
@@ -86,7 +86,7 @@ def test_cosines_without_an_order_have_no_interval_in_json():
     assert "cannot be compared" in markdown(result, [model("a", flat), model("b", flat)])
 
 
-def test_verdicts_say_which_is_better_by_how_much():
+def test_sentences_say_which_is_better_by_how_much():
     result = compared(model("A", BAD), model("B", GOOD))
     gap = GOOD.entries["average"] - BAD.entries["average"]
     first, second = result["verdicts"]

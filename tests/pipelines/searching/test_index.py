@@ -144,13 +144,13 @@ def refused(folder, output, message, **options):
 
 def test_what_cannot_be_made_is_refused_and_leaves_nothing(tmp_path, folder, ids, vectors):
     out = tmp_path / "out"
-    refused(folder, out, "FAISS makes no index of 'Nonsense' over 300 rows", factory="Nonsense")
-    refused(folder, out, "FAISS makes no index of 'IVF301,Flat'", factory="IVF301,Flat")
-    refused(folder, out, "FAISS makes no index of 'IVF8,Flat'", factory="IVF8,Flat", sample=7)
+    refused(folder, out, "FAISS cannot make an index 'Nonsense' of 300 rows", factory="Nonsense")
+    refused(folder, out, "FAISS cannot make an index 'IVF301,Flat'", factory="IVF301,Flat")
+    refused(folder, out, "FAISS cannot make an index 'IVF8,Flat'", factory="IVF8,Flat", sample=7)
     refused(folder, out, "leave IDMap out", factory="IDMap,Flat")
     refused(folder, out, "sample is 0", sample=0)
     refused(folder, out, "seed is -1", seed=-1)
-    refused(tmp_path / "none", out, "are no folder")
+    refused(tmp_path / "none", out, "is no folder")
     zeros = write_folder(tmp_path / "zeros", ids, np.zeros_like(vectors))
     refused(zeros, out, r"none of the 300 rows has a direction \(zeros, null or NaN\)")
     refused(folder, tmp_path / "zeros", "already holds something")

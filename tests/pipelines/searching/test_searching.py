@@ -113,7 +113,7 @@ def test_texts_come_from_the_input_when_the_parts_hold_none(tmp_path, bert_folde
     assert main(["search", str(folder), "oil", "--top", "2"]) == 0
     told = capsys.readouterr()
     assert told.out.splitlines()[0].split() == ["rank", "score", "id"]
-    assert "hold no column 'text': name the input that they were made of with --text" in told.err
+    assert "have no column 'text': name the input of `cotbert embed` with --text" in told.err
     rows = printed(capsys, folder, "oil", "--top", "2", "--text", tmp_path / "a.txt")
     assert rows[1] == ["1", "1.0000", "4", "oil"]
     assert rows[2][3] == TEXTS[int(rows[2][2])]
@@ -136,7 +136,7 @@ def test_another_model_of_the_name_is_refused(tmp_path, bert_folder, roberta_fol
         assert told.out == ""
         return told.err.splitlines()[-1]
 
-    assert "is not there any more: say with --model where it is now" in refused()
+    assert "does not exist any more: give its new place with --model" in refused()
     shutil.copytree(roberta_folder, model)
     assert re.search(r"/model' is not the one that made the embeddings \(it has digest", refused())
     assert "is not the one that made" in refused("--model", roberta_folder)
