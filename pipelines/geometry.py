@@ -118,7 +118,7 @@ def _data(options: GeometryOptions) -> _GeometryData:
 def _measure(
     named: dict[str, ModelSpec], data: _GeometryData, precision: Precision
 ) -> tuple[float, list[Geometry]]:
-    """Return sentences per second over all models, and the numbers of each; one is open at a time."""
+    """Return sentences per second over all models, and their numbers; one is open at a time."""
     sentences, seconds, rows = 0, 0.0, []
     for label, spec in named.items():
         say(f"geometry {label}")

@@ -1,7 +1,8 @@
-"""cotbert quickstart: the whole main job on this machine, with no download.
+"""cotbert quickstart: run all stages on this machine, without any download.
 
-prepare (docstrings of installed packages) -> train (CoT-BERT, two CPU workers) -> evaluate
-(graded pairs, before and after) -> embed (the corpus) -> report; all of it in MLflow.
+The stages are prepare (docstrings of installed packages), train (CoT-BERT, two CPU workers),
+evaluate (graded pairs, before and after), embed (the corpus) and a report; all are tracked in
+MLflow.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def quickstart(
     sentences: int = SENTENCES,
     steps: int | None = None,
 ) -> dict[str, Any]:
-    """Run the main job into `output` and return its result. steps: instead of the recipe's."""
+    """Run all stages and return the result. steps: training steps, None for the recipe's."""
     output = require_empty(output)
     settings = RECIPES["quickstart"]()
     changes = {"workers": min(settings.workers, own_cores()), "max_steps": steps}
@@ -116,8 +117,8 @@ def _stages(
 def _evaluate(
     settings: TrainSettings, model: Path, baseline: Baseline, run_id: str | None
 ) -> tuple[dict[str, PairScores], dict[str, PairScores], dict[str, PairScores], float]:
-    """Scores of the [MASK] vector before and after, and of the untouched encoder as it is best
-    read."""
+    """Return the scores of the [MASK] vector before and after training, those of the untouched
+    encoder with its best readout, and sentences per second."""
     readings: dict[str, SentenceEncoder | Encode] = {
         "before": SentenceEncoder.from_pretrained(settings.encoder, settings.templates.anchor),
         "after": SentenceEncoder.from_pretrained(model),
@@ -139,7 +140,7 @@ def _evaluate(
 def nearest(
     model: Path, corpus: Path, embeddings: Path
 ) -> list[tuple[str, list[tuple[float, str]]]]:
-    """For each query the closest sentences of the embedded corpus, with their cosines."""
+    """Return for each query the closest sentences of the embedded corpus, with their cosines."""
     ids, vectors = read_embeddings(embeddings)
     text_of = Corpus.open(corpus).texts()
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -177,7 +178,7 @@ def _result(outcome: QuickstartOutcome, seconds: float, run_id: str | None) -> d
 
 def _next_commands(output: Path, seconds: float) -> str:
     shown = _short(output)
-    # Without an activated environment the commands are found beside the interpreter.
+    # Without an activated environment the commands are in the folder of the interpreter.
     place = "" if shutil.which("cotbert") else f"{_short(Path(sys.executable).parent)}/"
     return (
         f"Done in {clock(seconds)}. The report is {shown}/report.html. Next:\n"
@@ -188,5 +189,5 @@ def _next_commands(output: Path, seconds: float) -> str:
 
 
 def _short(path: Path) -> Path:
-    """A path as seen from the caller's folder."""
+    """Return a path relative to the current folder, if it is inside."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -17,7 +17,7 @@ AVERAGES = {
 
 
 def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | None]]:
-    """Return for each task and average how much `second` is above `first`: difference, low, high, p.
+    """Return for each task and average the gain of `second` over `first`: difference, low, high, p.
 
     None stands for an undefined correlation, since JSON has no NaN.
     """

@@ -64,7 +64,7 @@ def register_best(name: str, result: Mapping[str, Any], output: Path) -> str | N
     return register(run, model, name, dev_spearman=best["dev_spearman"], dev=result["dev"])
 
 
-def tell_result(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:
+def write_result(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:
     """The sweep's own run."""
     if result["best"]:
         run.metrics({tracking.DEV_SPEARMAN: result["dev_spearman"]})

@@ -37,7 +37,7 @@ class Sweep:
     corpus: str
     parent: str | None
     tracking_uri: str = field(repr=False)  # with its credentials: it goes to trials in memory
-    judged: bool
+    early_stopping: bool
     verbose: bool
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: dict[str, Pa
         name=config[RUN_NAME],
         tags={TRIAL: config[TRIAL]},
         callbacks=[TuneReportCallback()],
-        judged=sweep.judged,
+        early_stopping=sweep.early_stopping,
         patience=PATIENCE_SECONDS,
         baseline=sweep.baselines.get(settings.encoder),
     )

@@ -214,7 +214,7 @@ def test_a_part_that_is_finished_is_not_written_again(own_store, corpus, tmp_pat
     ("changes", "message"),
     [
         ({"columns": ["augmented"]}, "already has augmented texts: train on it, or augment"),
-        ({"columns": ["augmented", "negative"]}, "holds triples, whose second text is a positive"),
+        ({"columns": ["augmented", "negative"]}, "holds triples, which already have"),
         ({"tokenizer_hash": "0"}, "whose tokenizer differs from that of"),
         ({"encoder": "./gone"}, "encoder folder './gone' does not exist"),
     ],
@@ -252,7 +252,7 @@ def test_mistakes_are_told_before_anything_starts(corpus, tmp_path, capsys):
         "environment variable NO_KEY is not set": [*base, "--key-variable", "NO_KEY"],
         "--beam belongs to --method back-translation and the method is llm": [*base, "--beam", "2"],
         "workers is 2 and the method is llm": [*base, "--workers", "2"],
-        "min_ratio is 2.0 and max_ratio 4.0": [*base, "--min-ratio", "2"],
+        "min_ratio is 2.0 and max_ratio is 4.0": [*base, "--min-ratio", "2"],
         "prompt 'none' cannot be read": [*base, "--prompt", "none"],
         "--method llm has no --model": [w for w in base if w not in ("--model", "a-model")],
     }

@@ -69,7 +69,7 @@ def read_all(*paths, text="sent0", paired_columns=TRIPLES[1:], **options):
     """(rows of texts, rows read, dropped by reason) of all files."""
     made = plan([str(p) for p in paths], text, paired_columns=paired_columns, **options)
     pieces = [piece for shard in made.shards for piece in read(shard, made)]
-    rows = [row for p in pieces for row in zip(p.texts, *p.paired_columns, strict=True)]
+    rows = [row for p in pieces for row in zip(p.texts, *p.paired_texts, strict=True)]
     dropped = sum((p.dropped for p in pieces), Counter())
     return rows, sum(p.read for p in pieces), dict(dropped)
 

@@ -111,7 +111,7 @@ def test_the_card_s_lines_need_neither_torch_nor_this_package(bert_folder, tmp_p
 def test_what_a_graph_cannot_carry_is_refused_before_anything_is_written(bert_folder, tmp_path):
     encoder = made(bert_folder, "cot-bert", "mask", "{f}/anchor", denoise="position")
     model = saved(encoder, tmp_path / "model")
-    with pytest.raises(UserError, match=r"denoise is 'position'.*does not carry"):
+    with pytest.raises(UserError, match=r"denoise is 'position'.*cannot do"):
         export(ExportOptions(model, "onnx"), tmp_path / "onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
@@ -119,7 +119,7 @@ def test_what_a_graph_cannot_carry_is_refused_before_anything_is_written(bert_fo
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"empty_blank": True}, "gives an empty text a blank.*method.empty_sentence=bare"),
+        ({"empty_blank": True}, "replaces an empty text by a blank.*method.empty_sentence=bare"),
         ({"last": ((7, 9),)}, "trained tokens where a word .*method.replaced=template"),
     ],
 )

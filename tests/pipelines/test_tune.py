@@ -75,7 +75,7 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
 
     assert main(command) == 0
     told = capfd.readouterr()
-    assert f"going on with the sweep in {output}" in told.err
+    assert f"continuing the sweep in {output}" in told.err
     assert baseline == (output / "baseline.json").read_text(), "not scored again"
     result = read_json(output / "result.json")
     statuses = {row["name"]: row["status"] for row in result["trials"]}

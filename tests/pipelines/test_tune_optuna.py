@@ -60,7 +60,7 @@ def test_a_killed_sweep_of_optunas_goes_on_with_what_was_drawn(
     first = (output / "trials" / "0000" / "result.json").stat()
 
     assert main(command) == 0
-    assert f"going on with the sweep in {output}" in capfd.readouterr().err
+    assert f"continuing the sweep in {output}" in capfd.readouterr().err
     assert (output / "trials" / "0000" / "result.json").stat() == first
     result, after = read_json(output / "result.json"), drawn(output)
     assert {name: after[name] for name in before} == before

@@ -75,7 +75,7 @@ def test_what_another_job_left_is_discarded(tmp_path, capsys, record, told):
     with resumable_output(out, record) as work:
         assert not work.before
         assert names(work.output) == names(work.scratch) == []
-    assert capsys.readouterr().err == f"discarding {out}.partial, which {told}\n"
+    assert capsys.readouterr().err == f"discarding {out}.partial, the work of {told}\n"
 
 
 def test_a_strangers_folder_is_in_the_way(tmp_path):

@@ -78,7 +78,7 @@ def test_what_the_system_says_decides(tmp_path, monkeypatch, error):
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(os, "mkdir", refuse)
     with pytest.raises(
-        UserError, match=rf"b' cannot be written \({error.strerror}\): give a place"
+        UserError, match=rf"b' cannot be written \({error.strerror}\): give a folder"
     ):
         require_empty(tmp_path / "a" / "b")
     (tmp_path / "settings.json").write_text("{}")

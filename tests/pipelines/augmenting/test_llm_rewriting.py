@@ -205,7 +205,7 @@ def test_the_budget_stops_before_it_is_passed_and_earlier_runs_count():
 def test_a_budget_needs_an_endpoint_that_counts():
     with ChatServer(lambda s, n: answer(paraphrase(s), None)) as server:
         found, reason = run(server, budget_tokens=1000)
-    assert "does not say how many tokens it used" in reason
+    assert "does not report the tokens it used" in reason
     assert len(found) == len(server.answered) <= 4
 
 
@@ -263,7 +263,7 @@ def test_the_key_comes_from_the_environment(monkeypatch):
         with pytest.raises(UserError, match="is not set: put the endpoint's key in it"):
             read_key(variable, url)
     monkeypatch.setenv("OTHER", "two words")
-    with pytest.raises(UserError, match="OTHER holds no key") as told:
+    with pytest.raises(UserError, match="OTHER holds no valid key") as told:
         read_key("OTHER", "http://here/v1")
     assert "two words" not in str(told.value)
 
@@ -284,7 +284,7 @@ def test_prompts_are_files_with_a_place_for_the_sentence(tmp_path):
     (tmp_path / "good").write_text("\ufeffAgain: {sentence}", encoding="utf-8")
     assert read_prompt(tmp_path / "good") == "Again: {sentence}"
     (tmp_path / "bad").write_text("Again: {text}")
-    with pytest.raises(UserError, match=r"bad' holds no \{sentence\}: say where"):
+    with pytest.raises(UserError, match=r"bad' holds no \{sentence\}: write it where"):
         read_prompt(tmp_path / "bad")
     (tmp_path / "latin").write_bytes(b"caf\xe9 {sentence}")
     for name in ("latin", "none"):

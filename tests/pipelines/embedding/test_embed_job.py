@@ -245,7 +245,7 @@ def test_another_job_does_not_touch_what_a_stopped_one_left(tmp_path, bert_folde
         with pytest.raises(StoppedError):
             embed(options_for(bert_folder, tmp_path / "a.parquet"), out)
     before = sorted(tmp_path.rglob("out*/**/*"))
-    with pytest.raises(UserError, match=r"made \(options.normalize differ\): give the same"):
+    with pytest.raises(UserError, match=r"settings \(options.normalize differ\): give the same"):
         embed(options_for(bert_folder, tmp_path / "a.parquet", normalize=True), out)
     write_rows(tmp_path / "a.parquet", 31)
     with pytest.raises(UserError, match=r"unfinished job with other settings made \(files"):
@@ -292,7 +292,7 @@ def test_a_model_of_unit_vectors_gives_them_without_being_asked(tmp_path, bert_f
         ({"on_long": "cut"}, "unknown way with long texts 'cut'"),
         ({"truncate_dim": 0}, "truncate_dim is 0: give at least 1"),
         ({"keep": ("a", "a")}, "keep names 'a' twice"),
-        ({"keep": ("embedding",)}, "keep names 'embedding', which the vectors have"),
+        ({"keep": ("embedding",)}, "keep names 'embedding', which is also a column"),
     ],
 )
 def test_options_that_cannot_be(changes, message):

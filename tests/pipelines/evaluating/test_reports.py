@@ -128,7 +128,7 @@ def test_the_table_has_the_papers_columns_and_rows():
     (own,) = [row for row in published if "the same method" in row[0]]
     assert own[0] == "[CoT-BERT, BERT-base, unsupervised, the same method; CoT-BERT Table 2]"
     assert own[-1] == "79.40"
-    assert "Our average is of the 2 tasks that were scored, theirs of 7." in text
+    assert "Our average is over the 2 scored tasks, the papers' over 7." in text
     assert "in none of the papers" not in text
     assert "in none of the papers" in markdown(GOOD.entries, [model("mine", GOOD)])
     assert [row[1] for row in rows_of(text, "Subsets")[2:]] == ["MSRpar", "OnWN"]
@@ -142,7 +142,11 @@ def test_a_page_compares_and_draws_every_model():
     assert "A &amp; co" in page
     assert page.count("<svg") == 1
     assert "Gold against predicted similarity, STS-B" in page
-    for title in ("Is the difference real?", "B|x against A &amp; co", "C against A &amp; co"):
+    for title in (
+        "Is the difference significant?",
+        "B|x against A &amp; co",
+        "C against A &amp; co",
+    ):
         assert f"<h2>{title}</h2>" in page
     text = markdown(result, models)
     assert "&#124;" in text

@@ -211,7 +211,7 @@ def read_rows(path, text_column, *paired_columns):
     """(rows of texts, rows read, dropped by reason) of one file."""
     made = plan([str(path)], text_column, paired_columns=paired_columns)
     (piece,) = [piece for shard in made.shards for piece in read(shard, made)]
-    rows = list(zip(piece.texts, *piece.paired_columns, strict=True))
+    rows = list(zip(piece.texts, *piece.paired_texts, strict=True))
     return rows, piece.read, dict(piece.dropped)
 
 

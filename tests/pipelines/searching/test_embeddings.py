@@ -126,7 +126,7 @@ def test_what_is_no_finished_folder_is_refused(tmp_path, ids, vectors):
     for name, message in {
         "none": "is no folder",
         "file": "is no folder",
-        "empty": r"have no manifest\.json: give a folder that `cotbert embed` finished",
+        "empty": r"have no manifest\.json: give a finished folder of `cotbert embed`",
         "e.partial": "are unfinished: give the same",
         "bare": r"hold no part-\*\.parquet",
         "corpus": "is not the manifest of embeddings",

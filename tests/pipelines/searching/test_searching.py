@@ -160,7 +160,7 @@ def test_a_model_of_another_size_is_refused_unless_vectors_were_cut(tmp_path, be
     vectors = encoder.encode(TEXTS, precision="fp32")[:, :20]
     facts = facts_of(bert_folder, encoder)
     refused = Embeddings.open(write_folder(tmp_path / "a", IDS, vectors, **facts))
-    with pytest.raises(UserError, match="of 32 dimensions and the embeddings are of 20"):
+    with pytest.raises(UserError, match="of 32 dimensions and the embeddings have 20"):
         query_encoder(refused)
     cut = Embeddings.open(write_folder(tmp_path / "b", IDS, vectors, truncated_from=32, **facts))
     found = query_vectors(cut, TEXTS[4:5], precision="fp32")
