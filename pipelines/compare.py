@@ -144,7 +144,7 @@ def compare(
     budget = with_pairs(own, comparison.dev)
     params = {**budget, "entries": ",".join(comparison.entries), "corpus": str(corpus.path)}
     with (
-        tracking.tracked_run("compare", params, home=output, outbox=output) as run,
+        tracking.tracked_run("compare", params, home=output, queue_folder=output) as run,
         ray_session(verbose),
     ):
         encoders = {s.encoder: s.precision for s in comparison.trained.values()}

@@ -94,7 +94,7 @@ def train(
         output = open_output(output, "run", record, resume)
         params = {**shown, "corpus": str(corpus.path), **digests}
         with tracking.tracked_run(
-            "train", params, name=name, parent=parent, home=output, outbox=output
+            "train", params, name=name, parent=parent, home=output, queue_folder=output
         ) as run:
             for note in notes:
                 say(f"note: {note}")

@@ -40,10 +40,10 @@ from pipelines.training.resources import check_gpus
 from pipelines.training.sentence_length import cut_notes
 from pipelines.tuning import state
 from pipelines.tuning.options import SEARCHES, TuneOptions
-from pipelines.tuning.result import register_best, sweep_result, write_result, without_result
+from pipelines.tuning.result import register_best, sweep_result, without_result, write_result
 from pipelines.tuning.run_trials import TUNE_FOLDER, run_trials
 from pipelines.tuning.trial import Sweep
-from pipelines.tuning.trial_plan import SEED, Plan
+from pipelines.tuning.trial_plan import SEED, TrialPlan
 
 
 class SweepError(RuntimeError):
@@ -86,7 +86,7 @@ def tune(
 
 def _tracked(
     options: TuneOptions,
-    plan: Plan,
+    plan: TrialPlan,
     corpus: Corpus,
     dev: dict[str, Pairs],
     output: Path,
@@ -101,7 +101,7 @@ def _tracked(
             params,
             name=f"tune {options.space.name}",
             home=output,
-            outbox=output,
+            queue_folder=output,
         ) as run,
         ray_session(verbose),
     ):
@@ -127,7 +127,7 @@ def check_settings(possible: Sequence[TrainSettings], corpus: Corpus) -> None:
 
 
 def _record(
-    options: TuneOptions, plan: Plan, corpus: Corpus, dev: dict[str, Pairs]
+    options: TuneOptions, plan: TrialPlan, corpus: Corpus, dev: dict[str, Pairs]
 ) -> dict[str, Any]:
     """Return everything that two runs of the same sweep have in common."""
     return {
@@ -191,7 +191,7 @@ def _is_finished(output: Path) -> bool:
 
 def _run(
     options: TuneOptions,
-    plan: Plan,
+    plan: TrialPlan,
     corpus: Corpus,
     dev: dict[str, Pairs],
     output: Path,

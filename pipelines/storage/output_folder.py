@@ -17,11 +17,11 @@ from pipelines.runtime.progress import say
 RESULT_FILE = "result.json"
 SETTINGS_FILE = "settings.json"
 RUN_FILE = "mlflow_run_id"
-# Metrics, parameters and tags that wait for MLflow (pipelines.recording.offline_queue).
+# Files of records that wait for MLflow (pipelines.recording.offline_queue).
 UNTRACKED_FILE = "untracked.jsonl"
 KEYS_FILE = "untracked_run.json"
 REFUSED_FILE = "untracked_refused.jsonl"
-OUTBOX_FILES = (UNTRACKED_FILE, KEYS_FILE, REFUSED_FILE)
+QUEUE_FILES = (UNTRACKED_FILE, KEYS_FILE, REFUSED_FILE)
 # Settings that earlier versions did not have, with the value that describes what those versions
 # did.
 LATER_SETTINGS = {

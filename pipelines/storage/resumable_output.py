@@ -27,7 +27,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import require_empty, write_json
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.runtime.progress import say
-from pipelines.storage.output_folder import OUTBOX_FILES, RUN_FILE, changed_settings
+from pipelines.storage.output_folder import QUEUE_FILES, RUN_FILE, changed_settings
 
 RECORD_FILE = "record.json"
 # The lock is touched every 10 s; a lock of another machine that was not touched for a minute is
@@ -122,7 +122,7 @@ def _clear(partial: Path, record: Mapping[str, Any], paid: bool) -> None:
 
 def _holds_work(folder: Path) -> bool:
     """Return whether a folder has any file that is not empty and does not just identify the job."""
-    no_work = {RUN_FILE, *OUTBOX_FILES}
+    no_work = {RUN_FILE, *QUEUE_FILES}
     names = (path for path in folder.rglob("*") if path.is_file() and path.name not in no_work)
     return any(path.stat().st_size for path in names if not path.name.startswith(RECORD_FILE))
 

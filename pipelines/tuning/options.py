@@ -1,4 +1,4 @@
-"""What `cotbert tune` is told."""
+"""The options of `cotbert tune`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from cotbert_core.errors import UserError, unknown
 from pipelines.recording.registry import check_registry
 from pipelines.tuning.optuna_plan import OPTUNA, OptunaPlan, check_optuna
 from pipelines.tuning.run_trials import Stopping
-from pipelines.tuning.trial_plan import GRID, Plan, drawn_plan
+from pipelines.tuning.trial_plan import GRID, TrialPlan, sampled_plan
 from tune_spaces import Space
 
-# Who chooses the trials: the space's grid with draws by chance from its ranges, or Optuna.
-SEARCHES: dict[str, Callable[..., Plan]] = {GRID: drawn_plan, OPTUNA: OptunaPlan}
+# How trials are chosen: the grid with random samples from ranges, or Optuna.
+SEARCHES: dict[str, Callable[..., TrialPlan]] = {GRID: sampled_plan, OPTUNA: OptunaPlan}
 
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """trials: how many of the space (None: all of a grid, 12 of others). seeds: each trial runs
-    under all. draw_seed: of what is drawn. max_concurrent: None for as many as have room.
-    stopping: None lets every trial run to its end. register: the best model's name in MLflow's
-    registry. search: one of SEARCHES."""
+    """The space to search and how. Raises UserError for an invalid value.
+
+    trials: number of samples of the space (None: all points of a grid, 12 of other spaces). seeds:
+    each sample is trained with every seed. draw_seed: seed of the sampling. max_concurrent: most
+    trials at a time, None for as many as fit. stopping: early stopping, None to let every trial run
+    to its end. register: the best model's name in MLflow's registry. search: one of SEARCHES.
+    """
 
     space: Space
     recipe: str

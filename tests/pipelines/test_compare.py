@@ -13,7 +13,7 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.settings import flatten, override
 from pipelines.cli import main
-from pipelines.compare import BUDGET, Comparison, _untouched, _baseline_sentences, same_budget
+from pipelines.compare import BUDGET, Comparison, _baseline_sentences, _untouched, same_budget
 from pipelines.recipes import RECIPES, changed_paths
 from pipelines.reports.compare_page import cells, dots
 from pipelines.training.baseline import Baseline

@@ -120,7 +120,7 @@ def test_what_a_graph_cannot_carry_is_refused_before_anything_is_written(bert_fo
     ("more", "told"),
     [
         ({"empty_blank": True}, "replaces an empty text by a blank.*method.empty_sentence=bare"),
-        ({"last": ((7, 9),)}, "trained tokens where a word .*method.replaced=template"),
+        ({"last": ((7, 9),)}, "trained tokens at the last .*method.replaced=template"),
     ],
 )
 def test_what_no_tokenizer_file_can_do_is_refused(roberta_folder, tmp_path, more, told):

@@ -248,7 +248,7 @@ def test_another_job_does_not_touch_what_a_stopped_one_left(tmp_path, bert_folde
     with pytest.raises(UserError, match=r"settings \(options.normalize differ\): give the same"):
         embed(options_for(bert_folder, tmp_path / "a.parquet", normalize=True), out)
     write_rows(tmp_path / "a.parquet", 31)
-    with pytest.raises(UserError, match=r"unfinished job with other settings made \(files"):
+    with pytest.raises(UserError, match=r"unfinished job with other settings \(files"):
         embed(options_for(bert_folder, tmp_path / "a.parquet"), out)
     assert sorted(tmp_path.rglob("out*/**/*")) == before
 

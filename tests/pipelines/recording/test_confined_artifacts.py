@@ -89,7 +89,7 @@ def test_what_lies_outside_of_the_folder_is_refused_counted_and_named(
     queue(folder, run_id, *refused, "report.html", folder / "model/weights")
     counts, told = table(capsys, folder)
     assert counts == ["2", str(len(refused)), "0"]
-    assert told.count("lies outside of the job's folder") == 5, "the first five are named"
+    assert told.count("is outside of the job's folder") == 5, "the first five are named"
     assert f"6 more: see {folder / REFUSED_FILE}" in told
     aside = [json.loads(line) for line in (folder / REFUSED_FILE).open()]
     assert [record["path"] for record in aside] == [str(path) for path in refused]
