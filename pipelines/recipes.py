@@ -169,9 +169,9 @@ RECIPES: dict[str, Recipe] = {
 def settings_for(
     recipe: str, config: Path | None, assignments: Sequence[str], flags: Mapping[str, Any]
 ) -> TrainSettings:
-    """A recipe's settings, changed by a YAML file, then by --set a.b=value, then by flags.
+    """Return a recipe's settings, changed by a YAML file, then by --set a.b=value, then by flags.
 
-    flags: flat settings, those that are None left out. UserError lists every fault.
+    flags: flat settings; None values are ignored. Raises UserError with a list of all mistakes.
     """
     if recipe not in RECIPES:
         raise unknown("recipe", recipe, RECIPES)
@@ -181,7 +181,7 @@ def settings_for(
 
 
 def changed_paths(config: Path | None, assignments: Sequence[str]) -> set[str]:
-    """Which flat settings a YAML file and --set name."""
+    """Return the names of the flat settings in a YAML file and in --set."""
     return set(_changes(config, assignments))
 
 
@@ -210,7 +210,7 @@ def _assignment(text: str) -> tuple[str, Any]:
     path, equals, value = text.partition("=")
     if not equals or not path:
         raise UserError(
-            f"--set {text!r} is no assignment: write --set optimizer.learning_rate=3e-5"
+            f"--set {text!r} is not an assignment: write --set optimizer.learning_rate=3e-5"
         )
     try:
         parsed = yaml.safe_load(value)

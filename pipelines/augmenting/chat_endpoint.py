@@ -110,7 +110,7 @@ def check_url(url: str) -> str:
     except ValueError:
         right = False
     if not right:
-        raise UserError("base_url is no http address: give one such as https://host/v1")
+        raise UserError("base_url is not an http address: give one such as https://host/v1")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise UserError(
             "base_url holds more than an address: give it without user, password and query, and "

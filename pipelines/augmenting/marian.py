@@ -61,7 +61,7 @@ def _local(name: str, option: str) -> Path | None:
     if path.is_dir():
         return path.resolve()
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise UserError(f"{option} {name!r} is no folder: give an existing one or a hub name")
+        raise UserError(f"{option} {name!r} is not a folder: give an existing folder or a hub name")
     return None
 
 

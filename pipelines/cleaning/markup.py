@@ -105,6 +105,6 @@ _EMPHASIS = {
     "_": _emphasis("_", "{1,3}", "[^_]"),
     "~": _emphasis("~", "{2}", "[^~]"),
     "`": _emphasis("`", "{1,3}", "[^`]"),
-    # A single apostrophe may stand inside. ``LaTeX quotes'' open with other signs.
+    # The text may contain single apostrophes. ``LaTeX quotes'' open with other signs.
     "''": _emphasis("'", "{2,5}", r"(?:[^'`]|'(?!'))"),
 }

@@ -96,8 +96,8 @@ STS_COLUMNS, TRANSFER_COLUMNS = tuple(STS_TASKS), tuple(TRANSFER_TASKS)
 
 
 def beside(rows: Iterable[Published], backbones: set[str | None]) -> list[Published]:
-    """The rows of these encoders; of an encoder that is in no paper (None), those of BERT-base
-    by methods that this tool has."""
+    """Return the rows for these encoders; for an encoder that is in no paper (None), the rows for
+    BERT-base by methods that this tool has."""
     return [
         row
         for row in rows

@@ -10,7 +10,7 @@ from cotbert_core.training.batches import COLUMNS
 
 # Characters of a bad row that are shown where it is listed.
 SHOWN_CHARACTERS = 80
-# What the reasons of a row's first, second and third text begin with.
+# Prefixes of the reasons for a row's first, second and third text.
 PREFIXES = ("", *(f"{name}_" for name in COLUMNS))
 INVALID_UTF8 = "invalid_utf8"
 

@@ -9,7 +9,7 @@ from itertools import repeat
 from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.line_reader import MOST_LINE_BYTES, file_lines
 
-# A cell of more characters comes from a quote that is not closed: the rest of the file is no cell.
+# Most characters of a cell. A longer cell comes from a quote that is not closed.
 MOST_CELL = 4 << 20
 # Characters of a row. Cells may hold line breaks between quotes, so a row might never end.
 MOST_ROW = MOST_LINE_BYTES

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from cotbert_core.errors import UserError
 
-# How many bytes of a file are examined.
+# Number of bytes of a file that are examined.
 HEAD_BYTES = 4096
 MARK = b"\xef\xbb\xbf"
 _MARKS = {

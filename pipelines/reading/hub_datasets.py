@@ -37,7 +37,8 @@ def parse(item: str) -> tuple[str, str | None, str]:
     name, *more = item.removeprefix(PREFIX).split(":")
     if not name or len(more) > 2 or not all(more):
         raise UserError(
-            f"input {item!r} is no data set: write hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT"
+            f"input {item!r} is not a data set: write hf:NAME, hf:NAME:SPLIT or "
+            "hf:NAME:CONFIG:SPLIT"
         )
     if len(more) == 1:
         is_split = more[0] in SPLITS or Path(name).is_dir()

@@ -9,8 +9,9 @@ from pipelines.reading.encodings import MARK, as_utf8, check_encoding
 from pipelines.reading.locations import open_stream
 
 BLOCK_BYTES = 4 << 20
-# A longer line is no sentence, and not the JSON of one (1,000,000 characters take at most 12 MB as
-# escapes); it is skipped without being held. JSON takes up to 25 times as much as Python objects.
+# A longer line cannot be a sentence, nor the JSON of one (1,000,000 characters take at most 12 MB
+# as escapes); it is skipped without being held. JSON takes up to 25 times as much as Python
+# objects.
 MOST_LINE_BYTES = 16 << 20
 
 

@@ -20,7 +20,7 @@ _EMBEDDINGS_TEXTS = ("readout", "template", "denoise", "head", "model_digest", "
 
 
 def check_corpus(file: Path, manifest: Any) -> dict[str, Any]:
-    """Return the manifest of a corpus; UserError if it is no such manifest."""
+    """Return the manifest of a corpus; UserError for any other manifest."""
     _check_object(file, manifest, "a corpus made by `cotbert prepare`")
     _check_number(file, manifest, "rows", 0, MOST_ROWS)
     check_tokens(file, {"max_length": 1, "encoder": "-", "tokenizer_hash": "-", **manifest})
@@ -38,7 +38,7 @@ def check_tokens(file: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def check_embeddings(file: Path, manifest: Any) -> dict[str, Any]:
-    """Return the manifest of embeddings; UserError if it is no such manifest."""
+    """Return the manifest of embeddings; UserError for any other manifest."""
     _check_object(file, manifest, "embeddings made by `cotbert embed`")
     _check_number(file, manifest, "rows", 0, MOST_ROWS)
     _check_number(file, manifest, "dimension", 1, MOST_SIZE)

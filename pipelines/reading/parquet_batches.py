@@ -39,7 +39,7 @@ PAGE_BYTES = 512 << 20
 # Most list values in a row group of a passed-through column, counting pages where few bytes stand
 # for many values: 1 GiB as 8-byte numbers, if they were all in one row.
 LIST_VALUES = 1 << 27
-# What `read_table` holds at most: as much as one pyarrow array of texts can hold.
+# Most bytes of `read_table`: as many as a pyarrow array of texts can hold. Rows of its batches.
 TABLE_BYTES, TABLE_ROWS = (2 << 30) - 1, 8192
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 

@@ -21,7 +21,7 @@ from pipelines.reading.ids import as_id
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan, Shard
 
-# A longer text is no sentence; to tokenize 50 MB of one takes gigabytes.
+# Most characters of a text; tokenizing a text of 50 MB takes gigabytes.
 MOST_CHARACTERS = 1_000_000
 _CONTROLS = re.compile(r"[\x01-\x1f\x7f-\x9f ]+")
 

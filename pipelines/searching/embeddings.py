@@ -146,7 +146,9 @@ class Embeddings:
 
 def _manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
-        raise UserError(f"embeddings {str(path)!r} is no folder: create one with `cotbert embed`")
+        raise UserError(
+            f"embeddings {str(path)!r} is not a folder: create one with `cotbert embed`"
+        )
     if path.name.endswith(".partial"):
         raise UserError(
             f"embeddings {str(path)!r} are unfinished: give the same `cotbert embed` command again"

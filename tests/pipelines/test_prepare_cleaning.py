@@ -115,7 +115,7 @@ def test_mistakes_are_told_before_anything_starts(rows, bert_folder, capsys, opt
     assert not (rows.parent / "out").exists()
 
 
-def test_companions_are_not_split(tmp_path, bert_folder, capsys):
+def test_paired_texts_are_not_split(tmp_path, bert_folder, capsys):
     path = tmp_path / "pairs.csv"
     path.write_text("text,other\nA man. A dog.,A man\n")
     command = ["prepare", "--input", str(path), "--encoder", bert_folder, "--split", "en"]

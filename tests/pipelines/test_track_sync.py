@@ -183,7 +183,7 @@ def test_another_store_than_the_runs_gets_nothing(server, tmp_path, capsys):
     box = OfflineQueue(tmp_path / "job")
     box.add({"kind": "params", "run": "0" * 32, "time": 1, "values": {"a": "1"}})
     assert main(["track-sync", str(tmp_path)]) == 2
-    assert "set MLFLOW_TRACKING_URI to the one where it began" in capsys.readouterr().err
+    assert "set MLFLOW_TRACKING_URI to the store where the run began" in capsys.readouterr().err
     assert box.waiting() == 1
 
 

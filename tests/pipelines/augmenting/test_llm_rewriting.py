@@ -271,7 +271,7 @@ def test_the_key_comes_from_the_environment(monkeypatch):
 def test_an_address_holds_no_secret():
     assert check_url("https://host:8000/v1/") == "https://host:8000/v1"
     for url in ("host/v1", "ftp://host", "https://", "http://[", "http://host:99999/"):
-        with pytest.raises(UserError, match="base_url is no http address"):
+        with pytest.raises(UserError, match="base_url is not an http address"):
             check_url(url)
     for url in ("https://me:pw@host/v1", "https://host/v1?key=pw", "https://host/v1#pw"):
         with pytest.raises(UserError, match="holds more than an address") as told:

@@ -115,7 +115,7 @@ def test_the_loop_saw_every_change_and_every_reason():
 
 
 @pytest.mark.parametrize("columns", [2, 3])
-def test_rows_with_companions_do_what_a_loop_does(columns):
+def test_rows_with_paired_texts_do_what_a_loop_does(columns):
     texts = [some_texts(300, seed) for seed in range(columns)]
     found = Cleaner(EVERYTHING, paired_texts=columns - 1).clean_rows(texts)
     assert same(found, slow_clean(list(zip(*texts, strict=True)), EVERYTHING))
@@ -210,7 +210,7 @@ def test_options_that_cannot_be_are_refused(options, message):
         CleanOptions(**options)
 
 
-def test_rows_with_companions_are_not_split():
+def test_rows_with_paired_texts_are_not_split():
     options = CleanOptions(split="en")
     assert Cleaner(options).options == options
     with pytest.raises(UserError, match="split is 'en' and the rows have paired texts"):

@@ -241,7 +241,7 @@ def test_short_and_badly_encoded_lines_of_csv_are_told_apart(tmp_path):
                        "negative_null": 1, "augmented_null": 1}  # fmt: skip
 
 
-def test_parquet_companions_may_be_large_strings_with_bad_bytes(tmp_path):
+def test_parquet_paired_texts_may_be_large_strings_with_bad_bytes(tmp_path):
     values = pa.array([b"b", b"\xff", None], pa.large_binary())
     column = pa.LargeStringArray.from_buffers(3, *values.buffers()[1:], values.buffers()[0])
     pq.write_table(pa.table({"sent0": list("aaa"), "sent1": column}), tmp_path / "a.parquet")

@@ -162,13 +162,13 @@ def test_a_missing_column_is_told_with_its_option(tmp_path, kind, text, paired_c
         plan([str(path)], text, paired_columns=paired_columns)
 
 
-def test_companions_of_another_type_are_refused(tmp_path):
+def test_paired_texts_of_another_type_are_refused(tmp_path):
     path = parquet(tmp_path / "a.parquet", t=["a"], a=[1])
     with pytest.raises(UserError, match="column 'a' is of type int64: it must be text"):
         plan([path], "t", paired_columns=["a"])
 
 
-def test_input_without_columns_has_no_companions(tmp_path):
+def test_input_without_columns_has_no_paired_texts(tmp_path):
     text_file(tmp_path / "a.txt", "one\n")
     for item in (str(tmp_path), "docstrings:yaml"):
         with pytest.raises(UserError, match="has no columns and so no 'sent1': give csv, tsv, jso"):

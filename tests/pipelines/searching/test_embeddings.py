@@ -124,8 +124,8 @@ def test_what_is_no_finished_folder_is_refused(tmp_path, ids, vectors):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "manifest.json").write_text('{"rows": 3, "encoder": "x"}')
     for name, message in {
-        "none": "is no folder",
-        "file": "is no folder",
+        "none": "is not a folder",
+        "file": "is not a folder",
         "empty": r"have no manifest\.json: give a finished folder of `cotbert embed`",
         "e.partial": "are unfinished: give the same",
         "bare": r"hold no part-\*\.parquet",

@@ -150,7 +150,7 @@ def test_what_cannot_be_made_is_refused_and_leaves_nothing(tmp_path, folder, ids
     refused(folder, out, "leave IDMap out", factory="IDMap,Flat")
     refused(folder, out, "sample is 0", sample=0)
     refused(folder, out, "seed is -1", seed=-1)
-    refused(tmp_path / "none", out, "is no folder")
+    refused(tmp_path / "none", out, "is not a folder")
     zeros = write_folder(tmp_path / "zeros", ids, np.zeros_like(vectors))
     refused(zeros, out, r"none of the 300 rows has a direction \(all are zeros, null or NaN\)")
     refused(folder, tmp_path / "zeros", "already holds something")

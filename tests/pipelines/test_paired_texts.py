@@ -1,4 +1,4 @@
-"""Rows with companion texts: read alike from every format, dropped by reason, prepared, opened."""
+"""Rows with paired texts: read from every format, dropped by reason, prepared, opened."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_every_format_gives_the_same_rows(tmp_path, kind):
     assert (count, dropped) == (len(ROWS), REASONS)
 
 
-def test_one_companion_is_read_without_the_other(tmp_path):
+def test_one_paired_text_is_read_without_the_other(tmp_path):
     path = write(tmp_path / "a.csv", [("a", "b", "")])
     assert read_all(path, paired_columns=["sent1"])[0] == [("a", "b")]
     assert read_all(path, paired_columns=[])[0] == [("a",)]
@@ -158,7 +158,7 @@ PARTS = [[([1], [2, 3], [4]), ([5, 6], [7], [8, 9])], [([10], [11], [12, 13, 14]
 
 
 @pytest.mark.parametrize("columns", [(), ("augmented",), ("augmented", "negative")])
-def test_a_batch_holds_each_row_with_its_companions(tmp_path, columns):
+def test_a_batch_holds_each_row_with_its_paired_texts(tmp_path, columns):
     parts = [[row[: 1 + len(columns)] for row in part] for part in PARTS]
     corpus = corpus_of(tmp_path, parts, columns=list(columns))
     batch = corpus.batch()
@@ -169,7 +169,7 @@ def test_a_batch_holds_each_row_with_its_companions(tmp_path, columns):
     assert rows == [row for part in parts for row in part]
 
 
-def test_an_older_corpus_has_no_companions_and_says_what_is_needed(tmp_path):
+def test_an_older_corpus_has_no_paired_texts_and_says_what_is_needed(tmp_path):
     corpus = corpus_of(tmp_path, [[([1],)]])
     assert (corpus.columns, corpus.batch().columns) == ((), ())
     corpus.require((), "cot-bert")
@@ -296,7 +296,7 @@ def test_a_prepared_corpus_is_input_again(tmp_path, bert_folder):
 
 
 @ray_test
-def test_a_strict_job_stops_at_unreadable_companions_alone(tmp_path, bert_folder, sick):
+def test_a_strict_job_stops_at_unreadable_paired_texts_alone(tmp_path, bert_folder, sick):
     path = write(tmp_path / "a.csv", ROWS)
     options = {"on_invalid": "fail", **TRIPLE_OPTIONS}
     assert prepare(PrepareOptions((path, sick), bert_folder, **options), tmp_path / "one")["rows"]
