@@ -60,8 +60,8 @@ def export(options: ExportOptions, output: Path) -> dict[str, Any]:
     missing = [name for name in ("onnx", "onnxruntime") if util.find_spec(name) is None]
     if options.format == "onnx" and missing:
         raise UserError(
-            f"format onnx needs {' and '.join(missing)} to write and test the graph: install the "
-            "extra onnx (pip install 'cotbert[onnx]')"
+            f"format onnx needs the packages {' and '.join(missing)}: install them with "
+            "pip install 'cotbert[onnx]'"
         )
     encoder = SentenceEncoder.from_pretrained(
         options.model, options.template, options.readout, allow_pickle=options.allow_pickle

@@ -101,7 +101,7 @@ def open_tasks(names: Sequence[str], allow_missing: bool) -> MtebTasks:
     """
     if util.find_spec("mteb") is None:
         raise UserError(
-            "tasks of MTEB need the package mteb: install the extra, pip install 'cotbert[mteb]'"
+            "tasks of MTEB need the package mteb: install it with pip install 'cotbert[mteb]'"
         )
     tasks = [_task(name) for name in names]
     missing: dict[str, str] = {}

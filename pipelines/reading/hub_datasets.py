@@ -52,8 +52,7 @@ def _open(item: str) -> Any:
         import datasets
     except ImportError:
         raise UserError(
-            f"input {item!r} needs the package datasets: install the extra, "
-            "pip install 'cotbert[hub]'"
+            f"input {item!r} needs the package datasets: install it with pip install 'cotbert[hub]'"
         ) from None
     name, config, split = parse(item)
     datasets.disable_progress_bars()

@@ -55,7 +55,7 @@ def require() -> Any:
         import faiss
     except ImportError:
         raise UserError(
-            "format 'faiss' needs the package faiss-cpu: install the extra, "
+            "format 'faiss' needs the package faiss-cpu: install it with "
             "pip install 'cotbert[faiss]'"
         ) from None
     return faiss

@@ -146,10 +146,12 @@ def test_a_taken_output_a_missing_extra_and_an_unknown_format(bert_folder, tmp_p
         export(ExportOptions(bert_folder, "onnx"), tmp_path / "taken")
     with pytest.raises(UserError, match="unknown format 'gguf': choose one of folder, onnx"):
         ExportOptions(bert_folder, "gguf")
-    for present, missing in (("", "onnx and onnxruntime"), ("onnxruntime", "onnx, to write")):
+    for present, missing in (("", "onnx and onnxruntime"), ("onnxruntime", "onnx:")):
         there = {present}
         monkeypatch.setattr(util, "find_spec", lambda name, there=there: name in there or None)
-        with pytest.raises(UserError, match=f"needs {missing}.*pip install 'cotbert.onnx.'"):
+        with pytest.raises(
+            UserError, match=f"needs the packages {missing}.*pip install 'cotbert.onnx.'"
+        ):
             export(ExportOptions(bert_folder, "onnx"), tmp_path / "onnx")
 
 

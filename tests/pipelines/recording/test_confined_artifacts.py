@@ -110,7 +110,7 @@ def test_of_a_folder_the_links_out_of_it_are_left_out(job, outside, own_store, c
     counts, told = table(capsys, folder)
     assert counts == ["0", "1", "0"]
     left_out = [folder / "model" / name for name in ("deep/ssh", "key", "other", "pipe")]
-    assert f"4 of what {folder / 'model'} holds" in told
+    assert f"4 paths in {folder / 'model'} lead outside" in told
     assert told.rstrip().endswith(", ".join(map(str, left_out)))
     assert sent(own_store, run_id) == {
         "model/weights": "model/weights",

@@ -230,5 +230,5 @@ def test_a_parent_that_no_folder_knows_is_left_out_with_a_warning(tmp_path, fake
     with tracked_run("train", {}, parent="local-gone", queue_folder=tmp_path) as run:
         fake.down = False
     assert fake.made[run.id].keys() == {KEY_TAG}
-    assert "no folder above" in capsys.readouterr().err
+    assert "was not found in the folders above" in capsys.readouterr().err
     assert (tmp_path / KEYS_FILE).is_file()

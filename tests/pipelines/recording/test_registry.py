@@ -27,14 +27,16 @@ assert not any(name.split(".")[0] in ("cotbert_core", "pipelines") for name in s
 
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "@a", "a@b"])
 def test_a_name_that_mlflow_would_not_find_is_refused(name):
-    with pytest.raises(UserError, match=f"the registered name is '{name}': give letters"):
+    with pytest.raises(UserError, match=f"the registered name is '{name}': use only letters"):
         check_registry(name)
 
 
 def test_without_sentence_transformers_the_extra_is_named(monkeypatch):
     check_registry("my-encoder.v2")
     monkeypatch.setattr(util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"install the extra registry \(pip install 'cotbert\[reg"):
+    with pytest.raises(
+        UserError, match=r"sentence-transformers: install it with pip install 'cotbert\[reg"
+    ):
         check_registry("my-encoder.v2")
 
 
