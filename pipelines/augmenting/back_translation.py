@@ -59,8 +59,8 @@ def plan_translation(options: BackTranslation, gpu: bool) -> Translation:
         for model in (forward, backward):
             converted(model, precision)
     prefixes = [p for p in (options.forward_prefix, options.backward_prefix) if p]
-    tokens_used = f" (language tokens {', '.join(prefixes)})" if prefixes else ""
-    say(f"translating with {engine} in {precision} on {'GPUs' if on_gpu else 'CPUs'}{tokens_used}")
+    shown = f" (language tokens {', '.join(prefixes)})" if prefixes else ""
+    say(f"translating with {engine} in {precision} on {'GPUs' if on_gpu else 'CPUs'}{shown}")
     return Translation(options, forward, backward, on_gpu)
 
 

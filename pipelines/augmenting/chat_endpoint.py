@@ -95,8 +95,8 @@ def read_key(variable: str | None, base_url: str) -> str:
         raise UserError(f"the environment variable {name} is not set: put the endpoint's key in it")
     if not all(33 <= ord(character) <= 126 for character in key):
         raise UserError(
-            f"the environment variable {name} holds no valid key: it contains blanks or characters "
-            "that are not ASCII"
+            f"the environment variable {name} holds no valid key: set it to printable ASCII "
+            "characters without blanks"
         )
     return key
 

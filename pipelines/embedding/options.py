@@ -62,7 +62,7 @@ class EmbedOptions:
         if self.dtype not in DTYPES:
             raise UserError(f"dtype is {self.dtype!r}: choose one of {', '.join(DTYPES)}")
         if self.on_long not in ON_LONG:
-            raise unknown("way with long texts", self.on_long, ON_LONG)
+            raise unknown("on_long", self.on_long, ON_LONG)
         if self.backend not in BACKENDS:
             raise unknown("backend", self.backend, BACKENDS)
         if self.backend != "torch" and self.attention != "auto":

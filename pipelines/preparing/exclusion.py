@@ -78,7 +78,7 @@ def read_exclusion(inputs: Sequence[str]) -> Exclusion:
     for item in inputs:
         found = {k for path in _files(item) for k in map(key, _sentences(path)) if k}
         if not found:
-            raise UserError(f"--exclude {item!r} holds no sentence: give files that do")
+            raise UserError(f"--exclude {item!r} holds no sentence: give files with sentences")
         keys |= found
     return Exclusion(frozenset(keys))
 

@@ -73,5 +73,5 @@ def recognise_triples(options: PrepareOptions) -> PrepareOptions:
     if not sources.are_triples(options.inputs, options.encoding):
         return options
     text, augmented, negative = TRIPLES
-    say(f"{' '.join(options.inputs)}: columns {text}, {augmented}, {negative} taken as triples")
+    say(f"{' '.join(options.inputs)}: reading columns {text}, {augmented}, {negative} as triples")
     return replace(options, text_column=text, augmented_column=augmented, negative_column=negative)

@@ -136,11 +136,13 @@ def _move_alias(
     if earlier is not None:
         held = client.get_model_version(name, earlier).tags.get(DEV_SPEARMAN)
     if held is not None and (dev_spearman is None or float(held) >= dev_spearman):
-        say(f"{name}@{alias} stays version {earlier} ({_score(held)}); this is {version}"
-            f" ({_score(dev_spearman)})")  # fmt: skip
+        say(
+            f"{name}@{alias} stays at version {earlier} ({_score(held)}); the new version is "
+            f"{version} ({_score(dev_spearman)})"
+        )
         return
     client.set_registered_model_alias(name, alias, version)
-    before = f", before version {earlier} ({_score(held)})" if earlier is not None else ""
+    before = f", previously version {earlier} ({_score(held)})" if earlier is not None else ""
     say(f"{name}@{alias} is now version {version} ({_score(dev_spearman)}){before}")
 
 

@@ -205,7 +205,8 @@ def _check_columns(
     kind = schema.field("id").type if "id" in names else pa.null()
     if "embedding" not in names or not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
         raise UserError(
-            f"part {str(part)!r} has no `id` of whole numbers or text and `embedding` of lists"
+            f"part {str(part)!r} lacks a column `id` of whole numbers or text, or a column "
+            "`embedding` of lists: embed again"
         )
     vector = schema.field("embedding").type
     if not pa.types.is_fixed_size_list(vector) or vector.value_type not in ELEMENTS:

@@ -289,7 +289,7 @@ def test_a_model_of_unit_vectors_gives_them_without_being_asked(tmp_path, bert_f
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"on_long": "cut"}, "unknown way with long texts 'cut'"),
+        ({"on_long": "cut"}, "unknown on_long 'cut'"),
         ({"truncate_dim": 0}, "truncate_dim is 0: give at least 1"),
         ({"keep": ("a", "a")}, "keep names 'a' twice"),
         ({"keep": ("embedding",)}, "keep names 'embedding', which is also a column"),

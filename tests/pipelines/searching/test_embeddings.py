@@ -159,7 +159,7 @@ def test_parts_that_do_not_fit_are_refused(tmp_path, ids, vectors):
     pq.write_table(table, part)
     refused("holds vectors of type list<element: float>: they must be fixed-size lists")
     pq.write_table(table.drop_columns(["id"]), part)
-    refused("has no `id` of whole numbers")
+    refused("lacks a column `id` of whole numbers")
     part.write_bytes(whole[:-9])
     refused("part-000002.*' cannot be read")
     part.unlink()
