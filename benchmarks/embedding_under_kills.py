@@ -28,7 +28,7 @@ from benchmarks.harness import DisagreementError, least_cosine, machine, machine
 from benchmarks.preparing import recombine
 from cotbert_core.encoder.backbone import MINILM
 from pipelines.embed import read_embeddings
-from pipelines.reading.readers import PIECE_ROWS
+from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.runtime.processes import started_by, with_title
 
 WORKER = "ray::MapWorker"

@@ -1,8 +1,8 @@
-"""cotbert augment: a corpus to one whose rows also carry a rewrite, for DenoSent.
+"""cotbert augment: make a corpus whose rows also have a rewrite, for DenoSent.
 
-Both methods are a rewriter (pipelines.augmenting.parts) over the corpus's parts. Back-translation
-runs in Ray Data actors. Requests to a language model come from this process alone: its limits are
-those of all requests together, and the key never leaves it. Rows, ids and texts stay as they are.
+Both methods apply a rewriter (pipelines.augmenting.parts) to the corpus's parts. Back-translation
+runs in Ray Data actors. Requests to a language model are sent by this process only: its limits
+apply to all requests together, and the key never leaves it. Rows, ids and texts do not change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.augmenting.ledger import read_ledger
-from pipelines.augmenting.methods import METHODS, Job
+from pipelines.augmenting.methods import METHODS, AugmentJob
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.parts import PartPlan, read_counts
 from pipelines.augmenting.report import REPORT_FILE, write_report
@@ -44,13 +44,13 @@ def augment(
     tokenizer = _own_tokenizer(corpus, options.encoder)
     job = METHODS[options.method.name](options, verbose)
     record = {"corpus_digest": corpus.digest, **job.record, **vars(options.limits)}
-    alone = not isinstance(options.method, BackTranslation)  # no other node does anything
+    alone = not isinstance(options.method, BackTranslation)  # no other node does any work
     with (
         nullcontext() if alone else on_all_nodes(output, (corpus.path,), verbose),
         resumable_output(output, {"job": "augment", **record}, paid=True) as work,
     ):
         if work.before:
-            say(f"going on with what is in {work.output.parent.parent}")
+            say(f"continuing with the rewrites in {work.output.parent.parent}")
         params = {"corpus": str(corpus.path), **record}
         with resumable_run(work, "augment", params, parent) as run:
             started = time.monotonic()
@@ -68,17 +68,17 @@ def augment(
 
 
 def open_plain(path: str) -> Corpus:
-    """A prepared corpus whose rows have no companions; UserError for any other."""
+    """Open a prepared corpus without paired texts; UserError for any other."""
     corpus = Corpus.open(path)
     if "negative" in corpus.columns:
         raise UserError(
-            f"corpus {str(corpus.path)!r} holds triples, whose second text is a positive already: "
-            "give a corpus of plain sentences"
+            f"corpus {str(corpus.path)!r} holds triples, which already have a text of the same "
+            "meaning: give a corpus of plain sentences"
         )
     if corpus.columns:
         raise UserError(
-            f"corpus {str(corpus.path)!r} has augmented texts already: train on it as it is, or "
-            "augment the corpus that it was made from"
+            f"corpus {str(corpus.path)!r} already has augmented texts: train on it, or augment the "
+            "corpus that it was made from"
         )
     if not list(corpus.path.glob("part-*.parquet")):
         raise UserError(f"corpus {str(corpus.path)!r} has no part-*.parquet: prepare it again")
@@ -86,13 +86,13 @@ def open_plain(path: str) -> Corpus:
 
 
 def _own_tokenizer(corpus: Corpus, encoder: str | None) -> PlainTokenizer:
-    """The one that the corpus was tokenized with."""
+    """Return the tokenizer that the corpus was tokenized with."""
     name = encoder or corpus.manifest["encoder"]
     try:
         tokenizer = load_tokenizer(from_anywhere(name))
     except UserError as error:
         raise UserError(
-            f"{error}; corpus {str(corpus.path)!r} was tokenized for it: say where it is now with "
+            f"{error}; corpus {str(corpus.path)!r} was tokenized for it: give its new place with "
             "--encoder"
         ) from None
     corpus.check_tokenizer(name, tokenizer.hash, corpus.manifest["max_length"])
@@ -114,15 +114,15 @@ def _plan(
     )
 
 
-def _run(plan: PartPlan, job: Job) -> tuple[dict[str, Any], int]:
-    """All parts that are not finished; counts over all of them, and rows rewritten in this run."""
+def _run(plan: PartPlan, job: AugmentJob) -> tuple[dict[str, Any], int]:
+    """Rewrite the unfinished parts; return the totals of all parts and the rows of this run."""
     finished = [read_counts(plan, name) for name in plan.names if plan.is_finished(name)]
     left = [name for name in plan.names if not plan.is_finished(name)]
     before = sum(part["rows"] for part in finished)
     before += sum(len(read_ledger(plan.ledger(name))) for name in left)
     meter = Meter(_rows(plan), before)
     job.run(plan, left, meter.add)
-    return _together([read_counts(plan, name) for name in plan.names]), meter.fresh
+    return _totals([read_counts(plan, name) for name in plan.names]), meter.fresh
 
 
 def _rows(plan: PartPlan) -> int:
@@ -132,7 +132,7 @@ def _rows(plan: PartPlan) -> int:
 
 
 class Meter:
-    """Rows rewritten, shown as they come; those of an earlier run count for no rate."""
+    """Shows how many rows are rewritten; rows of an earlier run do not count for the rate."""
 
     def __init__(self, rows: int, before: int) -> None:
         self.fresh, self._before = 0, before
@@ -146,8 +146,8 @@ class Meter:
         self._progress.show(self._before + self.fresh, f"{rate:,.1f} rows/s")
 
 
-def _together(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The counts, lengths and first examples of all parts."""
+def _totals(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the summed counts and lengths, and the examples, of all parts."""
     whole: dict[str, Any] = {name: sum(part[name] for part in parts) for name in SUMS}
     reasons: Counter[str] = Counter()
     for part in parts:
@@ -160,9 +160,9 @@ def _together(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _manifest(
-    corpus: Corpus, record: Mapping[str, Any], job: Job, summary: Mapping[str, Any]
+    corpus: Corpus, record: Mapping[str, Any], job: AugmentJob, summary: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The corpus's own, with what was done to it."""
+    """Return the corpus's manifest with an entry about the augmentation."""
     counts = {name: summary[name] for name in ("rewritten", "source_kept", "truncated")}
     done = {**record, "counts": {**counts, **job.facts(summary)}, "version": __version__}
     return {**corpus.manifest, "columns": [AUGMENTED], "augmentation": done}

@@ -1,9 +1,9 @@
-"""cotbert compare: recipes, and readouts without training, on the same encoder, corpus and steps.
+"""cotbert compare: compare recipes and untrained readouts on the same encoder, corpus and steps.
 
-Each recipe keeps its method, templates and optimizer; what makes the budget (BUDGET) is the first
-recipe's for all, unless --set says otherwise. The output folder holds ENTRY/seed-N, a training
-run each, then compare.html and result.json. The last row is the untouched encoder, as it is best
-read.
+Each recipe keeps its method, templates and optimizer; the settings of the budget (BUDGET) are those
+of the first recipe for all, unless --set changes them. The output folder holds ENTRY/seed-N, a
+training run each, compare.html and result.json. The last row is the untouched encoder with its best
+readout.
 """
 
 from __future__ import annotations
@@ -53,15 +53,18 @@ BUDGET = (
     "cpus_per_worker",
 )
 WHITENING = "whitening"
-# Sentences of the corpus that the whitening baseline sees.
+# Number of sentences of the corpus from which the whitening baseline is fitted.
 WHITENING_SAMPLE = 10_000
 TEST_FILE = "test.json"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """entries: name -> settings of a recipe, or None for a readout that is not trained.
-    tasks: STS tasks of a SentEval folder on which every model is scored too, or None."""
+    """The entries to compare, and the data.
+
+    entries: settings of a recipe by name, or None for an untrained readout. tasks: STS tasks of a
+    SentEval folder on which every model is also scored, or None.
+    """
 
     entries: dict[str, TrainSettings | None]
     seeds: Sequence[int]
@@ -75,37 +78,38 @@ class Comparison:
 
     @property
     def settings(self) -> TrainSettings:
-        """Of the first recipe: the budget is the same in all."""
+        """The settings of the first recipe, whose budget all have."""
         return next(iter(self.trained.values()))
 
 
 def same_budget(
     names: Sequence[str], settings_of: Callable[[str], TrainSettings], changed: set[str]
 ) -> dict[str, TrainSettings | None]:
-    """The entries of a comparison; UserError for a name that is neither recipe nor readout.
+    """Return the entries of a comparison; UserError for an unknown name.
 
-    settings_of: a recipe's settings with the user's changes. changed: their paths.
+    settings_of: gives a recipe's settings with the user's changes. changed: names of the changed
+    settings.
     """
     readouts = {*FEATURES, WHITENING}
     for name in names:
         if name not in RECIPES and name not in readouts:
             raise unknown("recipe or readout", name, {**RECIPES, **dict.fromkeys(readouts)})
     if len(set(names)) < len(names):
-        raise UserError(f"the entries {', '.join(names)} name one of them twice: give each once")
+        raise UserError(f"the entries {', '.join(names)} name one twice: give each once")
     trained = {name: settings_of(name) for name in names if name in RECIPES}
     if not trained:
         raise UserError(f"the entries {', '.join(names)} hold no recipe: give at least one")
     first = next(iter(trained))
     budget = {key: getattr(trained[first], key) for key in BUDGET if key not in changed}
     same = {name: override(settings, budget) for name, settings in trained.items()}
-    # The first's own values, of which it knows which were given.
+    # The first recipe stays unchanged: its settings know which values the user gave.
     return {name: trained[name] if name == first else same.get(name) for name in names}
 
 
 def follow_corpus_in_all(
     entries: dict[str, TrainSettings | None], corpus: Corpus
 ) -> dict[str, TrainSettings | None]:
-    """Return the entries with the max_length that the first recipe takes from the corpus."""
+    """Return all entries with the max_length that the first recipe takes from the corpus."""
     first = next(s for s in entries.values() if s is not None)
     length = follow_corpus(first, corpus).max_length
     return {name: s and override(s, {"max_length": length}) for name, s in entries.items()}
@@ -119,7 +123,7 @@ def compare(
     resume: bool = False,
     verbose: bool = False,
 ) -> dict[str, Any]:
-    """Train and score every entry under every seed; the table of means and spreads."""
+    """Train and score every entry with every seed; return the means and spreads."""
     for name, settings in comparison.entries.items():
         if settings is not None:
             check_inputs(settings, corpus)
@@ -140,7 +144,7 @@ def compare(
     budget = with_pairs(own, comparison.dev)
     params = {**budget, "entries": ",".join(comparison.entries), "corpus": str(corpus.path)}
     with (
-        tracking.tracked_run("compare", params, home=output, outbox=output) as run,
+        tracking.tracked_run("compare", params, home=output, queue_folder=output) as run,
         ray_session(verbose, output),
     ):
         encoders = {s.encoder: s.precision for s in comparison.trained.values()}
@@ -169,7 +173,7 @@ def compare(
             "tasks": record["tasks"],
             "dev": budget["dev"],
             "rows": [*rows, *_untouched(found, encoders, comparison.tasks)],
-            "verdicts": _verdicts(rows, comparison, found),
+            "verdicts": _baseline_sentences(rows, comparison, found),
         }
         result["mlflow_run_id"] = run.id
         compare_page.write(output / "compare.html", result)
@@ -190,7 +194,7 @@ def _trained(
     parent: str | None,
     baseline: Baseline,
 ) -> dict[str, Any]:
-    """A row of the table: a recipe under every seed."""
+    """Return the row of a recipe, trained with every seed."""
     results, tests, seconds = [], [], []
     dev = comparison.dev
     for seed in comparison.seeds:
@@ -206,7 +210,7 @@ def _trained(
 
 
 def _test(folder: Path, tasks: Tasks, parent: str | None) -> float:
-    """Average Spearman over the tasks; kept, since it takes a while."""
+    """Return the average Spearman over the tasks; it is stored in a file for a resumed job."""
     path = folder / TEST_FILE
     if not path.is_file():
         options = EvaluateOptions(str(folder / "model"), tasks.folder, tasks=",".join(tasks.sts))
@@ -215,7 +219,7 @@ def _test(folder: Path, tasks: Tasks, parent: str | None) -> float:
 
 
 def _untrained(name: str, comparison: Comparison, corpus: Corpus) -> dict[str, Any]:
-    """A row of the table: a readout of the encoder as it is."""
+    """Return the row of a readout of the untrained encoder."""
     say(name)
     started = time.monotonic()
     encode = _readout(name, comparison.settings, corpus)
@@ -229,7 +233,7 @@ def _untrained(name: str, comparison: Comparison, corpus: Corpus) -> dict[str, A
 def _untouched(
     found: Mapping[str, Baseline], encoders: Mapping[str, Precision], tasks: Tasks | None
 ) -> list[dict[str, Any]]:
-    """A row of the table for each encoder: its baseline."""
+    """Return a row for each encoder: its baseline."""
     rows = []
     for encoder, baseline in found.items():
         of = f" {Path(encoder).name}" if len(found) > 1 else ""
@@ -242,24 +246,24 @@ def _untouched(
     return rows
 
 
-def _verdicts(
+def _baseline_sentences(
     rows: Sequence[Mapping[str, Any]], comparison: Comparison, found: Mapping[str, Baseline]
 ) -> list[str]:
-    """For each recipe whether it is better than its encoder was; a warning where it is not."""
-    dev, told = dev_name(comparison.dev), []
+    """Return for each recipe whether it is better than its encoder was; a warning if it is not."""
+    dev, sentences = dev_name(comparison.dev), []
     for row in rows:
         if (settings := comparison.entries[row["entry"]]) is not None:
             scores = {"dev": dev, tracking.DEV_SPEARMAN: row["dev_mean"]}
-            told.append(
+            sentences.append(
                 baseline_sentence(
                     scores | found[settings.encoder].entries, f"recipe {row['entry']}"
                 )
             )
-    return told
+    return sentences
 
 
 def _check_readout(name: str, settings: TrainSettings, corpus: Corpus) -> None:
-    """UserError for a readout that this encoder or corpus cannot give."""
+    """Raise UserError for a readout that needs another encoder or a larger corpus."""
     backbone = load_backbone(settings.encoder)
     if name == WHITENING:
         check_sample(min(len(corpus), WHITENING_SAMPLE), backbone.hidden_size)

@@ -1,9 +1,9 @@
-"""cotbert embed: text in many forms to vectors in Parquet that any tool reads.
+"""cotbert embed: turn text of many formats into vectors in Parquet that any tool reads.
 
-Ray Data actors hold the encoder; each takes a share of the input, encodes it in blocks sorted by
+Ray Data actors hold the encoder. Each reads a share of the input, encodes it in blocks sorted by
 length and writes each block to a part of its own, so vectors never pass through the driver. A part
-has its name only when it is whole, the folder its name only when every part is there; after a kill
-at any moment the same command goes on, and embeds again only the blocks that were under way.
+gets its name when it is complete, the folder when every part is there. After a kill at any moment
+the same command continues, and embeds again only the blocks that were in progress.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from cotbert_core.exporting.openvino_model import check_openvino
 from cotbert_core.files import read_json, write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding import blocks
-from pipelines.embedding.blocks import SKIPPED_FILE, Ledger
+from pipelines.embedding.blocks import SKIPPED_FILE, BlockLedger
 from pipelines.embedding.calibration import calibrated_scale
-from pipelines.embedding.manifest import manifest, model_digest, result, vectors_facts, versions
+from pipelines.embedding.manifest import manifest, model_digest, result, vectors_metadata, versions
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
-from pipelines.embedding.passthrough_columns import kept_types
-from pipelines.embedding.progress import watched
+from pipelines.embedding.passthrough_columns import passthrough_types
+from pipelines.embedding.progress import shown_progress
 from pipelines.embedding.quantization import Storage, read_embeddings
-from pipelines.embedding.worker import EmbedUnit, Work
-from pipelines.reading import readers, sources
+from pipelines.embedding.worker import BlockEmbedder, EmbedTask
+from pipelines.reading import pieces, sources
 from pipelines.reading.lost_rows import found_notes
-from pipelines.reading.read_plan import Plan
+from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.fetching import fetch_model
 from pipelines.recording.resumable_run import resumable_run
 from pipelines.runtime.progress import say
@@ -45,17 +45,19 @@ from pipelines.storage.resumable_output import ResumableOutput, resumable_output
 
 __all__ = ["EmbedOptions", "embed", "model_digest", "read_embeddings"]
 
-# About 8,000 sentences, one block: enough to sort by length, little to lose when a worker dies.
+# About 8,000 sentences, one block: enough to sort by length, little to repeat if a worker dies.
 SHARD_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is embedded, with what. model: the folder or hub name that options.model stands for;
-    digest: by which a folder is told from another."""
+class EmbedJob:
+    """Everything that decides the vectors.
+
+    model: the folder or hub name that options.model stands for. digest: the hash of a model folder.
+    """
 
     options: EmbedOptions
-    plan: Plan
+    plan: ReadPlan
     model: str
     digest: str | None
     encoder: SentenceEncoder
@@ -63,7 +65,7 @@ class Job:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return vectors_facts(self.options, self.model, self.digest, self.encoder, self.storage)
+        return vectors_metadata(self.options, self.model, self.digest, self.encoder, self.storage)
 
 
 def embed(
@@ -71,7 +73,7 @@ def embed(
 ) -> dict[str, Any]:
     """Write the embeddings folder `output` and return its result; UserError for a bad input.
 
-    What a killed job of the same input, model and options left is gone on with.
+    A killed job of the same input, model and options is continued.
     """
     output = require_empty(output)
     job = _job(options)
@@ -84,8 +86,8 @@ def embed(
         return _tracked(job, work, verbose, parent)
 
 
-def _job(options: EmbedOptions) -> Job:
-    """Everything that a user can get wrong is found here, before a worker starts."""
+def _job(options: EmbedOptions) -> EmbedJob:
+    """Check everything that a user can get wrong, before a worker starts."""
     plan = _plan(options, options.id_column)
     if options.id_column is None and sources.all_have_integers(plan, ID_COLUMN):
         plan = _plan(options, ID_COLUMN)
@@ -99,14 +101,16 @@ def _job(options: EmbedOptions) -> Job:
     if dimension > encoder.dimension:
         raise UserError(
             f"truncate_dim is {dimension} and the model's vectors have {encoder.dimension} "
-            "dimensions: give no more than those"
+            "dimensions: give at most that many"
         )
     normalize = options.normalize or encoder.reading.normalize
-    storage = Storage(dimension, options.dtype, normalize, kept_types(plan), id_type=plan.id_type)
-    return Job(options, plan, model, model_digest(model), encoder, storage)
+    storage = Storage(
+        dimension, options.dtype, normalize, passthrough_types(plan), id_type=plan.id_type
+    )
+    return EmbedJob(options, plan, model, model_digest(model), encoder, storage)
 
 
-def _plan(options: EmbedOptions, id_column: str | None) -> Plan:
+def _plan(options: EmbedOptions, id_column: str | None) -> ReadPlan:
     return sources.plan(
         options.inputs,
         options.text_column,
@@ -117,39 +121,42 @@ def _plan(options: EmbedOptions, id_column: str | None) -> Plan:
     )
 
 
-def _record(job: Job) -> dict[str, Any]:
-    """All that decides what is written."""
+def _record(job: EmbedJob) -> dict[str, Any]:
+    """Return everything that decides what is written."""
     return {
         "job": "embed",
         "options": job.options.decisive,
         "model": [job.digest, job.facts["model_commit"]],
         "files": sources.stamps(job.plan),
         "shards": hashlib.sha256(repr(job.plan.shards).encode()).hexdigest()[:16],
-        "block_rows": readers.PIECE_ROWS,
+        "block_rows": pieces.PIECE_ROWS,
         "versions": versions(),
     }
 
 
-def _tracked(job: Job, work: ResumableOutput, verbose: bool, parent: str | None) -> dict[str, Any]:
-    """The job under its MLflow run, which is the same after a kill."""
+def _tracked(
+    job: EmbedJob, work: ResumableOutput, verbose: bool, parent: str | None
+) -> dict[str, Any]:
+    """Run the job in its MLflow run, which is the same after a kill."""
     params = {k: v for k, v in job.options.decisive.items() if v not in (None, [])}
     with (
         resumable_run(work, "embed", params, parent) as run,
         ray_session(verbose, work.output),
     ):
-        told = _run(job, work) | {"mlflow_run_id": run.id}
-        run.result(told)
+        job_result = _run(job, work) | {"mlflow_run_id": run.id}
+        run.result(job_result)
         run.artifact(work.output / MANIFEST_FILE)
-        write_json(work.output / RESULT_FILE, told)
-    return told
+        write_json(work.output / RESULT_FILE, job_result)
+    return job_result
 
 
-def _run(job: Job, work: ResumableOutput) -> dict[str, Any]:
-    """All blocks that are not there yet, the manifest and the list of skipped rows."""
+def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
+    """Embed the blocks that are not done, write the manifest and the skipped rows; return the
+    result."""
     started = time.monotonic()
-    ledger = Ledger(work.scratch)
+    ledger = BlockLedger(work.scratch)
     if work.before:
-        say(f"going on with {work.output.parent.parent}: {ledger.counts['rows']:,} rows are there")
+        say(f"continuing {work.output.parent.parent}: {ledger.counts['rows']:,} rows are done")
     notes = found_notes(job.plan)
     _say_warnings(notes)
     if job.options.dtype == "int8":
@@ -159,10 +166,10 @@ def _run(job: Job, work: ResumableOutput) -> dict[str, Any]:
     lost = ledger.lost_rows(job.plan).warnings()
     _say_warnings(lost)
     if not ledger.counts["rows"]:
-        shutil.rmtree(work.scratch)  # it holds nothing that was dear
+        shutil.rmtree(work.scratch)  # it holds no vectors that would be worth keeping
         raise UserError(
             f"none of {ledger.counts['read']} rows can be embedded ({ledger.reasons()}): give "
-            "input that holds text"
+            "input with text"
         )
     _write_skipped(ledger, work.output / SKIPPED_FILE)
     made = manifest(job.options, job.plan, job.facts, ledger, [*notes, *lost])
@@ -170,26 +177,26 @@ def _run(job: Job, work: ResumableOutput) -> dict[str, Any]:
     return result(ledger, job.storage.dimension, workers, time.monotonic() - started)
 
 
-def _embed_blocks(job: Job, work: ResumableOutput, ledger: Ledger) -> int:
-    """The units that are left through the actors; how many actors there were."""
+def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> int:
+    """Embed the block ranges that are not done; return the number of actors."""
     workers, resources, threads = worker_pool(
         job.options.workers, on_gpus=job.options.backend == "torch"
     )
-    units = blocks.units(job.plan, work.scratch, workers)
-    workers = max(1, min(workers, len(units)))
-    report_workers(job.options.workers, workers, len(units), "shards")
+    ranges = blocks.block_ranges(job.plan, work.scratch, workers)
+    workers = max(1, min(workers, len(ranges)))
+    report_workers(job.options.workers, workers, len(ranges), "shards")
     storage = replace(job.storage, metadata=job.facts)
     paths = str(work.output), str(work.scratch)
     arguments = {
-        "work": Work(job.options, job.model, job.plan, units, storage, *paths),
+        "task": EmbedTask(job.options, job.model, job.plan, ranges, storage, *paths),
         "threads": threads,
     }
-    with watched(job.plan, ledger):
-        for _ in map_shards_with_actors(EmbedUnit, arguments, len(units), workers, resources):
+    with shown_progress(job.plan, ledger):
+        for _ in map_shards_with_actors(BlockEmbedder, arguments, len(ranges), workers, resources):
             pass
-    left = blocks.units(job.plan, work.scratch, workers)
-    if left:  # nothing that looks finished may lack rows
-        raise RuntimeError(f"{len(left)} shares of the input are not done, the first {left[0]}")
+    left = blocks.block_ranges(job.plan, work.scratch, workers)
+    if left:  # an output that looks finished must not lack rows
+        raise RuntimeError(f"{len(left)} block ranges are not done, the first {left[0]}")
     return workers
 
 
@@ -198,8 +205,8 @@ def _say_warnings(warnings: Sequence[str]) -> None:
         say(f"warning: {warning}")
 
 
-def _write_skipped(ledger: Ledger, path: Path) -> None:
-    """The rows without a vector, one a line; no file where there are none."""
+def _write_skipped(ledger: BlockLedger, path: Path) -> None:
+    """Write the rows without a vector, one on each line; no file if there are none."""
     if not ledger.skipped:
         return
     with path.open("w", encoding="utf-8") as file:

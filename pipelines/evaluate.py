@@ -1,4 +1,4 @@
-"""cotbert evaluate: encoders on the tasks of a SentEval folder, on MTEB, or on graded pairs."""
+"""cotbert evaluate: score encoders on the tasks of a SentEval folder, MTEB, or graded pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cotbert_core.evaluation import Pairs, read_pairs, score_pairs
 from cotbert_core.evaluation.pairs import Encode, PairScores
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from pipelines.evaluating.differences import differences, verdicts
+from pipelines.evaluating.differences import difference_sentences, differences
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
 from pipelines.evaluating.files import Files
 from pipelines.evaluating.metrics import difference_metrics, flat_metrics
@@ -38,27 +38,27 @@ from pipelines.runtime.progress import Progress, say
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 SPLITS = ("dev", "test")
-# Sentences encoded between two lines of progress: enough to sort by length.
+# Sentences encoded between two progress lines: enough to sort by length.
 SHOWN_SENTENCES = 4096
-# With fewer, the 2.5th percentile is one of the two lowest.
+# With fewer resamples the 2.5th percentile is one of the two lowest.
 LEAST_RESAMPLES = 100
 
 
 @dataclass(frozen=True)
-class _Data:
-    """What is scored, read before any encoder is opened."""
+class _EvaluationData:
+    """The tasks and pairs to score, read before any encoder is opened."""
 
     tasks: Tasks | None
     pairs: dict[str, Pairs]
     mteb: MtebTasks | None = None
 
     def sentences(self) -> list[str]:
-        """All distinct sentences that will be scored."""
+        """Return all distinct sentences of the SentEval tasks and the pairs."""
         own = [s for p in self.pairs.values() for s in (*p.left, *p.right)]
         return list(dict.fromkeys([*(self.tasks.sentences() if self.tasks else ()), *own]))
 
     def score(self, encode: Encode, resamples: int) -> Scored:
-        """The entries of the tasks, their averages and the pairs."""
+        """Return the scores of the tasks, their averages and the pairs."""
         scored = Scored()
         if self.tasks is not None:
             self.tasks.score_into(scored, encode, resamples)
@@ -75,10 +75,10 @@ def evaluate(
     parent: str | None = None,
     reports: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Scores by task (x 100), with the average over tasks and the intervals of all.
+    """Evaluate a model; return scores by task (x 100), averages and intervals.
 
-    output: a JSON file for them. reports: pages and tables, by their endings. UserError for what
-    is not there or does not belong together, before the encoder is opened.
+    output: a JSON file for the result. reports: HTML or Markdown files, by their endings. Raises
+    UserError for missing data or options that cannot be combined, before the encoder is opened.
     """
     files = Files.checked(output, reports)
     data = _read(options)
@@ -91,16 +91,17 @@ def evaluate_several(
     parent: str | None = None,
     reports: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """The results of several models on the same tasks, and how each differs from the first.
+    """Evaluate several models on the same tasks; return their results and the differences to the
+    first model.
 
-    The options are the same but for the model, its template and its readout.
+    several: options that only differ in model, template and readout.
     """
     files = Files.checked(output, reports)
     common = several[0]
     if not common.resamples:
         raise UserError(
-            f"resamples is 0 and {len(several)} models are compared: their difference is told by "
-            "resamples; give a number or one model"
+            f"resamples is 0 and {len(several)} models are compared, which needs resamples: give "
+            f"at least {LEAST_RESAMPLES}, or a single model"
         )
     data = _read(common)
     labels = _labels(several)
@@ -116,15 +117,15 @@ def evaluate_several(
             "against": first.label,
             "differences": {o.label: differences(first.scored, o.scored) for o in others},
         }
-        result["verdicts"] = verdicts(result)
+        result["verdicts"] = difference_sentences(result)
         run.metrics(difference_metrics(result["differences"]))
         result["mlflow_run_id"] = run.id
         files.write(run, result, list(models.values()))
     return result
 
 
-def _read(options: EvaluateOptions) -> _Data:
-    """The tasks and pairs, which must be there; nothing is encoded yet."""
+def _read(options: EvaluateOptions) -> _EvaluationData:
+    """Read the tasks and pairs; UserError if they are missing."""
     if 0 < options.resamples < LEAST_RESAMPLES or options.resamples < 0:
         raise UserError(
             f"resamples is {options.resamples}: give at least {LEAST_RESAMPLES}, or 0 for none"
@@ -137,12 +138,12 @@ def _read(options: EvaluateOptions) -> _Data:
     tasks = choose_tasks(folder, own, options.allow_missing) if folder and own else None
     use_pairs = options.pairs is not None or (tasks is None and not mteb)
     pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}
-    return _Data(tasks, pairs, open_tasks(mteb, options.allow_missing) if mteb else None)
+    return _EvaluationData(tasks, pairs, open_tasks(mteb, options.allow_missing) if mteb else None)
 
 
 def _labels(several: Sequence[EvaluateOptions]) -> list[str]:
-    """A name for each model. Each is opened and let go again: one that cannot be read must not
-    stop the job halfway."""
+    """Return a label for each model. Each is opened and closed again, so that a model that cannot
+    be read does not stop the job halfway."""
     for options in several:
         check_readout(options)
     return numbered([_label(options, open_readout(options, [])) for options in several])
@@ -153,11 +154,11 @@ def _label(options: EvaluateOptions, readout: OpenReadout) -> str:
 
 
 def _score(
-    options: EvaluateOptions, data: _Data, parent: str | None, files: Files | None = None
+    options: EvaluateOptions, data: _EvaluationData, parent: str | None, files: Files | None = None
 ) -> Model:
-    """One model's scores in a run of its own, with the files where there are any to write."""
+    """Score a model in an MLflow run of its own; write `files` if given."""
     check_readout(options)
-    # Only where tokens are counted or vectors whitened.
+    # The sentences are only needed if tokens are counted or vectors are whitened.
     sentences = data.sentences() if options.remove or options.whiten is not None else []
     sample = whitening_sample(options, sentences)
     readout = open_readout(options, sentences)
@@ -169,7 +170,7 @@ def _score(
         scored = data.score(encode, options.resamples)
         result = scored.entries | {"sentences_per_second": round(counted.rate, 1)}
         run.metrics(flat_metrics(result))
-        result |= {"mlflow_run_id": run.id, **readout.used, **readout.told()}
+        result |= {"mlflow_run_id": run.id, **readout.used, **readout.counts()}
         if options.resamples:
             result["resamples"] = options.resamples
         model = Model.of(_label(options, readout), result, scored, readout)
@@ -183,7 +184,7 @@ def _params(options: EvaluateOptions) -> dict[str, Any]:
 
 
 class CountedEncode:
-    """`encode` with progress and a count of sentences and seconds."""
+    """An `encode` that shows progress and counts sentences and seconds."""
 
     def __init__(self, encoder: SentenceEncoder | Encode, precision: Precision = "auto") -> None:
         self._encode = (
@@ -212,12 +213,12 @@ class CountedEncode:
 
 
 def score_splits(encode: Any, pairs: Path) -> dict[str, PairScores]:
-    """Scores of the dev and the test half of a pairs file; {'all': ...} if it has no halves."""
+    """Return the scores of the dev and test halves of a pairs file; {'all': ...} without halves."""
     return {name: score_pairs(encode, p) for name, p in read_splits(pairs).items()}
 
 
 def read_splits(path: Path) -> dict[str, Pairs]:
-    """The dev and the test half of a pairs file; {'all': ...} if it has no halves."""
+    """Return the dev and test halves of a pairs file; {'all': ...} if it has no halves."""
     whole = read_pairs(path)
     with path.open(encoding="utf-8") as lines:
         halves = "split" in lines.readline().rstrip("\r\n").split("\t")

@@ -1,8 +1,8 @@
-"""cotbert export: an encoder in another form, a folder that is whole or not there.
+"""cotbert export: write an encoder in another format, as a folder that is complete or absent.
 
-onnx: one graph and one tokenizer.json, which onnxruntime and tokenizers run without torch; it is
-opened and compared with the encoder before the folder gets its name. folder: what training writes,
-of any encoder, as safetensors.
+onnx: a graph and a tokenizer.json, which onnxruntime and tokenizers run without torch; its vectors
+are compared with the encoder's before the folder gets its name. folder: the safetensors folder that
+training writes, for any encoder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipelines.storage.output_folder import require_empty
 
 # Largest difference of any number of a vector from what `encode` gives in fp32.
 ALLOWED = 1e-4
-# Lengths and characters that a wrong graph or tokenizer would get wrong; padded in one batch.
+# Texts whose lengths and characters a wrong graph or tokenizer would get wrong, in one batch.
 CHECKED = (
     "One sentence.",
     "",
@@ -37,23 +37,23 @@ CHECKED = (
 
 
 class ExportError(RuntimeError):
-    """A graph that gives other vectors: exit status 1."""
+    """The exported graph gives wrong vectors: exit status 1."""
 
 
 def export(options: ExportOptions, output: Path) -> dict[str, Any]:
-    """Write the folder; UserError before anything is written for what cannot be carried."""
+    """Write the folder and return the result; UserError if the encoder cannot be exported."""
     output = require_empty(output)
     missing = [name for name in ("onnx", "onnxruntime") if util.find_spec(name) is None]
     if options.format == "onnx" and missing:
         raise UserError(
-            f"format onnx needs {' and '.join(missing)}, to write and to try the graph: install "
-            "the extra onnx (pip install 'cotbert[onnx]')"
+            f"format onnx needs the packages {' and '.join(missing)}: install them with "
+            "pip install 'cotbert[onnx]'"
         )
     encoder = SentenceEncoder.from_pretrained(
         options.model, options.template, options.readout, allow_pickle=options.allow_pickle
     )
     if options.format == "onnx":
-        _check_carried(options.model, encoder)
+        _check_exportable(options.model, encoder)
     with tracking.tracked_run("export", vars(options)) as run:
         result: dict[str, Any] = {"format": options.format, "dimension": encoder.dimension}
         if options.format == "folder":
@@ -65,27 +65,28 @@ def export(options: ExportOptions, output: Path) -> dict[str, Any]:
     return {**result, "megabytes": sum(path.stat().st_size for path in files) / 1e6}
 
 
-def _check_carried(name: str, encoder: SentenceEncoder) -> None:
+def _check_exportable(name: str, encoder: SentenceEncoder) -> None:
     if encoder.reading.denoise != "none":
         raise UserError(
-            f"model {name!r} takes a template's bias off its vectors (denoise is "
-            f"{encoder.reading.denoise!r}), which an ONNX graph of one pass does not carry: use "
+            f"model {name!r} subtracts a template's bias from its vectors (denoise is "
+            f"{encoder.reading.denoise!r}), which a single ONNX graph cannot do: use "
             "`cotbert embed`, or train with method.denoise=none"
         )
     if encoder.reading.empty_blank and encoder.backbone.tokenizer.byte_level:
         raise UserError(
-            f"model {name!r} gives an empty text a blank, which no tokenizer.json can add: use "
+            f"model {name!r} replaces an empty text by a blank, which a tokenizer.json cannot: use "
             "`cotbert embed`, or train with method.empty_sentence=bare"
         )
     if encoder.reading.last:
         raise UserError(
-            f"model {name!r} has trained tokens where a word of a text occurs last, which no "
-            "tokenizer.json can find: use `cotbert embed`, or train with method.replaced=template"
+            f"model {name!r} has trained tokens at the last occurrence of a word, which a "
+            "tokenizer.json cannot find: use `cotbert embed`, or train with "
+            "method.replaced=template"
         )
 
 
 def _write_onnx(encoder: SentenceEncoder, output: Path) -> float:
-    """The folder, whose graph gave our vectors; the largest difference that was seen."""
+    """Write the folder after checking its graph; return the largest difference of a number."""
     from cotbert_core.exporting.onnx_graph import write_graph
 
     with atomic_folder(output) as folder:
@@ -102,7 +103,7 @@ def _write_onnx(encoder: SentenceEncoder, output: Path) -> float:
 
 
 def run_onnx(folder: Path, texts: Sequence[str]) -> np.ndarray:
-    """(N,) texts -> (N, D) by onnxruntime and tokenizers alone, as the folder's card says."""
+    """Return (N, D) vectors of (N,) texts by onnxruntime and tokenizers, as the card describes."""
     import onnxruntime
     from tokenizers import Tokenizer
 

@@ -1,6 +1,7 @@
-"""cotbert geometry: how the vectors of several encoders lie, in one table and one picture.
+"""cotbert geometry: compare the distribution of several encoders' vectors, in a table and a plot.
 
-CoT-BERT Table 5 (alignment, uniformity) and Figure 3; PromptBERT Tables 1 and 2 (anisotropy).
+It computes CoT-BERT Table 5 (alignment, uniformity) and Figure 3, and PromptBERT Tables 1 and 2
+(anisotropy).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 @dataclass(frozen=True)
 class Geometry:
-    """One model's numbers. spearman: x 100. alignment: None without a pair graded above 4."""
+    """The numbers of a model. spearman: x 100. alignment: None without pairs graded above 4."""
 
     label: str
     model: str
@@ -44,7 +45,7 @@ class Geometry:
 
 
 @dataclass(frozen=True)
-class _Data:
+class _GeometryData:
     source: str
     pairs: Pairs
     corpus: PlainTexts | None
@@ -58,7 +59,7 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
         raise UserError(f"sentences is {options.sentences}: give at least 2 to compare")
     specs = [ModelSpec.parse(text) for text in options.models]
     data = _data(options)
-    # Each is opened and let go again: one that cannot be read must not stop the job halfway.
+    # Each is opened and closed again: a model that cannot be read must not stop the job halfway.
     named = dict(zip(numbered([label_of(spec, spec.open()) for spec in specs]), specs, strict=True))
     params = {key: value for key, value in vars(options).items() if value is not None}
     with tracking.tracked_run("geometry", params) as run, atomic_folder(output) as folder:
@@ -76,8 +77,8 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
     return result
 
 
-def _data(options: GeometryOptions) -> _Data:
-    """Everything that is read, before a model is opened."""
+def _data(options: GeometryOptions) -> _GeometryData:
+    """Read all data, before a model is opened."""
     if options.senteval is not None:
         pairs = STS_TASKS["STS-B"][1](options.senteval)["all"]
         source = "STS-B test"
@@ -87,18 +88,18 @@ def _data(options: GeometryOptions) -> _Data:
         half = "test" if "test" in splits else "all"
         pairs, source = splits[half], f"{path.name}, {half}"
     if options.corpus is None:
-        return _Data(source, pairs, None, [])
+        return _GeometryData(source, pairs, None, [])
     corpus = read_texts(options.corpus, options.text_column, options.encoding)
     sampled = sample(corpus.sentences, options.sentences)
     if len(sampled) < 2:
         raise UserError(f"corpus {options.corpus!r} holds 1 distinct sentence: give at least 2")
-    return _Data(source, pairs, corpus, sampled)
+    return _GeometryData(source, pairs, corpus, sampled)
 
 
 def _measure(
-    named: dict[str, ModelSpec], data: _Data, precision: Precision
+    named: dict[str, ModelSpec], data: _GeometryData, precision: Precision
 ) -> tuple[float, list[Geometry]]:
-    """Sentences a second over all models, and the numbers of each; one is open at a time."""
+    """Return sentences per second over all models, and their numbers; one is open at a time."""
     sentences, seconds, rows = 0, 0.0, []
     for label, spec in named.items():
         say(f"geometry {label}")
@@ -109,15 +110,17 @@ def _measure(
     return sentences / seconds, rows
 
 
-def _one(label: str, name: str, model: OpenModel, encode: CountedEncode, data: _Data) -> Geometry:
-    kept: list[np.ndarray] = []
+def _one(
+    label: str, name: str, model: OpenModel, encode: CountedEncode, data: _GeometryData
+) -> Geometry:
+    encoded: list[np.ndarray] = []
 
-    def keeping(sentences: Sequence[str]) -> np.ndarray:
-        kept.append(encode(sentences))
-        return kept[-1]
+    def encode_pairs(sentences: Sequence[str]) -> np.ndarray:
+        encoded.append(encode(sentences))
+        return encoded[-1]
 
-    scores = score_pairs(keeping, data.pairs)
-    vectors = encode(data.sampled) if data.sampled else kept[0]
+    scores = score_pairs(encode_pairs, data.pairs)
+    vectors = encode(data.sampled) if data.sampled else encoded[0]
     words = model.backbone.model.get_input_embeddings().weight.detach()
     return Geometry(
         label=label,
@@ -136,7 +139,7 @@ def _one(label: str, name: str, model: OpenModel, encode: CountedEncode, data: _
 NUMBERS = ("spearman", "alignment", "uniformity", "anisotropy", "token_anisotropy")
 
 
-def _result(rows: Sequence[Geometry], data: _Data) -> dict[str, Any]:
+def _result(rows: Sequence[Geometry], data: _GeometryData) -> dict[str, Any]:
     pairs = data.pairs
     counts = {
         "models": len(rows),
@@ -155,7 +158,7 @@ def _result(rows: Sequence[Geometry], data: _Data) -> dict[str, Any]:
     return counts | numbers
 
 
-def _write(folder: Path, rows: list[Geometry], data: _Data, result: dict[str, Any]) -> None:
+def _write(folder: Path, rows: list[Geometry], data: _GeometryData, result: dict[str, Any]) -> None:
     models = [{k: v for k, v in asdict(row).items() if k != "cosine"} for row in rows]
     counts = {key: value for key, value in result.items() if "/" not in key}
     write_json(folder / "geometry.json", counts | {"models": models})
@@ -168,7 +171,7 @@ def _write(folder: Path, rows: list[Geometry], data: _Data, result: dict[str, An
         ("Gold against predicted similarity", scatter),
         ("Data", html_page.table(("", ""), list(counts.items()), "text")),
     ]
-    note = f"How the sentence vectors of {len(rows)} readings of encoders lie, on {data.source}."
+    note = f"The distribution of the sentence vectors of {len(rows)} models, on {data.source}."
     write_text(folder / "geometry.html", html_page.page("Geometry", note, sections))
 
 
@@ -176,7 +179,7 @@ HEADER = ("model", "Spearman x 100", "alignment", "uniformity", "anisotropy", "t
 
 
 def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The lines under HEADER of a result of `geometry`."""
+    """Return the rows under HEADER for a result of `geometry`."""
 
     def digits(value: float | None) -> str:
         return "none" if value is None else f"{value:.4f}"
@@ -192,12 +195,12 @@ def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _legend(data: _Data) -> str:
-    """What the columns are of, as a paragraph."""
+def _legend(data: _GeometryData) -> str:
+    """Return a paragraph that explains the columns."""
     of = f"{len(data.sampled):,} sentences of the corpus" if data.sampled else "the same sentences"
     return (
         '<p class="note">Spearman of the cosine against the gold score. Alignment over the pairs '
         "graded above 4 and uniformity over all distinct sentences of the pairs: lower is better. "
         f"Anisotropy: the average cosine between {of}; token anisotropy: between the rows of the "
-        "encoder&#39;s static token table. 0 is spread evenly, 1 is one direction.</p>"
+        "encoder&#39;s static token table. 0 means evenly spread, 1 means one direction.</p>"
     )

@@ -1,7 +1,7 @@
-"""cotbert index: a finished embeddings folder as a FAISS index.
+"""cotbert index: make a FAISS index of a finished embeddings folder.
 
-The folder OUTPUT holds `index.faiss`, a manifest that says which model a query
-must be encoded by, and result.json. It has its name only when it is whole.
+The folder OUTPUT holds `index.faiss`, a manifest that names the model for queries, and result.json.
+It gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def index(embeddings: str | Path, output: Path, options: IndexOptions) -> dict[s
         rows = len(opened) - left_out
         if not rows:
             raise UserError(
-                f"none of the {left_out} rows has a direction (zeros, null or NaN): embed again"
+                f"none of the {left_out} rows has a direction (all are zeros, null or NaN): embed "
+                "the texts again"
             )
         write_json(folder / MANIFEST_FILE, _manifest(opened, options, rows, left_out))
         result = {

@@ -1,12 +1,12 @@
-"""cotbert prepare: text in many forms to a corpus of distinct, tokenized sentences.
+"""cotbert prepare: turn text of many formats into a corpus of distinct, tokenized sentences.
 
-A row may carry companions: a text of the same meaning, and one that only looks alike.
+A row may have paired texts: a text of the same meaning, and one that only looks similar.
 
-Two passes of Ray Data tasks over the input's shards. The first reads and cleans, and leaves scratch
-files of the rows and of their ids, which are hashes of their texts; from the ids the driver finds
-every duplicate, on disk. The second tokenizes the rows that stay and writes the parts. The result
-depends on the input alone, not on how many workers there were, on the order in which files were
-named or on how often the job was killed on the way: the same command goes on with what is done.
+It makes two passes of Ray Data tasks over the input's shards. The first reads and cleans, and
+writes scratch files of the rows and of their ids, which are hashes of their texts; from the ids the
+driver finds every duplicate, on disk. The second tokenizes the rows that stay and writes the parts.
+The result depends on the input only, not on the number of workers, the order in which files were
+named or how often the job was killed: the same command continues an unfinished job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipelines.cleaning.cleaner import Cleaner
 from pipelines.preparing import driver
 from pipelines.preparing.exclusion import Exclusion, read_exclusion
 from pipelines.preparing.manifest import (
-    Job,
+    CorpusJob,
     cleaning,
     corpus_manifest,
     corpus_result,
@@ -36,8 +36,8 @@ from pipelines.preparing.report import REPORT_FILE, write_corpus_report
 from pipelines.preparing.shard_tasks import LENGTH, Rules
 from pipelines.reading import sources
 from pipelines.reading.lost_rows import found_notes
-from pipelines.reading.read_plan import Plan
-from pipelines.reading.readers import PIECE_ROWS
+from pipelines.reading.pieces import PIECE_ROWS
+from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.resumable_run import resumable_run
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
@@ -52,17 +52,17 @@ def prepare(
 ) -> dict[str, Any]:
     """Write the corpus folder `output` and return its result; UserError for a bad input.
 
-    What a killed job of the same input and options left is gone on with.
+    A killed job of the same input and options is continued.
     """
     output = require_empty(output)
     options = recognise_triples(options)
     plan = sources.plan(
         options.inputs,
         options.text_column,
-        companions=options.companions,
+        paired_columns=options.paired_columns,
         encoding=options.encoding,
     )
-    cleaner = Cleaner(options.clean, len(plan.companions))
+    cleaner = Cleaner(options.clean, len(plan.paired_columns))
     exclusion = read_exclusion(options.exclude)
     rules = Rules(options.on_invalid, cleaner, exclusion, options.near_duplicates)
     tokenizer = load_tokenizer(options.encoder)
@@ -72,16 +72,16 @@ def prepare(
         resumable_output(output, _record(options, plan, exclusion, tokenizer.hash)) as work,
     ):
         if work.before:
-            _tell_what_is_there(plan, work)
+            _show_finished(plan, work)
         if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
             return dict(read_json(work.output / RESULT_FILE))
-        return _run(Job(options, plan, rules, tokenizer), work, verbose, parent)
+        return _run(CorpusJob(options, plan, rules, tokenizer), work, verbose, parent)
 
 
 def _record(
-    options: PrepareOptions, plan: Plan, exclusion: Exclusion, tokenizer_hash: str
+    options: PrepareOptions, plan: ReadPlan, exclusion: Exclusion, tokenizer_hash: str
 ) -> dict[str, Any]:
-    """All that decides what is written, in whatever order the files were named."""
+    """Return everything that decides what is written; the order of the files does not matter."""
     given = {k: v for k, v in vars(options).items() if k != "encoding" or v is not None}
     return {
         "job": "prepare",
@@ -100,17 +100,19 @@ def _record(
     }
 
 
-def _tell_what_is_there(plan: Plan, work: ResumableOutput) -> None:
+def _show_finished(plan: ReadPlan, work: ResumableOutput) -> None:
     shards = len(driver.finished(work.scratch, "[0-9]*.json"))
     parts = len(driver.finished(work.scratch, "part-*.json"))
     and_parts = f" and {parts} parts" if parts else ""
     say(
-        f"going on with {work.output.parent.parent}: {shards} of {len(plan.shards)} shards"
-        f"{and_parts} are there"
+        f"continuing {work.output.parent.parent}: {shards} of {len(plan.shards)} shards"
+        f"{and_parts} are done"
     )
 
 
-def _run(job: Job, work: ResumableOutput, verbose: bool, parent: str | None) -> dict[str, Any]:
+def _run(
+    job: CorpusJob, work: ResumableOutput, verbose: bool, parent: str | None
+) -> dict[str, Any]:
     params = {**vars(job.options), **cleaning(job.options.clean)}
     params = {k: v for k, v in params.items() if k != "clean" and v not in (None, ())}
     with (
@@ -128,27 +130,26 @@ def _run(job: Job, work: ResumableOutput, verbose: bool, parent: str | None) -> 
     return result
 
 
-def _write_corpus(job: Job, work: ResumableOutput) -> dict[str, Any]:
-    """Both passes; the manifest, which is written with the report."""
+def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
+    """Run both passes, write the manifest and the report, and return the manifest."""
     options, plan = job.options, job.plan
     notes = found_notes(plan, cleaned="markup" in options.clean.steps)
     for note in notes:
         say(f"warning: {note}")
-    reading = driver.read_shards(plan, job.rules, work)
-    lost = reading.lost.warnings()
+    first_pass = driver.read_shards(plan, job.rules, work)
+    lost = first_pass.lost.warnings()
     for warning in lost:
         say(f"warning: {warning}")
-    counts = reading.counts
+    counts = first_pass.counts
     counts += driver.choose_rows(len(plan.shards), options.near_duplicates, options.sample, work)
     counts += driver.write_parts(
-        job.tokenizer.json, options.max_length, options.clean, reading.kept.tolist(), work
+        job.tokenizer.json, options.max_length, options.clean, first_pass.kept.tolist(), work
     )
     if not counts["rows"]:
         raise UserError(
-            f"nothing is left of {counts['read']} rows ({reasons(counts)}): give input that "
-            "holds text"
+            f"nothing is left of {counts['read']} rows ({reasons(counts)}): give input with text"
         )
-    manifest = corpus_manifest(job, reading, counts, [*notes, *lost])
+    manifest = corpus_manifest(job, first_pass, counts, [*notes, *lost])
     write_json(work.output / MANIFEST_FILE, manifest)
     lengths = [counts[f"{LENGTH}{n}"] for n in range(options.max_length + 2)]
     write_corpus_report(work.output / REPORT_FILE, manifest, lengths)

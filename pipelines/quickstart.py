@@ -1,7 +1,8 @@
-"""cotbert quickstart: the whole main job on this machine, with no download.
+"""cotbert quickstart: run all stages on this machine, without any download.
 
-prepare (docstrings of installed packages) -> train (CoT-BERT, two CPU workers) -> evaluate
-(graded pairs, before and after) -> embed (the corpus) -> report; all of it in MLflow.
+The stages are prepare (docstrings of installed packages), train (CoT-BERT, two CPU workers),
+evaluate (graded pairs, before and after), embed (the corpus) and a report; all are tracked in
+MLflow.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
 from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
-from pipelines.reports.quickstart_page import Outcome, summary, write_report
+from pipelines.reports.quickstart_page import QuickstartOutcome, summary, write_report
 from pipelines.runtime.progress import clock, say, show
 from pipelines.runtime.ray_session import own_cores, ray_session
 from pipelines.storage.corpus import Corpus
@@ -82,7 +83,7 @@ def _stages(
     output: Path,
     verbose: bool,
     run: tracking.Run,
-) -> Outcome:
+) -> QuickstartOutcome:
     run_id = run.id
     corpus, model, vectors = output / "corpus", output / "train" / "model", output / "embeddings"
     say("1/4 prepare: sentences from the docstrings of installed packages")
@@ -106,7 +107,7 @@ def _stages(
     say("4/4 embed: every sentence of the corpus")
     embedded = embed(EmbedOptions(str(model), (str(corpus),)), vectors, verbose, run_id)
     neighbours = nearest(model, corpus, vectors)
-    return Outcome(
+    return QuickstartOutcome(
         settings, prepared, trained, embedded, before, after, untouched, rate, neighbours
     )
 
@@ -114,8 +115,8 @@ def _stages(
 def _evaluate(
     settings: TrainSettings, model: Path, baseline: Baseline, run_id: str | None
 ) -> tuple[dict[str, PairScores], dict[str, PairScores], dict[str, PairScores], float]:
-    """Scores of the [MASK] vector before and after, and of the untouched encoder as it is best
-    read."""
+    """Return the scores of the [MASK] vector before and after training, those of the untouched
+    encoder with its best readout, and sentences per second."""
     readings: dict[str, SentenceEncoder | Encode] = {
         "before": SentenceEncoder.from_pretrained(settings.encoder, settings.templates.anchor),
         "after": SentenceEncoder.from_pretrained(model),
@@ -137,7 +138,7 @@ def _evaluate(
 def nearest(
     model: Path, corpus: Path, embeddings: Path
 ) -> list[tuple[str, list[tuple[float, str]]]]:
-    """For each query the closest sentences of the embedded corpus, with their cosines."""
+    """Return for each query the closest sentences of the embedded corpus, with their cosines."""
     ids, vectors = read_embeddings(embeddings)
     text_of = Corpus.open(corpus).texts()
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -150,7 +151,7 @@ def nearest(
     return found
 
 
-def _result(outcome: Outcome, seconds: float, run_id: str | None) -> dict[str, Any]:
+def _result(outcome: QuickstartOutcome, seconds: float, run_id: str | None) -> dict[str, Any]:
     return {
         "encoder": outcome.settings.encoder,
         "sentences": outcome.prepared["rows"],
@@ -175,7 +176,7 @@ def _result(outcome: Outcome, seconds: float, run_id: str | None) -> dict[str, A
 
 def _next_commands(output: Path, seconds: float) -> str:
     shown = _short(output)
-    # Without an activated environment the commands are found beside the interpreter.
+    # Without an activated environment the commands are in the folder of the interpreter.
     place = "" if shutil.which("cotbert") else f"{_short(Path(sys.executable).parent)}/"
     return (
         f"Done in {clock(seconds)}. The report is {shown}/report.html. Next:\n"
@@ -186,5 +187,5 @@ def _next_commands(output: Path, seconds: float) -> str:
 
 
 def _short(path: Path) -> Path:
-    """A path as seen from the caller's folder."""
+    """Return a path relative to the current folder, if it is inside."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

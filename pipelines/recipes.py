@@ -136,7 +136,7 @@ def quickstart() -> TrainSettings:
     return override(cot_bert_base(), changes)
 
 
-# PromptBERT's released code on RoBERTa, whose bias rows count positions from 0.
+# The released code of PromptBERT on RoBERTa, in whose bias rows positions count from 0.
 _PROMPTROBERTA = {"encoder": "roberta-base", "method.pad_positions": "released"}
 
 # The papers' training on NLI triples.
@@ -144,7 +144,7 @@ _NLI = {"batch_size": 512, "optimizer.learning_rate": 5e-5, "epochs": 3}
 
 
 def _method(name: str, *templates: str) -> TrainSettings:
-    """A method with its own defaults and these templates: anchor, positive, negative."""
+    """Return a method's default settings with these templates: anchor, positive, negative."""
     given = dict(zip(ROLES, templates, strict=False))
     roles = {f"templates.{role}": given.get(role) for role in ROLES}
     return override(cot_bert_base(), {"method.name": name, **roles})
@@ -172,9 +172,9 @@ RECIPES: dict[str, Recipe] = {
 def settings_for(
     recipe: str, config: Path | None, assignments: Sequence[str], flags: Mapping[str, Any]
 ) -> TrainSettings:
-    """A recipe's settings, changed by a YAML file, then by --set a.b=value, then by flags.
+    """Return a recipe's settings, changed by a YAML file, then by --set a.b=value, then by flags.
 
-    flags: flat settings, those that are None left out. UserError lists every fault.
+    flags: flat settings; None values are ignored. Raises UserError with a list of all mistakes.
     """
     if recipe not in RECIPES:
         raise unknown("recipe", recipe, RECIPES)
@@ -184,7 +184,7 @@ def settings_for(
 
 
 def changed_paths(config: Path | None, assignments: Sequence[str]) -> set[str]:
-    """Which flat settings a YAML file and --set name."""
+    """Return the names of the flat settings in a YAML file and in --set."""
     return set(_changes(config, assignments))
 
 
@@ -196,7 +196,7 @@ def _changes(config: Path | None, assignments: Sequence[str]) -> dict[str, Any]:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """A YAML file of the settings' shape as flat settings."""
+    """Read a YAML file of nested settings; return them flat."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -209,21 +209,21 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _assignment(text: str) -> tuple[str, Any]:
-    """`a.b=value`, the value read as YAML (3e-5, true, null, a text)."""
+    """Parse `a.b=value`; the value is read as YAML (3e-5, true, null, a text)."""
     path, equals, value = text.partition("=")
     if not equals or not path:
         raise UserError(
-            f"--set {text!r} is no assignment: write --set optimizer.learning_rate=3e-5"
+            f"--set {text!r} is not an assignment: write --set optimizer.learning_rate=3e-5"
         )
     try:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError:
         parsed = value
-    # A text is taken as written: to YAML a colon, brackets or a # in a template mean something.
+    # A text is used as written, since colons, brackets and # have a meaning in YAML.
     if isinstance(parsed, (dict, list)) or (isinstance(parsed, str) and value[0] not in "'\""):
         parsed = value.strip()
     try:
-        # YAML 1.1 takes 3e-5, without a dot, for a text.
+        # YAML 1.1 reads 3e-5, which has no dot, as a text.
         return path, float(parsed) if isinstance(parsed, str) else parsed
     except ValueError:
         return path, parsed

@@ -1,7 +1,7 @@
-"""cotbert search: the texts nearest in meaning to a query, among all vectors of a folder.
+"""cotbert search: find the texts nearest in meaning to a query among the vectors of a folder.
 
-Exact, without an index: the Parquet parts go by once, block by block, for all queries. Only the
-query is encoded, by the model that the folder's manifest names.
+The search is exact and needs no index: the Parquet parts are read once, block by block, for all
+queries. Only the query is encoded, by the model that the folder's manifest names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
-from pipelines.reading.read_plan import Plan
+from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress, say
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.options import SearchOptions
@@ -23,7 +23,7 @@ from pipelines.searching.texts import input_plan, texts_of
 
 @dataclass(frozen=True)
 class Match:
-    """A row found. rank from 1; score: the cosine; text None where it is not at hand."""
+    """A row that was found. rank: from 1. score: the cosine. text: None if it is not known."""
 
     rank: int
     score: float
@@ -32,8 +32,10 @@ class Match:
 
 
 def search(options: SearchOptions) -> list[list[Match]]:
-    """For each query its nearest rows, best first, ties by id (text ids: by row); UserError for a
-    bad folder."""
+    """Return the nearest rows of each query, best first; UserError for a bad folder.
+
+    Equal scores are ordered by id (text ids by row).
+    """
     embeddings = Embeddings.open(options.embeddings)
     plan = _plan(options, embeddings)
     queries = query_vectors(embeddings, options.queries, options.model, options.precision)
@@ -44,7 +46,7 @@ def search(options: SearchOptions) -> list[list[Match]]:
 
 
 def nearest(embeddings: Embeddings, queries: np.ndarray, top: int) -> list[Hits]:
-    """The `top` nearest rows of each of (Q, D) queries; fewer where there are not so many."""
+    """Return the `top` nearest rows of each of (Q, D) queries; fewer if there are fewer rows."""
     running = Nearest(queries, top)
     progress = Progress("search", len(embeddings), "row")
     done = left_out = 0
@@ -58,15 +60,15 @@ def nearest(embeddings: Embeddings, queries: np.ndarray, top: int) -> list[Hits]
     return running.found()
 
 
-def _plan(options: SearchOptions, embeddings: Embeddings) -> Plan | None:
-    """The input to take texts from; None where the parts hold them, or none is named."""
+def _plan(options: SearchOptions, embeddings: Embeddings) -> ReadPlan | None:
+    """Return the plan of the input that holds the texts; None if no input is named."""
     if not options.inputs:
         return None
     return input_plan(embeddings, options.inputs, options.text_column, options.encoding)
 
 
 def _ids(embeddings: Embeddings, hits: Sequence[Hits]) -> dict[int, int | str]:
-    """The ids of the rows found, by row number."""
+    """Return the ids of the rows that were found, by row number."""
     found = {int(r): int(i) for one in hits for r, i in zip(one.rows, one.ids, strict=True)}
     return embeddings.values("id", list(found)) if embeddings.text_ids else {**found}
 
@@ -74,25 +76,25 @@ def _ids(embeddings: Embeddings, hits: Sequence[Hits]) -> dict[int, int | str]:
 def _texts(
     options: SearchOptions,
     embeddings: Embeddings,
-    plan: Plan | None,
+    plan: ReadPlan | None,
     found: Mapping[int, int | str],
 ) -> dict[int, str]:
-    """The texts of the rows found, by row number, as far as they are at hand."""
+    """Return the known texts of the rows that were found, by row number."""
     if plan is not None:
         by_id = texts_of(plan, found.values())
-        _tell_missing(found.values(), by_id)
+        _report_missing(found.values(), by_id)
         return {row: by_id[row_id] for row, row_id in found.items() if row_id in by_id}
-    if options.text_column in embeddings.kept:
+    if options.text_column in embeddings.passthrough_columns:
         values: dict[int, Any] = embeddings.values(options.text_column, list(found))
         return {row: str(value) for row, value in values.items() if value is not None}
     say(
-        f"the embeddings hold no column {options.text_column!r}: name the input that they were "
-        "made of with --text to see the texts"
+        f"the embeddings have no column {options.text_column!r}: name the input of `cotbert embed` "
+        "with --text to see the texts"
     )
     return {}
 
 
-def _tell_missing(ids: Iterable[int | str], texts: Mapping[int | str, str]) -> None:
+def _report_missing(ids: Iterable[int | str], texts: Mapping[int | str, str]) -> None:
     missing = len(set(ids) - set(texts))
     if missing:
         say(f"{missing} of the ids found are not in the input that --text names")

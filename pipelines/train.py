@@ -1,8 +1,8 @@
-"""cotbert train: a recipe, a corpus and an output folder to a trained, tracked encoder.
+"""cotbert train: train an encoder by a recipe on a corpus, tracked in MLflow.
 
-The output folder holds settings.json (written first), baseline.json, checkpoints/ and
-metrics.jsonl while the run goes on, then model/ (best by dev score), report.html and, last of
-all, result.json; profile/ where one is asked for.
+The output folder holds settings.json (written first), baseline.json, checkpoints/ and metrics.jsonl
+during the run, then model/ (best by dev score), report.html and, written last, result.json; with
+--profile also profile/.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ def train(
     name: str | None = None,
     tags: Mapping[str, str] = MappingProxyType({}),
     callbacks: Sequence[Any] = (),
-    judged: bool = False,
+    early_stopping: bool = False,
     profile: bool = False,
     patience: float = 0.0,
     baseline: Baseline | None = None,
 ) -> dict[str, Any]:
-    """Train and return the result; UserError before anything starts, TrainingError after.
+    """Train and return the result; UserError before anything starts, TrainingError afterwards.
 
-    parent, name, tags: of its MLflow run. callbacks: of Ray Train, for a sweep that listens;
-    judged: whether it says after every dev check if the run may go on
+    parent, name, tags: those of its MLflow run. callbacks: callbacks of Ray Train, for a sweep.
+    early_stopping: whether the sweep decides after every dev check if the run continues
     (pipelines.training.early_stopping).
-    profile: whether to leave one in `output` (pipelines.training.profiling).
+    profile: whether to write a profile to `output` (pipelines.training.profiling).
     patience: seconds to wait for another process that writes the output.
-    baseline: of the settings' encoder on these dev sets, where it is known; None: scored here.
+    baseline: that of the settings' encoder on these dev sets; None to compute it here.
     """
     settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
     notes = check_inputs(settings, corpus)
@@ -92,21 +92,22 @@ def train(
         locked_output(output, patience),
     ):
         check_gpus(settings)
-        # Another run may have ended, or begun, while this one came to the lock.
+        # Another run may have ended, or begun, while this one waited for the lock.
         output = open_output(output, "run", record, resume)
         _check_metrics(output)
         params = {**shown, "corpus": str(corpus.path), **digests}
         with tracking.tracked_run(
-            "train", params, name=name, parent=parent, home=output, outbox=output
+            "train", params, name=name, parent=parent, home=output, queue_folder=output
         ) as run:
             for note in notes:
                 say(f"note: {note}")
             run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
             folder = output / profiling.FOLDER if profile else None
-            told, encoder = tuple(callbacks), settings.encoder
+            encoder = settings.encoder
             own = {encoder: settings.precision}
             found = baselines(output, own, dev, run, {encoder: baseline})[encoder]
-            job = Job(settings, corpus.path, dev, output, judged, told, part_rows, folder)
+            stopping, hooks = early_stopping, tuple(callbacks)
+            job = Job(settings, corpus.path, dev, output, stopping, hooks, part_rows, folder)
             return _run(job, corpus, run, verbose, found)
 
 
@@ -123,7 +124,7 @@ def _check_metrics(output: Path) -> None:
 def _run(
     job: Job, corpus: Corpus, run: tracking.Run, verbose: bool, baseline: Baseline
 ) -> dict[str, Any]:
-    """The workers' part, then what is made of it."""
+    """Run the workers, save the best model and write the report; return the result."""
     settings, output = job.settings, job.output
     steps = total_steps(len(corpus), settings)
     follower = MetricsFollower(run, output, settings.batch_size, steps)
@@ -155,8 +156,10 @@ def _say_warnings(messages: Sequence[Message]) -> None:
 
 
 def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
-    """What the user should know of this run; UserError for all that can be wrong, before a worker
-    starts."""
+    """Check settings against corpus and encoder; return notes for the user.
+
+    Raises UserError for any mistake, before a worker starts.
+    """
     backbone = load_backbone(settings.encoder, attention=settings.attention)
     corpus.check_tokenizer(settings.encoder, backbone.tokenizer.hash, settings.max_length)
     corpus.require(settings.method.needs, settings.method.name)
@@ -170,7 +173,7 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
     if settings.optimizer.warmup_steps >= steps:
         raise UserError(
             f"optimizer.warmup_steps is {settings.optimizer.warmup_steps} and the run has {steps} "
-            "steps: warm up for fewer"
+            "steps: give fewer warm-up steps"
         )
     method = build_method(backbone, settings)
     _check_room(method, settings)
@@ -178,7 +181,7 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
 
 
 def _check_room(method: Method, settings: TrainSettings) -> None:
-    """UserError when a sentence of max_length tokens does not fit into the encoder."""
+    """Raise UserError if a sentence of max_length tokens does not fit into the encoder."""
     for role in settings.method.template_roles:
         if getattr(settings.templates, role) is None:
             continue
@@ -186,24 +189,24 @@ def _check_room(method: Method, settings: TrainSettings) -> None:
         if bound.length + settings.max_length > method.backbone.max_tokens:
             raise UserError(
                 f"templates.{role} takes {bound.length} tokens and max_length is "
-                f"{settings.max_length}: together they must stay within the encoder's "
-                f"{method.backbone.max_tokens}; --set max_length={_room(method, bound)} or less"
+                f"{settings.max_length}, and the encoder takes {method.backbone.max_tokens} "
+                f"tokens in total: give --set max_length={_longest(method, bound)} or less"
             )
     plain = BoundTemplate.bind(None, method.backbone.tokenizer.hf)
-    if settings.max_length > _room(method, plain):
+    if settings.max_length > _longest(method, plain):
         raise UserError(
-            f"max_length is {settings.max_length} and the encoder takes {_room(method, plain)} "
-            f"tokens beside {plain.length} special ones: --set max_length to that or less"
+            f"max_length is {settings.max_length} and the encoder takes {_longest(method, plain)} "
+            f"tokens besides {plain.length} special ones: give --set max_length of at most that"
         )
 
 
-def _room(method: Method, bound: BoundTemplate) -> int:
+def _longest(method: Method, bound: BoundTemplate) -> int:
     """Return the most tokens of a sentence that fit into the encoder with a template."""
     return method.backbone.max_tokens - bound.length
 
 
 def _profile_table(folder: Path) -> list[profiling.Row]:
-    """The table beside the steps that the workers left; the steps."""
+    """Write the profile's table and return its steps."""
     rows = profiling.read_steps(folder / profiling.STEPS_FILE)
     write_table(folder, rows)
     return rows
@@ -231,13 +234,13 @@ def _save_model(job: Job, weights: dict[str, Any], path: Path, facts: TrainingMe
     settings = job.settings
     method = build_method(load_backbone(settings.encoder), settings)
     method.load_state_dict(weights)
-    # A run killed between its model and its result left a model of the same weights.
+    # A run that was killed between its model and its result left a model with the same weights.
     shutil.rmtree(path, ignore_errors=True)
     reading = replace(method.reading, settings=with_pairs(flatten(settings), job.dev))
     encoder = SentenceEncoder(method.finished, reading, method.kept_head)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         encoder.save_pretrained(path, facts)
-    for warning in told:
+    for warning in caught:
         say(f"warning: {warning.message}")
 
 

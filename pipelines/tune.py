@@ -1,8 +1,8 @@
-"""cotbert tune: many training runs over a space of settings, on Ray Tune, in one MLflow run.
+"""cotbert tune: run many trainings over a space of settings, on Ray Tune, in one MLflow run.
 
-The output folder holds settings.json (written first), trials/NAME/ (each a whole output of
-`cotbert train`), then trials.csv, report.html and, last of all, result.json. The same command goes
-on with a sweep that was killed: what is finished stays, and the rest goes on from its checkpoints.
+The output folder holds settings.json (written first), trials/NAME/ (each a complete output of
+`cotbert train`), trials.csv, report.html and, written last, result.json. The same command continues
+a sweep that was killed: finished trials stay, and the others continue from their checkpoints.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from pipelines.training.sentence_length import cut_notes
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
 from pipelines.tuning.optuna_plan import OPTUNA, OptunaPlan
-from pipelines.tuning.result import register_best, sweep_result, tell_result, without_result
+from pipelines.tuning.result import register_best, sweep_result, without_result, write_result
 from pipelines.tuning.run_trials import TUNE_FOLDER, run_trials
 from pipelines.tuning.trial import Sweep
-from pipelines.tuning.trial_plan import SEED, Plan, drawn_plan
+from pipelines.tuning.trial_plan import SEED, TrialPlan, sampled_plan
 
 
 class SweepError(RuntimeError):
-    """A sweep of which no trial finished: exit status 1."""
+    """No trial of a sweep finished: exit status 1."""
 
 
 def tune(
@@ -61,11 +61,15 @@ def tune(
     verbose: bool = False,
     discard: bool = False,
 ) -> dict[str, Any]:
-    """Run the sweep and return its result; UserError for all that can be wrong before a trial
-    starts. discard: throw away what another sweep left in the output."""
+    """Run the sweep and return its result; UserError for any mistake, before a trial starts.
+
+    discard: delete another sweep in the output folder.
+    """
     base = override(base, {"encoder": from_anywhere(base.encoder)})
-    make_plan = OptunaPlan if options.search == OPTUNA else drawn_plan
-    plan: Plan = make_plan(options.space, base, options.trials, options.seeds, options.draw_seed)
+    make_plan = OptunaPlan if options.search == OPTUNA else sampled_plan
+    plan: TrialPlan = make_plan(
+        options.space, base, options.trials, options.seeds, options.draw_seed
+    )
     check_settings(plan.possible, corpus)
     output = Path(output).expanduser().absolute()
     if (output / SETTINGS_FILE).is_file():
@@ -85,13 +89,13 @@ def tune(
 
 def _tracked(
     options: TuneOptions,
-    plan: Plan,
+    plan: TrialPlan,
     corpus: Corpus,
     dev: dict[str, Pairs],
     output: Path,
     verbose: bool,
 ) -> dict[str, Any]:
-    """The sweep under its MLflow run."""
+    """Run the sweep in its MLflow run."""
     params = {**_params(options), "search": plan.search, "dev": dev_name(dev)}
     params |= {"corpus": str(corpus.path), "corpus_digest": corpus.digest}
     with (
@@ -100,7 +104,7 @@ def _tracked(
             params,
             name=f"tune {options.space.name}",
             home=output,
-            outbox=output,
+            queue_folder=output,
         ) as run,
         ray_session(verbose, output),
     ):
@@ -110,12 +114,12 @@ def _tracked(
         result = sweep_result(options, plan, output, run.id, dev_name(dev), found)
         if options.register and result["best"]:
             result["registered"] = register_best(options.register, result, output)
-        tell_result(run, options.space, result, output)
+        write_result(run, options.space, result, output)
     return result
 
 
 def check_settings(possible: Sequence[TrainSettings], corpus: Corpus) -> None:
-    """UserError for what a trial would stumble over after its start; seeds make no difference."""
+    """Raise UserError for settings with which a trial would fail; seeds make no difference."""
     distinct = {repr(flatten(override(s, {SEED: 0}))): s for s in possible}
     notes: dict[str, None] = {}
     for settings in distinct.values():
@@ -126,9 +130,9 @@ def check_settings(possible: Sequence[TrainSettings], corpus: Corpus) -> None:
 
 
 def _record(
-    options: TuneOptions, plan: Plan, corpus: Corpus, dev: dict[str, Pairs]
+    options: TuneOptions, plan: TrialPlan, corpus: Corpus, dev: dict[str, Pairs]
 ) -> dict[str, Any]:
-    """What two runs of one sweep have in common."""
+    """Return everything that two runs of the same sweep have in common."""
     return {
         "space": options.space.name,
         "recipe": options.recipe,
@@ -140,7 +144,7 @@ def _record(
 
 
 def _named(record: dict[str, Any], dev: dict[str, Pairs]) -> dict[str, Any]:
-    """The settings in a plan's record with the name of the pairs that were used."""
+    """Return a plan's record whose settings name the pairs that were used."""
     if {"dev", "encoder"} <= record.keys():
         return with_pairs(record, dev)
     return {k: _named(v, dev) if isinstance(v, dict) else v for k, v in record.items()}
@@ -159,7 +163,7 @@ def _params(options: TuneOptions) -> dict[str, Any]:
 
 
 def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
-    """A new folder, or that of the same sweep; what another left is refused unless told."""
+    """Return a new folder, or that of the same sweep; another sweep is refused or discarded."""
     output = Path(output).expanduser().absolute()
     settings = output / SETTINGS_FILE
     if not settings.is_file():
@@ -167,13 +171,13 @@ def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
     changed = {name.split(".")[0] for name in changed_settings(settings, record)}
     finished = _is_finished(output)
     if not changed and not finished:
-        say(f"going on with the sweep in {output}")
+        say(f"continuing the sweep in {output}")
         return output
     if not discard:
         what = f"another sweep ({', '.join(sorted(changed))} differ)" if changed else "this sweep"
         raise UserError(
             f"output {str(output)!r} holds {what}{', finished' if finished else ''}: give a new "
-            "folder, or --discard to throw it away"
+            "folder, or --discard to delete it"
         )
     say(f"discarding the sweep in {output}")
     shutil.rmtree(output)
@@ -181,7 +185,7 @@ def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
 
 
 def _is_finished(output: Path) -> bool:
-    """Whether nothing of the sweep is left to do: what failed may be tried again."""
+    """Return whether all trials of the sweep ended without a failure."""
     if not (output / RESULT_FILE).is_file():
         return False
     result = read_json(output / RESULT_FILE)
@@ -190,7 +194,7 @@ def _is_finished(output: Path) -> bool:
 
 def _run(
     options: TuneOptions,
-    plan: Plan,
+    plan: TrialPlan,
     corpus: Corpus,
     dev: dict[str, Pairs],
     output: Path,
@@ -201,8 +205,8 @@ def _run(
     folder = output / state.TRIALS_FOLDER
     folder.mkdir(exist_ok=True)
     plan.open(folder)
-    judged, uri = options.stopping is not None, tracking.tracking_uri()
-    sweep = Sweep(str(folder), str(corpus.path), parent, uri, judged, verbose, found)
+    early_stopping, uri = options.stopping is not None, tracking.tracking_uri()
+    sweep = Sweep(str(folder), str(corpus.path), parent, uri, early_stopping, verbose, found)
     steps = partial(total_steps, len(corpus))
     run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)
     shutil.rmtree(output / TUNE_FOLDER, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""How `cotbert augment` rewrites: translation and language models, with a ledger of both."""
+"""The rewriters of `cotbert augment`: translation and language models, with a ledger of both."""

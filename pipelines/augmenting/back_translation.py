@@ -1,8 +1,8 @@
-"""Back-translation: into a pivot language and back, by two Marian models.
+"""Back-translation with two Marian models: into a pivot language and back.
 
-Rows are sorted by length and translated in batches of a token budget. A batch is the same however
-many workers there are and wherever an earlier run was stopped: the rows that are drawn, and with a
-beam the last digits of its scores, depend on the rows around them.
+Rows are sorted by length and translated in batches of a token budget. A batch depends neither on
+the number of workers nor on where an earlier run was stopped. This matters because sampled
+translations, and with a beam the last digits of the scores, depend on the other rows of the batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 4096, 32768
 
 @dataclass(frozen=True)
 class Translation:
-    """All that a worker needs: options with nothing left to decide, and both models.
+    """Everything that a worker needs: options without `auto` or None, and both models.
 
     on_gpu: whether the engine computes on the workers' GPUs.
     """
@@ -38,9 +38,9 @@ class Translation:
 
 
 def plan_translation(options: BackTranslation, gpu: bool) -> Translation:
-    """Find both models, decide on engine and prefixes; UserError before anything starts.
+    """Find both models and decide engine and prefixes; UserError for anything invalid.
 
-    gpu: whether the workers have GPUs, which this process need not have.
+    gpu: whether the workers have GPUs; this process may have none.
     """
     engine, precision = choose_engine(options.engine, options.precision, gpu)
     forward = find_marian(options.forward, "forward")
@@ -59,13 +59,13 @@ def plan_translation(options: BackTranslation, gpu: bool) -> Translation:
         for model in (forward, backward):
             converted(model, precision)
     prefixes = [p for p in (options.forward_prefix, options.backward_prefix) if p]
-    told = f" (language tokens {', '.join(prefixes)})" if prefixes else ""
-    say(f"translating with {engine} in {precision} on {'GPUs' if on_gpu else 'CPUs'}{told}")
+    shown = f" (language tokens {', '.join(prefixes)})" if prefixes else ""
+    say(f"translating with {engine} in {precision} on {'GPUs' if on_gpu else 'CPUs'}{shown}")
     return Translation(options, forward, backward, on_gpu)
 
 
 class BackTranslator:
-    """A rewriter (pipelines.augmenting.parts) that holds both models."""
+    """The rewriter (pipelines.augmenting.parts) of back-translation; it holds both models."""
 
     def __init__(self, plan: Translation, threads: int) -> None:
         options = plan.options
@@ -78,11 +78,11 @@ class BackTranslator:
     def rewrite(
         self, texts: Mapping[int, str], done: Mapping[int, Rewrite]
     ) -> Iterator[list[Rewrite]]:
-        """Batch by batch; of a batch that was partly done the others alone are given."""
+        """Yield the rewrites batch by batch, without rows that are in `done`."""
         numbers = np.fromiter(texts, np.int64, len(texts))
         ids, cut = self._source.encode(list(texts.values()))
         lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-        # By id where lengths are equal, so that batches do not depend on the rows' order.
+        # Equal lengths are ordered by id, so batches do not depend on the rows' order.
         order = np.lexsort((numbers, -lengths))
         for start, stop in budget_slices(lengths[order], self._options.batch_tokens):
             rows = order[start:stop]
@@ -96,8 +96,11 @@ class BackTranslator:
             ]
 
     def _there_and_back(self, ids: list[list[int]], first: int) -> list[tuple[str, bool]]:
-        """Rewrites of a batch, and whether its pivot was cut; `first` is the id of its first row,
-        which tells its draws from those of other batches."""
+        """Return the rewrites of a batch, each with whether its pivot was cut.
+
+        first: the id of the batch's first row, which makes its random seeds differ from other
+        batches.
+        """
         seeds = np.random.SeedSequence([self._options.seed, first]).generate_state(2, np.uint32)
         pivots = self._source.decode(self._there.translate(ids, int(seeds[0])))
         pivot_ids, cut = self._pivot.encode(pivots)

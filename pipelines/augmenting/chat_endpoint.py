@@ -1,7 +1,7 @@
-"""Requests to an endpoint that speaks OpenAI's chat completions: limits, retries and the key.
+"""Requests to an endpoint with OpenAI's chat completions API: limits, retries and the key.
 
-The key is read from the environment of this process and stands in the request's header alone: it
-is taken out of whatever the endpoint sends back, so that it reaches no file, log or error.
+The key is read from the environment of this process and only used in the request's header. It is
+removed from everything that the endpoint sends back, so it reaches no file, log or error.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ from pipelines.augmenting.llm_options import OPENAI, OPENAI_KEY, LlmRewriting
 
 LONGEST_WAIT = 60.0
 CHECK_SECONDS = 20.0
-# An endpoint may name hours; it is asked again after these seconds at the latest.
+# An endpoint may ask for hours; the next request is sent after so many seconds at the latest.
 LONGEST_RETRY_AFTER = 600.0
 HIDDEN = "***"
-# The first tells of a wrong key, the others of a wrong model or address: no retry mends them.
+# Status codes for which a retry is useless, with what to check.
 REFUSED = {401: "the key", 403: "the key or its rights", 404: "the model or the address"}
 
 
 class StoppedError(RuntimeError):
-    """The job cannot go on now; what is done is kept and the same command goes on later."""
+    """The job cannot continue now; its rewrites are kept, and the same command continues later."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request: a text, or None and why not, after all tries. tokens_in,
-    tokens_out: of all tries."""
+    """The answer to a request: a text, or None and the reason of the last failure.
+
+    tokens_in, tokens_out: sums over all tries.
+    """
 
     text: str | None
     reason: str = ""
@@ -52,7 +54,7 @@ class Answer:
 
 
 class Pacer:
-    """When the next request may start: evenly spread over the minute, and after a pause."""
+    """Decides when the next request may start: evenly spread over the minute, after any pause."""
 
     def __init__(self, per_minute: float | None) -> None:
         self._gap = 60.0 / per_minute if per_minute else 0.0
@@ -60,25 +62,25 @@ class Pacer:
         self._lock = threading.Lock()
 
     def wait(self, stop: threading.Event) -> None:
-        """Return at this request's turn, or at once when all is to stop."""
+        """Wait for this request's turn; return at once if `stop` is set."""
         with self._lock:
             turn = max(self._next, time.monotonic())
             self._next = turn + self._gap
         stop.wait(max(0.0, turn - time.monotonic()))
 
     def pause(self, seconds: float) -> None:
-        """No request starts for so long."""
+        """Let no request start for so many seconds."""
         with self._lock:
             self._next = max(self._next, time.monotonic() + seconds)
 
 
 @dataclass
 class _Tries:
-    """What the tries of one sentence have used, and why the last one failed."""
+    """The tokens used by the tries of one sentence, and why the last try failed."""
 
     tokens_in: int = 0
     tokens_out: int = 0
-    reason: str = "not asked"
+    reason: str = "not requested"
 
     def ended(self, text: str | None) -> Answer:
         reason = "" if text is not None else self.reason
@@ -86,36 +88,40 @@ class _Tries:
 
 
 def read_key(variable: str | None, base_url: str) -> str:
-    """The key in an environment variable; "" where none is set and none was named."""
+    """Return the key in an environment variable; "" if it is not set and none was named."""
     name = variable or OPENAI_KEY
     key = os.environ.get(name, "").strip()
     if not key and (variable or base_url.rstrip("/") == OPENAI):
-        raise UserError(f"the environment variable {name} is not set: put the endpoint's key there")
+        raise UserError(f"the environment variable {name} is not set: put the endpoint's key in it")
     if not all(33 <= ord(character) <= 126 for character in key):
-        raise UserError(f"the environment variable {name} holds no key: it has blanks or signs")
+        raise UserError(
+            f"the environment variable {name} holds no valid key: set it to printable ASCII "
+            "characters without blanks"
+        )
     return key
 
 
 def check_url(url: str) -> str:
-    """The address without a slash at its end; UserError for what is none or may hold a secret."""
+    """Return the address without a slash at its end; UserError if it is no http address or may
+    hold a secret."""
     try:
         parts = urlsplit(url)
         right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         right = False
     if not right:
-        raise UserError("base_url is no http address: give one such as https://host/v1")
+        raise UserError("base_url is not an http address: give one such as https://host/v1")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise UserError(
             "base_url holds more than an address: give it without user, password and query, and "
-            "the key by --key-variable"
+            "name the key's environment variable with --key-variable"
         )
     return url.rstrip("/")
 
 
 @dataclass
 class ChatEndpoint:
-    """One endpoint for many threads. UserError when it cannot be asked at all."""
+    """An endpoint that many threads use. Raises UserError if its address or key is invalid."""
 
     options: LlmRewriting
     stop: threading.Event = field(default_factory=threading.Event)
@@ -123,7 +129,8 @@ class ChatEndpoint:
     def __post_init__(self) -> None:
         if find_spec("httpx2") is None:
             raise UserError(
-                "httpx2 is not installed, which requests need: pip install cotbert[llm]"
+                "requests to an endpoint need the package httpx2: install it with "
+                "pip install 'cotbert[llm]'"
             )
         import httpx2
 
@@ -147,23 +154,23 @@ class ChatEndpoint:
         self._client.close()
 
     def check(self) -> None:
-        """UserError when the endpoint cannot be reached or refuses the key; costs nothing."""
+        """Raise UserError if the endpoint cannot be reached or refuses the key; costs no tokens."""
         try:
             status = self._client.get(
                 f"{self._url}/models", timeout=min(CHECK_SECONDS, self.options.timeout)
             ).status_code
         except self._errors as error:
             raise UserError(
-                f"the endpoint {self._url} cannot be reached ({self._hide(_named(error))}): see to "
+                f"the endpoint {self._url} cannot be reached ({self._hide(_named(error))}): check "
                 "--base-url and the network"
             ) from None
         if status in (401, 403):
-            raise UserError(f"the endpoint {self._url} answers {status}: see to {REFUSED[status]}")
+            raise UserError(f"the endpoint {self._url} answers {status}: check {REFUSED[status]}")
 
     def ask(self, content: str) -> Answer:
-        """The answer to one message, tried again where that may help.
+        """Return the answer to one message, with retries if they may help.
 
-        Raises StoppedError where no request can succeed.
+        Raises StoppedError if no request can succeed.
         """
         tries = _Tries()
         for number in range(self.options.retries + 1):
@@ -180,7 +187,7 @@ class ChatEndpoint:
         return tries.ended(None)
 
     def _try(self, content: str, tries: _Tries, number: int) -> tuple[str | None, float | None]:
-        """A text or None, and the seconds to wait before the next try; None: none would help."""
+        """Return a text or None, and the seconds to wait before a retry (None: do not retry)."""
         url, wait = f"{self._url}/chat/completions", self._backoff(number)
         try:
             response = self._client.post(url, json=self._body(content))
@@ -191,15 +198,15 @@ class ChatEndpoint:
             tries.reason = "status 400"
             return None, None
         if response.status_code == 429:
-            # The limit is that of all requests, so all of them wait.
+            # The limit applies to all requests, so all of them wait.
             self._pacer.pause(retry_after(response.headers.get("retry-after"), wait))
             tries.reason = "status 429"
             return None, 0.0
         return self._read(response, tries), wait
 
     def _backoff(self, number: int) -> float:
-        """Seconds before the next try: doubled each time, and spread so that requests which
-        failed together do not come back together."""
+        """Return the seconds before the next try: doubled each time, with random jitter, so
+        requests that failed together are not repeated together."""
         longest = min(LONGEST_WAIT, self.options.first_wait * 2.0**number)
         return longest * self._draw.uniform(0.5, 1.0)
 
@@ -215,12 +222,12 @@ class ChatEndpoint:
         return body
 
     def _read(self, response: Any, tries: _Tries) -> str | None:
-        """The text of a response, or None with the reason in `tries`."""
+        """Return the text of a response, or None with the reason in `tries`."""
         status = response.status_code
         if status in REFUSED:
             raise StoppedError(
-                f"the endpoint {self._url} answers {status}: see to {REFUSED[status]}; the same "
-                "command then goes on"
+                f"the endpoint {self._url} answers {status}: check {REFUSED[status]}, then give "
+                "the same command again to continue"
             )
         if status != 200:
             tries.reason = f"status {status}"
@@ -246,7 +253,7 @@ class ChatEndpoint:
 
 
 def retry_after(value: str | None, otherwise: float) -> float:
-    """Seconds that a Retry-After header asks for, as a number or a date; `otherwise` without."""
+    """Return the seconds of a Retry-After header (a number or a date), or `otherwise`."""
     seconds = _seconds(value) if value else None
     if seconds is None or not math.isfinite(seconds):
         return otherwise
@@ -267,7 +274,7 @@ def _seconds(value: str) -> float | None:
 
 
 def _content(values: dict[str, Any]) -> str | None:
-    """choices[0].message.content, None where there is no such text."""
+    """Return choices[0].message.content, None if there is no such text."""
     try:
         content = values["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):

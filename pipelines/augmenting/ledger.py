@@ -1,7 +1,7 @@
-"""Rewrites on the disk as they come, so that a job killed at any moment pays for none again.
+"""Write rewrites to disk as they arrive, so a job killed at any moment pays for none again.
 
-A file for each part of the corpus, one JSON line a row. A line is whole or, cut by a kill, as if
-it had never been; nothing in the file is ever changed.
+There is one file for each part of the corpus, with one JSON line per row. A line that a kill cut
+short is ignored; lines are never changed.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any, BinaryIO
 from cotbert_core.errors import UserError
 from pipelines.storage.resumable_output import try_lock
 
-# The system keeps what a killed process wrote; only a power cut needs more, and costs this much.
+# The system keeps what a killed process wrote; a power cut loses at most so many seconds.
 SYNC_SECONDS = 1.0
-# A worker whose driver was killed lives on for some seconds, and may be writing still.
+# A worker whose driver was killed lives for some more seconds, and may still be writing.
 LOCK_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """What has become of a row: a text, or None with the failure that left it without.
+    """The rewrite of a row: a text, or None with the reason of the failure.
 
-    cut: the source was longer than the model reads. tokens_in, tokens_out: what was paid for,
-    all tries together.
+    cut: whether the source was longer than the model reads. tokens_in, tokens_out: tokens that were
+    paid for in all tries.
     """
 
     id: int
@@ -40,13 +40,13 @@ class Rewrite:
     tokens_out: int = 0
 
     def line(self) -> bytes:
-        """Short: what is as by default is left out."""
+        """Return the JSON line, without values that equal their defaults."""
         given = {k: v for k, v in vars(self).items() if k in ("id", "text") or v}
         return json.dumps(given, ensure_ascii=False).encode() + b"\n"
 
 
 def read_ledger(path: Path) -> dict[int, Rewrite]:
-    """The rewrites in a ledger by their ids, the first of each; none where there is no file."""
+    """Return the first rewrite of each id in a ledger; none if there is no file."""
     found: dict[int, Rewrite] = {}
     for line in path.read_bytes().split(b"\n")[:-1] if path.is_file() else ():
         rewrite = _parsed(line)
@@ -63,8 +63,8 @@ def _parsed(line: bytes) -> Rewrite | None:
         return None
 
 
-class Ledger:
-    """A ledger open for writing by one process alone."""
+class RewriteLedger:
+    """A ledger that one process has open for writing."""
 
     def __init__(self, file: BinaryIO, rows: dict[int, Rewrite]) -> None:
         self._file = file
@@ -72,7 +72,7 @@ class Ledger:
         self._synced = time.monotonic()
 
     def add(self, rewrites: Iterable[Rewrite]) -> None:
-        """Keep rewrites of rows that have none yet, in one write."""
+        """Append the rewrites of rows that have none yet, in one write."""
         new = [rewrite for rewrite in rewrites if rewrite.id not in self.rows]
         self._file.write(b"".join(rewrite.line() for rewrite in new))
         self._file.flush()
@@ -86,16 +86,16 @@ class Ledger:
 
 
 @contextmanager
-def open_ledger(path: Path, wait: float = LOCK_SECONDS) -> Iterator[Ledger]:
-    """The ledger at `path`, new or with what it holds; a cut last line is taken off.
+def open_ledger(path: Path, wait: float = LOCK_SECONDS) -> Iterator[RewriteLedger]:
+    """Open the ledger at `path`, new or existing; a last line that was cut short is removed.
 
-    UserError when another process still writes to it after `wait` seconds.
+    Raises UserError if another process still writes to it after `wait` seconds.
     """
     with path.open("ab") as file:
         _lock(file, path, wait)
         content = path.read_bytes()
         file.truncate(content.rfind(b"\n") + 1)
-        ledger = Ledger(file, read_ledger(path))
+        ledger = RewriteLedger(file, read_ledger(path))
         yield ledger
         ledger.sync()
 

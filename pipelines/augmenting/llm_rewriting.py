@@ -1,7 +1,7 @@
-"""Rewriting by a language model: one request a sentence, some under way at a time.
+"""Rewriting by a language model: one request per sentence, several at a time.
 
-Each answer is given as soon as it is there, those under way too when the job must stop: they are
-paid for. A kill loses at most the requests under way.
+Each answer is yielded as soon as it arrives. When the job must stop, the answers of pending
+requests are yielded too, since they are paid for. A kill loses at most the pending requests.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pipelines.augmenting.ledger import Rewrite
 from pipelines.augmenting.llm_options import LlmRewriting
 
 FAILED = "failed"
-# So many sentences in a row without an answer mean that the endpoint, not a sentence, is at fault.
+# So many sentences in a row without an answer mean that the endpoint is at fault, not a sentence.
 GIVE_UP = 10
 
 
 @dataclass
 class Spending:
-    """Tokens so far, those of earlier runs too, and how many rows they were for."""
+    """The tokens used so far, earlier runs included, and the number of rows."""
 
     budget: int | None
     tokens: int = 0
@@ -33,7 +33,7 @@ class Spending:
         self.rows += 1
 
     def allows(self, under_way: int) -> bool:
-        """Whether one more request fits, were all that are under way to cost the average."""
+        """Return whether one more request fits if all pending ones cost the average."""
         if self.budget is None:
             return True
         average = self.tokens / self.rows if self.rows else 0.0
@@ -42,20 +42,20 @@ class Spending:
 
 @dataclass
 class LlmRewriter:
-    """A rewriter (pipelines.augmenting.parts) for all parts of a corpus, one after the other."""
+    """The rewriter (pipelines.augmenting.parts) that asks a language model."""
 
     options: LlmRewriting
     endpoint: ChatEndpoint
     spending: Spending
     _unpaid: list[Rewrite] = field(default_factory=list)
-    """Rows that failed at no cost since the last answer: whose fault it is, is not known yet."""
+    """Rows that failed without cost since the last answer: sentence or endpoint may be at fault."""
     _failures: int = 0
-    """Rows that failed since the last answer."""
+    """Number of rows that failed since the last answer."""
 
     def rewrite(
         self, texts: Mapping[int, str], done: Mapping[int, Rewrite]
     ) -> Iterator[list[Rewrite]]:
-        """One at a time; whatever stops it is raised once those under way are given."""
+        """Yield rewrites one at a time; an error is raised after pending answers are yielded."""
         left = iter([(number, text) for number, text in texts.items() if number not in done])
         pending: dict[Future[Answer], int] = {}
         stopped: BaseException | None = None
@@ -81,19 +81,20 @@ class LlmRewriter:
         left: Iterator[tuple[int, str]],
         pending: dict[Future[Answer], int],
     ) -> None:
-        """Keep as many requests under way as there may be: no more are bound to be paid for."""
+        """Submit requests until `concurrency` are pending; more could not be taken back."""
         free = self.options.concurrency - len(pending)
         for number, text in islice(left, free):
             if not self.spending.allows(len(pending)):
                 raise StoppedError(
-                    f"--budget-tokens {self.spending.budget:,} is spent: the same command with a "
-                    "larger one goes on"
+                    f"--budget-tokens {self.spending.budget:,} is spent: give the same command "
+                    "with a larger budget to continue"
                 )
             prompt = self.options.prompt.replace("{sentence}", text)
             pending[pool.submit(self.endpoint.ask, prompt)] = number
 
     def _settled(self, number: int, answer: Answer) -> Iterator[list[Rewrite]]:
-        """The rewrite of a row, kept back while it may be that the endpoint is gone."""
+        """Yield the rewrite of a row; unpaid failures wait until it is clear that the endpoint
+        still answers."""
         paid = (answer.tokens_in, answer.tokens_out)
         self.spending.add(answer.tokens_in + answer.tokens_out)
         if answer.text is not None:
@@ -102,11 +103,11 @@ class LlmRewriter:
             self._check_usage(answer)
             return
         if self.endpoint.stop.is_set():
-            return  # cut short, so it may yet succeed when the job goes on
+            return  # interrupted: it may succeed when the job is continued
         if self.options.on_failure == "stop":
             raise StoppedError(
-                f"row {number} got no rewrite ({answer.reason}) and --on-failure is stop: the same "
-                "command goes on"
+                f"row {number} got no rewrite ({answer.reason}) and --on-failure is stop: give the "
+                "same command again to continue"
             )
         failed = Rewrite(number, None, FAILED, False, *paid)
         if answer.paid:
@@ -116,8 +117,8 @@ class LlmRewriter:
         self._failures += 1
         if self._failures >= GIVE_UP:
             raise StoppedError(
-                f"{GIVE_UP} sentences in a row got no rewrite (the last: {answer.reason}): see to "
-                "the endpoint; the same command goes on"
+                f"{GIVE_UP} sentences in a row got no rewrite (the last: {answer.reason}): check "
+                "the endpoint, then give the same command again to continue"
             )
 
     def _take_unpaid(self) -> list[Rewrite]:
@@ -127,6 +128,6 @@ class LlmRewriter:
     def _check_usage(self, answer: Answer) -> None:
         if self.spending.budget is not None and not answer.paid:
             raise StoppedError(
-                "the endpoint does not say how many tokens it used, so --budget-tokens cannot be "
-                "kept: leave it out"
+                "the endpoint does not report the tokens it used, so --budget-tokens cannot be "
+                "checked: leave it out"
             )

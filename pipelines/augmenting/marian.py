@@ -1,4 +1,4 @@
-"""Marian translation models (opus-mt) by hub name or folder: their files, tokens and prefixes."""
+"""Find Marian translation models (opus-mt) by hub name or folder, and convert texts to tokens."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from cotbert_core.encoder.backbone import hub_answers
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, read_object
 
-# What is fetched of a hub model: its repository also holds the weights for other frameworks.
+# The files that are downloaded: a hub repository also holds weights for other frameworks.
 SMALL_FILES = ("config.json", "vocab.json", "source.spm", "target.spm")
 OTHER_FILES = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _CODE = re.compile(r">>[\w-]+<<")
-# Chosen without asking where a model writes several languages.
+# Target languages that are chosen by default if a model writes several.
 USUAL_CODES = (">>cmn_Hans<<", ">>eng<<")
 
 
 @dataclass(frozen=True)
 class MarianModel:
-    """A model's files. digest: short hash of all that decides on its translations."""
+    """A model's files. digest: short hash of all files that decide its translations."""
 
     name: str
     folder: str
@@ -33,14 +33,14 @@ class MarianModel:
 
 
 def find_marian(name: str, option: str) -> MarianModel:
-    """The files of a model, fetched where they are not here; UserError when there are none.
+    """Return the files of a model, downloaded if needed; UserError if there are none.
 
-    option: which of the job's options named it.
+    option: the option that named the model.
     """
     for package in ("sentencepiece", "sacremoses"):
         if find_spec(package) is None:
             raise UserError(
-                f"{package} is not installed, which Marian models need: pip install "
+                f"Marian models need the package {package}: install it with pip install "
                 "'cotbert[translation]'"
             )
     folder = _local(name, option) or _fetched(name, option)
@@ -48,7 +48,7 @@ def find_marian(name: str, option: str) -> MarianModel:
     weights = [file for file in WEIGHTS if (folder / file).is_file()]
     if missing or not weights:
         lacks = ", ".join(missing) or " or ".join(WEIGHTS)
-        raise UserError(f"{option} {name!r} has no {lacks}: give a Marian model, as opus-mt's are")
+        raise UserError(f"{option} {name!r} has no {lacks}: give a Marian model, such as opus-mt")
     kind = read_object(folder / "config.json").get("model_type")
     if kind != "marian":
         raise UserError(f"{option} {name!r} is a model of type {kind!r}: give a Marian model")
@@ -56,12 +56,12 @@ def find_marian(name: str, option: str) -> MarianModel:
 
 
 def _local(name: str, option: str) -> Path | None:
-    """The folder of that name, None for a hub name."""
+    """Return the folder of this name, None for a hub name."""
     path = Path(name).expanduser()
     if path.is_dir():
         return path.resolve()
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise UserError(f"{option} {name!r} is no folder: give an existing one or a hub name")
+        raise UserError(f"{option} {name!r} is not a folder: give an existing folder or a hub name")
     return None
 
 
@@ -78,16 +78,16 @@ def _fetched(name: str, option: str) -> Path:
                 local_files_only=not hub_answers(),
             )
         )
-    except Exception as error:  # whatever its client raises, offline, blocked or without the name
+    except Exception as error:  # the client has many errors: offline, blocked, unknown name
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise UserError(
-            f"{option} {name!r} cannot be fetched ({reason}): give a folder, or a hub name that "
+            f"{option} {name!r} cannot be downloaded ({reason}): give a folder, or a hub name that "
             "this machine can reach"
         ) from None
 
 
 def _wanted_weights(name: str) -> list[str]:
-    """One file of weights; both names where the hub cannot be asked."""
+    """Return the name of one file of weights; both names if the hub cannot be reached."""
     from huggingface_hub import list_repo_files
 
     if not hub_answers():
@@ -105,9 +105,9 @@ def _digest(folder: Path, names: Sequence[str]) -> str:
 
 
 class MarianTokens:
-    """Texts to a model's source tokens, and its target tokens to texts.
+    """Converts texts to a model's source tokens, and its target tokens to texts.
 
-    prefix: the token of the target language, put before each sentence ("": none).
+    prefix: the token of the target language, written before each sentence ("": none).
     """
 
     def __init__(self, model: MarianModel, prefix: str) -> None:
@@ -117,11 +117,11 @@ class MarianTokens:
         self.limit = min(positions, int(self.hf.model_max_length))
 
     def encode(self, texts: Sequence[str]) -> tuple[list[list[int]], list[bool]]:
-        """Ids of each text with the end token, and whether it was cut to the model's limit."""
+        """Return the ids of each text with the end token, and whether it was cut to the limit."""
         if not texts:
             return [], []
-        # A blank before it, so that a sentence that begins with >> is not read as a prefix; and
-        # "</s>" typed in one is text.
+        # The blank keeps a sentence that begins with >> from being read as a prefix; "</s>" inside
+        # a sentence is text.
         shown = [f"{self.prefix} {text}" for text in texts]
         ids: list[list[int]] = self.hf(shown, verbose=False, split_special_tokens=True)["input_ids"]
         cut = [len(row) > self.limit for row in ids]
@@ -142,17 +142,19 @@ def load_tokenizer(model: MarianModel) -> Any:
 
     try:
         return MarianTokenizer.from_pretrained(model.folder)
-    except Exception as error:  # a broken vocabulary raises whatever its reader does
+    except Exception as error:  # a broken vocabulary can raise many errors
         raise UserError(
-            f"the tokenizer of {model.name!r} cannot be read ({error}): give a whole Marian folder"
+            f"the tokenizer of {model.name!r} cannot be read ({error}): give a complete Marian "
+            "folder"
         ) from None
 
 
 def choose_prefix(model: MarianModel, prefix: str | None, option: str) -> str:
-    """The language token for a model's input: as asked, else what its vocabulary suggests.
+    """Return the language token for a model's input: `prefix`, or what its vocabulary suggests.
 
-    None of its own: "". One: that. Several: simplified Chinese or English where it is among them,
-    else UserError, as is a prefix that the vocabulary has not.
+    A vocabulary without such tokens gives "", one with a single token gives that, one with several
+    gives simplified Chinese or English if it is among them. Raises UserError otherwise, and for a
+    prefix that is not in the vocabulary.
     """
     known = [c for c in load_tokenizer(model).supported_language_codes if _CODE.fullmatch(c)]
     shown = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")

@@ -1,4 +1,4 @@
-"""How each way of rewriting runs over the parts of a corpus."""
+"""Run each method of rewriting over the parts of a corpus."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from pipelines.runtime.ray_session import has_gpus, ray_session, worker_pool
 from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers
 
 
-class Job(Protocol):
-    """A method made ready on the driver: UserError from its constructor, none afterwards."""
+class AugmentJob(Protocol):
+    """A method that is ready to run. Constructors raise UserError for anything invalid."""
 
     record: dict[str, Any]
-    """What decides on the rewrites; two runs with equal records may go on with one another."""
+    """Everything that decides the rewrites; a run continues one with an equal record."""
 
     def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
         """Write the named parts; `report` is called with counts of rows that are done."""
 
     def facts(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """What the manifest and the result hold of this method, from the counts of all parts."""
+        """Return this method's entries of manifest and result, from the counts of all parts."""
 
 
 class TranslationJob:
-    """Back-translation on Ray Data actors, a part at a time each."""
+    """Back-translation on Ray Data actors, which rewrite one part at a time each."""
 
     def __init__(self, options: AugmentOptions, verbose: bool) -> None:
         assert isinstance(options.method, BackTranslation)
@@ -50,7 +50,7 @@ class TranslationJob:
             ray_session(self._verbose),
             message_queue(lambda sent: report(sum(one["rows"] for one in sent))) as messages,
         ):
-            # More workers than parts would have nothing to do and keep their cores.
+            # More workers than parts would occupy cores without any work.
             workers, resources, threads = worker_pool(
                 self._workers, len(names), on_gpus=self._plan.on_gpu
             )
@@ -95,8 +95,8 @@ class TranslatePart:
 
 
 class LlmJob:
-    """Requests from this process, one part after the other: its limits hold for all of them, and
-    the key goes to no other process."""
+    """Requests from this process, one part after the other: the limits apply to all requests, and
+    the key stays in this process."""
 
     def __init__(self, options: AugmentOptions, verbose: bool) -> None:
         del verbose  # no Ray here
@@ -105,7 +105,7 @@ class LlmJob:
         self._endpoint = ChatEndpoint(options.method)
         self._endpoint.check()
         if not self._endpoint.has_key:
-            say("no key is set: the requests carry none")
+            say("no key is set: requests are sent without one")
         deciding = {name: getattr(options.method, name) for name in options.method.deciding}
         self.record: dict[str, Any] = {"method": options.method.name, **deciding}
 
@@ -121,7 +121,7 @@ class LlmJob:
             self._endpoint.close()
 
     def facts(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Tokens, and what they cost if prices are given."""
+        """Return the tokens, and their cost if prices are given."""
         counts = {name: summary[name] for name in ("tokens_in", "tokens_out")}
         prices = self._options.price_in, self._options.price_out
         if prices[0] is None or prices[1] is None:
@@ -130,7 +130,7 @@ class LlmJob:
         return {**counts, "cost": round(cost, 6)}
 
 
-METHODS: dict[str, Callable[[AugmentOptions, bool], Job]] = {
+METHODS: dict[str, Callable[[AugmentOptions, bool], AugmentJob]] = {
     BackTranslation.name: TranslationJob,
     LlmRewriting.name: LlmJob,
 }

@@ -95,8 +95,8 @@ class BackTranslation:
         above(self, 0, "temperature", "max_length_factor")
         if self.top_k and self.temperature is None:
             raise UserError(
-                f"top_k is {self.top_k} and there is no temperature: only sampling has a top_k, "
-                "give --temperature too"
+                f"top_k is {self.top_k} and there is no temperature, but top_k only applies to "
+                "sampling: give --temperature too"
             )
 
     @property
@@ -106,7 +106,7 @@ class BackTranslation:
 
 @dataclass(frozen=True)
 class Limits:
-    """How many words a rewrite may have for each word of its source."""
+    """The fewest and most words of a rewrite for each word of its source."""
 
     min_ratio: Annotated[
         float,
@@ -129,8 +129,8 @@ class Limits:
     def __post_init__(self) -> None:
         if not 0 <= self.min_ratio <= 1 <= self.max_ratio < math.inf:
             raise UserError(
-                f"min_ratio is {self.min_ratio} and max_ratio {self.max_ratio}: a rewrite as long "
-                "as its source must lie between them"
+                f"min_ratio is {self.min_ratio} and max_ratio is {self.max_ratio}: give a "
+                "min_ratio from 0 to 1 and a max_ratio of at least 1"
             )
 
 
@@ -158,6 +158,6 @@ class AugmentOptions:
         at_least(self, 1, "workers")
         if self.workers is not None and isinstance(self.method, LlmRewriting):
             raise UserError(
-                f"workers is {self.workers} and the method is llm, which has one process: give "
-                "--concurrency"
+                f"workers is {self.workers} and the method is llm, which runs in one process: give "
+                "--concurrency instead"
             )

@@ -1,7 +1,7 @@
-"""A part of a corpus to the same part with rewrites: what the ledger lacks is asked for, then all
-rows are judged, tokenized and written.
+"""Add rewrites to a part of a corpus: get those that the ledger lacks, then check, tokenize and
+write all rows.
 
-A part has its name only when it is whole, and its counts lie in the scratch folder by then.
+A part gets its name when it is complete; its counts are in the scratch folder before that.
 """
 
 from __future__ import annotations
@@ -18,34 +18,37 @@ import pyarrow.parquet as pq
 
 from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.tokenizing import PlainTokenizer
-from pipelines.augmenting.ledger import Ledger, Rewrite, open_ledger
+from pipelines.augmenting.ledger import Rewrite, RewriteLedger, open_ledger
 from pipelines.augmenting.options import Limits
 from pipelines.augmenting.rewrite_filter import fault
 from pipelines.reading.parquet_batches import read_table
-from pipelines.reading.readers import PIECE_ROWS
+from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.storage.corpus import corpus_table, ragged_column
 from pipelines.storage.resumable_output import atomic_file
 
-# Of each fate of a row, for the report.
+# Examples of each outcome of a row that a part gives to the report.
 EXAMPLES = 3
 QUOTES = ('""', "\u201c\u201d", "\u00ab\u00bb", "\u300c\u300d")
-Tell = Callable[[list[Rewrite]], None]
+OnRewrites = Callable[[list[Rewrite]], None]
 
 
 class Rewriter(Protocol):
-    """Either way of rewriting."""
+    """A method of rewriting."""
 
     def rewrite(
         self, texts: Mapping[int, str], done: Mapping[int, Rewrite]
     ) -> Iterator[list[Rewrite]]:
-        """The rewrites of all `texts` (by id) that are not `done`, some at a time."""
+        """Yield the rewrites of all `texts` (by id) that are not in `done`, some at a time."""
 
 
 @dataclass(frozen=True)
 class PartPlan:
-    """What is the same for all parts. output, scratch: folders of the parts, and of their ledgers
-    and counts; names: the parts' file names; tokenizer_json, max_length: the corpus's own;
-    by_model: whether a language model writes."""
+    """Settings that are the same for all parts.
+
+    output: folder of the parts. scratch: folder of their ledgers and counts. names: the parts' file
+    names. tokenizer_json, max_length: those of the corpus. by_model: whether a language model
+    writes the rewrites.
+    """
 
     corpus: str
     output: str
@@ -66,40 +69,48 @@ class PartPlan:
         return (Path(self.output) / name).is_file()
 
 
-def augment_part(plan: PartPlan, name: str, rewriter: Rewriter, tell: Tell) -> dict[str, Any]:
-    """Write the part `name` and return its counts. `tell` gets rewrites once they are kept."""
+def augment_part(
+    plan: PartPlan, name: str, rewriter: Rewriter, on_rewrites: OnRewrites
+) -> dict[str, Any]:
+    """Write the part `name` and return its counts. on_rewrites: called with rewrites after they are
+    on disk."""
     table = read_table(Path(plan.corpus) / name, ["id", "text", "input_ids"])
     texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
     with open_ledger(plan.ledger(name)) as ledger:
-        _fill(ledger, texts, rewriter, tell)
-        part, summary = judged(plan, table, ledger.rows)
+        _fill(ledger, texts, rewriter, on_rewrites)
+        part, summary = with_rewrites(plan, table, ledger.rows)
         with atomic_file(Path(plan.output) / name, Path(plan.scratch)) as partial:
             pq.write_table(part, partial, compression="zstd", row_group_size=PIECE_ROWS)
             write_json(plan.counts(name), summary)
     return summary
 
 
-def _fill(ledger: Ledger, texts: Mapping[int, str], rewriter: Rewriter, tell: Tell) -> None:
-    """Ask for what the ledger lacks, and keep each answer before the next is waited for."""
+def _fill(
+    ledger: RewriteLedger,
+    texts: Mapping[int, str],
+    rewriter: Rewriter,
+    on_rewrites: OnRewrites,
+) -> None:
+    """Get the rewrites that the ledger lacks, and write each before waiting for the next."""
     if all(number in ledger.rows for number in texts):
         return
     for rewrites in rewriter.rewrite(texts, ledger.rows):
         ledger.add(rewrites)
-        tell(rewrites)
+        on_rewrites(rewrites)
 
 
 def read_counts(plan: PartPlan, name: str) -> dict[str, Any]:
-    """What `augment_part` returned of a finished part."""
+    """Return what `augment_part` returned for a finished part."""
     summary: dict[str, Any] = read_json(plan.counts(name))
     return summary
 
 
-def judged(
+def with_rewrites(
     plan: PartPlan, table: pa.Table, rewrites: Mapping[int, Rewrite]
 ) -> tuple[pa.Table, dict[str, Any]]:
-    """The part with its rewrites, and its counts, lengths and examples.
+    """Return the part with its rewrites, and its counts, lengths and examples.
 
-    A rewrite that is not fit is replaced by its source.
+    A rewrite that the filter rejects is replaced by its source.
     """
     tokenizer = PlainTokenizer(plan.tokenizer_json)
     sources = table["text"].to_pylist()
@@ -109,7 +120,7 @@ def judged(
         for source, rewrite in zip(sources, given, strict=True)
     ]
     fates = [_fate(plan, *row) for row in zip(sources, given, texts, strict=True)]
-    # One token more than is kept, to know which were cut.
+    # One token more than the part will hold, to know which texts are cut.
     tokens = tokenizer(texts, plan.max_length + 1)
     fates = [
         "no_tokens" if fate is None and not length else fate
@@ -118,7 +129,7 @@ def judged(
     first = ragged_column(table["input_ids"])
     kept = np.array([fate is None for fate in fates])
     chosen = [text if ok else source for text, source, ok in zip(texts, sources, kept, strict=True)]
-    # The source's tokens are those that the corpus holds, not made again.
+    # The tokens of sources are those in the corpus; sources are not tokenized again.
     both = [tokens[n] if ok else first[n] for n, ok in enumerate(kept)]
     lists = type(first).from_lists(both)
     part = corpus_table(
@@ -132,12 +143,12 @@ def judged(
 
 
 def _folded(text: str) -> str:
-    """White space folded as in a prepared corpus; what no file can hold replaced."""
+    """Return a text with white space folded as in a prepared corpus, and no lone surrogates."""
     return " ".join(text.encode(errors="replace").decode().split())
 
 
 def _unquoted(source: str, answer: str) -> str:
-    """A model's answer without the quotation marks that it put around all of it."""
+    """Return a model's answer without quotation marks around the whole of it."""
     answer = answer.strip()
     for marks in QUOTES:
         around = len(answer) > 2 and answer[0] + answer[-1] == marks
@@ -149,7 +160,7 @@ def _unquoted(source: str, answer: str) -> str:
 def _fate(plan: PartPlan, source: str, rewrite: Rewrite, text: str) -> str | None:
     if rewrite.text is None:
         return rewrite.failure
-    # Line breaks are still in the answer itself.
+    # The filter looks for line breaks, which are only in the unfolded answer.
     shown = rewrite.text if plan.by_model else text
     return fault(source, shown, plan.limits, by_model=plan.by_model)
 
@@ -161,7 +172,7 @@ def _summary(
     lengths: np.ndarray,
     before: np.ndarray,
 ) -> dict[str, Any]:
-    """Counts of a part. lengths: tokens of the rewrites that stay; before: of the sources."""
+    """Return the counts of a part. lengths: tokens of accepted rewrites; before: of sources."""
     longest = plan.max_length
     return {
         "rows": len(given),
@@ -177,7 +188,7 @@ def _summary(
 
 
 def _histogram(lengths: np.ndarray, longest: int) -> list[int]:
-    """How many texts have 0, 1, ... `longest` tokens; longer ones are with the last."""
+    """Return how many texts have 0, 1, ... `longest` tokens; longer ones count with the last."""
     counts: list[int] = np.bincount(np.minimum(lengths, longest), minlength=longest + 1).tolist()
     return counts
 
@@ -185,7 +196,7 @@ def _histogram(lengths: np.ndarray, longest: int) -> list[int]:
 def _examples(
     sources: list[str], given: list[Rewrite], fates: list[str | None]
 ) -> list[tuple[str, str, str]]:
-    """(fate, source, rewrite) of the first few rows of each fate."""
+    """Return (outcome, source, rewrite) for the first few rows of each outcome."""
     seen: Counter[str] = Counter()
     examples = []
     for source, rewrite, fate in zip(sources, given, fates, strict=True):

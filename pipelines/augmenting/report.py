@@ -1,4 +1,4 @@
-"""What augment's report shows: where each row went, how long the rewrites are, and some of them."""
+"""The report of `cotbert augment`: outcomes of rows, lengths of the rewrites, and examples."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pipelines.reports import plots
 from pipelines.reports.html_page import page, table
 
 REPORT_FILE = "report.html"
-# Of each fate of a row, over all parts.
+# Examples of each outcome of a row, over all parts.
 SHOWN = 8
 
 
-def fates(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(what became of rows, how many, their share): rewritten, then why sources were kept."""
+def outcomes(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return (outcome, number of rows, share): first rewritten, then why sources were kept."""
     rows, kept = int(summary["rows"]), summary["source_kept"]
     counts = {"rewritten": int(summary["rewritten"])}
     counts |= {f"source kept: {reason}": n for reason, n in kept.items()}
@@ -29,17 +29,17 @@ def fates(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def write_report(path: Path, settings: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
-    """The page of one job. settings: the manifest's entry."""
+    """Write the page of a job. settings: the entry in the manifest."""
     counts = {k: v for k, v in settings["counts"].items() if k not in ("rewritten", "source_kept")}
     plain = {k: v for k, v in settings.items() if k != "counts"}
     sections = [
-        ("What became of the rows", table(("row", "count", "share"), fates(summary))),
+        ("Outcome of the rows", table(("outcome", "rows", "share"), outcomes(summary))),
         ("Counts", table(("", ""), list(counts.items()), "text")),
         (
-            "Tokens of a text, as kept",
+            "Tokens of a text, after cutting",
             length_plot(summary["source_lengths"], summary["lengths"]),
         ),
-        ("Examples", table(("row", "text", "rewrite"), _shown(summary["examples"]), "text")),
+        ("Examples", table(("outcome", "text", "rewrite"), _shown(summary["examples"]), "text")),
         ("Settings", table(("setting", "value"), list(plain.items()), "text")),
     ]
     write_text(path, page(f"Augmented by {settings['method']}", "A cotbert job.", sections))
@@ -56,7 +56,7 @@ def _shown(examples: Sequence[Sequence[str]]) -> list[Sequence[str]]:
 
 
 def length_plot(before: Sequence[int], after: Sequence[int]) -> str:
-    """How many texts have each length, sources and rewrites side by side.
+    """Return an SVG of the number of texts of each length, sources and rewrites side by side.
 
     before, after: counts of texts with 0, 1, ... max_length tokens.
     """

@@ -1,4 +1,4 @@
-"""Which rewrites are fit to stand beside their source, and why the others are not."""
+"""Decide which rewrites are good enough, and why the others are not."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import cache
 
 from pipelines.augmenting.options import Limits
 
-# A character of a script without blanks is a word of its own here.
+# In scripts without blanks each character counts as a word.
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+(?:['\u2019](?![{_UNSPACED}])\w+)*")
-# How models say that they are one, or that they will not; lower case, straight quotes.
+# Phrases by which models refuse or say that they are one; lower case, straight quotes.
 _CANNOT = r"(?:can't|cannot|can not|unable|not able|won't|will not)"
 _REFUSAL = re.compile(
     r"\bas an ai\b|\bas a (?:large )?language model\b"
@@ -21,10 +21,10 @@ _REFUSAL = re.compile(
 
 
 def fault(source: str, rewrite: str, limits: Limits, *, by_model: bool = False) -> str | None:
-    """Why `rewrite` must not stand for `source`; None when it may.
+    """Return why `rewrite` cannot be used for `source`; None if it can.
 
-    empty, equal (case, punctuation and blanks aside), too_short or too_long (in words); by_model,
-    of a language model's answer, also several_lines and refusal.
+    Reasons are empty, equal (ignoring case, punctuation and blanks), too_short and too_long (in
+    words); with by_model, for the answer of a language model, also several_lines and refusal.
     """
     if not rewrite.strip():
         return "empty"
@@ -46,7 +46,7 @@ def _length_fault(before: int, after: int, limits: Limits) -> str | None:
 
 
 def _refuses(source: str, rewrite: str) -> bool:
-    """A sentence may itself say that somebody cannot help: then its rewrite may, too."""
+    """Return whether a rewrite holds a refusal that its source does not hold."""
     before, after = (_REFUSAL.search(_plain(text)) for text in (source, rewrite))
     return after is not None and before is None
 
@@ -56,7 +56,7 @@ def _plain(text: str) -> str:
 
 
 def words(text: str) -> int:
-    """Words of a text; at least 1, so that a ratio can be taken of signs alone."""
+    """Return the number of words of a text; at least 1, since ratios divide by it."""
     return max(1, len(_WORD.findall(text)))
 
 
@@ -66,5 +66,5 @@ def _bare(text: str) -> str:
 
 @cache
 def _counts(character: str) -> bool:
-    """Letters, the marks that many scripts write vowels with, digits and symbols."""
+    """Return whether a character is a letter, a mark (vowels of many scripts), digit or symbol."""
     return unicodedata.category(character)[0] not in "PZC"

@@ -1,7 +1,7 @@
-"""Two engines that run a Marian model, ids to ids: transformers, and CTranslate2 for CPUs.
+"""Two engines that run a Marian model on token ids: transformers, and CTranslate2 for CPUs.
 
-Greedily both give the same translations. With a beam a few differ, since the two end a search by
-rules of their own; with sampling all do, since each has its own generator.
+With greedy search both give the same translations. With a beam a few differ, since the engines end
+a search by different rules; with sampling all differ, since each has its own random generator.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SPARE_TOKENS = 8
 
 
 class Engine(Protocol):
-    """One direction."""
+    """A model for one direction."""
 
     def translate(self, ids: Ids, seed: int) -> Ids:
-        """The translation of each row; `seed` decides on what is drawn, if anything is."""
+        """Return the translation of each row. seed: that of sampling, if there is any."""
 
 
 def choose_engine(
@@ -36,14 +36,14 @@ def choose_engine(
 ) -> tuple[EngineName, TranslationPrecision]:
     """Return the engine and the precision that `auto` stands for; UserError for what cannot be.
 
-    gpu: whether the workers have GPUs. CTranslate2 where it is installed and they have none; int8
-    with it, else the number format that the device computes fastest.
+    gpu: whether the workers have GPUs. `auto` is CTranslate2 if it is installed and there are none,
+    and int8 with CTranslate2, otherwise the number format that the device computes fastest.
     """
     there = find_spec("ctranslate2") is not None
     if engine == "ctranslate2" and not there:
         raise UserError(
-            "engine is ctranslate2, which is not installed: pip install 'cotbert[ctranslate2]' or "
-            "give --engine transformers"
+            "engine is ctranslate2, which is not installed: install it with pip install "
+            "'cotbert[ctranslate2]', or give --engine transformers"
         )
     if engine == "auto":
         engine = "ctranslate2" if there and not gpu else "transformers"
@@ -54,21 +54,21 @@ def choose_engine(
         return engine, formats[0]
     if precision not in formats:
         raise UserError(
-            f"precision is {precision!r}: {engine} on a {'GPU' if gpu else 'CPU'} takes "
+            f"precision is {precision!r}: with {engine} on a {'GPU' if gpu else 'CPU'} give "
             f"{' or '.join(formats)}"
         )
     return engine, precision
 
 
 def load_engine(model: MarianModel, options: BackTranslation, threads: int) -> Engine:
-    """The engine that `options` name (`auto` decided already)."""
+    """Return the engine that `options` name (not `auto`)."""
     if options.engine == "ctranslate2":
         return CTranslate2Engine(model, options, threads)
     return TransformersEngine(model, options, threads)
 
 
 def most_tokens(ids: Ids, options: BackTranslation) -> int:
-    """Tokens written at most, for the longest of the rows."""
+    """Return the most output tokens, by the longest of the rows."""
     return math.ceil(options.max_length_factor * max(map(len, ids))) + SPARE_TOKENS
 
 
@@ -96,7 +96,7 @@ class TransformersEngine:
             model.folder, dtype=getattr(torch, options.precision), local_files_only=True
         )
         self._model = self._model.to(self._device).eval()
-        # A length in the model's own settings would compete with ours.
+        # A length in the model's own settings would override ours.
         self._model.generation_config.max_length = None
         self._pad = int(self._model.config.pad_token_id)
 
@@ -115,7 +115,7 @@ class TransformersEngine:
                 input_ids=batch.to(self._device),
                 attention_mask=mask.to(self._device),
                 max_new_tokens=min(most_tokens(ids, self._options), self._positions),
-                **self._way(),
+                **self._search_options(),
             )
         return [[i for i in row if i != self._pad] for row in output.tolist()]
 
@@ -123,16 +123,16 @@ class TransformersEngine:
     def _positions(self) -> int:
         return int(self._model.config.max_position_embeddings) - 1
 
-    def _way(self) -> dict[str, Any]:
+    def _search_options(self) -> dict[str, Any]:
         options = self._options
         if options.samples:
-            drawn = {"temperature": options.temperature, "top_k": options.top_k}
-            return {"num_beams": 1, "do_sample": True, **drawn}
+            sampling = {"temperature": options.temperature, "top_k": options.top_k}
+            return {"num_beams": 1, "do_sample": True, **sampling}
         return {"num_beams": options.beam, "do_sample": False}
 
 
 class CTranslate2Engine:
-    """A converted model on the CPU's cores."""
+    """A converted model that runs on CPU cores."""
 
     def __init__(self, model: MarianModel, options: BackTranslation, threads: int) -> None:
         self._options, self._threads = options, threads
@@ -156,7 +156,7 @@ class CTranslate2Engine:
         if self._options.samples:
             import ctranslate2
 
-            # The generator is the translator's thread's, seeded when that thread first draws; a
+            # Each thread of a translator has a generator, seeded when the thread first samples; a
             # new translator (0.2 s for an opus-mt model) has a new thread.
             ctranslate2.set_random_seed(seed)
             self._translator = self._load()
@@ -164,20 +164,23 @@ class CTranslate2Engine:
             [self._tokenizer.convert_ids_to_tokens(row) for row in ids],
             max_decoding_length=min(most_tokens(ids, self._options), self._positions),
             max_input_length=0,
-            **self._way(),
+            **self._search_options(),
         )
         return [self._tokenizer.convert_tokens_to_ids(r.hypotheses[0]) for r in results]
 
-    def _way(self) -> dict[str, Any]:
+    def _search_options(self) -> dict[str, Any]:
         options = self._options
         if options.samples:
-            drawn = {"sampling_temperature": options.temperature, "sampling_topk": options.top_k}
-            return {"beam_size": 1, **drawn}
+            return {
+                "beam_size": 1,
+                "sampling_temperature": options.temperature,
+                "sampling_topk": options.top_k,
+            }
         return {"beam_size": options.beam}
 
 
 def converted(model: MarianModel, precision: str) -> Path:
-    """The model as CTranslate2 reads it, converted once into the cache folder of this machine."""
+    """Return the model's CTranslate2 folder, converted once into this machine's cache folder."""
     made = cache_folder() / "ctranslate2" / f"{model.digest}-{precision}"
     version = metadata.version("ctranslate2").split(".")[0]
     made = made.with_name(f"{made.name}-{version}")
@@ -191,7 +194,7 @@ def converted(model: MarianModel, precision: str) -> Path:
         TransformersConverter(model.folder).convert(
             str(partial), quantization=None if precision == "float32" else precision, force=True
         )
-        # Another worker of this machine may have been faster.
+        # Another worker on this machine may have been faster.
         if not made.exists():
             partial.rename(made)
     except (RuntimeError, ValueError, OSError, KeyError) as error:

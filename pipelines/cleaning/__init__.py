@@ -1,1 +1,1 @@
-"""What is done to a text before it is kept: steps that change it, filters that drop it."""
+"""Cleaning of texts: steps that change a text, filters that drop it."""

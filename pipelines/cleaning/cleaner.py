@@ -1,7 +1,8 @@
-"""Texts through the steps, the splitter and the filters of cleaning, with every change counted.
+"""Apply the steps, the splitter and the filters of cleaning to texts, and count every change.
 
-Steps come first, on the whole text; then the split, if any; then the filters, on each sentence.
-What comes out depends on each row alone, so any cut of the input into batches gives the same.
+Steps come first, on the whole text; then the split, if any; then the filters, on each sentence. The
+result for a row depends on that row alone, so any division of the input into batches gives the
+same.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from pipelines.cleaning.filters import FILTERS, Rule
 from pipelines.cleaning.options import CleanOptions
 from pipelines.cleaning.splitting import split
 from pipelines.cleaning.steps import STEPS
-from pipelines.reading.readers import PREFIXES
+from pipelines.reading.bad_rows import PREFIXES
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """The N rows that are left, and what happened on the way.
+    """The N rows that are left, and the counts of all changes.
 
-    columns: for each text of a row its (N) strings. rows: (N,) int64, of each row the index of the
-    row it comes from. changed: how many texts each step changed, how many rows `split` split.
-    dropped: rows (or, after the split, sentences) by reason. A companion's names have a prefix.
-    added: sentences beyond one a row: rows given + added = rows left + rows dropped.
+    columns: for each text of a row its N strings. rows: (N,) int64, the index of the row that each
+    row comes from. changed: how many texts each step changed, and how many rows `split` split.
+    dropped: rows (or, after the split, sentences) by reason. The names of a paired text's counts
+    have a prefix. added: sentences beyond one per row: rows given + added = rows left + dropped.
     """
 
     columns: list[list[str]]
@@ -47,30 +48,29 @@ class Cleaned:
 
 @dataclass(frozen=True)
 class Cleaner:
-    """Cleans lists of texts; pickles. companions: how many texts each row has beside the first.
+    """Cleans lists of texts; can be pickled. paired_texts: texts of a row after the first.
 
-    UserError where rows with companions are to be split: nobody knows which sentences belong
-    together.
+    Raises UserError if rows with paired texts are to be split: it is unknown which of their
+    sentences belong together.
     """
 
     options: CleanOptions
-    companions: int = 0
+    paired_texts: int = 0
 
     def __post_init__(self) -> None:
-        if self.options.split is not None and self.companions:
+        if self.options.split is not None and self.paired_texts:
             raise UserError(
-                f"split is {self.options.split!r} and the rows have companion texts, whose "
-                "sentences cannot be matched: split before the companions are made, or leave "
-                "split out"
+                f"split is {self.options.split!r} and the rows have paired texts, whose sentences "
+                "cannot be matched: split before the paired texts are made, or leave split out"
             )
 
     def __call__(self, texts: Sequence[str]) -> Cleaned:
-        """Rows of one text each, of one line with single blanks."""
+        """Clean rows of one text each. texts: each one line with single blanks."""
         return self.clean_rows([texts])
 
     def clean_rows(self, columns: Sequence[Sequence[str]]) -> Cleaned:
-        """Rows of several texts, a list for each text; a row stays when all of its texts do."""
-        work = _Work([list(column) for column in columns])
+        """Clean rows of several texts, given as one list per text; a row stays if all texts do."""
+        work = _PartlyCleaned([list(column) for column in columns])
         if not all(map(all, columns)):
             work.drop(_is_empty)
         for name in self.options.steps:
@@ -90,8 +90,8 @@ def _is_empty(text: str, reason: str = "empty") -> str | None:
 
 
 @dataclass
-class _Work:
-    """Rows on their way."""
+class _PartlyCleaned:
+    """Rows that are being cleaned, and the counts so far."""
 
     columns: list[list[str]]
     rows: list[int] = field(init=False)
@@ -103,11 +103,11 @@ class _Work:
         self.rows = list(range(len(self.columns[0])))
 
     def change(self, name: str) -> None:
-        """One step on every text; rows with a text that it empties are dropped."""
+        """Apply one step to every text; drop rows with a text that it empties."""
         emptied = 0
         for number, (prefix, before) in enumerate(zip(PREFIXES, self.columns, strict=False)):
             after = list(map(STEPS[name], before))
-            # A step returns the object it was given where it changes nothing.
+            # A step returns the very object it was given if it changes nothing.
             different = sum(map(is_not, after, before))
             if different:
                 empty = after.count("")
@@ -118,7 +118,7 @@ class _Work:
             self.drop(partial(_is_empty, reason=f"emptied_by_{name}"))
 
     def split(self, language: str) -> None:
-        """Each row to as many rows as its one text has sentences."""
+        """Replace each row by one row for each sentence of its only text."""
         texts, rows = [], []
         for row, text in zip(self.rows, self.columns[0], strict=True):
             sentences = split(text, language)
@@ -129,16 +129,16 @@ class _Work:
         self.columns, self.rows = [texts], rows
 
     def drop(self, rule: Rule) -> None:
-        """Take out the rows of which any text has a reason; the first one's is counted."""
-        reasons = [list(map(rule, column)) for column in self.columns]
-        told = reasons[0] if len(reasons) == 1 else list(map(_first_reason, *reasons))
-        if any(told):
-            self.dropped.update(filter(None, told))
-            keep = [reason is None for reason in told]
+        """Drop the rows for any text of which the rule gives a reason; count the first reason."""
+        by_column = [list(map(rule, column)) for column in self.columns]
+        reasons = by_column[0] if len(by_column) == 1 else list(map(_first_reason, *by_column))
+        if any(reasons):
+            self.dropped.update(filter(None, reasons))
+            keep = [reason is None for reason in reasons]
             self.columns = [list(compress(column, keep)) for column in self.columns]
             self.rows = list(compress(self.rows, keep))
 
 
 def _first_reason(*reasons: str | None) -> str | None:
-    """Of one row's texts, in their order."""
+    """Return the first reason among a row's texts, with the text's prefix."""
     return next((p + r for p, r in zip(PREFIXES, reasons, strict=False) if r is not None), None)

@@ -1,7 +1,8 @@
-"""The rules of cleaning that drop a text. The reason, which the manifest shows, is all they return.
+"""The filters of cleaning: rules that return the reason to drop a text, or None.
 
-An entry of FILTERS takes the options and returns its rule, or None where the options leave it off.
-Bounds on the number of tokens come after tokenizing: `within_length`.
+The manifest counts dropped rows by reason. An entry of FILTERS takes the options and returns its
+rule, or None if the options leave it off. Bounds on the number of tokens (`within_length`) come
+after tokenizing.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import numpy as np
 
 from pipelines.cleaning.languages import drop_language
 from pipelines.cleaning.steps import UNK
-from pipelines.reading.readers import PREFIXES
+from pipelines.reading.bad_rows import PREFIXES
 
 if TYPE_CHECKING:
     from pipelines.cleaning.options import CleanOptions
 
 Rule = Callable[[str], str | None]
 
-# Fewer words or characters than these say nothing about repetition: "no", "Bora Bora", "Aah".
+# With fewer words or characters repetition says nothing: "no", "Bora Bora", "Aah".
 REPEATED_WORDS = 4
 REPEATED_CHARACTERS = 8
 
@@ -32,7 +33,7 @@ def _unk(options: CleanOptions) -> Rule | None:
 
 
 def drop_unk(text: str) -> str | None:
-    """`unk`: a word is missing."""
+    """Return `unk` if a word was replaced by <unk>."""
     return "unk" if UNK in text else None
 
 
@@ -42,7 +43,8 @@ def _max_non_letters(options: CleanOptions) -> Rule | None:
 
 
 def drop_non_letters(text: str, limit: float) -> str | None:
-    """`max_non_letters`: more than this share of the characters is neither letter nor blank."""
+    """Return `max_non_letters` if the share of characters that are neither letters nor blanks is
+    above `limit`."""
     return "max_non_letters" if non_letters(text) > limit * len(text) else None
 
 
@@ -50,7 +52,7 @@ _ASCII_LETTERS = bytes(c for c in range(128) if chr(c).isalpha() or chr(c).isspa
 
 
 def non_letters(text: str) -> int:
-    """How many characters are neither blanks nor letters of any script."""
+    """Return how many characters are neither blanks nor letters of any script."""
     ascii_part = text.encode("ascii", "ignore")
     count = len(ascii_part.translate(None, _ASCII_LETTERS))
     if len(ascii_part) < len(text):
@@ -60,7 +62,10 @@ def non_letters(text: str) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def _is_letter(character: str) -> bool:
-    """Marks count, which are half of a Hindi or Thai word: str.isalpha alone says no to them."""
+    """Return whether a character is a letter, a mark or a blank.
+
+    Marks are half of a Hindi or Thai word, and str.isalpha is False for them.
+    """
     import unicodedata
 
     return unicodedata.category(character)[0] in "LM" or character.isspace()
@@ -72,12 +77,14 @@ def _repeated(options: CleanOptions) -> Rule | None:
 
 
 def drop_repeated(text: str, limit: float) -> str | None:
-    """`repeated`: one word is more than this share of all words; in a text of few words, one
-    character of all characters. A text too short to tell stays."""
+    """Return `repeated` if one word makes up more than the share `limit` of all words.
+
+    In a text of few words, characters are counted instead. A text with few characters stays.
+    """
     words = text.lower().split()
     if len(words) >= REPEATED_WORDS:
         parts, most = len(words), len(words) - len(set(words)) + 1
-        if most > limit * parts:  # it may be one word or several
+        if most > limit * parts:  # an upper bound: the repeats may be of several words
             most = max(Counter(words).values())
     else:
         joined = "".join(words)
@@ -93,7 +100,7 @@ def _language(options: CleanOptions) -> Rule | None:
     return partial(drop_language, languages=options.language, least=options.language_probability)
 
 
-# In the order in which they are asked: the cheap ones first.
+# In the order in which they are applied: the cheap ones first.
 FILTERS: dict[str, Callable[[CleanOptions], Rule | None]] = {
     "unk": _unk,
     "max_non_letters": _max_non_letters,
@@ -105,11 +112,11 @@ FILTERS: dict[str, Callable[[CleanOptions], Rule | None]] = {
 def within_length(
     columns: Sequence[np.ndarray], options: CleanOptions
 ) -> tuple[np.ndarray, Counter[str]]:
-    """Which rows have between min_tokens and max_tokens tokens in each of their texts.
+    """Return which rows have between min_tokens and max_tokens tokens in each of their texts.
 
-    columns: of each text of a row its (N,) token counts, uncut or cut to no less than
-    max_tokens + 1. Returns (N,) bool and how many rows fall to `min_tokens` and to `max_tokens`,
-    with a prefix where it is a companion that does.
+    columns: for each text of a row the (N,) token counts, uncut or cut to no less than
+    max_tokens + 1. Returns (N,) bool, and how many rows `min_tokens` and `max_tokens` drop, with a
+    prefix if a paired text is the reason.
     """
     keep = np.ones(len(columns[0]), bool)
     dropped: Counter[str] = Counter()

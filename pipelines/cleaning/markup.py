@@ -1,10 +1,10 @@
-"""HTML, Markdown and wiki marks off a text of one line; what they mark stays.
+"""Remove HTML, Markdown and wiki marks from a text of one line; the marked text stays.
 
-No parser: a row of a corpus is seldom a whole document, and prose holds signs that only look like
-markup. So only what is surely markup goes: tags of elements that HTML or MediaWiki know, with
-attributes that have a value, entities that end in a semicolon, marks that open and close around
-something. `a < b and c > d`, `<3`, `List<String>`, `2 * 3 * 4` and `snake_case_name` stay.
-Every pattern takes time in proportion to the text, on broken markup too.
+This is no parser: a row of a corpus is seldom a whole document, and prose holds signs that only
+look like markup. So only certain markup is removed: tags of elements that HTML or MediaWiki know,
+with attributes that have a value; entities that end in a semicolon; marks that open and close
+around something. `a < b and c > d`, `<3`, `List<String>`, `2 * 3 * 4` and `snake_case_name` stay.
+Every pattern takes time in proportion to the length of the text, on broken markup too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import html
 import re
 from html.entities import html5
 
-# Elements that end a word; the others stand inside one: H<sub>2</sub>O.
+# Elements that end a word; the others can be inside one: H<sub>2</sub>O.
 _BLOCKS = (
     "address|article|aside|blockquote|body|br|caption|center|col|colgroup|dd|details|dialog|div|dl|"
     "dt|fieldset|figcaption|figure|footer|form|gallery|h[1-6]|head|header|hr|html|iframe|img|input|"
@@ -31,8 +31,8 @@ _ATTRIBUTES = (
     rf"|(?:{_FLAGS})(?=[\s/>])))*+"
 )
 _TAG = re.compile(rf"</?(?:({_BLOCKS})|{_INLINE}){_ATTRIBUTES}\s*+/?>", re.IGNORECASE)
-# Whole elements without text of their own, and comments. One that is never closed does not count;
-# the search for its end stops at the next one, or many of them would take quadratic time.
+# Whole elements without text of their own, and comments. One that is never closed stays; the search
+# for its end stops at the next one, since many of them would take quadratic time otherwise.
 _HIDDEN = re.compile(
     rf"<(script|style|ref){_ATTRIBUTES}\s*+(?<!/)>[^<]*+(?:<(?!/?\1\b)[^<]*+)*+</\1\s*+>"
     r"|<!--(?:[^<-]++|<(?!!--)|-(?!->))*+-->|<!doctype[^<>]*+>|<\?xml[^<>]*+>",
@@ -49,13 +49,14 @@ _WIKI_FILE = re.compile(r"\[\[(?:File|Image|Category):[^\[\]]*+\]\]", re.IGNOREC
 _WIKI_ADDRESS = re.compile(r"\[(?:https?:|ftp:)?//[^\s\[\]]{1,2000} ([^\[\]]{1,300})\]")
 _LINE_MARK = re.compile(r"(?:#{1,6}|\*) +(?=\S)")
 
-# One of these, or one of two more, is in every text that has markup. They stand apart because `re`
-# searches for a set of characters four times as fast as for alternatives.
+# Every text with markup has one of these characters, or one of the two signs that remove_markup
+# tests; those are separate because `re` searches for a set of characters four times as fast as for
+# alternatives.
 _SUSPECT = re.compile(r"[<&\[*_~`]")
 
 
 def remove_markup(text: str) -> str:
-    """The text without markup; white space may be left doubled where a mark was."""
+    """Return the text without markup; white space may be doubled where a mark was."""
     if not (_SUSPECT.search(text) or "''" in text or text.startswith("#")):
         return text
     if "<" in text:
@@ -65,9 +66,9 @@ def remove_markup(text: str) -> str:
     text = _LINE_MARK.sub("", text, count=1) if _LINE_MARK.match(text) else text
     for mark, pattern in _EMPHASIS.items():
         if mark in text:
-            # Twice: bold holds italics.
+            # Twice: bold text may hold italics.
             text = pattern.sub(r"\2", pattern.sub(r"\2", text))
-    # Last, and once: what was written as &lt;b&gt; is text about a tag.
+    # Last, and only once: &lt;b&gt; is text about a tag.
     return _ENTITY.sub(_character, text) if "&" in text else text
 
 
@@ -78,7 +79,7 @@ def _in_place_of_tag(tag: re.Match[str]) -> str:
 def _remove_links(text: str) -> str:
     text = _LINK.sub(r"\1", _IMAGE.sub("", text))
     text = _WIKI_ADDRESS.sub(r"\1", text)
-    # Files first where their caption holds no link, then once more for those whose did.
+    # First files whose captions hold no link, then, when links are gone, the others.
     text = _WIKI_LINK.sub(r"\1", _WIKI_FILE.sub("", text))
     return _WIKI_FILE.sub("", text)
 
@@ -86,12 +87,13 @@ def _remove_links(text: str) -> str:
 def _character(entity: re.Match[str]) -> str:
     if entity[1].startswith("#"):
         return html.unescape(entity[0])
-    # Not html.unescape, which reads &notify; as the sign for "not" and the letters "ify;".
+    # html.unescape would read &notify; as the sign for "not" and the letters "ify;".
     return html5.get(f"{entity[1]};", entity[0])
 
 
 def _emphasis(mark: str, times: str, content: str) -> re.Pattern[str]:
-    """Equally many marks before and after, outside words, with no blank on their inner sides."""
+    """Return a pattern for equally many marks before and after a text, outside words and with no
+    blank inside next to them."""
     return re.compile(
         rf"(?<![\w{mark}])({mark}{times})(?![\s{mark}])"
         rf"({content}{{1,300}}?)(?<![\s{mark}])\1(?![\w{mark}])"
@@ -103,6 +105,6 @@ _EMPHASIS = {
     "_": _emphasis("_", "{1,3}", "[^_]"),
     "~": _emphasis("~", "{2}", "[^~]"),
     "`": _emphasis("`", "{1,3}", "[^`]"),
-    # A single apostrophe may stand inside. ``LaTeX quotes'' open with other signs.
+    # The text may contain single apostrophes. ``LaTeX quotes'' open with other signs.
     "''": _emphasis("'", "{2,5}", r"(?:[^'`]|'(?!'))"),
 }

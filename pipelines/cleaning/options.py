@@ -1,4 +1,4 @@
-"""The options of cleaning, checked when they are made: on the driver, before any text is read."""
+"""The options of cleaning, checked on the driver before any text is read."""
 
 from __future__ import annotations
 
@@ -125,6 +125,6 @@ class CleanOptions:
         at_least(self, 1, "min_tokens", "max_tokens")
         if low is not None and high is not None and low > high:
             raise UserError(
-                f"min_tokens is {low} and max_tokens {high}, so nothing would be left: "
-                "give a min_tokens of at most max_tokens"
+                f"min_tokens is {low} and max_tokens is {high}, which would drop every text: give "
+                "a min_tokens of at most max_tokens"
             )

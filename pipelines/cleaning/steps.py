@@ -1,8 +1,8 @@
-"""The steps of cleaning that change a text: one function each, from a text to a text.
+"""The steps of cleaning: one function each, which takes a text and returns the changed text.
 
-A text is one line with single blanks, as `pipelines.reading.readers` gives it, and so is what a
-step returns. A step returns the very same object where it finds nothing to do, and looks for that
-with one cheap test: most texts of a corpus are clean, and cleaning shares a core with a tokenizer.
+A text is one line with single blanks, as `pipelines.reading.readers` yields it, before and after a
+step. A step that changes nothing returns the very same object, after one cheap test: most texts of
+a corpus are clean, and cleaning shares a core with a tokenizer.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ UNK = "<unk>"
 
 
 def fold(text: str) -> str:
-    """The text with single blanks, and none at its ends."""
+    """Return the text with single blanks, and none at its ends."""
     return " ".join(text.split())
 
 
 def _unless_equal(text: str, changed: str) -> str:
-    """The changed text folded; the very object `text` where both are equal."""
+    """Return the changed text folded, or the very object `text` if both are equal."""
     changed = fold(changed)
     return text if changed == text else changed
 
 
 def wikitext(text: str) -> str:
-    """What the tokenizer of the WikiText corpora did, undone; empty for a heading.
+    """Undo the tokenization of the WikiText corpora; return "" for a heading.
 
-    `<unk>` stays, where a word is missing: such a text, or sentence of it, is dropped afterwards
+    `<unk>` stays in place of a missing word: such a text, or sentence of it, is dropped afterwards
     (`pipelines.cleaning.filters`).
     """
     if text.startswith("= ") and text.endswith(" ="):
@@ -40,16 +40,17 @@ def wikitext(text: str) -> str:
     undone = text
     for pattern, replacement in _UNDONE:
         undone = pattern.sub(replacement, undone)
-    if undone.count('"') % 2 == 0:  # with an odd one, nobody knows which opens
+    if undone.count('"') % 2 == 0:  # with an odd number it is unknown which ones open
         undone = _QUOTED.sub(r'"\1"', undone)
     return _unless_equal(text, undone)
 
 
-# A blank on the wrong side of a mark; every WikiText sentence has one. Not of a quotation mark,
-# which has blanks in all texts. Begins with the blank, for which `re` searches fast.
+# A blank on the wrong side of a punctuation mark; every WikiText sentence has one. Quotation marks,
+# which have blanks in all texts, are left out. The pattern begins with the blank because `re`
+# searches fast for that.
 _TOKENIZED = re.compile(r" (?:[@,.;:!?%)\]]|'[stmdvrl]|(?<=[(\[$£€] ))")
 _UNDONE = (
-    # Not 4.<unk>, which a splitter would take for the end of a sentence that lacks nothing.
+    # Not 4.<unk>: a splitter would see the end of a complete sentence there.
     (re.compile(r" @\.@ (?=<unk>)"), " "),
     (re.compile(r" @([-,.])@ "), r"\1"),
     (re.compile(r" (?='(?:s|t|m|d|ve|re|ll)\b)"), ""),
@@ -62,15 +63,15 @@ _QUOTED = re.compile(r'" ?([^"]*?) ?"')
 
 
 def markup(text: str) -> str:
-    """HTML, Markdown and wiki marks removed, what they mark kept; entities to characters."""
+    """Remove HTML, Markdown and wiki marks, keep the marked text, decode entities."""
     plain = remove_markup(text)
     return text if plain is text else _unless_equal(text, plain)
 
 
 def urls(text: str) -> str:
-    """Web and e-mail addresses removed, with brackets that hold nothing else.
+    """Remove web and e-mail addresses, and brackets that hold nothing else.
 
-    Removed rather than replaced: a word put in their place would make sentences alike that share
+    They are removed rather than replaced: a replacement would make sentences similar that share
     nothing else. A name like example.com without http:// or www. stays, as Node.js must.
     """
     if "://" not in text and "@" not in text and "www." not in text and "WWW." not in text:
@@ -78,10 +79,11 @@ def urls(text: str) -> str:
     return _unless_equal(text, _MARKED.sub("", _ADDRESS.sub(_mark_address, text)))
 
 
-# Stands for an address until its surroundings are mended: a code that Unicode keeps for such use.
+# Stands for an address until the text around it is tidied: a code that Unicode reserves for
+# internal use.
 _MARK = "\ufdd0"
-# Letters of all scripts but those without blanks between words (Thai, Lao, Burmese, Khmer, kana,
-# Chinese, Korean): there an address ends where the script of the sentence goes on.
+# Letters of all scripts except those without blanks between words (Thai, Lao, Burmese, Khmer, kana,
+# Chinese, Korean): there an address ends where the script of the sentence continues.
 _LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _ADDRESS = re.compile(
     rf"(?<![A-Za-z0-9])(?:(?:https?|ftps?)://|www\.(?=\w))(?:{_LETTER}|[-._~:/?#@!$&'()*+,;=%\[\]|])++"
@@ -93,7 +95,7 @@ _MARKED = re.compile(rf" ?[(\[<]{_MARK}[)\]>]| ?{_MARK}(?=[.,;:!?)\]])|{_MARK}")
 
 
 def _mark_address(address: re.Match[str]) -> str:
-    """The mark, and what ends the sentence rather than the address."""
+    """Return the mark, followed by the characters that end the sentence rather than the address."""
     body = address[0].rstrip(".,;:!?'\")]*_")
     tail = address[0][len(body) :]
     while tail.startswith(")") and body.count("(") > body.count(")"):  # .../Paris_(Texas)
@@ -102,8 +104,8 @@ def _mark_address(address: re.Match[str]) -> str:
 
 
 def control(text: str) -> str:
-    """Control characters, soft hyphens, byte-order marks, marks of direction and characters
-    without width removed.
+    """Remove control characters, soft hyphens, byte-order marks, direction marks and characters
+    without width.
 
     The joiners U+200C and U+200D stay between characters of the scripts that spell with them
     (Persian, the Indic ones) and inside emoji.
@@ -122,19 +124,19 @@ _INVISIBLE = re.compile(
 
 
 def nfc(text: str) -> str:
-    """Letters and their accents as one character where Unicode has one (NFC).
+    """Combine letters and their accents to one character where Unicode has one (NFC).
 
-    Not NFKC, which changes what is said: it makes 10⁶ into 106 and ½ into 1⁄2. Text decoded by the
-    wrong encoding is not repaired.
+    NFKC would change the meaning: it makes 10⁶ into 106 and ½ into 1⁄2. Text decoded with the wrong
+    encoding is not repaired.
     """
     if text.isascii() or unicodedata.is_normalized("NFC", text):
         return text
     return unicodedata.normalize("NFC", text)
 
 
-# In the order in which they are done, whatever order they are asked for: the marks of a dump
-# before the markup around them; addresses after the links that hold them; then characters, of
-# which entities have brought more.
+# In the order in which they are applied, whatever order the user names: the marks of a dump before
+# the markup around them; addresses after the links that hold them; characters last, since decoded
+# entities add more of them.
 STEPS: dict[str, Callable[[str], str]] = {
     "wikitext": wikitext,
     "markup": markup,

@@ -45,7 +45,7 @@ def open_or_prepare(
     plan = sources.plan(
         options.inputs,
         options.text_column,
-        companions=options.companions,
+        paired_columns=options.paired_columns,
         encoding=options.encoding,
     )
     facts = (sources.stamps(plan), load_tokenizer(encoder).hash, max_length, plan.texts)

@@ -1,1 +1,1 @@
-"""What `cotbert embed` is made of: options, encoding, storing, blocks and their record."""
+"""The parts of `cotbert embed`: options, encoding, quantization, blocks and their ledger."""

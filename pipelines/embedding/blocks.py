@@ -1,8 +1,8 @@
-"""Blocks: up to PIECE_ROWS rows of a shard, embedded, written and recorded together.
+"""Blocks: up to PIECE_ROWS rows of a shard that are embedded, written and recorded together.
 
-A block is done when its record is in the scratch folder; its part has its name before that. A shard
-whose last block was reached leaves its end there, which says how many blocks it has. Both go by the
-shard alone and not by who made them, so the same job goes on with any number of workers.
+A block is done when its record is in the scratch folder; its part is complete before that. When the
+last block of a shard is reached, an end file says how many blocks the shard has. Neither depends on
+the worker that wrote it, so a job can be continued with any number of workers.
 """
 
 from __future__ import annotations
@@ -17,49 +17,49 @@ from typing import Any
 from pipelines.embedding.options import ID_COLUMN, TOO_LONG
 from pipelines.reading.bad_rows import BadRow, excerpt
 from pipelines.reading.lost_rows import LostRows, count_lost
-from pipelines.reading.read_plan import Plan, Shard
+from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.sources import FILE_BITS
 from pipelines.storage.resumable_output import atomic_file
 
 SKIPPED = "skipped."
 SKIPPED_FILE = "skipped.jsonl"
-# As many shards for each worker share the work out well enough; of fewer, every worker takes a
-# share of each shard's blocks, and all of them read the shard. That takes 0.4 s for
-# 100,000 rows of Parquet and 0.7 s of csv, while a core encodes 400 rows a second.
+# With so many shards per worker the work is divided well enough. With fewer, every worker embeds a
+# share of each shard's blocks, and all of them read the shard. Reading takes 0.4 s for 100,000 rows
+# of Parquet and 0.7 s for csv, while a core encodes 400 rows a second.
 SHARDS_PER_WORKER = 4
 
 
 @dataclass(frozen=True)
-class Unit:
-    """What a worker does in one go: of a shard's blocks each `phases`-th, from `phase` on."""
+class BlockRange:
+    """The blocks of a shard that a worker embeds in one task: every `step`-th, from `start` on."""
 
     shard: int
-    phase: int
-    phases: int
+    start: int
+    step: int
 
     def has(self, block: int) -> bool:
-        return block % self.phases == self.phase
+        return block % self.step == self.start
 
 
-def units(plan: Plan, scratch: Path, workers: int) -> tuple[Unit, ...]:
-    """What is left to do."""
+def block_ranges(plan: ReadPlan, scratch: Path, workers: int) -> tuple[BlockRange, ...]:
+    """Return the block ranges of the shards that are not done yet."""
     done = _finished_shards(scratch)
     left = [number for number in range(len(plan.shards)) if number not in done]
-    made: list[Unit] = []
+    made: list[BlockRange] = []
     for number in left:
         shared = len(left) < SHARDS_PER_WORKER * workers and not _is_small(plan.shards[number])
-        phases = workers if shared else 1
-        made += (Unit(number, phase, phases) for phase in range(phases))
+        step = workers if shared else 1
+        made += (BlockRange(number, start, step) for start in range(step))
     return tuple(made)
 
 
 def _is_small(shard: Shard) -> bool:
-    """Whether the shard was cut to about a block, or takes long to read."""
+    """Return whether a shard has about one block, or takes long to read."""
     return shard.kind == "docstrings" or (shard.kind in ("txt", "jsonl") and shard.stop > 0)
 
 
 def _finished_shards(scratch: Path) -> set[int]:
-    """The shards of which every block is there."""
+    """Return the shards whose blocks are all done."""
     done = Counter(int(path.name.split("-")[1]) for path in scratch.glob("block-*.json"))
     ends = {int(path.stem.split("-")[1]): path for path in scratch.glob("end-*.json")}
     return {
@@ -78,16 +78,16 @@ def record_file(scratch: Path, shard: int, block: int) -> Path:
 
 
 def write_end(scratch: Path, shard: int, blocks: int) -> None:
-    write_whole(scratch / f"end-{shard:06}.json", {"blocks": blocks})
+    write_json_atomic(scratch / f"end-{shard:06}.json", {"blocks": blocks})
 
 
-def write_whole(path: Path, value: Any) -> None:
+def write_json_atomic(path: Path, value: Any) -> None:
     with atomic_file(path, path.parent) as partial:
         partial.write_text(json.dumps(value), encoding="utf-8")
 
 
 def skipped_row(file: str, bad: BadRow) -> dict[str, Any]:
-    """As it is listed in SKIPPED_FILE. row: its number in the file, from 0."""
+    """Return the entry of a row in SKIPPED_FILE. row: its number in the file, from 0."""
     return {
         "file": file,
         "row": bad.row & ((1 << FILE_BITS) - 1),
@@ -102,9 +102,13 @@ def _number(value: Any) -> int | float | None:
 
 
 @dataclass
-class Ledger:
-    """What the records in the scratch folder say. first, last: when the work of this run began
-    and ended, without starting Ray and loading the encoder; peak_mib: of any worker."""
+class BlockLedger:
+    """The totals of the records in the scratch folder.
+
+    before: the counts of earlier runs. first, last: times at which this run's first block began and
+    its last ended, which leaves out the start of Ray and of the encoder. peak_mib: most memory of
+    any worker.
+    """
 
     scratch: Path
     counts: Counter[str] = field(default_factory=Counter)
@@ -115,13 +119,13 @@ class Ledger:
     _seen: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """What an earlier run left counts, but not for the rate."""
+        """Read the records of earlier runs, which do not count for the rate."""
         self.update()
         self.before = self.counts.copy()
         self.first, self.last, self.peak_mib = float("inf"), 0.0, 0.0
 
     def update(self) -> bool:
-        """Add the records that are new; whether there were any."""
+        """Add the new records; return whether there were any."""
         new = [p for p in self.scratch.glob("block-*.json") if p.name not in self._seen]
         for path in new:
             self._seen.add(path.name)
@@ -136,30 +140,30 @@ class Ledger:
 
     @property
     def fresh(self) -> int:
-        """Rows that this run embedded."""
+        """The number of rows that this run embedded."""
         return self.counts["rows"] - self.before["rows"]
 
     @property
     def rate(self) -> float:
-        """Rows a second."""
+        """The rows per second of this run."""
         return self.fresh / max(self.last - self.first, 1e-9) if self.fresh else 0.0
 
     @property
     def skipped(self) -> dict[str, int]:
-        """Rows without a vector, by reason."""
+        """The number of rows without a vector for each reason."""
         named = ((k, n) for k, n in sorted(self.counts.items()) if k.startswith(SKIPPED))
         return {k.removeprefix(SKIPPED): n for k, n in named}
 
     @property
     def padding_waste(self) -> float:
-        """Padding among all tokens that went through the encoder."""
+        """The share of padding in all tokens that the encoder processed."""
         return self.counts["padding"] / max(1, self.counts["tokens"])
 
     def reasons(self) -> str:
         return ", ".join(f"{n} {reason}" for reason, n in self.skipped.items()) or "none read"
 
-    def lost_rows(self, plan: Plan) -> LostRows:
-        """What each file lost to rows that cannot be read."""
+    def lost_rows(self, plan: ReadPlan) -> LostRows:
+        """Return the rows of each file that could not be read."""
         lost = LostRows(plan)
         for path in sorted(self.scratch.glob("block-*.json")):
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -170,13 +174,13 @@ class Ledger:
         return lost
 
     def skipped_rows(self) -> Iterator[dict[str, Any]]:
-        """Every row without a vector, block by block in the input's order."""
+        """Yield every row without a vector, block by block in the input's order."""
         for path in sorted(self.scratch.glob("block-*.json")):
             yield from json.loads(path.read_text(encoding="utf-8"))["skipped"]
 
 
-def expected_rows(plan: Plan) -> int | None:
-    """Rows of the input; None where that would take reading it."""
+def expected_rows(plan: ReadPlan) -> int | None:
+    """Return the number of rows of the input; None if only reading it can tell."""
     rows: Sequence[int | None] = [shard.rows for shard in plan.shards]
     known = [n for n in rows if n is not None]
     return sum(known) if len(known) == len(rows) else None

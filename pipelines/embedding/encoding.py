@@ -1,11 +1,11 @@
-"""A block of texts to float32 vectors: duplicates once, long texts by the rule, padding counted.
+"""Encode a block of texts to float32 vectors: equal texts once, long texts as `on_long` says.
 
-Letters: N rows of the block, U distinct texts, P pieces that go through the encoder, D dimensions.
+Shapes: N rows of the block, U distinct texts, P pieces given to the encoder, D dimensions.
 
-Reading, tokenizing and writing are done in turn with the model, not beside it: of the time of one
-core of an Intel Xeon with AMX (2026-11-22, all-MiniLM-L6-v2, bf16, 1,024 Wikipedia sentences) the
-model takes 2.6 to 2.9 s, tokenizing 0.04 s, reading and writing 0.01 s each, so that stages beside
-it could hide no more than 2 %.
+Reading, tokenizing and writing alternate with the model and do not overlap with it: on one core of
+an Intel Xeon with AMX (2026-11-22, all-MiniLM-L6-v2, bf16, 1,024 Wikipedia sentences) the model
+takes 2.6 to 2.9 s, tokenizing 0.04 s, reading and writing 0.01 s each, so overlapping could save at
+most 2 %.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from cotbert_core.templates.ragged_ids import Ragged
 
 @dataclass(frozen=True)
 class Encoded:
-    """rows: (M,) which of the N texts have a vector; vectors: (M, D) float32, as the encoder gives
-    them before any normalisation. counts: duplicates, truncated, split, tokens, padding."""
+    """The vectors of a block.
+
+    rows: (M,) indices of the texts that have a vector. vectors: (M, D) float32, before any
+    normalization. counts: duplicates, truncated, split, tokens, padding.
+    """
 
     rows: np.ndarray
     vectors: np.ndarray
@@ -38,7 +41,7 @@ def encode_block(
     on_long: str = "truncate",
     precision: Precision = "auto",
 ) -> Encoded:
-    """Vectors of (N,) texts; those without one are longer than the model reads."""
+    """Encode (N,) texts; with on_long "error", texts longer than the model reads get no vector."""
     distinct, which = first_places(texts)
     ids = encoder.tokenize(distinct)
     long = ids.lengths > encoder.max_length
@@ -46,7 +49,7 @@ def encode_block(
     rows = np.flatnonzero(there[which])
     counts: Counter[str] = Counter()
     counts["duplicates"] = len(rows) - int(there.sum())
-    # Rows, not distinct texts: what a user counts.
+    # Counted in rows, not in distinct texts, because users count rows.
     affected = int(long[which].sum())
     counts["truncated"] = affected if on_long == "truncate" else 0
     counts["split"] = affected if on_long == "split-mean" else 0
@@ -57,14 +60,14 @@ def encode_block(
         vectors = weighted_means(_vectors(encoder, ids, precision, counts), ids.lengths, first)
     else:
         vectors = _vectors(encoder, ids, precision, counts)
-    place = np.cumsum(there) - 1  # of a distinct text among those that are encoded
+    place = np.cumsum(there) - 1  # the index of a distinct text among the encoded ones
     return Encoded(rows, vectors[place[which[rows]]], counts)
 
 
 def _vectors(
     encoder: SentenceEncoder, ids: Ragged, precision: Precision, counts: Counter[str]
 ) -> np.ndarray:
-    """(P, D) vectors of (P,) token lists, their padding counted."""
+    """Return (P, D) vectors of (P,) token lists, and count tokens and padding."""
     lengths = np.minimum(ids.lengths, encoder.max_length) + encoder.bound.length
     backbone = encoder.backbone
     padded, total = padding(lengths, backbone.batch_tokens, packed=backbone.packs)
@@ -74,15 +77,18 @@ def _vectors(
 
 
 def first_places(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """The U distinct texts in their order, and for each of the N which of them it is."""
+    """Return the U distinct texts in order, and (N,) the index of each text among them."""
     place: dict[str, int] = {}
     which = np.fromiter((place.setdefault(t, len(place)) for t in texts), np.int64, len(texts))
     return list(place), which
 
 
 def pieces(ids: Ragged, size: int) -> tuple[Ragged, np.ndarray]:
-    """Each list cut into pieces of `size` tokens, the last as long as what is left; (N,) place of
-    each list's first piece. An empty list is one empty piece."""
+    """Cut each list into pieces of `size` tokens; the last piece holds the rest.
+
+    Returns the pieces and (N,) the index of each list's first piece. An empty list is one empty
+    piece.
+    """
     lengths = ids.lengths
     number = np.maximum(1, -(-lengths // size))
     first = np.cumsum(number) - number
@@ -92,13 +98,16 @@ def pieces(ids: Ragged, size: int) -> tuple[Ragged, np.ndarray]:
 
 
 def weighted_means(vectors: np.ndarray, lengths: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """(N, D) means of runs of (P, D) vectors that begin at `first`, weighted by (P,) tokens."""
+    """Return (N, D) means of the runs of (P, D) vectors that begin at `first`.
+
+    lengths: (P,) tokens, the weights.
+    """
     if not len(first):
         return vectors
     weights = np.maximum(lengths, 1).astype(np.float64)
     sums = np.add.reduceat(vectors * weights[:, None], first)
     means = sums / np.add.reduceat(weights, first)[:, None]
-    # What is one piece stays as it is, to the last bit.
+    # A text of one piece keeps its vector, to the last bit.
     alone = np.diff(first, append=len(vectors)) == 1
     means[alone] = vectors[first[alone]]
     return means.astype(np.float32)

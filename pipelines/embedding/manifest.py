@@ -1,4 +1,4 @@
-"""manifest.json and result.json of an embeddings folder."""
+"""The contents of manifest.json and result.json of an embeddings folder."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from cotbert_core import __version__
 from cotbert_core.encoder.backbone import locate_encoder
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines.embedding.blocks import Ledger
+from pipelines.embedding.blocks import BlockLedger
 from pipelines.embedding.options import EmbedOptions
 from pipelines.embedding.quantization import Storage
 from pipelines.embedding.worker import peak_mib
-from pipelines.reading.read_plan import Plan
+from pipelines.reading.read_plan import ReadPlan
 
-# Of a model folder, what its vectors depend on.
+# The files of a model folder on which its vectors depend.
 DIGESTED = ("*.safetensors", "cotbert.json", "modules.json", "tokenizer.json")
 
 
-def vectors_facts(
+def vectors_metadata(
     options: EmbedOptions,
     model: str,
     digest: str | None,
     encoder: SentenceEncoder,
     storage: Storage,
 ) -> dict[str, Any]:
-    """What one must know to use the vectors; in the manifest and in each part's metadata.
+    """Return what is needed to use the vectors; it is in the manifest and in each part's metadata.
 
-    scale: of int8, one a dimension: value = stored * scale. normalize: of unit length, because it
-    was asked for or the model does so.
+    scale: one number per dimension for int8: value = stored * scale. normalize: whether vectors
+    have unit length, because of the option or because the model does so.
     """
     template = encoder.reading.template
     facts: dict[str, Any] = {
@@ -66,12 +66,12 @@ def vectors_facts(
 
 def manifest(
     options: EmbedOptions,
-    plan: Plan,
+    plan: ReadPlan,
     facts: dict[str, Any],
-    ledger: Ledger,
+    ledger: BlockLedger,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The same for the same input, options and versions."""
+    """Return the manifest, which is the same for the same input, options and versions."""
     counts = ledger.counts
     return {
         "format": 2,
@@ -94,8 +94,8 @@ def manifest(
     }
 
 
-def result(ledger: Ledger, dimension: int, workers: int, seconds: float) -> dict[str, Any]:
-    """Of the whole job; rate, seconds, workers and memory of this run alone."""
+def result(ledger: BlockLedger, dimension: int, workers: int, seconds: float) -> dict[str, Any]:
+    """Return the result of the job; rate, seconds, workers and memory are those of this run."""
     counts = ledger.counts
     return {
         "rows": counts["rows"],
@@ -120,7 +120,8 @@ def versions() -> dict[str, str]:
 
 
 def model_digest(model: str) -> str | None:
-    """Short hash of what a model folder's vectors depend on; None for a hub name."""
+    """Return a short hash of the files on which a model folder's vectors depend; None for a hub
+    name."""
     folder = Path(locate_encoder(model))
     if not folder.is_dir():
         return None

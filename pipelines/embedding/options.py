@@ -17,7 +17,7 @@ OnLong = Literal["truncate", "error", "split-mean"]
 Backend = Literal["torch", "openvino"]
 # The columns of a part that are not passed through.
 ID_COLUMN, VECTOR_COLUMN = "id", "embedding"
-# Why a row of more tokens than the model reads has no vector, where it is to have none.
+# The reason of a row that has no vector because it has more tokens than the model reads.
 TOO_LONG = "too_many_tokens"
 # What may change between a job and the one that goes on with it.
 FREE = ("workers",)
@@ -118,8 +118,8 @@ class EmbedOptions:
                 raise unknown(name, getattr(self, name), get_args(choices))
         if self.backend != "torch" and self.attention != "auto":
             raise UserError(
-                f"attention is {self.attention!r} and backend {self.backend!r} has its own: leave "
-                "one of them out"
+                f"attention is {self.attention!r}, and backend {self.backend!r} has its own "
+                "attention: leave one of them out"
             )
         at_least(self, 1, "workers", "truncate_dim", "calibration_rows")
         self._check_kept()
@@ -131,14 +131,14 @@ class EmbedOptions:
         for name in (ID_COLUMN, VECTOR_COLUMN):
             if name in self.keep:
                 raise UserError(
-                    f"keep names {name!r}, which the vectors have as a column of their own: leave "
-                    "it out, or rename the input's"
+                    f"keep names {name!r}, which is also a column of the output: leave it out, or "
+                    "rename the input's column"
                 )
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """The options that decide what is written, in whatever order the inputs were named."""
-        # Without an encoding the record is that of versions that knew none.
+        """The options that decide what is written; the order of the inputs does not matter."""
+        # Without an encoding the record equals that of versions without this option.
         left_out = (*FREE, *(["encoding"] if self.encoding is None else []))
-        told = {key: value for key, value in vars(self).items() if key not in left_out}
-        return {**told, "inputs": sorted(set(self.inputs)), "keep": list(self.keep)}
+        options = {key: value for key, value in vars(self).items() if key not in left_out}
+        return {**options, "inputs": sorted(set(self.inputs)), "keep": list(self.keep)}

@@ -10,16 +10,16 @@ import pyarrow.parquet as pq
 from cotbert_core.errors import UserError
 from pipelines.reading import hub_datasets, locations
 from pipelines.reading.formats import kind_of
-from pipelines.reading.read_plan import Plan
+from pipelines.reading.read_plan import ReadPlan
 
 TYPED = ("parquet", "hub")
 
 
-def kept_types(plan: Plan) -> tuple[tuple[str, Any], ...]:
-    """Each kept column with its Arrow type: that of the files where all have types, else text,
-    since csv has none and those of JSON may change from row to row.
+def passthrough_types(plan: ReadPlan) -> tuple[tuple[str, Any], ...]:
+    """Return each passed-through column with its Arrow type.
 
-    UserError where two files disagree.
+    It is the type in the files if all files have types, otherwise text: csv has no types, and those
+    of JSON may change from row to row. Raises UserError if two files disagree.
     """
     if not plan.keep or not all(kind_of(name) in TYPED for name in plan.files):
         return tuple((column, pa.string()) for column in plan.keep)
@@ -32,7 +32,7 @@ def kept_types(plan: Plan) -> tuple[tuple[str, Any], ...]:
             if found != kind:
                 raise UserError(
                     f"column {column!r} is {kind} in {plan.files[0]!r} and {found} in {name!r}: "
-                    "give files that agree, or leave it out of --keep"
+                    "give files with the same type, or leave the column out of --keep"
                 )
     return tuple(types.items())
 
@@ -44,7 +44,7 @@ def _schema(name: str) -> Any:
 
 
 def _plain(kind: Any) -> Any:
-    """Text of any width as one type, of a dictionary what it holds."""
+    """Return the type of a dictionary's values, and string for text types of any width."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     wide = pa.types.is_large_string(kind) or pa.types.is_string_view(kind)

@@ -1,4 +1,4 @@
-"""Progress of `cotbert embed`, told by what the workers have recorded."""
+"""Show the progress of `cotbert embed` from the records that workers write."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipelines.embedding.blocks import Ledger, expected_rows
-from pipelines.reading.read_plan import Plan
+from pipelines.embedding.blocks import BlockLedger, expected_rows
+from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress
 
-WATCH_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 @contextmanager
-def watched(plan: Plan, ledger: Ledger) -> Iterator[None]:
-    """Progress by the records that appear, for the length of the block; they all count after it.
+def shown_progress(plan: ReadPlan, ledger: BlockLedger) -> Iterator[None]:
+    """Show progress during the `with` block; afterwards the ledger holds all records.
 
-    A unit may be a file of a million rows, so nothing of use comes back before it ends.
+    A block range may be a file of a million rows, so its task returns too late to show progress.
     """
     progress = Progress("embed", expected_rows(plan), "rows")
     progress.start_at(ledger.counts["read"])
     ended = threading.Event()
 
-    def watch() -> None:
-        while not ended.wait(WATCH_SECONDS):
-            if ledger.update():  # else nothing new, and the last line would be told again
+    def follow() -> None:
+        while not ended.wait(POLL_SECONDS):
+            if ledger.update():  # without new records the last line would be repeated
                 _show(progress, ledger)
 
-    thread = threading.Thread(target=watch, daemon=True)
+    thread = threading.Thread(target=follow, daemon=True)
     thread.start()
     try:
         yield
@@ -39,8 +39,8 @@ def watched(plan: Plan, ledger: Ledger) -> Iterator[None]:
             _show(progress, ledger, always=True)
 
 
-def _show(progress: Progress, ledger: Ledger, always: bool = False) -> None:
+def _show(progress: Progress, ledger: BlockLedger, always: bool = False) -> None:
     skipped = sum(ledger.skipped.values())
-    told = [f"{ledger.rate:,.0f} rows/s"] if ledger.fresh else []
-    told += [f"{skipped:,} skipped"] if skipped else []
-    progress.show(ledger.counts["read"], "  ".join(told), always=always)
+    details = [f"{ledger.rate:,.0f} rows/s"] if ledger.fresh else []
+    details += [f"{skipped:,} skipped"] if skipped else []
+    progress.show(ledger.counts["read"], "  ".join(details), always=always)

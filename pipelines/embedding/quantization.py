@@ -1,8 +1,8 @@
-"""Float vectors to what is stored: fewer dimensions, unit length, fewer bits, an Arrow table.
+"""Convert float vectors to their stored form: fewer dimensions, unit length, fewer bits, Arrow.
 
-int8 is symmetric with one scale a dimension: stored = round(value / scale), so value = stored *
-scale to within half a scale. The scale is the largest value among the calibration rows over 127;
-what is larger in a later row is stored as 127 and counted.
+int8 is symmetric with one scale per dimension: stored = round(value / scale), so value = stored *
+scale to within half a scale. The scale is the largest absolute value in the calibration rows
+divided by 127; a larger value in a later row is stored as 127 and counted.
 """
 
 from __future__ import annotations
@@ -23,31 +23,34 @@ from pipelines.reading.ids import INT64, STRING
 from pipelines.storage.corpus import MANIFEST_FILE
 
 ELEMENTS = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
-# Key of a part's schema metadata: JSON of what is needed to use the vectors.
+# Key of a part's schema metadata: a JSON object with what is needed to use the vectors.
 METADATA_KEY = "cotbert.embedding"
 MOST_INT8 = 127
 
 
 @dataclass(frozen=True)
 class Storage:
-    """How vectors of D dimensions are stored. dimension: the first so many of them; normalize: to
-    unit length after that. scale: (dimension,) of int8. kept: columns passed through, with types.
-    metadata: written into every part. id_type: int64 or string."""
+    """The stored form of vectors of D dimensions.
+
+    dimension: number of leading dimensions that are stored. normalize: whether vectors are scaled
+    to unit length after that. passthrough: passed-through columns with their types. scale:
+    (dimension,) for int8. metadata: written into every part. id_type: int64 or string.
+    """
 
     dimension: int
     dtype: str
     normalize: bool
-    kept: tuple[tuple[str, Any], ...] = ()
+    passthrough: tuple[tuple[str, Any], ...] = ()
     scale: tuple[float, ...] | None = None
     metadata: Mapping[str, Any] | None = None
     id_type: str = INT64
 
     @property
     def schema(self) -> pa.Schema:
-        """Of every part: id, the kept columns, embedding."""
+        """The schema of every part: id, the passed-through columns, embedding."""
         fields = [
             (ID_COLUMN, self._ids),
-            *self.kept,
+            *self.passthrough,
             (VECTOR_COLUMN, pa.list_(ELEMENTS[self.dtype], self.dimension)),
         ]
         return pa.schema(fields, {METADATA_KEY: json.dumps(self.metadata or {})})
@@ -57,7 +60,7 @@ class Storage:
         return pa.string() if self.id_type == STRING else pa.int64()
 
     def shorten(self, vectors: np.ndarray) -> np.ndarray:
-        """(N, D) to (N, dimension) float32, of unit length where that is asked for."""
+        """Return (N, D) vectors as (N, dimension) float32, scaled to unit length if `normalize`."""
         vectors = np.ascontiguousarray(vectors[:, : self.dimension], np.float32)
         if not self.normalize:
             return vectors
@@ -65,7 +68,7 @@ class Storage:
         return np.asarray(vectors / np.maximum(norms, 1e-12), np.float32)
 
     def quantize(self, vectors: np.ndarray) -> tuple[np.ndarray, int]:
-        """(N, dimension) values as they are stored, and how many of them were cut off."""
+        """Return the (N, dimension) stored values, and how many of them were clipped."""
         if self.scale is None:
             return vectors.astype(self.dtype), 0
         steps = np.rint(vectors / np.asarray(self.scale, np.float32))
@@ -73,37 +76,40 @@ class Storage:
         return np.clip(steps, -MOST_INT8, MOST_INT8).astype(np.int8), clipped
 
     def table(
-        self, ids: Sequence[int | str], kept: Sequence[Sequence[Any]], stored: np.ndarray
+        self, ids: Sequence[int | str], passthrough: Sequence[Sequence[Any]], stored: np.ndarray
     ) -> pa.Table:
-        """N rows as a part holds them; `stored` out of `quantize`."""
+        """Return the table of N rows. stored: from `quantize`."""
         flat = pa.array(stored.reshape(-1), ELEMENTS[self.dtype])
         columns = [pa.array(ids, self._ids)]
-        columns += [kept_array(v, kind) for v, (_, kind) in zip(kept, self.kept, strict=True)]
+        columns += [
+            passthrough_array(v, kind)
+            for v, (_, kind) in zip(passthrough, self.passthrough, strict=True)
+        ]
         columns.append(pa.FixedSizeListArray.from_arrays(flat, self.dimension))
         return pa.Table.from_arrays(columns, schema=self.schema)
 
 
 def write_part(table: pa.Table, path: Path) -> None:
-    """Vectors hardly repeat, so no dictionary of their values is tried."""
+    """Write a part without a dictionary for the vectors, whose values hardly repeat."""
     columns = [name for name in table.column_names if name != VECTOR_COLUMN]
     pq.write_table(table, path, compression="zstd", use_dictionary=columns)
 
 
 def scale_of(vectors: np.ndarray) -> tuple[float, ...]:
-    """(D,) scale of the (N, D) calibration vectors; 1 for a dimension that is always 0."""
+    """Return the (D,) scale of (N, D) calibration vectors; 1 for a dimension that is always 0."""
     most = np.abs(vectors).max(axis=0, initial=0.0)
     return tuple(float(s) for s in np.where(most > 0, most / MOST_INT8, 1.0))
 
 
-def kept_array(values: Sequence[Any], kind: Any) -> pa.Array:
-    """Values of a column that is passed through; as text where that is its type here."""
+def passthrough_array(values: Sequence[Any], kind: Any) -> pa.Array:
+    """Return the array of a passed-through column, converted to text if that is its type."""
     if pa.types.is_string(kind):
         values = [as_text(value) for value in values]
     return pa.array(values, kind)
 
 
 def as_text(value: Any) -> str | None:
-    """Text as it is, anything else of JSON as JSON; what is no UTF-8 becomes `?`."""
+    """Return text unchanged, any other value as JSON; invalid characters become `?`."""
     if value is None:
         return None
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -111,8 +117,8 @@ def as_text(value: Any) -> str | None:
 
 
 def read_embeddings(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) ids, int64 or objects where they are text, and (N, D) vectors of an embeddings folder,
-    int8 turned back into float32."""
+    """Return the (N,) ids (int64, or objects for text) and the (N, D) vectors of a folder; int8 is
+    converted to float32."""
     tables = [
         pq.read_table(p, columns=[ID_COLUMN, VECTOR_COLUMN])
         for p in sorted(folder.glob("part-*.parquet"))

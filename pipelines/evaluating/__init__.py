@@ -1,1 +1,1 @@
-"""What `cotbert evaluate` is made of: scores with their chance, differences, published numbers."""
+"""The parts of `cotbert evaluate`: scores with intervals, differences, published numbers."""

@@ -1,4 +1,4 @@
-"""Whether one model is better than another on the same pairs, or chance alone says so."""
+"""Test whether one model is better than another on the same pairs, or the difference is chance."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ AVERAGES = {
 
 
 def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | None]]:
-    """By task and average, by how much `second` is above `first`: difference, low, high, p.
+    """Return for each task and average the gain of `second` over `first`: difference, low, high, p.
 
-    None where a correlation is not defined: JSON has no NaN.
+    None stands for an undefined correlation, since JSON has no NaN.
     """
     found = {}
     for name in first.resampled:
@@ -29,10 +29,10 @@ def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | No
     return found
 
 
-def verdicts(result: Mapping[str, Any]) -> list[str]:
-    """A sentence for each model but the first, and each average or, without one, each task."""
+def difference_sentences(result: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each model after the first and each average or pairs file."""
     return [
-        _verdict(label, result["against"], name, entry)
+        _sentence(label, result["against"], name, entry)
         for label, entries in result["differences"].items()
         for name, entry in _headlines(entries)
     ]
@@ -40,16 +40,16 @@ def verdicts(result: Mapping[str, Any]) -> list[str]:
 
 def _headlines(entries: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name, entry in entries.items():
-        # Pairs of one's own are in no average.
+        # A user's own pairs are in no average.
         if name in AVERAGES or name.startswith("pairs-"):
             yield name, entry
 
 
-def _verdict(label: str, against: str, name: str, entry: Mapping[str, Any]) -> str:
+def _sentence(label: str, against: str, name: str, entry: Mapping[str, Any]) -> str:
     of = AVERAGES.get(name, f"Spearman of {name}")
     gap, low, high = entry["difference"], entry["low"], entry["high"]
     if None in (gap, low, high):
-        return f"{label} and {against} cannot be compared, {of}: one gives equal cosines alone."
+        return f"{label} and {against} cannot be compared, {of}: one of them gives equal cosines."
     if low <= 0 <= high:
         return (
             f"The difference between {label} and {against} is within chance: {gap:+.2f} "

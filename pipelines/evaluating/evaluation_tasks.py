@@ -1,4 +1,4 @@
-"""Which tasks of a SentEval folder are scored: STS tasks, transfer tasks, or both."""
+"""Choose the tasks of a SentEval folder to score: STS tasks, transfer tasks, or both."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ GROUPS = {"sts": tuple(STS_TASKS), "transfer": tuple(TRANSFER_TASKS)}
 
 @dataclass(frozen=True)
 class Tasks:
-    """Names of tasks that are there, in a SentEval folder."""
+    """The names of existing tasks in a SentEval folder."""
 
     folder: Path
     sts: tuple[str, ...] = ()
     transfer: tuple[str, ...] = ()
 
     def sentences(self) -> list[str]:
-        """All distinct sentences that will be scored."""
+        """Return all distinct sentences of the tasks."""
         subsets = [pairs for t in self.sts for pairs in STS_TASKS[t][1](self.folder).values()]
         sides = [side for pairs in subsets for side in (pairs.left, pairs.right)]
         parts = [p for t in self.transfer for p in TRANSFER_TASKS[t].load(self.folder).values()]
@@ -39,26 +39,31 @@ class Tasks:
         return list(dict.fromkeys(s for side in sides for s in side))
 
     def scores(self, encode: Encode) -> dict[str, Any]:
-        """An entry for each task; average: Spearman over the STS tasks; transfer_average:
-        accuracy over the transfer tasks (x 100)."""
+        """Return an entry for each task, and the averages (x 100).
+
+        average: Spearman over the STS tasks. transfer_average: accuracy over the transfer tasks.
+        """
         scored = Scored()
         self.score_into(scored, encode)
         return scored.entries
 
     def score_into(self, scored: Scored, encode: Encode, resamples: int = 0) -> None:
-        """Add the entries of `scores`, with intervals where there are resamples."""
+        """Add the entries of `scores`, with intervals if resamples > 0."""
         if self.sts:
             add_sts(scored, predict_sts(encode, self.folder, self.sts), resamples)
         if self.transfer:
             add_transfer(scored, transfer(encode, self.folder, self.transfer), resamples)
 
 
-def choose_tasks(folder: Path, asked: str, allow_missing: bool) -> Tasks:
-    """The tasks asked for, by name or group, with commas; a missing one is an error unless it is
-    allowed, and named either way."""
+def choose_tasks(folder: Path, requested: str, allow_missing: bool) -> Tasks:
+    """Return the requested tasks of a folder.
+
+    requested: names or groups, separated by commas. Raises UserError for a missing task, or with
+    allow_missing shows a warning.
+    """
     if not folder.is_dir():
-        raise UserError(f"SentEval folder {str(folder)!r} does not exist: give one")
-    wanted = list(dict.fromkeys(name for item in asked.split(",") for name in _names(item)))
+        raise UserError(f"SentEval folder {str(folder)!r} does not exist: give an existing folder")
+    wanted = list(dict.fromkeys(name for item in requested.split(",") for name in _names(item)))
     sts = [t for t in wanted if t in STS_TASKS]
     transfer = [t for t in wanted if t in TRANSFER_TASKS]
     missing = [*missing_tasks(folder, sts), *missing_transfer_tasks(folder, transfer)]
@@ -78,7 +83,7 @@ def choose_tasks(folder: Path, asked: str, allow_missing: bool) -> Tasks:
 
 
 def _names(item: str) -> tuple[str, ...]:
-    """The tasks of a group, or the one that an item names however it is written."""
+    """Return the tasks of a group, or the task with this name in any spelling."""
     if item in GROUPS:
         return GROUPS[item]
     for name_of in (task_name, transfer_task_name):
@@ -90,7 +95,7 @@ def _names(item: str) -> tuple[str, ...]:
 
 
 def _place(task: str) -> str:
-    """Where a task is below the folder."""
+    """Return the path of a task in the folder."""
     if task in STS_TASKS:
         return STS_TASKS[task][0]
     return " and ".join(TRANSFER_TASKS[task].paths)

@@ -1,4 +1,4 @@
-"""The files of `cotbert evaluate`: JSON, a Markdown table, a page."""
+"""The output files of `cotbert evaluate`: JSON, a Markdown table, an HTML page."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ REPORTS = (".html", ".md")
 
 @dataclass(frozen=True)
 class Files:
-    """output: the JSON file; reports: files whose endings are in REPORTS."""
+    """The files to write. output: the JSON file. reports: files with an ending of REPORTS."""
 
     output: Path | None
     reports: tuple[Path, ...]
 
     @classmethod
     def checked(cls, output: Path | None, reports: Sequence[Path]) -> Files:
-        """Absolute paths; UserError for one that is taken, named twice or of another kind."""
+        """Return the files with absolute paths; UserError for an existing file, a file that is
+        named twice, or a report with another ending."""
         for path in reports:
             if path.suffix.lower() not in REPORTS:
                 raise UserError(
@@ -37,11 +38,13 @@ class Files:
         )
         named = [path for path in (files.output, *files.reports) if path]
         if len(set(named)) < len(named):
-            raise UserError(f"a file is named twice among {', '.join(map(str, named))}")
+            raise UserError(
+                f"a file is named twice among {', '.join(map(str, named))}: give each its own name"
+            )
         return files
 
     def write(self, run: Run, result: Mapping[str, Any], models: Sequence[Model]) -> None:
-        """Write all of them, and give them to the run."""
+        """Write the files and log them to the run."""
         if self.output is not None:
             write_json(self.output, result)
             run.artifact(self.output)
@@ -54,7 +57,7 @@ class Files:
 
 
 def _free_file(path: Path) -> Path:
-    """The absolute path of a file that is not there yet."""
+    """Return the absolute path; UserError if it exists already."""
     path = require_empty(path)
     if path.is_dir():
         raise UserError(f"output {str(path)!r} is a folder: give a file")

@@ -1,4 +1,4 @@
-"""The numbers of `cotbert evaluate` under the names that MLflow shows."""
+"""The names of the numbers of `cotbert evaluate` in MLflow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.recording.tracking import DIFFERENCE, P_VALUE, SUBSETS, metric_na
 
 
 def flat_metrics(result: Mapping[str, Any]) -> dict[str, float]:
-    """One model's: STS12.spearman, STS12.low, STS12.subsets.MSRpar, average and so on."""
+    """Return one model's metrics: STS12.spearman, STS12.low, STS12.subsets.MSRpar, average, ..."""
     flat: dict[str, float] = {}
     for name, value in result.items():
         if not isinstance(value, Mapping):
@@ -25,7 +25,8 @@ def flat_metrics(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def difference_metrics(differences: Mapping[str, Any]) -> dict[str, float]:
-    """Of several models: average.difference/MODEL and average.p/MODEL, and so of each task."""
+    """Return the metrics of several models: average.difference/MODEL, average.p/MODEL, and the same
+    for each task."""
     flat: dict[str, float] = {}
     for model, entries in differences.items():
         for task, entry in entries.items():

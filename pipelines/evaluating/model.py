@@ -1,4 +1,4 @@
-"""A model that has been scored, and which published ones it may be put beside."""
+"""A model that has been scored, and its backbone as the papers name it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from pipelines.evaluating.published import BERT, ROBERTA
 from pipelines.evaluating.readout_options import OpenReadout
 from pipelines.evaluating.scoring import Scored
 
-# Of transformers' configurations: 12 layers of 768 are what the papers call base.
+# (model type, hidden size, layers) of the encoders that the papers call base.
 _BASE = {("bert", 768, 12): BERT, ("roberta", 768, 12): ROBERTA}
 
 
 @dataclass(frozen=True)
 class Model:
-    """result: as in its JSON. backbone: as the papers name it, None for one that is in none of
-    them. method: what trained it, as in the settings, None if that is not known."""
+    """A scored model.
+
+    result: as in the JSON file. backbone: its name in the papers, None if it is in none of them.
+    method: the training method as in the settings, None if unknown.
+    """
 
     label: str
     result: dict[str, Any]
@@ -31,7 +34,7 @@ class Model:
 
 
 def published_backbone(backbone: Backbone) -> str | None:
-    """BERT-base or RoBERTa-base by its configuration, if it is one of them."""
+    """Return BERT-base or RoBERTa-base if the configuration is that of one of them."""
     config = backbone.model.config
     size = (config.hidden_size, config.num_hidden_layers)
     return _BASE.get((str(config.model_type), *size))

@@ -1,4 +1,4 @@
-"""MODEL on a command line that takes several: an encoder and how to read it, in one word."""
+"""MODEL in commands that take several: an encoder with its readout or template, in one word."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPTION = re.compile(rf",\s*({'|'.join(OPTIONS)})=")
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A MODEL of the command line: an encoder NAME and how to read it, by its own way if None."""
+    """A MODEL of the command line: an encoder NAME, and a template and readout (None: its own)."""
 
     name: str
     template: str | None = None
@@ -31,12 +31,15 @@ class ModelSpec:
 
     @classmethod
     def parse(cls, text: str) -> ModelSpec:
-        """NAME, NAME,template=T or NAME,readout=R, from the right; a folder's name stays whole."""
+        """Parse NAME, NAME,template=T or NAME,readout=R, from the right.
+
+        The name of an existing folder may contain such options.
+        """
         name, options = text, dict[str, str]()
         while not Path(name).exists() and (found := list(_OPTION.finditer(name))):
             key = found[-1][1]
             if key in options:
-                raise UserError(f"model {text!r} names its {key} twice: give one")
+                raise UserError(f"model {text!r} names its {key} twice: give it once")
             options[key] = name[found[-1].end() :].strip()
             name = name[: found[-1].start()]
         strange = re.search(r",\s*(\w+)=", name)
@@ -45,7 +48,7 @@ class ModelSpec:
         return cls(name, options.get("template"), options.get("readout"))
 
     def open(self, precision: Precision = "auto") -> OpenModel:
-        """Load the encoder; UserError where it cannot be read so."""
+        """Load the encoder; UserError if it does not support the readout or template."""
         name = self.readout
         if name is None or name in READOUTS:
             encoder = SentenceEncoder.from_pretrained(self.name, self.template, name)
@@ -60,7 +63,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class OpenModel:
-    """encoder: gives (N, D) vectors, under the readout's name and from the template's mask."""
+    """A loaded encoder. encoder: gives (N, D) vectors by the readout and template named here."""
 
     backbone: Backbone
     encoder: SentenceEncoder | Encode
@@ -69,7 +72,7 @@ class OpenModel:
 
 
 def numbered(labels: Sequence[str]) -> list[str]:
-    """The labels, the second of equal ones followed by `no. 2`, and so on."""
+    """Return the labels; the second of equal labels gets `no. 2`, and so on."""
     return [
         f"{label} no. {before + 1}" if (before := labels[:place].count(label)) else label
         for place, label in enumerate(labels)
@@ -77,7 +80,7 @@ def numbered(labels: Sequence[str]) -> list[str]:
 
 
 class Read(Protocol):
-    """An encoder that is open: under which readout's name, and from which template's mask."""
+    """The readout's name and the template of a loaded encoder."""
 
     @property
     def readout(self) -> str: ...
@@ -87,11 +90,14 @@ class Read(Protocol):
 
 
 def label_of(spec: ModelSpec, model: Read) -> str:
-    """The encoder and how it is read. Of a folder the last two names: one alone is `model`."""
+    """Return the encoder's name with its readout and template.
+
+    The name of a folder is its last two parts, since the last alone is often `model`.
+    """
     folder = Path(spec.name)
     short = "/".join(folder.resolve().parts[-2:]) if folder.exists() else spec.name
     how = f"[{model.readout.upper()}]" if model.readout in ("mask", "cls") else model.readout
-    # Two names may stand for one template: the one that was given comes first.
+    # Two names may stand for the same template: the given one comes first.
     known = [name for name in (spec.template, *TEMPLATES) if name in TEMPLATES]
     named = [name for name in known if name and TEMPLATES[name] == model.template]
     return " ".join([short, how, *named[:1]])

@@ -1,6 +1,6 @@
-"""Tasks of MTEB through its own package: the extra `mteb`, and data from the Hugging Face hub.
+"""Tasks of MTEB by the package mteb (an extra), with data from the Hugging Face hub.
 
-DenoSent's (section Experiment): ten of classification (its Table 2), four of reranking and
+DenoSent's tasks (section Experiment) are ten of classification (its Table 2), four of reranking and
 QuoraRetrieval (its Figure 3), in English, on the test split.
 """
 
@@ -48,16 +48,19 @@ GROUPS = {
     "retrieval": ("QuoraRetrieval",),
 }
 DENOSENT = tuple(name for names in GROUPS.values() for name in names)
-# By language alone it would be scored on a second English set too, which MTEB's table leaves out.
+# The language alone would also select a second English set, which MTEB's table leaves out.
 _SUBSETS = {"AmazonCounterfactualClassification": ["en"]}
-# DenoSent reports these of reranking and retrieval, MTEB others as the main score.
+# DenoSent reports these scores of reranking and retrieval; MTEB's main scores are others.
 AT_ONE = ("map_at_1", "mrr_at_1")
 
 
-def split_tasks(asked: str) -> tuple[str, tuple[str, ...]]:
-    """The names that are SentEval's, and MTEB's: those after `mteb:`, all of DenoSent's for
-    `mteb` alone. `mteb:` comes last, since MTEB has tasks called STS12 too."""
-    own, names, items = list[str](), list[str](), asked.split(",")
+def split_tasks(requested: str) -> tuple[str, tuple[str, ...]]:
+    """Split a list of tasks into SentEval's and MTEB's.
+
+    All names after `mteb:` are MTEB's, which also has tasks called STS12; `mteb` alone stands for
+    all of DenoSent's tasks.
+    """
+    own, names, items = list[str](), list[str](), requested.split(",")
     while items:
         item = items.pop(0)
         if item == PREFIX:
@@ -73,12 +76,12 @@ def split_tasks(asked: str) -> tuple[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class MtebTasks:
-    """Tasks whose data is at hand."""
+    """Tasks whose data is in the cache."""
 
     tasks: tuple[Any, ...]
 
     def score_into(self, scored: Scored, encode: Encode) -> None:
-        """An entry mteb/NAME for each, and mteb_TYPE_average over each type of several."""
+        """Add an entry mteb/NAME for each task, and mteb_TYPE_average for types with several."""
         types: dict[str, list[str]] = {}
         for task in self.tasks:
             say(f"mteb {task.metadata.name}")
@@ -91,14 +94,14 @@ class MtebTasks:
 
 
 def open_tasks(names: Sequence[str], allow_missing: bool) -> MtebTasks:
-    """The tasks, their data fetched into the hub's cache before anything is scored.
+    """Return the tasks after downloading their data to the hub's cache.
 
-    UserError without the package, for a name that it does not know, and for data that cannot be
-    had, unless a task may be missing: then it is named and left out.
+    Raises UserError if the package is missing, for unknown names, and for data that cannot be
+    loaded; with allow_missing, tasks without data are skipped with a warning.
     """
     if util.find_spec("mteb") is None:
         raise UserError(
-            "tasks of MTEB need the package mteb: install the extra, pip install 'cotbert[mteb]'"
+            "tasks of MTEB need the package mteb: install it with pip install 'cotbert[mteb]'"
         )
     tasks = [_task(name) for name in names]
     missing: dict[str, str] = {}
@@ -107,12 +110,12 @@ def open_tasks(names: Sequence[str], allow_missing: bool) -> MtebTasks:
             missing[task.metadata.name] = why
         if missing and (not allow_missing or len(missing) == len(tasks)):
             raise UserError(
-                f"data of MTEB's {', '.join(missing)} cannot be had ({why}): it comes from the "
-                "Hugging Face hub; run where that answers, set HF_HOME to a cache that holds it, "
-                "or skip what is missing with --allow-missing"
+                f"data of MTEB's {', '.join(missing)} cannot be loaded ({why}): run with access to "
+                "the Hugging Face hub, set HF_HOME to a cache that holds the data, or skip the "
+                "task with --allow-missing"
             )
     if missing:
-        say(f"warning: skipped {', '.join(missing)}: data cannot be had from the hub")
+        say(f"warning: skipped {', '.join(missing)}: data cannot be loaded from the hub")
     return MtebTasks(tuple(task for task in tasks if task.metadata.name not in missing))
 
 
@@ -134,16 +137,16 @@ def _task(name: str) -> Any:
         if "test" in task.eval_splits:
             task.filter_eval_splits(["test"])
     if task.metadata.modalities != ["text"]:
-        raise UserError(f"MTEB's {name} is not of text alone: leave it out")
+        raise UserError(f"MTEB's {name} needs other data than text: leave it out")
     return task
 
 
 def _fetched(task: Any) -> str | None:
-    """None if the task's data is in the cache now, else why not."""
+    """Load a task's data into the cache; return None, or why that failed."""
     with _quiet(), _offline_where_the_hub_is_away():
         try:
             task.load_data()
-        except Exception as error:  # whatever the hub, the network or the data set's files do
+        except Exception as error:  # errors of the hub, the network or the data set's files
             return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         task.unload_data()
     return None
@@ -160,7 +163,7 @@ def _evaluate(encode: Encode, task: Any) -> Any:
 
 
 def _entry(task: Any, result: Any) -> dict[str, Any]:
-    """main_score x 100 over subsets and splits, its metric, and what DenoSent reports."""
+    """Return main_score x 100 over subsets and splits, its metric, and DenoSent's scores."""
     parts = [part for parts in result.scores.values() for part in parts]
     at_one = {
         key: 100 * float(np.mean([part[key] for part in parts]))
@@ -173,7 +176,7 @@ def _entry(task: Any, result: Any) -> dict[str, Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without mteb's advice: newer versions of tasks, batch sizes, metadata."""
+    """Silence mteb's advice about newer versions of tasks, batch sizes and metadata."""
     logger = logging.getLogger("mteb")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -187,7 +190,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _offline_where_the_hub_is_away() -> Iterator[None]:
-    """The cache alone is asked. Left to themselves its clients try for 30 seconds a task."""
+    """Use only the cache if the hub does not answer; its clients would try for 30 s per task."""
     import datasets
     from huggingface_hub import constants
 

@@ -141,7 +141,7 @@ class EvaluateOptions:
         for key in OPTIONS:
             if getattr(spec, key) is not None and getattr(self, key) is not None:
                 raise UserError(
-                    f"model {text!r} names its {key}, and --{key} is given too: leave one out"
+                    f"model {text!r} names its {key}, and --{key} is given too: give only one"
                 )
         return replace(
             self,

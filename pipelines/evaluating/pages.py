@@ -1,4 +1,4 @@
-"""The reports of `cotbert evaluate`: a page and a Markdown file."""
+"""The reports of `cotbert evaluate`: an HTML page and a Markdown file."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pipelines.evaluating.tables import Table, tables
 from pipelines.reports import html_page, plots
 
 TITLE = "Evaluation"
-# CoT-BERT Figure 3 is of STS-B.
-PICTURED = ("STS-B", "pairs-test")
+# CoT-BERT Figure 3 shows STS-B.
+PLOTTED = ("STS-B", "pairs-test")
 
 
 def evaluation_page(result: Mapping[str, Any], models: Sequence[Model]) -> str:
-    """Everything in one file: sentences, tables, and gold against predicted similarity."""
+    """Return a page with sentences, tables, and gold against predicted similarity."""
     sections = [(table.title, _html(table)) for table in tables(result, models)]
     if "verdicts" in result:
-        said = "".join(f"<p>{html.escape(line)}</p>" for line in result["verdicts"])
-        sections.insert(0, ("Is the difference real?", said))
-    if (task := _pictured(models[0])) is not None:
+        sentences = "".join(f"<p>{html.escape(line)}</p>" for line in result["verdicts"])
+        sections.insert(0, ("Is the difference significant?", sentences))
+    if (task := _plotted(models[0])) is not None:
         sections.append((f"Gold against predicted similarity, {task}", _scatter(models, task)))
     return html_page.page(TITLE, _note(models), [*sections, ("Settings", _settings(models))])
 
 
 def markdown(result: Mapping[str, Any], models: Sequence[Model]) -> str:
-    """The sentences and tables."""
+    """Return a Markdown text with sentences and tables."""
     lines = [f"# {TITLE}", "", plain(_note(models)), ""]
-    for verdict in result.get("verdicts", ()):
-        lines += [plain(verdict), ""]
+    for sentence in result.get("verdicts", ()):
+        lines += [plain(sentence), ""]
     for table in tables(result, models):
         lines += [f"## {plain(table.title)}", "", *_rows(table), ""]
         lines += [plain(table.note), ""] if table.note else []
@@ -54,10 +54,10 @@ def _html(table: Table) -> str:
     return html_page.table(table.header, table.rows) + note
 
 
-def _pictured(model: Model) -> str | None:
-    """The task whose pairs are drawn."""
+def _plotted(model: Model) -> str | None:
+    """Return the task whose pairs the scatter plot shows."""
     predicted = model.scored.predicted
-    return next((task for task in PICTURED if task in predicted), next(iter(predicted), None))
+    return next((task for task in PLOTTED if task in predicted), next(iter(predicted), None))
 
 
 def _scatter(models: Sequence[Model], task: str) -> str:
@@ -68,7 +68,7 @@ def _scatter(models: Sequence[Model], task: str) -> str:
 
 
 def _settings(models: Sequence[Model]) -> str:
-    """What is no score: how each was read, and where its run is."""
+    """Return a table of everything except scores: readouts, settings, ids of runs."""
     rows = [
         (model.label, key, value)
         for model in models

@@ -1,6 +1,7 @@
-"""What the papers report, for the rows beneath one's own: facts, each with its table.
+"""The papers' results, with the table each is from; reports show them below the user's results.
 
-Spearman x 100 of the seven STS tasks ("all", test), and accuracy of the seven transfer tasks.
+They are Spearman x 100 of the seven STS tasks ("all", test), and accuracy of the seven transfer
+tasks.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ _COT, _PROMPT, _DENO = "CoT-BERT Table 2", "PromptBERT Table", "DenoSent Table 1
 
 @dataclass(frozen=True)
 class Published:
-    """scores: of the tasks in the order of STS_TASKS or TRANSFER_TASKS. average: as printed.
-    trained_by: the method's name in the settings, where this tool has it."""
+    """A row of a paper's table.
+
+    scores: of the tasks in the order of STS_TASKS or TRANSFER_TASKS. average: as printed.
+    trained_by: the method's name in the settings, None if this tool does not have it.
+    """
 
     method: str
     backbone: str
@@ -92,8 +96,8 @@ STS_COLUMNS, TRANSFER_COLUMNS = tuple(STS_TASKS), tuple(TRANSFER_TASKS)
 
 
 def beside(rows: Iterable[Published], backbones: set[str | None]) -> list[Published]:
-    """The rows of these encoders; of an encoder that is in no paper (None), those of BERT-base
-    by methods that this tool has."""
+    """Return the rows for these encoders; for an encoder that is in no paper (None), the rows for
+    BERT-base by methods that this tool has."""
     return [
         row
         for row in rows

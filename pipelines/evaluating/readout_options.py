@@ -1,5 +1,7 @@
-"""How `cotbert evaluate` reads an encoder: as it was trained, or a way that needs no training,
-whitened or not. Letters: N sentences, D size of a vector."""
+"""Open the encoder of `cotbert evaluate` with its own readout or an untrained one, and whiten.
+
+Shapes: N sentences, D size of a vector.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,17 @@ from pipelines.evaluating.options import EvaluateOptions
 from pipelines.reading.text_files import read_texts
 from pipelines.runtime.progress import say
 
-# The word that stands for the sentences that are scored, as what vectors are whitened by.
+# The value of `whiten` that stands for the scored sentences.
 TASKS = "tasks"
 
 
 @dataclass
 class OpenReadout:
-    """encoder: what is called or encodes, under the readout's name and from the template's mask.
-    used: the options that made it, for the record. method: how it was trained, if that is known."""
+    """A loaded encoder with its readout.
+
+    encoder: a SentenceEncoder, or a function from sentences to vectors. method: the training
+    method, None if unknown. used: the options of the readout, for the record.
+    """
 
     encoder: SentenceEncoder | Encode
     backbone: Backbone
@@ -50,18 +55,18 @@ class OpenReadout:
         """D, the size of a vector."""
         return self.backbone.hidden_size
 
-    def told(self) -> dict[str, int]:
-        """What is known once it has run: sentences of which removing would have left nothing."""
+    def counts(self) -> dict[str, int]:
+        """Return the counts of a finished readout: sentences that removing would have emptied."""
         if not isinstance(self.encoder, StaticFeatures) or "remove" not in self.used:
             return {}
         count = self.encoder.kept_whole
         if count:
-            say(f"{count:,} sentences keep all of their tokens: removing would have left none")
+            say(f"{count:,} sentences keep all of their tokens: --remove would have left none")
         return {"kept_whole": count}
 
 
 def check_readout(options: EvaluateOptions) -> None:
-    """UserError for a readout that is not known and options that do not belong together."""
+    """Raise UserError for an unknown readout and for options that cannot be combined."""
     name = options.readout
     if name is None or name in READOUTS:
         uses = {"template", *({"denoise"} if name in (None, "mask") else ())}
@@ -72,13 +77,13 @@ def check_readout(options: EvaluateOptions) -> None:
         raise unknown("readout", name, {*READOUTS, *FEATURES})
     if options.whiten_dimensions is not None and options.whiten is None:
         raise UserError(
-            f"whitening dimensions is {options.whiten_dimensions} and nothing is whitened: give "
+            f"whiten_dimensions is {options.whiten_dimensions} and nothing is whitened: give "
             "--whiten FILE or --whiten tasks too"
         )
 
 
 def feature_options(options: EvaluateOptions) -> FeatureOptions:
-    """The options of `cotbert_core.readouts`, with its defaults for what was not given."""
+    """Return the options of `cotbert_core.readouts`, with defaults for options not given."""
     default = FeatureOptions()
     return FeatureOptions(
         remove=options.remove,
@@ -90,8 +95,8 @@ def feature_options(options: EvaluateOptions) -> FeatureOptions:
 
 
 def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenReadout:
-    """Load the encoder and make its readout. sentences: all that will be scored, over which
-    tokens are counted."""
+    """Load the encoder and its readout. sentences: all sentences that will be scored, in which
+    some readouts count tokens."""
     if options.readout not in FEATURES or options.readout in READOUTS:
         encoder = SentenceEncoder.from_pretrained(
             options.model, options.template, options.readout, denoise=options.denoise
@@ -110,7 +115,7 @@ def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenRead
 
 
 def _used(options: EvaluateOptions, chosen: FeatureOptions) -> dict[str, Any]:
-    """The readout's options, flat, as the result and MLflow show them."""
+    """Return the readout's options, flat, for the result and MLflow."""
     used: dict[str, Any] = {
         "readout": options.readout,
         "template": options.template,
@@ -128,7 +133,7 @@ def _used(options: EvaluateOptions, chosen: FeatureOptions) -> dict[str, Any]:
 
 
 def whitening_sample(options: EvaluateOptions, sentences: Sequence[str]) -> list[str] | None:
-    """The distinct sentences to whiten by, None without whitening. `sentences`: those scored."""
+    """Return the distinct sentences for whitening, None without it. sentences: the scored ones."""
     if options.whiten is None:
         return None
     if options.whiten == TASKS:
@@ -141,13 +146,13 @@ def whitening_sample(options: EvaluateOptions, sentences: Sequence[str]) -> list
 
 
 def check_whitening(options: EvaluateOptions, sample: list[str], readout: OpenReadout) -> None:
-    """UserError for a sample not larger than D; its size is recorded."""
+    """Raise UserError for a sample not larger than D; record its size."""
     check_sample(len(sample), readout.dimension, options.whiten_dimensions)
     readout.used["whiten_sentences"] = len(sample)
 
 
 def whitened(options: EvaluateOptions, encode: Encode, sample: list[str]) -> Encode:
-    """`encode`, its vectors whitened by those of the sample, which is encoded once."""
+    """Return `encode` with vectors whitened by those of the sample, which is encoded once."""
     if options.whiten == TASKS:
         encode = Remembered(encode)
     whitening = Whitening.fit(encode(sample), options.whiten_dimensions)
@@ -155,7 +160,7 @@ def whitened(options: EvaluateOptions, encode: Encode, sample: list[str]) -> Enc
 
 
 class Remembered:
-    """`encode` that runs once for each sentence: those that whiten are scored as well."""
+    """An `encode` with a cache, for sentences that are both whitened by and scored."""
 
     def __init__(self, encode: Encode) -> None:
         self._encode = encode

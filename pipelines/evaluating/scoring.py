@@ -1,6 +1,6 @@
-"""Scores with the interval in which chance moves them, as JSON holds them.
+"""Scores with bootstrap intervals, as entries for JSON.
 
-Letters: R resamples, N pairs or examples.
+Shapes: R resamples, N pairs or examples.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ from cotbert_core.evaluation.transfer import Transferred
 
 AVERAGE = "average"
 TRANSFER_AVERAGE = "transfer_average"
-# What an entry's score is called.
+# The possible keys of an entry's score.
 SCORES = ("spearman", "accuracy", "main_score")
 
 
 @dataclass
 class Scored:
-    """entries: as in the JSON. resampled: (R,) scores x 100 by the same names, none for R = 0.
-    predicted: the pairs' similarities, for pictures."""
+    """The scores of a model.
+
+    entries: as in the JSON file. resampled: (R,) scores x 100 by the same names, empty for R = 0.
+    predicted: similarities of the pairs, for plots.
+    """
 
     entries: dict[str, Any] = field(default_factory=dict)
     resampled: dict[str, np.ndarray] = field(default_factory=dict)
     predicted: dict[str, Predicted] = field(default_factory=dict)
 
     def add(self, name: str, entry: dict[str, Any], resampled: np.ndarray) -> None:
-        """An entry and, if it was resampled, its interval."""
+        """Add an entry and, if it was resampled, its interval."""
         score = next(key for key in entry if key in SCORES)
         ends = dict(zip(("low", "high"), ends_of(resampled), strict=True)) if len(resampled) else {}
         rest = {key: value for key, value in entry.items() if key != score}
@@ -46,7 +49,7 @@ class Scored:
             self.resampled[name] = resampled
 
     def add_average(self, name: str, tasks: list[str]) -> None:
-        """The mean over tasks that are entries, whose resamples are independent of each other."""
+        """Add the mean over tasks among the entries; their resamples are independent."""
         self.entries[name] = float(np.mean([score_of(self.entries[task]) for task in tasks]))
         if all(task in self.resampled for task in tasks):
             resampled = np.mean([self.resampled[task] for task in tasks], axis=0)
@@ -56,20 +59,20 @@ class Scored:
 
 
 def score_of(entry: Any) -> float:
-    """An entry's Spearman or accuracy x 100; an average is its own."""
+    """Return the score x 100 of an entry, or of an average, which is a number."""
     if not isinstance(entry, Mapping):
         return float(entry)
     return float(next(entry[key] for key in SCORES if key in entry))
 
 
 def ends_of(resampled: np.ndarray) -> list[float | None]:
-    """Low and high; JSON has no NaN: without a correlation there are none."""
+    """Return low and high; None without a correlation, since JSON has no NaN."""
     ends = interval(resampled)
     return [None if np.isnan(end) else end for end in (ends.low, ends.high)]
 
 
 def add_sts(scored: Scored, predicted: dict[str, Subsets], resamples: int) -> None:
-    """STS tasks and their average. A task's pairs are resampled from all of its subsets."""
+    """Add STS tasks and their average. A task's pairs are resampled from all of its subsets."""
     for task, subsets in predicted.items():
         together, entry = pooled(subsets), score_subsets(subsets)
         if resamples and entry["subsets"]:
@@ -83,7 +86,8 @@ def add_sts(scored: Scored, predicted: dict[str, Subsets], resamples: int) -> No
 
 
 def add_transfer(scored: Scored, done: dict[str, Transferred], resamples: int) -> None:
-    """Transfer tasks and their average; the test examples are resampled, no classifier anew."""
+    """Add transfer tasks and their average. Only test examples are resampled; classifiers are not
+    trained again."""
     for task, transferred in done.items():
         resampled = resampled_mean(transferred.right, resamples, seed_of(task))
         scored.add(task, transferred.scores, resampled)
@@ -93,7 +97,7 @@ def add_transfer(scored: Scored, done: dict[str, Transferred], resamples: int) -
 def add_pairs(
     scored: Scored, splits: Mapping[str, tuple[PairScores, np.ndarray]], resamples: int
 ) -> None:
-    """Graded pairs: scores and grades of each split."""
+    """Add graded pairs. splits: scores and gold grades of each split."""
     for split, (scores, gold) in splits.items():
         name, predicted = f"pairs-{split}", Predicted(scores.cosine, gold)
         entry = {

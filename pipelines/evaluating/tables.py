@@ -1,4 +1,4 @@
-"""The tables of an evaluation's reports, as text."""
+"""The tables of an evaluation's reports, with cells as text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipelines.recording.tracking import SUBSETS
 
 @dataclass(frozen=True)
 class Table:
-    """rows: cells under `header`. note: a paragraph beneath."""
+    """A table. rows: cells under `header`. note: a paragraph below the table."""
 
     title: str
     header: tuple[str, ...]
@@ -30,7 +30,7 @@ class Table:
 
 
 def tables(result: Mapping[str, Any], models: Sequence[Model]) -> list[Table]:
-    """All that there is anything for."""
+    """Return all tables that have rows."""
     made = [
         _as_published("STS tasks", STS_COLUMNS, AVERAGE, STS, models, "Spearman x 100"),
         *_differences(result),
@@ -51,7 +51,7 @@ def _as_published(
     models: Sequence[Model],
     measure: str,
 ) -> Table:
-    """A line for each model in the papers' format, its intervals, and the papers' lines."""
+    """Return a table in the papers' format: models, their intervals, and the papers' rows."""
     header = (title, *columns, "Avg.")
     if not any(average in model.result for model in models):
         return Table(title, header, [])
@@ -64,18 +64,18 @@ def _as_published(
 
 
 def _note(measure: str, there: int, of: int, models: Sequence[Model]) -> str:
-    note = f"{measure}. Rows in brackets are published, and none of them was run here."
+    note = f"{measure}. Rows in brackets are published results; none of them was run here."
     if models[0].result.get("resamples"):
         note += (
-            f" Intervals: 95 %, percentile bootstrap of {models[0].result['resamples']:,} resamples"
-            " of what is scored; they hold no spread of training seeds."
+            f" Intervals: 95 %, percentile bootstrap with {models[0].result['resamples']:,} "
+            "resamples of the scored pairs; they do not include the spread of training seeds."
         )
     if there < of:
-        note += f" Our average is of the {there} tasks that were scored, theirs of {of}."
+        note += f" Our average is over the {there} scored tasks, the papers' over {of}."
     if any(model.backbone is None for model in models):
         note += (
-            " An encoder here is in none of the papers: the published rows are of larger ones, "
-            "and show the format rather than a rival."
+            " An encoder here is in none of the papers: the published rows are for larger "
+            "encoders, and are shown for the format, not for comparison."
         )
     return note
 
@@ -100,8 +100,8 @@ def _published_row(row: Published, methods: set[tuple[str | None, str]]) -> tupl
 
 def _differences(result: Mapping[str, Any]) -> list[Table]:
     note = (
-        "Paired: both models are scored on the same resampled pairs. p: two-sided, not corrected "
-        "for the number of lines."
+        "Both models are scored on the same resampled pairs. p: two-sided, not corrected for the "
+        "number of rows."
     )
     return [
         Table(
@@ -115,7 +115,7 @@ def _differences(result: Mapping[str, Any]) -> list[Table]:
 
 
 def difference_row(task: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """A line of a table of differences, for a terminal and a page."""
+    """Return a row of a table of differences, for a terminal or a page."""
     gap, p = entry["difference"], entry["p"]
     return (
         task,
@@ -126,7 +126,7 @@ def difference_row(task: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _others(models: Sequence[Model]) -> Table:
-    """What is in no table of the papers: pairs of one's own, tasks of MTEB."""
+    """Return the table of scores that are in no paper's table: own pairs, tasks of MTEB."""
     header = ("model", "task", "metric", "score x 100", "95 % interval")
     known = {*STS_COLUMNS, *TRANSFER_COLUMNS}
     rows = [

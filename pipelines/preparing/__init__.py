@@ -1,1 +1,1 @@
-"""The passes of `cotbert prepare`, and how they find duplicates and what to keep out."""
+"""The passes of `cotbert prepare`, and the search for duplicates and excluded sentences."""

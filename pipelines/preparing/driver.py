@@ -1,7 +1,7 @@
-"""The stages of `cotbert prepare` on the driver: read shards, choose rows, write parts.
+"""The driver of `cotbert prepare`, in three stages: read shards, choose rows, write parts.
 
-Each stage leaves what it has done in the scratch folder and skips what is there already. The driver
-holds a few numbers for each shard; ids and choices stay on disk.
+Each stage writes its results to the scratch folder and skips what is already there. The driver
+holds a few numbers for each shard; ids and the choice of rows stay on disk.
 """
 
 from __future__ import annotations
@@ -23,28 +23,30 @@ from pipelines.preparing.shard_tasks import (
     DROPPED,
     KEEP_FILE,
     ReadShard,
-    Rows,
+    RowRange,
     Rules,
     WritePart,
     write_counts,
 )
 from pipelines.reading.lost_rows import LostRows
-from pipelines.reading.read_plan import Plan
-from pipelines.reading.readers import PIECE_ROWS
+from pipelines.reading.pieces import PIECE_ROWS
+from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress
 from pipelines.runtime.shard_tasks import map_shards
 from pipelines.storage.resumable_output import ResumableOutput, atomic_file
 
-# Rows that a part has at least, the last part aside: input of many small files makes few parts.
+# Least rows of a part, except the last: input of many small files makes few parts.
 PART_ROWS = 16_384
-# A shard of more rows may be shared out to several parts: one compressed file is one shard.
+# A shard of more rows may be split over several parts: a compressed file is a single shard.
 UNIT_ROWS = 8 * PIECE_ROWS
 
 
 @dataclass
-class Reading:
-    """What the first pass found. kept: rows of each shard; lost: what each file lost; read: rows
-    read of each file."""
+class FirstPass:
+    """The results of the first pass.
+
+    kept: rows kept of each shard. lost: unusable rows of each file. read: rows read of each file.
+    """
 
     kept: np.ndarray
     lost: LostRows
@@ -59,37 +61,39 @@ class Reading:
 
 
 def finished(scratch: Path, pattern: str) -> dict[int, Path]:
-    """The count files of shards (`[0-9]*.json`) or parts (`part-*.json`) that are done."""
+    """Return the count files of finished shards (`[0-9]*.json`) or parts (`part-*.json`)."""
     return {int(path.stem.removeprefix("part-")): path for path in scratch.glob(pattern)}
 
 
-def read_shards(plan: Plan, rules: Rules, work: ResumableOutput) -> Reading:
-    """The first pass over the shards that are not done yet."""
+def read_shards(plan: ReadPlan, rules: Rules, work: ResumableOutput) -> FirstPass:
+    """Run the first pass over the shards that are not done yet."""
     count = len(plan.shards)
-    reading = Reading(np.zeros(count, np.int64), LostRows(plan))
+    first_pass = FirstPass(np.zeros(count, np.int64), LostRows(plan))
     done = finished(work.scratch, "[0-9]*.json")
     for number, path in done.items():
-        reading.add(number, plan.shards[number].path, _read_counts(path))
+        first_pass.add(number, plan.shards[number].path, _read_counts(path))
     numbers = tuple(number for number in range(count) if number not in done)
     progress = Progress("prepare", count, "read")
     progress.start_at(len(done))
     task = ReadShard(plan, numbers, str(work.scratch), rules)
     for more, row in enumerate(map_shards(task, len(numbers)), start=1):
-        reading.add(row["number"], plan.shards[row["number"]].path, row["counts"])
-        progress.show(len(done) + more, f"{reading.counts['read']:,} rows")
-    return reading
+        first_pass.add(row["number"], plan.shards[row["number"]].path, row["counts"])
+        progress.show(len(done) + more, f"{first_pass.counts['read']:,} rows")
+    return first_pass
 
 
 def choose_rows(
     shards: int, near_duplicates: float | None, sample: int | None, work: ResumableOutput
 ) -> Counter[str]:
-    """Write which rows stay: the first of each id, of near duplicates one, and of those the
-    `sample` with the smallest hash, which is as good as a draw and the same for any order of the
-    input."""
+    """Write which rows stay, and return the counts of the others.
+
+    The first row of each id and one of each group of near duplicates stay; of these the `sample`
+    rows with the smallest hashes, a sample that does not depend on the order of the input.
+    """
     scratch = work.scratch
-    told = scratch / f"{KEEP_FILE}.json"
-    if told.is_file():
-        return _read_counts(told)
+    counts_file = scratch / f"{KEEP_FILE}.json"
+    if counts_file.is_file():
+        return _read_counts(counts_file)
     ids = [ids_file(scratch, number) for number in range(shards)]
     counts: Counter[str] = Counter()
     with atomic_file(scratch / KEEP_FILE, scratch) as keep:
@@ -102,7 +106,7 @@ def choose_rows(
             left -= dropped
         if sample is not None:
             counts["sampled_out"] = left - duplicates.keep_smallest(ids, keep, sample)
-    write_counts(counts, told)
+    write_counts(counts, counts_file)
     return counts
 
 
@@ -113,7 +117,7 @@ def write_parts(
     kept: Sequence[int],
     work: ResumableOutput,
 ) -> Counter[str]:
-    """The second pass over the parts that are not done yet. kept: rows of each shard."""
+    """Run the second pass over the parts that are not done yet. kept: rows of each shard."""
     units = list(_units(kept, work.scratch / KEEP_FILE))
     groups = _groups(units)
     done = finished(work.scratch, "part-*.json")
@@ -131,7 +135,7 @@ def write_parts(
 
 
 def rows_written(work: ResumableOutput) -> int:
-    """Rows in the parts that are done."""
+    """Return the number of rows in the finished parts."""
     parts = finished(work.scratch, "part-*.json").values()
     return sum(_read_counts(path)["rows"] for path in parts)
 
@@ -140,20 +144,20 @@ def _gone_through(counts: Counter[str]) -> int:
     return counts["rows"] + sum(n for key, n in counts.items() if key.startswith(DROPPED))
 
 
-def _units(kept: Sequence[int], keep: Path) -> Iterable[tuple[Rows, int]]:
-    """Ranges of up to UNIT_ROWS rows of a shard, and how many rows of each stay."""
+def _units(kept: Sequence[int], keep: Path) -> Iterable[tuple[RowRange, int]]:
+    """Yield ranges of up to UNIT_ROWS rows of a shard, and how many rows of each stay."""
     position = 0
     for shard, count in enumerate(map(int, kept)):
         for start in range(0, count, UNIT_ROWS):
             stop = min(start + UNIT_ROWS, count)
-            rows = Rows(shard, start, stop, position + start)
+            rows = RowRange(shard, start, stop, position + start)
             yield rows, int(duplicates.kept(keep, position + start, position + stop).sum())
         position += count
 
 
-def _groups(units: Sequence[tuple[Rows, int]]) -> tuple[tuple[Rows, ...], ...]:
-    """Neighbours put together until a part has PART_ROWS; those without rows left out."""
-    groups: list[list[Rows]] = [[]]
+def _groups(units: Sequence[tuple[RowRange, int]]) -> tuple[tuple[RowRange, ...], ...]:
+    """Group neighbouring ranges until a part has PART_ROWS rows; drop ranges without rows."""
+    groups: list[list[RowRange]] = [[]]
     rows = 0
     for unit, count in units:
         if rows >= PART_ROWS:

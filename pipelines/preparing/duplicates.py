@@ -1,10 +1,10 @@
-"""Which rows are the first of their id, in memory that does not grow with the corpus.
+"""Find the first row of each id, in memory that does not grow with the corpus.
 
-Ids lie in files of raw int64, one file a shard, in the order of the input; a row's position counts
-through all of them. What stays is a file with a byte a row, 1 or 0. Up to BUCKET_ROWS ids are
-sorted in memory. More are dealt out to buckets on disk by their top bits first, 16 bytes a row, and
-the buckets are sorted one after the other: ids are hashes, so buckets are equally full, and all
-rows of one id are in one bucket.
+Ids are in files of raw int64, one file per shard, in the order of the input; a row's position
+counts through all files. The result is a file of one byte per row: 1 for a row that stays, 0 for
+another. Up to BUCKET_ROWS ids are sorted in memory. More are first distributed to buckets on disk
+by their top bits, 16 bytes a row, and the buckets are sorted one after the other: ids are hashes,
+so buckets are equally full, and all rows of an id are in the same bucket.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-# Sorting so many takes 0.7 GiB and 3 s.
+# Sorting so many ids takes 0.7 GiB and 3 s.
 BUCKET_ROWS = 1 << 24
-# More buckets are not open at once; past BUCKET_ROWS * MOST_BUCKETS (8.6 billion rows) they grow.
+# At most so many buckets are open at once; beyond BUCKET_ROWS * MOST_BUCKETS (8.6 billion rows)
+# the buckets grow.
 MOST_BUCKETS = 512
 CHUNK_ROWS = 1 << 20
 ID_BITS = 63
@@ -28,9 +29,9 @@ _TOP_BITS = 16
 def mark_first(
     files: Sequence[Path], keep: Path, scratch: Path, bucket_rows: int = BUCKET_ROWS
 ) -> int:
-    """Write `keep`: 1 for the first row of each id in the order of `files`, 0 for its others.
+    """Write `keep`: 1 for the first row of each id in the order of `files`, 0 for other rows.
 
-    Returns how many rows are 1. scratch: folder for the buckets, which are removed again.
+    Returns how many rows are 1. scratch: folder for the buckets, which are removed afterwards.
     """
     total = sum(file.stat().st_size for file in files) // 8
     flags = create(keep, total)
@@ -41,7 +42,7 @@ def mark_first(
         return _mark(together, None, flags)
     bits = min(int(np.ceil(np.log2(total / bucket_rows))), MOST_BUCKETS.bit_length() - 1)
     paths = [scratch / f"bucket-{number:03}" for number in range(1 << bits)]
-    _deal(files, paths, ID_BITS - bits)
+    _distribute(files, paths, ID_BITS - bits)
     kept = 0
     for path in paths:
         pairs = np.fromfile(path, np.int64).reshape(-1, 2)
@@ -58,11 +59,11 @@ def _mark(ids: np.ndarray, positions: np.ndarray | None, flags: np.ndarray) -> i
     return len(first)
 
 
-def _deal(files: Sequence[Path], buckets: Sequence[Path], shift: int) -> None:
+def _distribute(files: Sequence[Path], buckets: Sequence[Path], shift: int) -> None:
     """Write (id, position) of each row into the bucket of its id's top bits.
 
-    Of an id that comes again within a chunk only the first goes on: a line that half of the corpus
-    consists of fills no bucket.
+    Only the first row of an id within a chunk is written, so a line that makes up half of the
+    corpus fills no bucket.
     """
     edges = np.arange(1, len(buckets), dtype=np.int64) << shift
     with ExitStack() as stack:
@@ -77,10 +78,10 @@ def _deal(files: Sequence[Path], buckets: Sequence[Path], shift: int) -> None:
 
 
 def keep_smallest(files: Sequence[Path], keep: Path, count: int) -> int:
-    """Of the rows that stay, whose ids are distinct, leave the `count` with the smallest ids.
+    """Keep only the `count` rows with the smallest ids among the rows that stay (distinct ids).
 
-    Returns how many stay. Reads the ids three times: to find in which 1/65,536 of the ids' range
-    the last of them lies, then which it is, then to clear the rows beyond it.
+    Returns how many stay. Reads the ids three times: to find the 1/65,536 of the ids' range that
+    holds the largest id to keep, to find that id, and to clear the rows beyond it.
     """
     if not keep.stat().st_size:
         return 0
@@ -106,13 +107,13 @@ def keep_smallest(files: Sequence[Path], keep: Path, count: int) -> int:
 
 
 def flush(flags: np.ndarray) -> None:
-    """Workers on other nodes read the file."""
+    """Write a memory-mapped array to its file, which workers on other nodes read."""
     if isinstance(flags, np.memmap):
         flags.flush()
 
 
 def chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
-    """(position of the first, ids) of up to CHUNK_ROWS ids at a time, over all files."""
+    """Yield (position of the first, ids) for up to CHUNK_ROWS ids at a time, over all files."""
     start = 0
     for path in files:
         with path.open("rb") as file:
@@ -122,8 +123,11 @@ def chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def create(keep: Path, rows: int) -> np.ndarray:
-    """A file of `rows` zero bytes, mapped for writing. OSError where the disk has no room for them:
-    found out later, while the map is written, that ends the process."""
+    """Create a file of `rows` zero bytes and return it mapped for writing.
+
+    Raises OSError if the disk is too full: found later, while the map is written, a full disk would
+    kill the process.
+    """
     with keep.open("wb") as file:
         file.truncate(rows)
         if rows and hasattr(os, "posix_fallocate"):  # macOS has none
@@ -133,7 +137,7 @@ def create(keep: Path, rows: int) -> np.ndarray:
 
 
 def kept(keep: Path, start: int, stop: int) -> np.ndarray:
-    """(stop - start,) bool: which of these rows stay."""
+    """Return (stop - start,) bool: which rows from `start` to `stop` stay."""
     with keep.open("rb") as file:
         file.seek(start)
         flags = np.fromfile(file, np.uint8, stop - start)

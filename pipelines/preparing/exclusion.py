@@ -1,8 +1,8 @@
-"""Sentences that a corpus must not hold, such as those of the sets it will be evaluated on.
+"""Keep given sentences out of a corpus, such as those of the sets it will be evaluated on.
 
-Sentences are compared without case, punctuation and white space, so `Two dogs, running.` keeps
-`two dogs running` out. Files: a sentence a line, or columns of which those that hold text are taken
-(csv; anything else that has tabs), so SentEval's STS files can be given as they are.
+Sentences are compared without case, punctuation and white space, so `Two dogs, running.` excludes
+`two dogs running`. Files hold a sentence on each line, or columns (csv, or separated by tabs), of
+which the ones with text are used, so SentEval's STS files can be given unchanged.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ _NUMBER = re.compile(r"[-+]?[\d.,:%/e-]*")
 
 @dataclass(frozen=True)
 class Exclusion:
-    """keys: of every excluded sentence, as `key` makes them."""
+    """The excluded sentences. keys: the `key` of each."""
 
     keys: frozenset[bytes] = frozenset()
 
     def hits(self, texts: Sequence[str]) -> set[bytes]:
-        """The keys of those of a row's texts that are excluded."""
+        """Return the keys of a row's excluded texts."""
         return {k for k in map(key, texts) if k in self.keys}
 
     @property
     def digest(self) -> str:
-        """Short hash of all keys: what tells one exclusion from another."""
+        """A short hash of all keys, to recognise the same exclusion."""
         return hashlib.sha256(b"".join(sorted(self.keys))).hexdigest()[:16]
 
 
 def without_excluded(
     columns: list[list[str]], exclusion: Exclusion, counts: Counter[str]
 ) -> list[list[str]]:
-    """Rows of texts, given by columns, without those of which any text is excluded.
+    """Return the rows, given as columns, none of whose texts is excluded.
 
-    They are counted as dropped, and under HIT each excluded sentence by its key.
+    The other rows are counted as dropped, and each excluded sentence by its key under HIT.
     """
     if not exclusion.keys:
         return columns
@@ -64,8 +64,8 @@ def without_excluded(
 
 
 def key(text: str) -> bytes | None:
-    """Eight bytes that are equal for sentences of the same letters and digits; None for a text
-    that has none."""
+    """Return eight bytes that are equal for sentences of the same letters and digits; None for a
+    text without any."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     letters = _NO_LETTERS.sub("", text.casefold())
@@ -73,12 +73,12 @@ def key(text: str) -> bytes | None:
 
 
 def read_exclusion(inputs: Sequence[str]) -> Exclusion:
-    """The sentences of files, and of those in folders; UserError where there is none."""
+    """Read the sentences of files and folders; UserError if there is none."""
     keys: set[bytes] = set()
     for item in inputs:
         found = {k for path in _files(item) for k in map(key, _sentences(path)) if k}
         if not found:
-            raise UserError(f"--exclude {item!r} holds no sentence: give files that do")
+            raise UserError(f"--exclude {item!r} holds no sentence: give files with sentences")
         keys |= found
     return Exclusion(frozenset(keys))
 
@@ -104,17 +104,17 @@ def _sentences(path: Path) -> Iterator[str]:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(
-            f"--exclude {str(path)!r} cannot be read ({error.strerror}): mend its rights"
+            f"--exclude {str(path)!r} cannot be read ({error.strerror}): change its permissions"
         ) from None
     if found := wide_encoding(content[:HEAD_BYTES]):
         raise UserError(
-            f"--exclude {str(path)!r} is {found.upper()}: make it UTF-8, e.g. with "
+            f"--exclude {str(path)!r} is {found.upper()}: convert it to UTF-8, e.g. with "
             f"`iconv -f {found} -t UTF-8`"
         )
     if guess := guess_encoding(content.splitlines()):
         say(
             f"warning: --exclude {str(path)!r} has lines that are not UTF-8 (such as "
-            f"{guess.example!r}), which keep nothing out: make it UTF-8"
+            f"{guess.example!r}), which exclude nothing: convert it to UTF-8"
             + (f", e.g. with `iconv -f {guess.encoding} -t UTF-8`" if guess.encoding else "")
         )
     text = content.decode("utf-8-sig", errors="replace")
@@ -129,8 +129,11 @@ def _sentences(path: Path) -> Iterator[str]:
 
 
 def _rows(text: str, suffix: str) -> Iterator[list[str]]:
-    """Cells of each line. With tabs there is no quoting: SentEval's files hold single quotes, and
-    a quote around a sentence falls away when it is compared."""
+    """Yield the cells of each line.
+
+    Files with tabs have no quoting: SentEval's files hold single quotes, and the comparison ignores
+    quotes around a sentence.
+    """
     lines = text.splitlines()
     if suffix == ".csv" and "\t" not in (lines or [""])[0]:
         csv.field_size_limit(1 << 24)
@@ -140,5 +143,5 @@ def _rows(text: str, suffix: str) -> Iterator[list[str]]:
 
 
 def _is_text(cells: Sequence[str]) -> bool:
-    """Whether a column holds sentences and not labels or names: two words a cell on average."""
+    """Return whether a column holds sentences, not labels: two words a cell on average."""
     return sum(len(cell.split()) for cell in cells) >= 2 * len(cells)

@@ -1,4 +1,4 @@
-"""manifest.json and result.json of a corpus folder."""
+"""The contents of manifest.json and result.json of a corpus folder."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from cotbert_core import __version__
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.cleaning.options import CleanOptions
-from pipelines.preparing.driver import Reading
+from pipelines.preparing.driver import FirstPass
 from pipelines.preparing.exclusion import HIT
 from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.shard_tasks import CHANGED, DROPPED, Rules
-from pipelines.reading.read_plan import Plan
+from pipelines.reading.read_plan import ReadPlan
 
 
 @dataclass(frozen=True)
-class Job:
-    """What a corpus is made of."""
+class CorpusJob:
+    """Everything that decides the contents of a corpus."""
 
     options: PrepareOptions
-    plan: Plan
+    plan: ReadPlan
     rules: Rules
     tokenizer: PlainTokenizer
 
 
 def corpus_manifest(
-    job: Job, reading: Reading, counts: Counter[str], warnings: Sequence[str] = ()
+    job: CorpusJob, first_pass: FirstPass, counts: Counter[str], warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Where every row went, and what the rows that stay are made from and how."""
+    """Return the manifest: what happened to every row, and the source of the rows that stay."""
     options, plan = job.options, job.plan
     dropped = _named(counts, DROPPED)
     hits = sum(key.startswith(HIT) for key in counts)
@@ -57,7 +57,7 @@ def corpus_manifest(
             "inputs": sorted(set(without_credentials(options.inputs))),
             "files": len(plan.files),
             "files_ignored": plan.ignored,
-            "files_without_rows": sum(not reading.read[name] for name in plan.files),
+            "files_without_rows": sum(not first_pass.read[name] for name in plan.files),
             "text_column": options.text_column,
             **({"encoding": options.encoding} if options.encoding else {}),
             "augmented_column": options.augmented_column,
@@ -75,7 +75,8 @@ def corpus_manifest(
 def corpus_result(
     manifest: dict[str, Any], fresh: int, seconds: float, run_id: str | None
 ) -> dict[str, Any]:
-    """fresh: rows that this run wrote, in `seconds`; after a kill an earlier one wrote others."""
+    """Return the result of a job. fresh: rows that this run wrote in `seconds`; a run that was
+    killed may have written others."""
     return {
         "rows_read": manifest["rows_read"],
         "rows": manifest["rows"],
@@ -96,18 +97,19 @@ def corpus_result(
 
 
 def reasons(counts: Counter[str]) -> str:
+    """Return the dropped rows in words, such as "3 empty, 1 too_long"."""
     dropped = _named(counts, DROPPED)
     return ", ".join(f"{n} {reason}" for reason, n in dropped.items()) or "none read"
 
 
 def _named(counts: Counter[str], kind: str) -> dict[str, int]:
-    """The counts of this kind by their own names, those above 0."""
+    """Return the counts above 0 whose keys begin with `kind`, without that prefix."""
     named = ((k.removeprefix(kind), n) for k, n in sorted(counts.items()) if k.startswith(kind))
     return {name: n for name, n in named if n}
 
 
 def cleaning(options: CleanOptions) -> dict[str, Any]:
-    """The options of cleaning that are on."""
+    """Return the options of cleaning that are on."""
     chosen = {key: value for key, value in vars(options).items() if value not in (None, ())}
     if not options.language:
         del chosen["language_probability"]

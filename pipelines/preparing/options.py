@@ -96,10 +96,10 @@ class PrepareOptions:
                 f"negative_column is {self.negative_column!r} and there is no augmented_column: "
                 "give --augmented-column too"
             )
-        texts = (self.text_column, *self.companions)
+        texts = (self.text_column, *self.paired_columns)
         if len(set(texts)) < len(texts):
             raise UserError(
-                f"the columns {', '.join(texts)} name one twice: give each text its own"
+                f"the columns {', '.join(texts)} name one twice: give each text its own column"
             )
 
     def _name_triples(self) -> None:
@@ -116,8 +116,8 @@ class PrepareOptions:
         object.__setattr__(self, "triples", False)
 
     @property
-    def companions(self) -> tuple[str, ...]:
-        """The columns of the companions, in the order of cotbert_core.training.batches.COLUMNS."""
+    def paired_columns(self) -> tuple[str, ...]:
+        """The columns of the paired texts, in the order of training.batches.COLUMNS."""
         return tuple(c for c in (self.augmented_column, self.negative_column) if c)
 
 
@@ -126,11 +126,11 @@ def recognise_triples(options: PrepareOptions) -> PrepareOptions:
     named; otherwise the same options."""
     from pipelines.reading import sources  # it imports pyarrow
 
-    if options.text_column != "text" or options.companions:
+    if options.text_column != "text" or options.paired_columns:
         return options
     if not sources.are_triples(options.inputs, options.encoding):
         return options
     options = replace(options, triples=True)
-    columns = ", ".join((options.text_column, *options.companions))
-    say(f"{' '.join(options.inputs)}: columns {columns} taken as triples")
+    columns = ", ".join((options.text_column, *options.paired_columns))
+    say(f"{' '.join(options.inputs)}: reading columns {columns} as triples")
     return options

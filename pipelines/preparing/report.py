@@ -1,4 +1,4 @@
-"""The report of a prepared corpus: where the rows went, and how long its sentences are."""
+"""The report of a prepared corpus: what happened to the rows, and the length of the sentences."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _DROPPED = "dropped_"
 
 
 def row_counts(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """(what, number, share of all rows) of a result of prepare: read, added by splitting, kept,
-    and dropped by reason, the most frequent first."""
+    """Return (what, number, share of all rows) from a result of prepare: rows read, added by
+    splitting, kept, and dropped by reason, the most frequent first."""
     dropped = {k.removeprefix(_DROPPED): n for k, n in result.items() if k.startswith(_DROPPED)}
     added = result.get("added", 0)
     lines = [("read", result["rows_read"])]
@@ -37,7 +37,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def write_corpus_report(path: Path, manifest: Mapping[str, Any], lengths: Sequence[int]) -> None:
-    """lengths: how many sentences have 0, 1, ... max_length tokens, and last how many have more."""
+    """Write the report. lengths: number of sentences with 0, 1, ... max_length tokens, and more."""
     flat = {**manifest, **{f"{_DROPPED}{k}": n for k, n in manifest["dropped"].items()}}
     made = {
         **{key: manifest[key] for key in ("encoder", "tokenizer_hash", "max_length", "tokens")},
@@ -63,7 +63,7 @@ def _shown(value: Any) -> Any:
 
 
 def length_histogram(lengths: Sequence[int]) -> str:
-    """Sentences by their number of tokens as SVG; the last bar is those that were cut."""
+    """Return an SVG histogram of sentences by tokens; the last bar shows cut sentences."""
     longest = len(lengths) - 2
     with rc_context(plots.STYLE):
         figure = Figure(figsize=(10, 3.4), layout="constrained")

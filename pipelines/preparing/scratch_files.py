@@ -1,4 +1,4 @@
-"""The scratch files of `cotbert prepare`: for each shard its rows' ids and their texts."""
+"""The scratch files of `cotbert prepare`: the ids and texts of each shard's rows."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.preparing.near_duplicates import band_rows, signatures
-from pipelines.reading.readers import PIECE_CHARACTERS, PIECE_ROWS
+from pipelines.reading.pieces import PIECE_CHARACTERS, PIECE_ROWS
 from pipelines.storage.resumable_output import atomic_file
 
 
 def ids_file(scratch: Path, shard: int) -> Path:
-    """Raw int64 ids of the shard's rows."""
+    """Return the file of the raw int64 ids of a shard's rows."""
     return scratch / f"{shard:06}.ids"
 
 
 def texts_file(scratch: Path, shard: int) -> Path:
-    """The texts of the same rows, in row groups of PIECE_ROWS, or of fewer where they are long."""
+    """Return the file of the rows' texts, in row groups of PIECE_ROWS, fewer for long texts."""
     return scratch / f"{shard:06}.parquet"
 
 
 def near_file(scratch: Path, shard: int) -> Path:
-    """What near duplicates of the same rows are found by, where they are looked for."""
+    """Return the file of the rows' signatures, by which near duplicates are found."""
     return scratch / f"{shard:06}.near"
 
 
 class ScratchWriter:
-    """The files of a shard, which have their names when the block ends well; in memory there is one
-    row group. near: the similarity from which rows are near duplicates; None: that file is left
-    out."""
+    """Writes the files of a shard, which get their names when the `with` block ends without error.
+
+    It holds one row group in memory. near: the similarity from which rows are near duplicates; None
+    writes no signatures.
+    """
 
     def __init__(
         self, scratch: Path, shard: int, columns: Sequence[str], near: float | None = None
@@ -56,16 +58,16 @@ class ScratchWriter:
         return self
 
     def _enter(self, file: Callable[[Path, int], Path]) -> Path:
-        """A name to write to; left in the opposite order, so closed before it is renamed."""
+        """Return a temporary name to write to; the writer closes the file before it is renamed."""
         return self._stack.enter_context(
             atomic_file(file(self._scratch, self._shard), self._scratch)
         )
 
     def add(self, ids: Sequence[int], texts: Sequence[Sequence[str]]) -> None:
-        """Rows: ids, and for each column its texts."""
+        """Add rows. ids: their ids. texts: the texts of each column."""
         self._ids.write(np.array(ids, np.int64).tobytes())
         if self._near is not None:
-            # All of a row's texts: the same sentence may go with several companions.
+            # All texts of a row: the same sentence may have several paired texts.
             rows = ["\n".join(row) for row in zip(*texts, strict=True)]
             self._signatures.write(signatures(rows, band_rows(self._near)).tobytes())
         self.rows += len(ids)

@@ -1,10 +1,10 @@
-"""The two passes of `cotbert prepare` as tasks that Ray Data runs on any worker.
+"""The two passes of `cotbert prepare` as tasks that Ray Data runs on the workers.
 
-What they share lies in a scratch folder. Of shard N of the input the first pass leaves N.ids (raw
-int64), N.parquet (the rows' texts), N.near where near duplicates are looked for, and at last
-N.json, its counts: with that file it is done. Of part N the second pass leaves the part in the
-output folder and then part-N.json, in the same way. Both are read row group by row group, so a
-shard may be of any size.
+They exchange files in a scratch folder. For shard N of the input the first pass writes N.ids (raw
+int64), N.parquet (the rows' texts), N.near if near duplicates are searched, and last N.json, the
+counts: the shard is done when that file exists. For part N the second pass writes the part to the
+output folder and then part-N.json in the same way. Files are read one row group at a time, so a
+shard may have any size.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from pipelines.cleaning.options import CleanOptions
 from pipelines.preparing.duplicates import kept
 from pipelines.preparing.exclusion import Exclusion, without_excluded
 from pipelines.preparing.scratch_files import ScratchWriter, ids_file, texts_file
+from pipelines.reading.bad_rows import PREFIXES
 from pipelines.reading.lost_rows import FIRST, HARMLESS, count_lost, encoding_advice
-from pipelines.reading.read_plan import Plan
-from pipelines.reading.readers import PIECE_ROWS, PREFIXES, Piece, read
+from pipelines.reading.pieces import PIECE_ROWS, Piece
+from pipelines.reading.read_plan import ReadPlan
+from pipelines.reading.readers import read
 from pipelines.storage.corpus import corpus_table, text_columns
 from pipelines.storage.resumable_output import atomic_file
 
@@ -42,13 +44,13 @@ DROPPED = "dropped."
 CHANGED = "changed."
 LENGTH = "length."
 KEEP_FILE = "keep"
-# Texts and tokens of a row group of a part that are held: 8,192 rows of 8 kB.
+# Bytes of texts and tokens of a part's row group that are held in memory: 8,192 rows of 8 kB.
 GROUP_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What decides which of the rows that were read stay."""
+    """The rules that decide which rows of a shard stay."""
 
     on_invalid: str
     cleaner: Cleaner
@@ -58,9 +60,9 @@ class Rules:
 
 @dataclass(frozen=True)
 class ReadShard:
-    """First pass: shard `numbers[id]` to scratch files; its counts come back."""
+    """The first pass: writes shard `numbers[id]` to scratch files and returns its counts."""
 
-    plan: Plan
+    plan: ReadPlan
     numbers: tuple[int, ...]
     scratch: str
     rules: Rules
@@ -84,9 +86,11 @@ class ReadShard:
         return {"number": number, "counts": counts}
 
     def _kept_texts(self, piece: Piece, counts: Counter[str]) -> list[list[str]]:
-        """The one place where texts that were read become texts that are kept, for each column
-        those of every row; every row that does not is counted under its reason."""
-        cleaned = self.rules.cleaner.clean_rows([piece.texts, *piece.companions])
+        """Return the texts of the rows that stay, by column, after cleaning and exclusion.
+
+        This is the only place where rows that were read are dropped; each is counted by its reason.
+        """
+        cleaned = self.rules.cleaner.clean_rows([piece.texts, *piece.paired_texts])
         counts["read"] += piece.read
         counts["added"] += cleaned.added
         counts.update({f"{DROPPED}{reason}": n for reason, n in cleaned.dropped.items()})
@@ -99,35 +103,39 @@ class ReadShard:
         bad = {reason: n for reason, n in unusable.items() if reason not in HARMLESS}
         if bad and self.rules.on_invalid == "fail":
             shard, first = self.plan.shards[number], counts.get(f"{FIRST}invalid_utf8")
-            advice = f"; those that {encoding_advice(shard, first)}" if first else ""
+            advice = f"; rows that {encoding_advice(shard, first)}" if first else ""
             raise UserError(
                 f"{shard.path!r} holds rows that cannot be read "
-                f"({', '.join(f'{n} {k}' for k, n in bad.items())}): mend them, or drop them with "
+                f"({', '.join(f'{n} {k}' for k, n in bad.items())}): correct or drop them, with "
                 f"--on-invalid drop{advice}"
             )
 
 
 def write_counts(counts: Any, path: Path) -> None:
-    """Counts beside what they count; the file says that it is done."""
+    """Write the counts of a shard or part; the file marks it as done."""
     with atomic_file(path, path.parent) as partial:
         partial.write_text(json.dumps(counts), encoding="utf-8")
 
 
 def row_id(*texts: str) -> int:
-    """Id of a row: 63 bits of the hash of its texts, so equal rows and only they share one
-    (among 10 million, a clash has a chance of 1 in 100,000; among a billion, of 1 in 20).
+    """Return the id of a row: 63 bits of the hash of its texts.
 
-    Joined by a line break, which no text holds once its white space is folded: ("a b", "c") and
-    ("a", "b c") differ.
+    Equal rows share an id; that different rows do has a chance of 1 in 100,000 among 10 million
+    rows, and of 1 in 20 among a billion.
+
+    The texts are joined by line breaks, which no text holds after its white space is folded, so
+    ("a b", "c") and ("a", "b c") differ.
     """
     digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows `start` to `stop` of a shard's scratch files; the first has the position `position`
-    among all rows. start is a multiple of PIECE_ROWS."""
+class RowRange:
+    """The rows from `start` to `stop` of a shard's scratch files.
+
+    position: position of the first among the rows of all shards. start is a multiple of PIECE_ROWS.
+    """
 
     shard: int
     start: int
@@ -136,8 +144,7 @@ class Rows:
 
 
 def _row_groups(file: Path, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows `start` to `stop` of a file of texts, a row group or a piece of one at a time, each with
-    the number of its first row."""
+    """Yield (number of the first row, batch) for the rows from `start` to `stop` of a file."""
     source = pq.ParquetFile(file)
     first = 0
     for group in range(source.num_row_groups):
@@ -153,8 +160,11 @@ def _row_groups(file: Path, start: int, stop: int) -> Iterator[tuple[int, pa.Rec
 
 
 def write_row_groups(tables: Iterable[pa.Table], path: Path) -> None:
-    """Tables of one schema, at least one, as one file in row groups of PIECE_ROWS, fewer where they
-    take more than GROUP_BYTES; not a row group a table, since few rows of a table may stay."""
+    """Write tables of one schema (at least one) to one file, in row groups of PIECE_ROWS rows.
+
+    A row group has fewer rows if they take more than GROUP_BYTES. Tables are joined first, since
+    each may hold only a few rows.
+    """
     held: list[pa.Table] = []
     with ExitStack() as stack:
         writer = None
@@ -179,9 +189,11 @@ def _part_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 @dataclass(frozen=True)
 class WritePart:
-    """Second pass: of the rows of group `numbers[id]` those that stay, tokenized, to one part.
+    """The second pass: tokenizes the rows of group `numbers[id]` that stay and writes them as a
+    part.
 
-    Among the counts are the sentences of each LENGTH in tokens; beyond max_length they are one.
+    The counts hold the number of sentences of each LENGTH in tokens; all lengths above max_length
+    are counted together.
     """
 
     tokenizer_json: str
@@ -189,7 +201,7 @@ class WritePart:
     bounds: CleanOptions
     scratch: str
     output: str
-    groups: tuple[tuple[Rows, ...], ...]
+    groups: tuple[tuple[RowRange, ...], ...]
     numbers: tuple[int, ...]
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -205,8 +217,8 @@ class WritePart:
         write_counts(counts, scratch / f"{name}.json")
         return {"counts": counts}
 
-    def _rows(self, group: tuple[Rows, ...]) -> Iterator[pa.RecordBatch]:
-        """Ids and texts that stay, in pieces."""
+    def _rows(self, group: tuple[RowRange, ...]) -> Iterator[pa.RecordBatch]:
+        """Yield the ids and texts of the rows that stay, in batches."""
         scratch = Path(self.scratch)
         for rows in group:
             keep = kept(scratch / KEEP_FILE, rows.position, rows.position + rows.stop - rows.start)
@@ -222,9 +234,9 @@ class WritePart:
     def _tokenized(
         self, tokenizer: PlainTokenizer, rows: pa.RecordBatch, counts: Counter[str]
     ) -> pa.Table:
-        """Rows of the part: those whose texts all have a token, and as many as are asked for."""
+        """Return the rows for the part: all texts have a token and are within the bounds."""
         ids, *texts = (rows.column(number) for number in range(rows.num_columns))
-        # One token more than is kept, to know which texts were cut.
+        # One token more than the part will hold, to know which texts are cut.
         longest = max(self.max_length, self.bounds.max_tokens or 0) + 1
         tokens = [tokenizer(column.to_pylist(), longest) for column in texts]
         filled = self._filled_rows(tokens, counts)
@@ -243,8 +255,8 @@ class WritePart:
         return table
 
     def _filled_rows(self, tokens: Sequence[Ragged], counts: Counter[str]) -> np.ndarray:
-        """Which rows have a token in each of their texts and are within the bounds; of the others
-        the first text that is not is counted."""
+        """Return the rows each of whose texts has a token and is within the bounds; count the
+        others by their first text that is not."""
         filled = np.ones(len(tokens[0]), bool)
         for prefix, lists in zip(PREFIXES, tokens, strict=False):
             empty = filled & (lists.lengths == 0)

@@ -1,1 +1,1 @@
-"""Where texts come from: files of many formats at any place, docstrings, SICK, data sets."""
+"""Read texts from files of many formats, local or in buckets, docstrings, SICK and data sets."""

@@ -1,16 +1,25 @@
-"""What stands in the place of a row that cannot be used."""
+"""Rows that cannot be used, and why."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# Characters of a row that are shown where it is listed.
+from cotbert_core.training.batches import COLUMNS
+
+# Characters of a bad row that are shown where it is listed.
 SHOWN_CHARACTERS = 80
+# Prefixes of the reasons for a row's first, second and third text.
+PREFIXES = ("", *(f"{name}_" for name in COLUMNS))
+INVALID_UTF8 = "invalid_utf8"
 
 
 class Unusable(str):
-    """The reason why, under which it is counted. excerpt: how what was found there begins."""
+    """The reason why a row or text cannot be used; it stands in the place of the row or text.
+
+    excerpt: the beginning of what was found there.
+    """
 
     __slots__ = ("excerpt",)
     excerpt: str
@@ -21,10 +30,17 @@ class Unusable(str):
         return made
 
 
+# For each row its id, and its texts in the plan's order followed by the passed-through values (or
+# the reason why it has none).
+RawRows = Iterator[tuple[Any, Sequence[Any] | Unusable]]
+
+
 @dataclass(frozen=True)
 class BadRow:
-    """A row that was dropped. row: its number, as an id would be; id: what its id column holds,
-    None without one."""
+    """A row that was dropped.
+
+    row: its number in the whole input. id: the value of its id column, None without such a column.
+    """
 
     row: int
     id: Any
@@ -33,7 +49,7 @@ class BadRow:
 
 
 def excerpt(found: Any) -> str:
-    """The first SHOWN_CHARACTERS of anything, as text that can be written as UTF-8."""
+    """Return the first SHOWN_CHARACTERS of any value, as text that can be written as UTF-8."""
     if found is None:
         return ""
     if isinstance(found, bytes):

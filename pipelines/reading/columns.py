@@ -1,4 +1,4 @@
-"""Whether a file has the columns that a plan asks for, and of the right type."""
+"""Check that a file has the columns that a plan names, and that their types are right."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from cotbert_core.training.batches import COLUMNS
 from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.formats import DELIMITERS, kind_of
-from pipelines.reading.read_plan import Plan
+from pipelines.reading.read_plan import ReadPlan
 
 # Sentence, entailment and contradiction in SimCSE's nli_for_simcse.csv.
 TRIPLES = ("sent0", "sent1", "hard_neg")
-# Which options name the columns of a row's texts.
+# The options that name the columns of a row's texts.
 COLUMN_OPTIONS = ("--text-column", *(f"--{name}-column" for name in COLUMNS))
 
 
-def check_types(name: str, plan: Plan, schema: pa.Schema) -> None:
-    """Texts must be text, also where a dictionary holds it, or all null; ids whole numbers or
-    text."""
+def check_types(name: str, plan: ReadPlan, schema: pa.Schema) -> None:
+    """Raise UserError unless text columns hold text (dictionaries of text and all-null columns are
+    accepted) and the id column holds whole numbers or text."""
     for column in plan.texts:
         kind = schema.field(column).type
         if not _is_text(kind):
@@ -46,15 +46,15 @@ _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
 
 
 def header(name: str, kind: str, encoding: str | None = None) -> list[str]:
-    """The column names of a csv or tsv file."""
+    """Return the column names of a csv or tsv file."""
     cells = next(delimited_rows(name, DELIMITERS[kind], encoding), [])
     if isinstance(cells, Unusable):
-        raise UserError(f"the first line of {name!r} names no columns ({cells}): mend it")
+        raise UserError(f"the first line of {name!r} names no columns ({cells}): correct it")
     return cells
 
 
-def check_columns(name: str, plan: Plan, found: Sequence[str]) -> None:
-    """UserError where one is missing or there twice."""
+def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
+    """Raise UserError if a column of the plan is missing or is there twice."""
     options = dict(zip(plan.texts, COLUMN_OPTIONS, strict=False))
     if plan.id_column:
         options[plan.id_column] = "--id-column"
@@ -85,8 +85,10 @@ def _delimiter(name: str) -> str:
 
 
 def _other_delimiter(name: str, found: Sequence[str], wanted: str) -> str | None:
-    """What a csv or tsv file's header is separated by in place of its delimiter, in words: it has
-    one cell, or a name that is looked for inside one."""
+    """Return the name of the sign that separates a csv or tsv header in place of its delimiter.
+
+    None unless the header has a single cell, or the wanted name is inside one of its cells.
+    """
     if not _delimiter(name):
         return None
     for sign, words in _DELIMITER_NAMES.items():

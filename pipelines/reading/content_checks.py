@@ -1,4 +1,4 @@
-"""What a text file holds by its first bytes, where its name or its use says otherwise."""
+"""Find text files whose first bytes contradict their name or their use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from cotbert_core.errors import UserError
 from pipelines.reading.locations import COMPRESSED, open_file, suffixes
 
-# First bytes -> what a file is, and the ending that says so (none: it is not read at all).
+# First bytes, the kind of file that begins so, and its ending ("": this kind cannot be read).
 _KINDS = (
     (b"\x1f\x8b", "gzip", ".gz"),
     (b"\x28\xb5\x2f\xfd", "zstandard", ".zst"),
@@ -18,19 +18,20 @@ _KINDS = (
     (b"%PDF-", "PDF", ""),
 )
 _ADVICE = "unpack it or save it as text first"
-# Tags that text seldom quotes; the cleaning step knows all of HTML and of wikis.
+# Tags that plain text seldom quotes; the cleaning step knows all tags of HTML and wikis.
 _TAG = re.compile(
     rb"<(?:/?(?:html|head|body|title|meta|link|script|style|div|span|p|br|a|ul|li|td|tr|table|img|"
     rb"h[1-6]|b|i|em|strong)(?:\s[^<>]*)?/?)>",
     re.IGNORECASE,
 )
 _PAGE = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype html|html)\b", re.IGNORECASE)
-# Of the lines that are looked at this share must have a tag, and so many tags there must be.
+# A text has markup if at least this share of its first lines has a tag, and it has at least so
+# many tags.
 LEAST_LINES, LEAST_TAGS = 0.1, 3
 
 
 def check_content(name: str, head: bytes) -> None:
-    """UserError for a text file whose first bytes, decompressed, are those of another kind."""
+    """Raise UserError if a text file's first bytes, decompressed, are those of another kind."""
     for first, kind, ending in _KINDS:
         if head.startswith(first):
             compressed = suffixes(name)[1]
@@ -40,7 +41,7 @@ def check_content(name: str, head: bytes) -> None:
 
 
 def check_compression(name: str) -> None:
-    """UserError for a file that is not compressed in the way that its ending says."""
+    """Raise UserError for a file that is not compressed in the way that its ending says."""
     compression = suffixes(name)[1]
     if not compression:
         return
@@ -57,14 +58,14 @@ def check_compression(name: str) -> None:
 
 
 def _renamed(name: str, ending: str) -> str:
-    """The name that the kind should have: `a.txt.gz` of `a.txt`, but `a.parquet`."""
+    """Return the name with the right ending: `a.txt` becomes `a.txt.gz`, or `a.parquet`."""
     if ending in COMPRESSED:
         return name + ending
     return name.removesuffix(suffixes(name)[0]) + ending
 
 
 def has_markup(head: bytes) -> bool:
-    """Whether a text that begins with `head` is a web page, or has HTML tags in many lines."""
+    """Return whether a text that begins with `head` is a web page or has tags in many lines."""
     if _PAGE.match(head):
         return True
     lines = [line for line in head.splitlines() if line.strip()]

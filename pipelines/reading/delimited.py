@@ -1,4 +1,4 @@
-"""Rows of csv and tsv files: what belongs to no row is told under its reason, line by line."""
+"""The rows of csv and tsv files; a line that belongs to no row comes as its reason."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import repeat
 from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.line_reader import MOST_LINE_BYTES, file_lines
 
-# More characters in one cell come of a quote that is not closed: the rest of the file is no cell.
+# Most characters of a cell. A longer cell comes from a quote that is not closed.
 MOST_CELL = 4 << 20
-# Characters of a row: each cell may hold a line break between quotes, and so a row never end.
+# Characters of a row. Cells may hold line breaks between quotes, so a row might never end.
 MOST_ROW = MOST_LINE_BYTES
 _END = "\0the end\0"
 
@@ -19,8 +19,10 @@ _END = "\0the end\0"
 def delimited_rows(
     name: str, delimiter: str, encoding: str | None = None
 ) -> Iterator[list[str] | Unusable]:
-    """The cells of each row, the header's first. An Unusable stands for each line that is in no
-    row: after a quote that nothing closes all lines to the end, which would else become one cell.
+    """Yield the cells of each row, the header first, and an Unusable for each line without a row.
+
+    After a quote that is never closed, all lines to the end of the file are without a row; they
+    would otherwise become one cell.
     """
     csv.field_size_limit(MOST_CELL)
     long_lines: list[Unusable] = []
@@ -46,8 +48,8 @@ def delimited_rows(
 
 
 class _RowLines:
-    """The lines of a file for csv.reader, which is stopped where they become one row of more than
-    MOST_ROW characters; it begins a new row after that."""
+    """The lines of a file for csv.reader; a row of more than MOST_ROW characters raises csv.Error,
+    and the next line begins a new row."""
 
     def __init__(self, lines: Iterator[str]) -> None:
         self.characters = 0
@@ -65,8 +67,8 @@ class _RowLines:
 
 
 def _lines(name: str, long_lines: list[Unusable], encoding: str | None) -> Iterator[str]:
-    """Lines with their breaks, old Macintoshes' too, and at last one by which a quote that is
-    still open is known."""
+    """Yield each line with its line break (\\n, \\r or \\r\\n), then a marker line: if a quote is
+    still open at the end of the file, the marker becomes part of the last cell."""
     for line in file_lines(name, encoding=encoding):
         if line is None:
             long_lines.append(Unusable("too_long"))

@@ -1,7 +1,8 @@
 """English sentences from the docstrings of installed Python packages: a corpus with no download.
 
-Packages are found and parsed, never imported. Of a docstring the paragraphs of prose are kept, free
-of markup; of those, the sentences that read as English. Repeats are for the caller to drop.
+Packages are found and parsed, never imported. The paragraphs of prose are taken from a docstring,
+their markup is removed, and the sentences that read as English are kept. The caller drops
+duplicates.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from cotbert_core.errors import UserError
 
-# Folders, by name, of tests and of other people's packages.
+# Names of folders that hold tests or vendored packages.
 LEFT_OUT = re.compile(r"_?test(s|ing)?|site-packages|_?vendor(ed)?|third_?party(_files)?|externals")
 MOST_BYTES = 1_000_000  # larger files are tables written as code; pandas' frame.py has 0.7 MB
 WORDS = range(5, 41)
@@ -35,6 +36,7 @@ _MARKUP = re.compile(r"\[([^]]+)\]\([^)]*\)| ?\[[^]]+\]_(?=[.,])|(?<!\w)\*+(\S[^
 _BOUNDARY = re.compile(r"[.?!][\"')]*\s+(?=[\"'(]?[A-Z])")
 _SHORT_FORM = re.compile(r"(?<![^\s(])(?:[A-Z]|\d+|e\.g|i\.e|(?i:etc|vs|figs?|eqs?|al|cf|refs?))$")
 _WHOLE = re.compile(r"[A-Z].*[.?!]\)?$")
+# Signs that a "sentence" is code, a label, a fragment, or not English.
 _FLAW = re.compile(
     r"[_=\[\]{}<>/\\|`$^~@#*+&;]|\w\(|\(\)|(?<!\be)(?<!\bi)\.\w|:\w|(?:^|\s)[.:]|\.\.|--"  # code
     r"|[^\x00-\u024f\u2010-\u201f]"  # scripts other than Latin
@@ -48,7 +50,7 @@ _COMMON = re.compile(
 
 
 def package_files(packages: Sequence[str]) -> list[Path]:
-    """The .py files of installed top-level packages, without tests and vendored packages."""
+    """Return the .py files of installed top-level packages, without tests and vendored packages."""
     return sorted(
         file
         for package in set(packages)
@@ -59,7 +61,7 @@ def package_files(packages: Sequence[str]) -> list[Path]:
 
 
 def _roots(package: str) -> list[Path]:
-    """The folders of a package, or the one file of a module; UserError where there is none."""
+    """Return the folders of a package, or a module's file; UserError if it is not installed."""
     spec = find_spec(package) if package.isidentifier() else None  # "a.b" would import a
     places = [] if spec is None else [*(spec.submodule_search_locations or [str(spec.origin)])]
     roots = [Path(place) for place in places if place.endswith(".py") or Path(place).is_dir()]
@@ -71,7 +73,7 @@ def _roots(package: str) -> list[Path]:
 
 
 def sentences(path: Path) -> Iterator[str]:
-    """The English sentences of a file's docstrings; none where it does not parse."""
+    """Yield the English sentences of a file's docstrings; none if the file does not parse."""
     if path.stat().st_size > MOST_BYTES:
         return
     try:
@@ -87,14 +89,14 @@ def sentences(path: Path) -> Iterator[str]:
 def _docstrings(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         yield ast.get_docstring(node) or ""
-    # Statements alone: no definition hides in an expression, and those are most of a tree.
+    # Only statements: expressions hold no definitions, and they are most of a tree.
     for block in ("body", "orelse", "handlers", "finalbody", "cases"):
         for child in getattr(node, block, ()):
             yield from _docstrings(child)
 
 
 def _paragraphs(docstring: str) -> Iterator[str]:
-    """Paragraphs, each joined to one line; an item of a list or of parameters is one too."""
+    """Yield each paragraph as one line; an item of a list or a parameter is a paragraph too."""
     lines: list[str] = []
     margin, hanging = 0, False
     for indent, text in _prose_lines(docstring):
@@ -108,7 +110,7 @@ def _paragraphs(docstring: str) -> Iterator[str]:
 
 
 def _prose_lines(docstring: str) -> Iterator[tuple[int, str]]:
-    """(indent, text) of each line; empty text, which ends a paragraph, for what is not prose."""
+    """Yield (indent, text) for each line; text is "", which ends a paragraph, if not prose."""
     fenced = doctest = False
     hidden = len(docstring)  # deeper lines are a code block's
     for line in docstring.splitlines():
@@ -125,7 +127,7 @@ def _prose_lines(docstring: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(paragraph: str) -> Iterator[str]:
-    """The sentences of a paragraph, without markup."""
+    """Yield the sentences of a paragraph, without markup."""
     text = " ".join(_MARKUP.sub(r"\1\2", _QUOTED.sub(r"\1", paragraph)).split())
     start = 0
     for end in _BOUNDARY.finditer(text):
@@ -136,7 +138,7 @@ def _split(paragraph: str) -> Iterator[str]:
 
 
 def _is_prose(sentence: str) -> bool:
-    """Whether a sentence is whole, of ordinary length and of ordinary words."""
+    """Return whether a sentence is complete, of ordinary length and of ordinary words."""
     words = sentence.split()
     return (
         len(words) in WORDS

@@ -1,6 +1,6 @@
-"""The likely encoding of lines that are not UTF-8, guessed from the bytes beyond ASCII.
+"""Guess the encoding of lines that are not UTF-8 from their bytes beyond ASCII.
 
-Meant for a sentence to the user, who sees a line as the guess reads it; nothing is decoded by it.
+The guess is only shown to the user, with a line decoded by it; no input is read with it.
 """
 
 from __future__ import annotations
@@ -9,19 +9,22 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-# So many bad lines are enough, and so many lines are looked through for them.
+# The guess uses at most BAD_LINES bad lines, from the first MOST_LINES lines.
 BAD_LINES, MOST_LINES = 200, 200_000
 SHOWN_CHARACTERS = 60
-# Below this share of fitting characters nothing is named.
+# No encoding is named if the share of fitting characters is below this.
 LEAST_SHARE = 0.6
-# A candidate must fit by more than this better than those before it.
+# A candidate is preferred to earlier ones only if its share is higher by more than this.
 MARGIN = 0.05
 
 
 @dataclass(frozen=True)
 class Guess:
-    """encoding: None where none fits. example: a line as it reads, at its first strange byte.
-    mixed: whether other lines are UTF-8 beyond ASCII, which the encoding would spoil."""
+    """The likely encoding of a text that is not UTF-8.
+
+    encoding: None if no candidate fits. example: part of a bad line, decoded, around its first byte
+    beyond ASCII. mixed: whether other lines are UTF-8 beyond ASCII, which the encoding would spoil.
+    """
 
     encoding: str | None
     example: str
@@ -29,7 +32,7 @@ class Guess:
 
 
 def guess_encoding(lines: Iterable[bytes | None]) -> Guess | None:
-    """Return what the lines that are not UTF-8 are likely in; None where all are UTF-8."""
+    """Return the likely encoding of the lines that are not UTF-8; None if all are UTF-8."""
     bad: list[bytes] = []
     mixed = False
     for number, line in enumerate(lines):
@@ -63,9 +66,9 @@ def _likeliest(text: bytes) -> str | None:
 
 
 def _share(text: bytes, encoding: str, fits: Callable[[str], bool]) -> float:
-    """Return the share of the characters beyond ASCII that fit; 0 where bytes are invalid.
+    """Return the share of the characters beyond ASCII that fit; 0 if bytes are invalid.
 
-    Windows from lines may begin or end inside a character, so a few may be.
+    A few invalid bytes are allowed: an excerpt of a line may begin or end inside a character.
     """
     decoded = text.decode(encoding, "replace")
     beyond = [character for character in decoded if not character.isascii()]
@@ -76,7 +79,7 @@ def _share(text: bytes, encoding: str, fits: Callable[[str], bool]) -> float:
 
 
 def _is_western(character: str) -> bool:
-    """Letters, and the quotation marks, dashes and currencies of running text."""
+    """Return whether a character is a letter, or a sign that is common in running text."""
     return (character.isalpha() and character not in "\u00aa\u00ba") or character in PUNCTUATION
 
 
@@ -87,7 +90,7 @@ PUNCTUATION = (
 
 
 def _is_small_of(script: str) -> Callable[[str], bool]:
-    """Small letters of a script: by a wrong code page of it most would be capitals."""
+    """Return a test for small letters of a script: a wrong code page would give mostly capitals."""
     return lambda c: c.islower() and unicodedata.name(c, "").startswith(script)
 
 
@@ -96,9 +99,9 @@ def _is_in(*ranges: tuple[str, str]) -> Callable[[str], bool]:
 
 
 _is_kana = _is_in(("\u3040", "\u30fc"), ("\u3001", "\u3002"))
-# A third of Japanese running text and more is kana; the rest would fit Chinese as well.
+# At least a third of Japanese running text is kana; the rest would fit Chinese as well.
 KANA_WEIGHT = 3.0
-# Earlier ones win where two fit as well.
+# If two candidates fit equally well, the earlier one is chosen.
 LATIN: dict[str, Callable[[str], bool]] = {"cp1252": _is_western, "cp1250": _is_western}
 OTHERS: dict[str, Callable[[str], bool]] = {
     "cp1251": _is_small_of("CYRILLIC"),
@@ -113,7 +116,7 @@ OTHERS: dict[str, Callable[[str], bool]] = {
 
 
 def _example(line: bytes, encoding: str | None) -> str:
-    """The first strange byte of a line and what stands around it, what does not print as `?`."""
+    """Return the text around a line's first byte beyond ASCII; unprintable signs become `?`."""
     first = next((place for place, byte in enumerate(line) if byte >= 0x80), 0)
     shown = line[max(0, first - SHOWN_CHARACTERS // 2) :].decode(encoding or "ascii", "replace")
     shown = " ".join(shown[:SHOWN_CHARACTERS].split())

@@ -1,7 +1,7 @@
-"""The encoding of text files: UTF-8, or another one that is named and becomes UTF-8 on the way.
+"""The encoding of text files: UTF-8, or a named one that is converted to UTF-8 while reading.
 
-A wrong encoding is found by a file's first bytes, before its rows become rubbish; bytes that are
-invalid in it make their row unusable (`invalid_utf8`, or `invalid_encoding` in a named one).
+A wrong encoding is found by a file's first bytes, before any row is read. Invalid bytes make their
+row unusable (`invalid_utf8`, or `invalid_encoding` if an encoding is named).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from cotbert_core.errors import UserError
 
-# Bytes of a file that are looked at.
+# Number of bytes of a file that are examined.
 HEAD_BYTES = 4096
 MARK = b"\xef\xbb\xbf"
 _MARKS = {
@@ -22,12 +22,12 @@ _MARKS = {
 }
 _WIDE = ("utf-16", "utf-32")
 _ERRORS = "cotbert.invalid"
-# A lone surrogate, which becomes three bytes that are no UTF-8.
+# Invalid bytes become a lone surrogate, whose three bytes are not UTF-8.
 codecs.register_error(_ERRORS, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]
 
 
 def named_encoding(name: str | None) -> str | None:
-    """Return Python's name of an encoding, None for UTF-8; UserError for an unknown one."""
+    """Return Python's name for an encoding, None for UTF-8; UserError for an unknown one."""
     if name is None:
         return None
     try:
@@ -42,14 +42,17 @@ def named_encoding(name: str | None) -> str | None:
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """Return utf-16 or utf-32 for a file that begins with its mark, utf-16-le or utf-16-be for one
-    without a mark that shows it by the zero bytes of its Latin letters; None for any other."""
+    """Return the UTF-16 or UTF-32 encoding of a file by its first bytes; None for any other file.
+
+    utf-16 or utf-32 if the file begins with the byte order mark; utf-16-le or utf-16-be if it has
+    no mark but the zero bytes of Latin letters in UTF-16.
+    """
     found = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
     return found or _without_mark(head[:HEAD_BYTES])
 
 
 def check_encoding(name: str, head: bytes, encoding: str | None = None) -> None:
-    """UserError when a text file that begins with `head` is not in the encoding (None: UTF-8)."""
+    """Raise UserError if a file that begins with `head` is not in the encoding (None: UTF-8)."""
     found = wide_encoding(head)
     if found and not _agree(found, encoding, head):
         given = f" and --encoding is {encoding}" if encoding else ""
@@ -62,7 +65,7 @@ def check_encoding(name: str, head: bytes, encoding: str | None = None) -> None:
 
 
 def _agree(found: str, encoding: str | None, head: bytes) -> bool:
-    """Whether text of a wide encoding reads well by the one that was given."""
+    """Return whether text in the wide encoding `found` can be read with the given encoding."""
     if encoding is None or not encoding.startswith(found[:6]):
         return False
     if encoding == found:
@@ -77,7 +80,7 @@ def _agree(found: str, encoding: str | None, head: bytes) -> bool:
 
 
 def _without_mark(head: bytes) -> str | None:
-    """Every other byte zero and hardly one of the rest: no text in UTF-8 looks so."""
+    """Return utf-16-le or utf-16-be if nearly all zero bytes are at odd, or at even, places."""
     even, odd = head[::2], head[1::2]
     for zeros, rest, kind in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
         if zeros.count(0) >= max(2, 0.4 * len(zeros)) and rest.count(0) <= 0.1 * len(rest):
@@ -86,7 +89,7 @@ def _without_mark(head: bytes) -> str | None:
 
 
 def is_utf8(head: bytes) -> bool:
-    """Whether bytes are UTF-8, up to a character that is cut off at their end."""
+    """Return whether bytes are UTF-8; a character that is cut off at the end is allowed."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
@@ -95,13 +98,15 @@ def is_utf8(head: bytes) -> bool:
 
 
 def looks_like_utf8(head: bytes, encoding: str | None) -> bool:
-    """Whether a file is UTF-8 beyond ASCII, though it is to be read as something else: such text
-    seldom is valid UTF-8 by chance."""
+    """Return whether a file for which another encoding was named is UTF-8 beyond ASCII.
+
+    Text in another encoding is seldom valid UTF-8 by chance.
+    """
     return encoding is not None and not head.isascii() and is_utf8(head) and b"\0" not in head
 
 
 def can_be_cut(encoding: str | None) -> bool:
-    """Whether a file may be read from any line break on: of UTF-8, and of one byte a character."""
+    """Return whether a file can be read from any line break on: UTF-8 and one-byte encodings."""
     if encoding is None:
         return True
     try:
@@ -112,7 +117,7 @@ def can_be_cut(encoding: str | None) -> bool:
 
 
 def as_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """Blocks of bytes in another encoding as UTF-8; what is invalid there is invalid here."""
+    """Yield blocks of bytes converted to UTF-8; invalid bytes stay invalid."""
     decoder = codecs.getincrementaldecoder(encoding)(_ERRORS)
     for block in blocks:
         yield decoder.decode(block).encode("utf-8", "surrogatepass")

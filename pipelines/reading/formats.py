@@ -1,4 +1,4 @@
-"""The formats of an input, told by its prefix or its ending."""
+"""The formats of inputs, known by a prefix or an ending."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PREFIXES = {DOCSTRINGS: "docstrings", sick.PREFIX: "sick", hub_datasets.PREFIX:
 
 
 def kind_of(name: str) -> str | None:
-    """The format of an input, by its prefix or its ending; None for an unknown one."""
+    """Return the format of an input, by its prefix or its ending; None for an unknown one."""
     for prefix, source in _PREFIXES.items():
         if name.startswith(prefix):
             return source

@@ -1,8 +1,8 @@
-"""Data sets of the Hugging Face hub: the input `hf:NAME[:CONFIG][:SPLIT]`, by the extra `hub`.
+"""Data sets of the Hugging Face hub: the input `hf:NAME[:CONFIG][:SPLIT]` (needs the extra `hub`).
 
-NAME is the hub's, or a folder that `datasets` saved with save_to_disk. With one part after the name
-it is the split if the data set has such a split, else the configuration. The split is `train` where
-none is named.
+NAME is a name on the hub, or a folder that `datasets` saved with save_to_disk. A single part after
+the name is the split if it is one of SPLITS or NAME is a folder, otherwise the configuration. The
+split is `train` if none is named.
 """
 
 from __future__ import annotations
@@ -21,36 +21,38 @@ DEFAULT_SPLIT = "train"
 
 
 def describe(item: str) -> tuple[int, Any, tuple[str, ...]]:
-    """(rows, schema as pyarrow's, files in which its rows lie); UserError when it cannot be had."""
+    """Return (number of rows, pyarrow schema, files); UserError if it cannot be loaded."""
     dataset = _open(item)
     files = tuple(sorted(str(entry["filename"]) for entry in dataset.cache_files))
     return len(dataset), dataset.features.arrow_schema, files
 
 
 def rows(item: str, start: int, stop: int) -> Any:
-    """Rows start to stop as a pyarrow table."""
+    """Return the rows from `start` to `stop` as a pyarrow table."""
     return _open(item).with_format("arrow")[start:stop]
 
 
 def parse(item: str) -> tuple[str, str | None, str]:
-    """(name, configuration or None, split) of `hf:NAME[:CONFIG][:SPLIT]`."""
+    """Return (name, configuration or None, split) of `hf:NAME[:CONFIG][:SPLIT]`."""
     name, *more = item.removeprefix(PREFIX).split(":")
     if not name or len(more) > 2 or not all(more):
-        raise UserError(f"input {item!r} is no data set: write hf:NAME, hf:NAME:CONFIG:SPLIT")
+        raise UserError(
+            f"input {item!r} is not a data set: write hf:NAME, hf:NAME:SPLIT or "
+            "hf:NAME:CONFIG:SPLIT"
+        )
     if len(more) == 1:
         is_split = more[0] in SPLITS or Path(name).is_dir()
         return (name, None, more[0]) if is_split else (name, more[0], DEFAULT_SPLIT)
     return name, (more[0] if more else None), (more[1] if more else DEFAULT_SPLIT)
 
 
-@lru_cache(maxsize=4)  # a worker reads many shards of it
+@lru_cache(maxsize=4)  # a worker reads many shards of a data set
 def _open(item: str) -> Any:
     try:
         import datasets
     except ImportError:
         raise UserError(
-            f"input {item!r} needs the package datasets: install the extra, "
-            "pip install 'cotbert[hub]'"
+            f"input {item!r} needs the package datasets: install it with pip install 'cotbert[hub]'"
         ) from None
     name, config, split = parse(item)
     datasets.disable_progress_bars()
@@ -69,7 +71,7 @@ def _open(item: str) -> Any:
 
 
 def _saved(item: str, saved: Any, split: str) -> Any:
-    """The split of what was saved; a single data set has none."""
+    """Return the split of a saved folder; a single saved data set has no splits."""
     if not isinstance(saved, dict):
         return saved
     if split not in saved:

@@ -1,7 +1,7 @@
-"""Ids that rows have in a column of the input: whole numbers, or text where one is not.
+"""Row ids from a column of the input: whole numbers, or text if any id is not a whole number.
 
-Whether they are text is known before any row is embedded: by a Parquet file's schema, or by the
-first rows of each csv, tsv and jsonl file. A later row whose id is of another kind has none.
+The type is decided before any row is embedded: by a Parquet file's schema, or by the first rows of
+each csv, tsv and jsonl file. A later row whose id is of another type has no id.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from itertools import islice
 from typing import Any
 
 INT64, STRING = "int64", "string"
-# Rows of each file that are looked at: 20 ms of csv.
+# Rows of each file that are examined: 20 ms of csv.
 SAMPLED_ROWS = 10_000
 
 
 def as_id(value: Any, kind: str) -> int | str | None:
-    """Return a value of an id column as an id of this kind, None where it is none."""
+    """Return a value of an id column as an id of type `kind`, None if it cannot be one."""
     whole = type(value) is int and -(2**63) <= value < 2**63
     if kind == INT64:
         return value if whole else None
@@ -31,7 +31,7 @@ def as_id(value: Any, kind: str) -> int | str | None:
 
 
 def id_of_cell(cell: str, kind: str) -> int | str | None:
-    """Return the id that a cell of a csv or tsv file holds."""
+    """Return the id in a cell of a csv or tsv file, None if it is not of type `kind`."""
     if kind == STRING:
         return cell
     try:
@@ -41,13 +41,13 @@ def id_of_cell(cell: str, kind: str) -> int | str | None:
 
 
 def text_id_in_rows(rows: Iterable[Sequence[str]], place: int) -> str | None:
-    """Return the first cell among the first rows that holds something and no whole number."""
+    """Return the first id, in the first rows, that is neither empty nor a whole number."""
     cells = (row[place] for row in islice(rows, SAMPLED_ROWS) if len(row) > place)
     return next((c for c in cells if c.strip() and id_of_cell(c, INT64) is None), None)
 
 
 def text_id_in_lines(lines: Iterable[bytes | None], column: str) -> str | None:
-    """Return the first id of JSON lines, among the first, that is a text."""
+    """Return the first id, in the first JSON lines, that is a text."""
     return next((value for value in _values(lines, column) if isinstance(value, str)), None)
 
 

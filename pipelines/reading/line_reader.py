@@ -1,4 +1,4 @@
-"""The lines of a file, in bounded memory whatever their length."""
+"""Read the lines of a file in bounded memory, whatever their length."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from pipelines.reading.encodings import MARK, as_utf8, check_encoding
 from pipelines.reading.locations import open_stream
 
 BLOCK_BYTES = 4 << 20
-# A longer line is no sentence and not JSON of one (1,000,000 characters take 12 MB at most, as
-# escapes); it is skipped without being held. As Python objects JSON takes up to 25 times as much.
+# A longer line cannot be a sentence, nor the JSON of one (1,000,000 characters take at most 12 MB
+# as escapes); it is skipped without being held. JSON takes up to 25 times as much as Python
+# objects.
 MOST_LINE_BYTES = 16 << 20
 
 
 def file_lines(
     name: str, start: int = 0, stop: int = 0, encoding: str | None = None
 ) -> Iterator[bytes | None]:
-    """Lines of the bytes from `start` to `stop` (0: the end), without their line breaks; None for
-    one that is too long. A byte order mark is left out. encoding: of the file, None for UTF-8, in
-    which the lines are."""
+    """Yield the lines between two offsets as UTF-8, without line breaks; None for one too long.
+
+    start, stop: offsets in bytes (stop 0: the end). encoding: that of the file, None for UTF-8. A
+    byte order mark is left out.
+    """
     blocks = _blocks(name, start, stop, encoding)
     return lines(_without_mark(as_utf8(blocks, encoding)) if encoding else blocks)
 
 
 def _without_mark(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The blocks, the first of which may begin with a byte order mark, without that."""
+    """Yield the blocks; a byte order mark at the beginning of the first is removed."""
     for number, block in enumerate(blocks):
         yield block if number else block.removeprefix(MARK)
 
@@ -51,7 +54,7 @@ def _read(file: Any, left: int | None) -> bytes:
 
 
 def lines(blocks: Iterable[bytes], most: int | None = None) -> Iterator[bytes | None]:
-    """Lines out of blocks of bytes cut anywhere; None for one longer than `most` bytes."""
+    """Yield the lines of blocks of bytes; None for a line of more than `most` bytes."""
     most = MOST_LINE_BYTES if most is None else most
     held: list[bytes] = []
     length = 0

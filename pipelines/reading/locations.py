@@ -1,8 +1,8 @@
-"""Where files lie: on this machine, or in a bucket named by a URI (s3://, gs://, file://).
+"""Find and open files on this machine, or in a bucket named by a URI (s3://, gs://, file://).
 
-A file goes by its absolute path or its URI. What is compressed (.gz, .zst) is opened as the stream
-of what was compressed. Buckets are reached through pyarrow's file systems, with the credentials
-that those find.
+A file is named by its absolute path or its URI. Compressed files (.gz, .zst) are decompressed while
+they are read. Buckets are reached through pyarrow's file systems, with the credentials that those
+find.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipelines.runtime.progress import say
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
-# What comes after a question mark is the file system's options, not a glob's letter.
+# A question mark before `name=` begins the file system's options; it is not a wildcard.
 _OPTIONS = re.compile(r"\?(?=\w+=)")
 
 
@@ -34,8 +34,10 @@ def is_uri(name: str) -> bool:
 
 
 def suffixes(name: str) -> tuple[str, str]:
-    """The ending that tells the format and that of the compression, each in small letters with its
-    dot: `a.jsonl.gz` has (".jsonl", ".gz"), `a.txt` (".txt", "")."""
+    """Return the ending of the format and that of the compression, in small letters with the dot.
+
+    `a.jsonl.gz` gives (".jsonl", ".gz"), `a.txt` gives (".txt", "").
+    """
     path = Path(_OPTIONS.split(name)[0])
     compression = path.suffix.lower()
     if compression not in COMPRESSED:
@@ -44,10 +46,10 @@ def suffixes(name: str) -> tuple[str, str]:
 
 
 def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str], list[str]]:
-    """The files that a path, folder, glob or URI names: those `known`, and the others.
+    """Return the files that a path, folder, glob or URI names: the `known` ones, and the others.
 
-    A file named by itself must be known; of a folder or glob one of the files must be. kinds: the
-    known endings, for the message.
+    A file named by itself must be known; a folder or glob must hold at least one known file.
+    kinds: the known endings, for the message.
     """
     try:
         name, single, found = _find_uri(item) if is_uri(item) else _find_here(item)
@@ -58,7 +60,7 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
         raise UserError(f"input {item!r} ends in {ending!r}: give one of {kinds}")
     _check_names(found)
     usable = [path for path in found if known(path) and _is_regular(path)]
-    # A link named by itself is followed: it is what the user asked for.
+    # A link that the user names is followed.
     outside = set() if single else set(leading_out(name, usable))
     usable = [path for path in usable if path not in outside]
     if outside:
@@ -75,14 +77,14 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
 
 @lru_cache
 def say_once(message: str) -> None:
-    """Jobs plan the same input more than once."""
+    """Show a message once per process: jobs plan the same input more than once."""
     say(message)
 
 
 def leading_out(item: str, paths: Sequence[str]) -> list[str]:
-    """Those of the paths below a folder, or of a glob's, that are links to places outside it.
+    """Return the paths in a folder or of a glob that are links to places outside it.
 
-    Only on this machine: in a bucket there are no links.
+    There are none in a bucket, which has no links.
     """
     scheme = "file://" if item.startswith("file://") else ""
     if is_uri(item) and not scheme:
@@ -110,7 +112,7 @@ def _is_folder(item: str) -> bool:
 
 
 def _find_here(item: str) -> tuple[str, bool, list[str]]:
-    """(absolute path, whether it is one file, all that was found)."""
+    """Return (absolute path, whether it is a single file, all paths found)."""
     path = Path(item).expanduser().absolute()
     if path.is_file():
         return str(path), True, [str(path)]
@@ -124,12 +126,12 @@ def _find_here(item: str) -> tuple[str, bool, list[str]]:
 
 
 def _walk(folder: Path) -> Iterator[str]:
-    """All below a folder that is no folder itself; links to folders are not followed."""
+    """Yield all paths below a folder that are not folders; links to folders are not followed."""
 
     def refuse(error: OSError) -> None:
         raise UserError(
-            f"input {str(error.filename)!r} cannot be read ({error.strerror}): mend its rights or "
-            "leave it out"
+            f"input {str(error.filename)!r} cannot be read ({error.strerror}): change its "
+            "permissions or leave it out"
         )
 
     for home, folders, files in os.walk(folder, onerror=refuse):
@@ -143,7 +145,7 @@ def _filesystem(root: str) -> Any:
 
 
 def _opened(uri: str) -> tuple[Any, str]:
-    """The file system of a URI and the path in it."""
+    """Return the file system of a URI and the path in it."""
     place, *options = _OPTIONS.split(uri, maxsplit=1)
     scheme, _, path = place.partition("://")
     bucket = path.split("/", 1)[0]
@@ -155,7 +157,7 @@ def _opened(uri: str) -> tuple[Any, str]:
 
 
 def unreachable(name: str, error: Exception) -> UserError:
-    """The error for a place that does not answer as it should."""
+    """Return the UserError for a location that cannot be read."""
     reason = str(error).strip().splitlines() or [type(error).__name__]
     return UserError(
         f"input {name!r} cannot be reached ({reason[0][:200]}): check the address and the "
@@ -182,13 +184,13 @@ def _find_uri(item: str) -> tuple[str, bool, list[str]]:
 
 
 def _before_wildcard(path: str) -> str:
-    """The folder in which a glob begins; of a path without a wildcard itself."""
+    """Return the folder before the first wildcard; a path without a wildcard is returned whole."""
     wildcard = re.search(r"[*?\[]", path)
     return path[: wildcard.start()].rpartition("/")[0] if wildcard else path
 
 
 def _matches(path: list[str], pattern: list[str]) -> bool:
-    """As glob, part by part: `*` stays within a folder, `**` goes through any number of them."""
+    """Match a path part by part as glob does: `*` within a folder, `**` any number of folders."""
     if not pattern:
         return not path
     if pattern[0] == "**" and _matches(path, pattern[1:]):
@@ -201,9 +203,9 @@ def _matches(path: list[str], pattern: list[str]) -> bool:
 
 
 def open_file(name: str) -> Any:
-    """A file for reading at any place, as pyarrow reads it; compressed files as they lie there."""
+    """Open a file for random access by pyarrow; compressed files are not decompressed."""
     if not is_uri(name):
-        with open(name, "rb"):  # whose error is plainer than pyarrow's
+        with open(name, "rb"):  # its error is plainer than pyarrow's
             return pa.OSFile(name)
     system, path = _opened(name)
     return system.open_input_file(path)
@@ -211,7 +213,7 @@ def open_file(name: str) -> Any:
 
 @contextmanager
 def open_stream(name: str) -> Iterator[Any]:
-    """What a file holds, from its beginning, decompressed on the way."""
+    """Open a file as a stream from its beginning, decompressed."""
     compression = suffixes(name)[1]
     with open_file(name) as raw:
         if not compression:
@@ -222,7 +224,7 @@ def open_stream(name: str) -> Iterator[Any]:
 
 
 def stamp(name: str) -> tuple[int, int]:
-    """Size in bytes and time of change in nanoseconds; zeros for what is not there."""
+    """Return the size in bytes and the modification time in ns; zeros if there is no such file."""
     if is_uri(name):
         system, path = _opened(name)
         info = system.get_file_info(path)

@@ -1,8 +1,8 @@
-"""Rows that files lose because they cannot be read: how many, why, and what to do about it.
+"""Rows of files that cannot be read: how many, why, and what to do about it.
 
-A file that loses more than LEAST_SHARE of its rows, or any to another encoding or to a quote that
-is never closed, gives a sentence for the screen and the manifest. The same input gives the same
-sentences.
+A file gets a warning on the screen and in the manifest if it loses more than LEAST_SHARE of its
+rows, or any row to a wrong encoding or to a quote that is never closed. The same input gives the
+same warnings.
 """
 
 from __future__ import annotations
@@ -12,34 +12,35 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from pipelines.reading.bad_rows import PREFIXES
 from pipelines.reading.encoding_guess import guess_encoding
 from pipelines.reading.formats import COMPRESSIBLE
 from pipelines.reading.line_reader import file_lines
-from pipelines.reading.read_plan import Plan, Shard
-from pipelines.reading.readers import PREFIXES
+from pipelines.reading.read_plan import ReadPlan, Shard
 
 LEAST_SHARE = 0.01
-# Files that get a sentence each; of the others there is one that counts them.
+# At most so many files get a warning of their own; the others are counted in one more.
 MOST_FILES = 5
-# Lines before the first that is not UTF-8 which may show that the file is UTF-8 nevertheless.
+# Lines before the first that is not UTF-8; they may show that the rest of the file is UTF-8.
 LINES_BEFORE = 100_000
-# What is part of any text file, and sentences of SICK without partners; the other reasons mean that
-# something is wrong.
+# Empty lines are part of any text file, and SICK has sentences without partners; the other reasons
+# mean that something is wrong.
 HARMLESS = {
     *(f"{prefix}{reason}" for prefix in PREFIXES for reason in ("empty", "null")),
     "no_entailment",
     "no_contradiction",
 }
-# Keys of counts: rows lost by reason, and the number of the first of them in its file, from 1.
+# Prefixes of count keys: rows lost for a reason, and the first of them (its row in its file, from
+# 1).
 LOST, FIRST = "lost.", "first."
 _ROW = (1 << 40) - 1
-# What to do about rows of a reason.
+# The rest of a warning about the rows of a reason.
 _ADVICE = {
     "binary": "hold zero bytes: is it a text file?",
     "extra_cells": "have more cells than the header: put texts with separators into quotes",
     "bad_id": "have no id of the kind that the first rows have",
-    "invalid_json": "are not JSON: one object a line is needed",
-    "duplicate_key": "give their text twice",
+    "invalid_json": "are not JSON: write one object on each line",
+    "duplicate_key": "have the key of their text twice: give each text once",
     "not_text": "hold something other than text",
     "too_long": "have more than 1,000,000 characters",
     "invalid_encoding": "are invalid in the encoding that was given: name another --encoding",
@@ -47,7 +48,7 @@ _ADVICE = {
 
 
 def count_lost(rows: Iterable[tuple[str, int]], counts: Counter[str]) -> None:
-    """Add rows that could not be used, as (reason, number), to the counts of a shard."""
+    """Add unusable rows, as (reason, row number), to the counts of a shard."""
     for reason, number in rows:
         if reason in HARMLESS:
             continue
@@ -60,18 +61,19 @@ class _File:
     read: int = 0
     lost: Counter[str] = field(default_factory=Counter)
     first: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Reason -> (row, number of its shard) of the first."""
+    """For each reason the first row, as (row in the file, number of its shard)."""
 
 
 @dataclass
 class LostRows:
-    """What the files of a plan lost, shard by shard in any order."""
+    """The rows that the files of a plan lost; shards can be added in any order."""
 
-    plan: Plan
+    plan: ReadPlan
     _files: dict[str, _File] = field(default_factory=dict)
 
     def add(self, shard: int, counts: Mapping[str, int]) -> None:
-        """counts: `read`, and what `count_lost` adds; other keys are left alone."""
+        """Add the counts of a shard. counts: `read`, and the keys of `count_lost`; others are
+        ignored."""
         file = self._files.setdefault(self.plan.shards[shard].path, _File())
         file.read += counts.get("read", 0)
         for key, number in counts.items():
@@ -82,16 +84,16 @@ class LostRows:
                 file.first[reason] = min(place, file.first.get(reason, place))
 
     def warnings(self) -> list[str]:
-        """Return a sentence for each file that lost rows, in the order of their names."""
-        named = [name for name in sorted(self._files) if _is_told(self._files[name])]
-        told = [self._sentence(name, self._files[name]) for name in named[:MOST_FILES]]
+        """Return a warning for each file that lost too many rows, in the order of file names."""
+        named = [name for name in sorted(self._files) if _needs_warning(self._files[name])]
+        warnings = [self._warning(name, self._files[name]) for name in named[:MOST_FILES]]
         rest = named[MOST_FILES:]
         if rest:
             lost = sum(self._files[name].lost.total() for name in rest)
-            told.append(f"{len(rest):,} more files lost {lost:,} rows, the first {rest[0]!r}")
-        return told
+            warnings.append(f"{len(rest):,} more files lost {lost:,} rows, the first {rest[0]!r}")
+        return warnings
 
-    def _sentence(self, name: str, file: _File) -> str:
+    def _warning(self, name: str, file: _File) -> str:
         lost = file.lost.total()
         parts = [
             f"{count:,} {self._advice(reason, *file.first.get(reason, (1, 0)))}"
@@ -108,20 +110,22 @@ class LostRows:
             return encoding_advice(self.plan.shards[shard], row)
         if plain == "unclosed_quote":
             return (
-                f"from row {row:,} on follow a quote that is never closed: close it, or write a "
-                "quote inside a cell twice"
+                f"from row {row:,} on come after a quote that is never closed: close it, or double "
+                "a quote that is part of a cell"
             )
         return _ADVICE.get(plain, f"are dropped as {reason}")
 
 
-def _is_told(file: _File) -> bool:
+def _needs_warning(file: _File) -> bool:
     always = any(reason.endswith(("invalid_utf8", "unclosed_quote")) for reason in file.lost)
     return file.lost.total() > LEAST_SHARE * file.read or always
 
 
 def encoding_advice(shard: Shard, row: int) -> str:
-    """Return what the rows of a shard that are not UTF-8 are likely in, of which the first is
-    `row` of its file, from 1, and what to do. Its lines are read again from a little before."""
+    """Return the rest of a warning about rows that are not UTF-8, with their likely encoding.
+
+    row: the first such row in its file, from 1. The file is read again from LINES_BEFORE before it.
+    """
     if shard.kind not in COMPRESSIBLE:
         return "are not UTF-8: write the file again"
     before = max(0, row - 1 - (shard.first_row & _ROW) - LINES_BEFORE)
@@ -129,7 +133,7 @@ def encoding_advice(shard: Shard, row: int) -> str:
     if guess is None:
         return "are not UTF-8"
     if guess.mixed:
-        return f"are not UTF-8, though others are (such as {guess.example!r}): mend those lines"
+        return f"are not UTF-8, though others are (such as {guess.example!r}): correct those lines"
     if guess.encoding is None:
         return "are not UTF-8: name their encoding with --encoding"
     return (
@@ -138,26 +142,26 @@ def encoding_advice(shard: Shard, row: int) -> str:
     )
 
 
-def found_notes(plan: Plan, cleaned: bool = False) -> list[str]:
-    """Return what the first bytes of the files showed, a sentence for each thing.
+def found_notes(plan: ReadPlan, cleaned: bool = False) -> list[str]:
+    """Return a warning for each thing that the first bytes of the files showed.
 
-    cleaned: whether markup is taken out.
+    cleaned: whether the job removes markup.
     """
     notes = []
     if plan.found.markup and not cleaned:
         notes.append(
             f"input {_files(plan.found.markup)} HTML tags, which become part of the sentences: "
-            "`cotbert prepare --clean markup` takes them out"
+            "`cotbert prepare --clean markup` removes them"
         )
     if plan.found.utf8:
         notes.append(
             f"input {_files(plan.found.utf8)} text that looks like UTF-8, and --encoding is "
-            f"{plan.encoding}: leave that out if letters come out wrong"
+            f"{plan.encoding}: leave --encoding out if letters come out wrong"
         )
     if examples := {name: id for name, id in plan.found.text_ids.items() if id}:
         notes.append(
-            f"input {_files(list(examples))} ids in column {plan.id_column!r} that are no whole "
-            f"numbers, such as {next(iter(examples.values()))[:40]!r}: all ids are kept as text"
+            f"input {_files(list(examples))} ids in column {plan.id_column!r} that are not whole "
+            f"numbers, such as {next(iter(examples.values()))[:40]!r}: all ids are written as text"
         )
     return notes
 

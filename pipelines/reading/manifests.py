@@ -1,7 +1,7 @@
-"""What a manifest of a corpus or of embeddings must hold before anything in it is used.
+"""Check the manifest of a corpus or of embeddings before anything in it is used.
 
-The folder may come from elsewhere: a number that is no number, or one of a size that nothing has,
-is refused here and not found out by what it breaks.
+The folder may come from elsewhere, so values of a wrong type or an impossible size are refused
+here, before they break something later.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
 
-# Rows that 63 bits of an id tell apart, and tokens or dimensions that no model has.
+# More rows than 63-bit ids can distinguish, and more tokens or dimensions than any model has.
 MOST_ROWS, MOST_SIZE = 1 << 62, 1 << 20
 _CORPUS_TEXTS = ("encoder", "tokenizer_hash")
 _EMBEDDINGS_TEXTS = ("readout", "template", "denoise", "head", "model_digest", "id_column")
 
 
 def check_corpus(file: Path, manifest: Any) -> dict[str, Any]:
-    """The manifest of a corpus; UserError for one that holds something else."""
+    """Return the manifest of a corpus; UserError for any other manifest."""
     _check_object(file, manifest, "a corpus made by `cotbert prepare`")
     _check_number(file, manifest, "rows", 0, MOST_ROWS)
     check_tokens(file, {"max_length": 1, "encoder": "-", "tokenizer_hash": "-", **manifest})
@@ -31,14 +31,14 @@ def check_corpus(file: Path, manifest: Any) -> dict[str, Any]:
 
 
 def check_tokens(file: Path, manifest: Mapping[str, Any]) -> None:
-    """UserError unless a corpus says how it was tokenized, which only training asks for."""
+    """Raise UserError unless a corpus says how it was tokenized, which training needs."""
     _check_number(file, manifest, "max_length", 1, MOST_SIZE)
     for key in _CORPUS_TEXTS:
         _check_text(file, manifest, key)
 
 
 def check_embeddings(file: Path, manifest: Any) -> dict[str, Any]:
-    """The manifest of embeddings; UserError for one that holds something else."""
+    """Return the manifest of embeddings; UserError for any other manifest."""
     _check_object(file, manifest, "embeddings made by `cotbert embed`")
     _check_number(file, manifest, "rows", 0, MOST_ROWS)
     _check_number(file, manifest, "dimension", 1, MOST_SIZE)
@@ -70,6 +70,6 @@ def _check_text(file: Path, manifest: Mapping[str, Any], key: str) -> None:
 def _wrong(file: Path, key: str, value: Any, rule: str) -> UserError:
     shown = repr(value)[:80] if isinstance(value, str | int | float | None) else "a list or object"
     return UserError(
-        f"{str(file)!r} gives {key} as {shown}, and it must be {rule}: copy the folder again, or "
-        "make it again"
+        f"{str(file)!r} gives {key} as {shown}, and it must be {rule}: copy the folder again or "
+        "create it again"
     )

@@ -1,8 +1,8 @@
-"""Rows of Parquet in batches whose size in memory is bounded, whatever the file says of itself.
+"""Read Parquet in batches of bounded size in memory, whatever the file says about itself.
 
-How many rows a batch may have is decided by the headers of the pages (parquet_pages), which cannot
-understate them. A column whose dictionary holds long texts stays a dictionary: its texts are then
-in memory once, not once for every row.
+The number of rows in a batch is decided by the headers of the pages (parquet_pages), which cannot
+understate the size of the values. A column whose dictionary holds long texts stays a dictionary:
+its texts are then in memory once, not once for every row.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from pipelines.reading.parquet_pages import (
     pages,
 )
 
-# Decoded values of one column in one batch, about: 8,192 rows of 8 kB. A batch may also reach into
-# two pages that it does not fill.
+# About how many bytes of decoded values one column has in a batch: 8,192 rows of 8 kB. A batch may
+# also reach into two pages that it does not fill.
 BATCH_BYTES = 64 << 20
-# A page is held whole. Writers make pages of about 1 MiB, but pyarrow of at least 1,024 rows, which
-# are 0.4 GB of books of 400 kB.
+# Most bytes of a page, which is held whole. Writers make pages of about 1 MiB, but pyarrow puts at
+# least 1,024 rows into one, which are 0.4 GB of books of 400 kB.
 PAGE_BYTES = 512 << 20
-# Values of lists in one row group of a kept column, where few bytes stand for many of them: 1 GiB
-# as 8-byte numbers, were they all in one row.
+# Most list values in a row group of a passed-through column, counting pages where few bytes stand
+# for many values: 1 GiB as 8-byte numbers, if they were all in one row.
 LIST_VALUES = 1 << 27
-# What `read_table` holds at most: as much as one pyarrow array of texts can.
+# Most bytes of `read_table`: as many as a pyarrow array of texts can hold. Rows of its batches.
 TABLE_BYTES, TABLE_ROWS = (2 << 30) - 1, 8192
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Rows that one batch of a column may have, and whether it must stay a dictionary."""
+    """The number of rows a batch of a column may have, and whether it must stay a dictionary."""
 
     rows: int
     as_dictionary: bool = False
@@ -55,9 +55,10 @@ class Bound:
 def batches(
     name: str, groups: Sequence[int], columns: Sequence[str], rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """At most `rows` rows at a time of the row groups, fewer where they are large.
+    """Yield the rows of the row groups, at most `rows` at a time, fewer if they are large.
 
-    UserError for a page that is too large to be held; pyarrow's errors for a damaged file.
+    Raises UserError for a page that is too large to be held, and pyarrow's errors for a damaged
+    file.
     """
     for group in groups:
         raw = locations.open_file(name)
@@ -73,7 +74,7 @@ def batches(
 
 
 def split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch in a mapped file: at most BATCH_BYTES, or one row, at a time."""
+    """Yield slices of a batch of a mapped file, each at most BATCH_BYTES or a single row."""
     if len(batch) < 2 or batch.nbytes <= BATCH_BYTES:
         yield batch
     else:
@@ -83,7 +84,7 @@ def split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def decoded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch, its dictionaries of texts as texts, about BATCH_BYTES at a time."""
+    """Yield the rows of a batch with dictionaries of texts decoded, about BATCH_BYTES at a time."""
     places = [n for n, kind in enumerate(batch.schema.types) if pa.types.is_dictionary(kind)]
     sizes = np.zeros(len(batch), np.int64)
     for place in places:
@@ -102,7 +103,7 @@ def decoded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def read_table(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Columns of a whole file; UserError where they take more than TABLE_BYTES."""
+    """Return columns of a whole file; UserError if they take more than TABLE_BYTES."""
     file = pq.ParquetFile(path)
     tables, size = [], 0
     for batch in batches(str(path), range(file.num_row_groups), columns, TABLE_ROWS):
@@ -112,8 +113,8 @@ def read_table(path: Path, columns: Sequence[str]) -> pa.Table:
             if size > TABLE_BYTES:
                 raise UserError(
                     f"{str(path)!r} holds more than {TABLE_BYTES:,} bytes of "
-                    f"{', '.join(columns)}, which must be held whole: make the corpus again with "
-                    "shorter texts"
+                    f"{', '.join(columns)}, which must fit in memory: prepare the corpus again "
+                    "with shorter texts"
                 )
     return pa.concat_tables(tables or [file.schema_arrow.empty_table().select(list(columns))])
 
@@ -121,7 +122,10 @@ def read_table(path: Path, columns: Sequence[str]) -> pa.Table:
 def _bounds(
     name: str, file: Any, metadata: Any, group: int, columns: Sequence[str], rows: int
 ) -> dict[str, Bound]:
-    """Of every leaf of the columns, by its path; a column that is no list or struct is one leaf."""
+    """Return the bound of every leaf of the columns, by its path.
+
+    A column that is neither a list nor a struct is a single leaf.
+    """
     chunks = metadata.row_group(group)
     bounds = {}
     for number, path in _leaves(metadata, columns):
@@ -130,9 +134,9 @@ def _bounds(
         for page in pages(file, chunk):
             if max(page.size, page.stored) > PAGE_BYTES:
                 raise UserError(
-                    f"input {name!r} has a page of {page.size:,} bytes in column {path!r}, and a "
-                    f"page must be held whole: at most {PAGE_BYTES:,}; write the file again with "
-                    "smaller pages"
+                    f"input {name!r} has a page of {page.size:,} bytes in column {path!r}, and "
+                    f"pages may have at most {PAGE_BYTES:,}: write the file again with smaller "
+                    "pages"
                 )
             found.append(page)
         leaf = metadata.schema.column(number)
@@ -151,10 +155,10 @@ def _leaves(metadata: Any, columns: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def _bound(file: Any, chunk: Any, found: Sequence[Page], leaf: Any, rows: int) -> Bound:
-    """Of a column with one value a row."""
+    """Return the bound of a column with one value a row."""
     longest, delta, most = _longest(file, chunk, found, leaf, rows), False, rows
     for page in found:
-        if page.encoding == DELTA_BYTE_ARRAY:  # of which every value may be as long as the page
+        if page.encoding == DELTA_BYTE_ARRAY:  # every value may be as long as the page
             delta, most = True, min(most, BATCH_BYTES // max(1, page.size))
         elif page.kind != DICTIONARY_PAGE and page.encoding not in DICTIONARY_ENCODINGS:
             most = min(most, BATCH_BYTES * max(1, page.values) // max(1, page.size))
@@ -169,22 +173,22 @@ def _bound(file: Any, chunk: Any, found: Sequence[Page], leaf: Any, rows: int) -
 def _list_bound(
     name: str, file: Any, chunk: Any, found: Sequence[Page], leaf: Any, rows: int
 ) -> Bound:
-    """Of a column of lists: by what its rows hold on average."""
+    """Return the bound of a column of lists, from the average size of its rows."""
     longest = max(1, _longest(file, chunk, found, leaf, 1))
     data = [page for page in found if page.kind != DICTIONARY_PAGE]
     short = sum(page.values for page in data if page.values > page.size)
     if short > LIST_VALUES:
         raise UserError(
-            f"input {name!r} has {short:,} values of lists in a row group of column "
-            f"{leaf.path!r}, in few bytes: at most {LIST_VALUES:,}; leave it out of --keep, or "
-            "write the file again with smaller row groups"
+            f"input {name!r} has {short:,} list values in few bytes in a row group of column "
+            f"{leaf.path!r}, and {LIST_VALUES:,} are the most: leave it out of --keep, or write "
+            "the file again with smaller row groups"
         )
     size = sum(max(page.size, page.values * longest) for page in data)
     return Bound(max(1, BATCH_BYTES * max(1, rows) // max(1, size)))
 
 
 def _longest(file: Any, chunk: Any, found: Sequence[Page], leaf: Any, rows: int) -> int:
-    """Bytes of the longest value that a dictionary or a type of fixed width gives a row."""
+    """Return the bytes of the longest value of a dictionary or of a type of fixed width."""
     if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
         return max(1, int(leaf.length))
     if chunk.physical_type != "BYTE_ARRAY":
@@ -197,8 +201,10 @@ def _longest(file: Any, chunk: Any, found: Sequence[Page], leaf: Any, rows: int)
 
 
 class _Spans(io.RawIOBase):
-    """A file elsewhere, of which some spans were fetched, each in one request, and are read from
-    memory: once for the headers of pages and once for the pages."""
+    """A file in a bucket, some spans of which were fetched in one request each.
+
+    They are read from memory twice: for the headers of the pages and for the pages.
+    """
 
     def __init__(self, raw: Any, spans: dict[int, bytes]) -> None:
         self._raw, self._spans, self._place = raw, spans, 0

@@ -1,8 +1,8 @@
-"""The pages of a Parquet column, by their headers: how much memory it takes to read them.
+"""Read the headers of a Parquet column's pages, to know how much memory the pages take.
 
 A few hundred bytes of Parquet can stand for gigabytes: a dictionary holds a long text once for many
-rows, DELTA_BYTE_ARRAY stores only what differs from the row before, and pages are compressed. The
-footer may say anything about that. The header of a page is what pyarrow itself goes by: a page is
+rows, DELTA_BYTE_ARRAY stores only what differs from the row before, and pages are compressed. What
+the footer says about that may be wrong. pyarrow itself relies on the header of a page: a page is
 never longer than its header says. Headers take 30 bytes of about 1 MiB, and nothing else is read.
 
 Format: https://github.com/apache/parquet-format, thrift's compact protocol.
@@ -20,11 +20,11 @@ import pyarrow as pa
 DICTIONARY_PAGE = 2
 DELTA_BYTE_ARRAY = 7
 DICTIONARY_ENCODINGS = (2, 8)
-# A header with the smallest and largest value of its page; more is read where this does not do.
+# Enough for a header with the smallest and largest value of its page; a longer one is read again.
 HEADER_BYTES, MOST_HEADER_BYTES = 1 << 10, 16 << 20
 _I32, _BINARY, _LIST, _SET, _MAP, _STRUCT = 5, 8, 9, 10, 11, 12
-# Kind of page: the field of its own header, and the field of the encoding in that. A data page, a
-# dictionary, a data page of version 2.
+# Kind of page (data page, dictionary, data page of version 2): the field of its own header, and the
+# field of the encoding in that header.
 _OWN_HEADERS = {0: (5, 2), DICTIONARY_PAGE: (7, 2), 3: (8, 4)}
 _FIXED_BYTES = {3: 1, 7: 8}
 _MOST_DEPTH = 16
@@ -32,8 +32,11 @@ _MOST_DEPTH = 16
 
 @dataclass(frozen=True)
 class Page:
-    """size: bytes when decompressed; start, stored: where its compressed bytes lie, and how many.
-    values: how many it holds; encoding: by its number in the format."""
+    """A page of a column.
+
+    size: bytes when decompressed. start, stored: offset and number of its compressed bytes. values:
+    number of values. encoding: the encoding's number in the format.
+    """
 
     kind: int
     size: int
@@ -44,9 +47,9 @@ class Page:
 
 
 def pages(file: Any, column: Any) -> Iterator[Page]:
-    """The pages of a column of a row group (pyarrow's ColumnChunkMetaData), in their order.
+    """Yield the pages of a column of a row group (pyarrow's ColumnChunkMetaData) in order.
 
-    ArrowInvalid where a header makes no sense.
+    Raises ArrowInvalid for an invalid header.
     """
     starts = [column.data_page_offset, column.dictionary_page_offset or 0]
     place = min(start for start in starts if start > 0)
@@ -74,7 +77,7 @@ def _number(fields: dict[int, Any], place: int) -> int:
 
 
 def _header(file: Any, place: int) -> tuple[dict[int, Any], int]:
-    """The fields of the header that begins there, and its length."""
+    """Return the fields of the header at offset `place`, and its length."""
     size = HEADER_BYTES
     while True:
         data = bytes(file.read_at(size, place))
@@ -87,9 +90,9 @@ def _header(file: Any, place: int) -> tuple[dict[int, Any], int]:
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """The whole numbers (i32) and structs among the fields of a struct, and where it ends.
+    """Return the whole numbers (i32) and structs among a struct's fields, and the struct's end.
 
-    Like pyarrow's own reader it passes over a field that has another type.
+    Like pyarrow's own reader it skips fields of other types.
     """
     if depth > _MOST_DEPTH:
         raise pa.ArrowInvalid("the header of a page is nested too deep")
@@ -111,8 +114,8 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
 
 
 def _after(data: bytes, at: int, kind: int, depth: int) -> int:
-    """Where a value of this kind ends."""
-    if kind in (1, 2):  # true and false, which have no byte of their own
+    """Return the offset after a value of this kind."""
+    if kind in (1, 2):  # true and false have no byte of their own
         return at
     if kind in _FIXED_BYTES:
         at += _FIXED_BYTES[kind]
@@ -148,8 +151,8 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
 
 
 def longest_entry(file: Any, page: Page, codec: str) -> int:
-    """Bytes of the longest value of a dictionary of byte arrays; the page's where that cannot be
-    known."""
+    """Return the bytes of the longest value of a dictionary of byte arrays; the size of the page if
+    it cannot be decompressed."""
     data = bytes(file.read_at(page.stored, page.start))
     if codec != "UNCOMPRESSED":
         try:

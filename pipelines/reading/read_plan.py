@@ -1,4 +1,4 @@
-"""What `sources.plan` makes of an input: which files there are and how they are cut."""
+"""The plan for reading an input, made by `sources.plan`: its files and how they are split."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from cotbert_core.training.batches import COLUMNS
 
 @dataclass(frozen=True)
 class Shard:
-    """A piece of one file. start, stop: bytes of a line file (stop 0: all of it), row groups of a
-    Parquet file, rows of a data set. rows: how many it has; None where that takes reading it."""
+    """A part of one file that one task reads.
+
+    start, stop: offsets in bytes for a file of lines (stop 0: the whole file), row groups for a
+    Parquet file, rows for a data set. first_row: number of its first row in the whole input. rows:
+    how many it has; None if only reading it can tell.
+    """
 
     path: str
     kind: str
@@ -23,9 +27,12 @@ class Shard:
 
 @dataclass
 class Found:
-    """Names of files of which something was found while they were cut. markup: they hold HTML
-    tags. utf8: they look like UTF-8 though another encoding was named. text_ids: their ids are
-    text, each with an example ("" where the type of a column says it)."""
+    """Names of files about which something was found while they were split.
+
+    markup: files that hold HTML tags. utf8: files that look like UTF-8 though another encoding was
+    named. text_ids: files whose ids are text, each with an example ("" if the column's type says
+    so).
+    """
 
     markup: list[str] = field(default_factory=list)
     utf8: list[str] = field(default_factory=list)
@@ -33,18 +40,21 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What will be read. ignored: files of unknown kind found in folders. companions: the columns
-    of the texts that go with each text, in the order of cotbert_core.training.batches.COLUMNS.
-    keep: columns whose values are handed on as they are. encoding: of text files, None for UTF-8.
-    id_type: int64 or string, of the ids in id_column."""
+class ReadPlan:
+    """The files to read, their shards and their columns.
+
+    ignored: number of files of unknown kind found in folders. paired_columns: the columns of the
+    texts that go with each text, in the order of cotbert_core.training.batches.COLUMNS. keep:
+    columns whose values are passed through unchanged. encoding: that of text files, None for UTF-8.
+    id_type: int64 or string, the type of the ids in id_column.
+    """
 
     shards: list[Shard]
     files: list[str]
     ignored: int
     text_column: str
     id_column: str | None = None
-    companions: tuple[str, ...] = ()
+    paired_columns: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     encoding: str | None = None
     id_type: str = "int64"
@@ -53,9 +63,9 @@ class Plan:
     @property
     def texts(self) -> tuple[str, ...]:
         """The columns of a row's texts."""
-        return self.text_column, *self.companions
+        return self.text_column, *self.paired_columns
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return which companions each row has, by their names in COLUMNS."""
-        return COLUMNS[: len(self.companions)]
+        """The names, in COLUMNS, of the paired texts that each row has."""
+        return COLUMNS[: len(self.paired_columns)]

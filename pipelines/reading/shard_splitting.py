@@ -1,4 +1,4 @@
-"""A file to its shards: pieces that one task reads, with what is wrong of it found before that."""
+"""Split a file into shards, parts that one task reads, after checking the file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from pipelines.reading.encodings import HEAD_BYTES, can_be_cut, check_encoding, 
 from pipelines.reading.formats import DELIMITERS, DOCSTRINGS, kind_of
 from pipelines.reading.ids import text_id_in_lines, text_id_in_rows
 from pipelines.reading.line_reader import file_lines
-from pipelines.reading.read_plan import Plan, Shard
+from pipelines.reading.read_plan import ReadPlan, Shard
 
 
-def cut(name: str, first_row: int, plan: Plan, size: int) -> Iterator[Shard]:
-    """The shards of one file, its encoding and its columns checked."""
+def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator[Shard]:
+    """Yield the shards of one file after checking its encoding and its columns.
+
+    size: bytes of a shard of a file of lines.
+    """
     kind = kind_of(name) or ""
     if plan.keep and kind in ("txt", "docstrings", "sick"):
         raise UserError(
@@ -34,9 +37,9 @@ def cut(name: str, first_row: int, plan: Plan, size: int) -> Iterator[Shard]:
             f"input {name!r} has no columns and so no {plan.id_column!r}: give csv, tsv, jsonl or "
             "parquet, or leave out --id-column"
         )
-    if plan.companions and kind in ("txt", "docstrings"):
+    if plan.paired_columns and kind in ("txt", "docstrings"):
         raise UserError(
-            f"input {name!r} has no columns and so no {plan.companions[0]!r}: give csv, tsv, "
+            f"input {name!r} has no columns and so no {plan.paired_columns[0]!r}: give csv, tsv, "
             f"jsonl or parquet, or leave out {COLUMN_OPTIONS[1]}"
         )
     if kind == "sick":
@@ -52,10 +55,14 @@ def cut(name: str, first_row: int, plan: Plan, size: int) -> Iterator[Shard]:
         yield from _text_shards(name, kind, first_row, plan, size)
 
 
-def _text_shards(name: str, kind: str, first_row: int, plan: Plan, size: int) -> Iterator[Shard]:
-    """Files of lines on this machine are cut; what is compressed or elsewhere is one shard, since
-    a line's place would have to be looked for from the beginning; and csv is, since a line break
-    may lie inside a row."""
+def _text_shards(
+    name: str, kind: str, first_row: int, plan: ReadPlan, size: int
+) -> Iterator[Shard]:
+    """Split a local file of lines; any other text file is a single shard.
+
+    In a compressed or remote file a line's offset can only be found by reading from the beginning,
+    and in a csv file a line break may be inside a row.
+    """
     head = _head(name)
     check_content(name, head)
     check_encoding(name, head, plan.encoding)
@@ -76,7 +83,7 @@ def _text_shards(name: str, kind: str, first_row: int, plan: Plan, size: int) ->
 
 
 def _head(name: str) -> bytes:
-    """The first bytes of a file, decompressed; UserError where its ending tells of a compression
+    """Return the first bytes of a file, decompressed; UserError if its ending names a compression
     that it does not have."""
     try:
         with locations.open_stream(name) as stream:
@@ -86,8 +93,8 @@ def _head(name: str) -> bytes:
         raise
 
 
-def _text_id(name: str, kind: str, plan: Plan) -> str | None:
-    """Return an id among a file's first rows that is text and no whole number, if there is one."""
+def _text_id(name: str, kind: str, plan: ReadPlan) -> str | None:
+    """Return an id in a file's first rows that is not a whole number, if there is one."""
     column = str(plan.id_column)
     if kind not in DELIMITERS:
         return text_id_in_lines(file_lines(name, encoding=plan.encoding), column)
@@ -96,7 +103,7 @@ def _text_id(name: str, kind: str, plan: Plan) -> str | None:
     return text_id_in_rows((row for row in rows if not isinstance(row, Unusable)), place)
 
 
-def _hub_shards(name: str, first_row: int, plan: Plan) -> Iterator[Shard]:
+def _hub_shards(name: str, first_row: int, plan: ReadPlan) -> Iterator[Shard]:
     rows, schema, files = hub_datasets.describe(name)
     check_columns(name, plan, schema.names)
     check_types(name, plan, schema)
@@ -106,7 +113,7 @@ def _hub_shards(name: str, first_row: int, plan: Plan) -> Iterator[Shard]:
 
 
 def _docstring_shards(item: str, first_row: int) -> list[Shard]:
-    """One shard for every 100 source files: about a second of parsing."""
+    """Return one shard for every 100 source files, which take about a second to parse."""
     packages = [p for p in item.removeprefix(DOCSTRINGS).split(",") if p]
     files = [str(f) for f in docstrings.package_files(packages)]
     return [
@@ -134,7 +141,7 @@ def _line_shards(path: Path, kind: str, first_row: int, size: int) -> Iterator[S
             first_row += breaks
 
 
-def _parquet_shards(name: str, first_row: int, plan: Plan) -> Iterator[Shard]:
+def _parquet_shards(name: str, first_row: int, plan: ReadPlan) -> Iterator[Shard]:
     try:
         parquet = pq.ParquetFile(locations.open_file(name))
     except (pa.ArrowException, OSError) as error:

@@ -1,15 +1,16 @@
-"""Triples out of SICK: the input `sick:DIR`, where DIR is the folder SICK of SentEval's data.
+"""Triples from SICK: the input `sick:DIR`, where DIR is the folder SICK of SentEval's data.
 
 SICK (Marelli et al., LREC 2014) labels pairs of sentences A and B ENTAILMENT, CONTRADICTION or
 NEUTRAL. Supervised training wants triples (sentence, entailment, contradiction). They are made so:
 
-- Entailment is directed: A entails B says nothing of A for B. Contradiction holds both ways.
+- Entailment is directed: that A entails B does not mean that B entails A. Contradiction is
+  symmetric.
 - A sentence with E entailments and at least one contradiction gives E triples, one for each
-  entailment; the contradictions are taken in turn, from the first again when they run out, and
-  those beyond the E-th are not used.
-- A distinct sentence without an entailment is one row dropped as `no_entailment`; one that has an
-  entailment and no contradiction is one row dropped as `no_contradiction`. A line that cannot be
-  used is one dropped row too. So rows read = triples + dropped rows.
+  entailment. The contradictions are used in turn, starting again when there are fewer than E;
+  contradictions after the E-th are not used.
+- A distinct sentence without an entailment counts as one row, dropped as `no_entailment`; one with
+  an entailment but no contradiction as one row, dropped as `no_contradiction`. An unusable line
+  is one dropped row too. So rows read = triples + dropped rows.
 
 Only SICK_train.txt is read: SICK_trial.txt and SICK_test_annotated.txt are evaluation data.
 """
@@ -32,12 +33,12 @@ Triple = tuple[str, str, str]
 
 
 def train_file(item: str) -> Path:
-    """The one file that the input `sick:DIR` stands for."""
+    """Return the one file that the input `sick:DIR` stands for."""
     return Path(item.removeprefix(PREFIX)).expanduser().absolute() / TRAIN_FILE
 
 
 def check(item: str) -> None:
-    """UserError unless the file is there and has the columns that are needed."""
+    """Raise UserError unless the file is there and has the columns in COLUMNS."""
     path = train_file(item)
     if not path.is_file():
         raise UserError(
@@ -55,7 +56,7 @@ def check(item: str) -> None:
 
 
 def triples(path: Path) -> Iterator[Triple | str]:
-    """Each row is a triple, or the reason why a line or a sentence gives none."""
+    """Yield each row: a triple, or the reason why a line or a sentence gives none."""
     sentences: dict[str, None] = {}  # dictionaries as sets in the order of the file
     entailments: defaultdict[str, dict[str, None]] = defaultdict(dict)
     contradictions: defaultdict[str, dict[str, None]] = defaultdict(dict)
@@ -75,13 +76,13 @@ def triples(path: Path) -> Iterator[Triple | str]:
         elif sentence not in contradictions:
             yield "no_contradiction"
         else:
-            # Not strict: the turn never ends.
+            # Not strict: the cycle never ends.
             turn = zip(entailments[sentence], cycle(contradictions[sentence]), strict=False)
             yield from ((sentence, entailment, other) for entailment, other in turn)
 
 
 def _pairs(path: Path) -> Iterator[Triple | str]:
-    """The pairs with their labels, or why a line holds none."""
+    """Yield the pairs with their labels, or the reason why a line holds none."""
     with path.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
         header = _fields(next(lines))
         places = [header.index(column) for column in COLUMNS]

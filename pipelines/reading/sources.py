@@ -1,9 +1,9 @@
-"""Where text comes from: files at any place, docstrings, SICK and data sets, cut into shards.
+"""Find the text that a job reads (files, docstrings, SICK, data sets) and split it into shards.
 
-A row has one text, or companions beside it: one (augmented) or two (augmented, negative), each in
-a column of its own, as cotbert_core.training.batches names them. Everything a user can get wrong (a
-missing path or column, a Parquet file cut short) is found by `plan` on the driver; what is wrong
-with single rows is found by `pipelines.reading.readers`.
+A row has one text, and none, one (augmented) or two (augmented, negative) paired texts, each in a
+column of its own, as cotbert_core.training.batches names them. Errors of the user (a missing path
+or column, a truncated Parquet file) are found by `plan` on the driver; unusable rows are found by
+`pipelines.reading.readers`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pipelines.reading.columns import TRIPLES
 from pipelines.reading.encodings import named_encoding
 from pipelines.reading.formats import DELIMITERS, DOCSTRINGS, ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
-from pipelines.reading.read_plan import Plan, Shard
-from pipelines.reading.shard_splitting import cut
+from pipelines.reading.read_plan import ReadPlan, Shard
+from pipelines.reading.shard_splitting import split_file
 
-# Row r of file f has the number f * 2^40 + r, unique and the same on every run.
+# Row r of file f has the number f * 2^40 + r, which is unique and the same in every run.
 FILE_BITS = 40
 
 
@@ -33,34 +33,37 @@ def plan(
     text_column: str = "text",
     id_column: str | None = None,
     shard_bytes: int = 4 << 20,
-    companions: Sequence[str] = (),
+    paired_columns: Sequence[str] = (),
     keep: Sequence[str] = (),
     encoding: str | None = None,
-) -> Plan:
-    """Find the files, check them and cut them into shards; UserError for what is wrong.
+) -> ReadPlan:
+    """Find the files, check them and split them into shards; UserError if anything is wrong.
 
-    encoding: of txt, csv, tsv and jsonl files; None for UTF-8.
+    shard_bytes: size of a shard of a file of lines. paired_columns: columns of the paired texts.
+    keep: columns to pass through. encoding: that of txt, csv, tsv and jsonl files; None for UTF-8.
     """
     files, ignored = _find(inputs)
-    companions = _with_sick(files, tuple(companions))
+    paired_columns = _with_sick(files, tuple(paired_columns))
     known = named_encoding(encoding)
-    made = Plan([], files, ignored, text_column, id_column, companions, tuple(keep), known)
+    made = ReadPlan([], files, ignored, text_column, id_column, paired_columns, tuple(keep), known)
     shards: list[Shard] = []
     for number, name in enumerate(files):
         try:
-            shards += cut(name, number << FILE_BITS, made, shard_bytes)
+            shards += split_file(name, number << FILE_BITS, made, shard_bytes)
         except OSError as error:
             raise UserError(
-                f"input {name!r} cannot be read ({error.strerror or error}): mend its rights or "
-                "leave it out"
+                f"input {name!r} cannot be read ({error.strerror or error}): change its "
+                "permissions or leave it out"
             ) from None
     id_type = STRING if made.found.text_ids else INT64
     return replace(made, shards=shards, id_type=id_type)
 
 
-def stamps(plan: Plan) -> dict[str, list[int]]:
-    """Size in bytes and time of change in nanoseconds of each file: what tells one state of the
-    input from another. Of docstrings and data sets it is their files' sum and latest."""
+def stamps(plan: ReadPlan) -> dict[str, list[int]]:
+    """Return [size in bytes, modification time in ns] of each file, to recognise a changed input.
+
+    Docstrings and data sets have the total size and the latest time of their files.
+    """
     parts: dict[str, list[str]] = {name: [] for name in plan.files}
     for shard in plan.shards:
         parts[shard.path] += shard.files
@@ -74,9 +77,9 @@ def _stamp(name: str, files: Sequence[str]) -> list[int]:
 
 
 def are_triples(inputs: Sequence[str], encoding: str | None = None) -> bool:
-    """Whether the input is csv and tsv files alone that hold the columns TRIPLES and no `text`.
+    """Return whether all inputs are csv or tsv files with the columns TRIPLES and no column `text`.
 
-    Input from SICK, which is triples anyway, may stand beside them.
+    Input from SICK, which always gives triples, is allowed beside them.
     """
     files = [name for name in _find(inputs)[0] if not name.startswith(sick.PREFIX)]
     return bool(files) and all(_has_triples(name, encoding) for name in files)
@@ -88,14 +91,13 @@ def _has_triples(name: str, encoding: str | None) -> bool:
         return False
     try:
         names = columns.header(name, kind, encoding)
-    except (OSError, UserError):  # `plan` tells
+    except (OSError, UserError):  # `plan` reports it
         return False
     return set(TRIPLES) <= set(names) and "text" not in names
 
 
 def _find(inputs: Sequence[str]) -> tuple[list[str], int]:
-    """The distinct files of all inputs by their paths, in whatever order they were named, and how
-    many were of unknown kind."""
+    """Return the distinct files of all inputs, sorted, and the number of files of unknown kind."""
     files: set[str] = set()
     ignored: set[str] = set()
     for item in inputs:
@@ -105,21 +107,21 @@ def _find(inputs: Sequence[str]) -> tuple[list[str], int]:
     return sorted(files), len(ignored)
 
 
-def _with_sick(files: list[str], companions: tuple[str, ...]) -> tuple[str, ...]:
-    """The companions' columns; input from SICK alone has them without being told."""
+def _with_sick(files: list[str], paired_columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns of the paired texts; input from SICK has them without an option."""
     from_sick = [name for name in files if name.startswith(sick.PREFIX)]
-    if not from_sick or len(companions) == len(COLUMNS):
-        return companions
-    if companions or len(from_sick) < len(files):
+    if not from_sick or len(paired_columns) == len(COLUMNS):
+        return paired_columns
+    if paired_columns or len(from_sick) < len(files):
         raise UserError(
-            f"input {from_sick[0]!r} gives triples and so must all input with it: name both "
-            "--augmented-column and --negative-column of the other files, or prepare it apart"
+            f"input {from_sick[0]!r} gives triples, so all other input must too: give both "
+            "--augmented-column and --negative-column of the other files, or prepare it separately"
         )
     return TRIPLES[1:]
 
 
 def _expand(item: str) -> tuple[list[str], list[str]]:
-    """The files that a path, folder or glob names, and those of unknown kind among them."""
+    """Return the readable files that a path, folder or glob names, and those of unknown kind."""
     if item.startswith(DOCSTRINGS):
         return [item], []
     if item.startswith(sick.PREFIX):
@@ -129,8 +131,8 @@ def _expand(item: str) -> tuple[list[str], list[str]]:
     return locations.find(item, lambda name: kind_of(name) is not None, ENDINGS)
 
 
-def all_have_integers(plan: Plan, column: str) -> bool:
-    """Whether all files are Parquet and have this column of whole numbers."""
+def all_have_integers(plan: ReadPlan, column: str) -> bool:
+    """Return whether all files are Parquet and have this column with whole numbers."""
     if not all(kind_of(file) == "parquet" for file in plan.files):
         return False
     schemas = [pq.read_schema(locations.open_file(file)) for file in plan.files]

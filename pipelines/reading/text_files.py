@@ -1,7 +1,6 @@
-"""The sentences of files, a folder or a prepared corpus, read in this process.
+"""Read the sentences of files, a folder or a prepared corpus in this process.
 
-For views that look at text once and need no cluster; a job that makes a corpus is
-`pipelines.prepare`.
+This is for jobs that read text once and need no cluster; `pipelines.prepare` writes a corpus.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from pipelines.reading import readers, sources
 from pipelines.reading.lost_rows import LostRows, count_lost, found_notes
 from pipelines.runtime.progress import say
 
-# Characters of all sentences, which are held at once: about 10 million sentences. A compressed file
-# may hold a thousand times its size.
+# Most characters of all sentences, which are held in memory: about 10 million sentences. A
+# compressed file may hold a thousand times its size.
 MOST_CHARACTERS = 1 << 30
 
 
 @dataclass(frozen=True)
 class PlainTexts:
-    """Sentences in the input's order. dropped: rows that are no text, by reason."""
+    """Sentences in the input's order. read: rows read. dropped: unusable rows for each reason."""
 
     sentences: list[str]
     read: int
@@ -31,10 +30,10 @@ class PlainTexts:
 
 
 def read_texts(corpus: str, text_column: str = "text", encoding: str | None = None) -> PlainTexts:
-    """All sentences of a file, folder, glob or docstrings:PACKAGE; UserError if there is none, or
-    more than can be held.
+    """Return all sentences of a file, folder, glob or docstrings:PACKAGE.
 
-    Files that lose rows to a wrong encoding or for another reason are said.
+    Raises UserError if there is none, or more than MOST_CHARACTERS. Shows a warning for each file
+    that loses rows.
     """
     plan = sources.plan([corpus], text_column, encoding=encoding)
     sentences: list[str] = []
@@ -46,8 +45,8 @@ def read_texts(corpus: str, text_column: str = "text", encoding: str | None = No
             characters += sum(map(len, piece.texts))
             if characters > MOST_CHARACTERS:
                 raise UserError(
-                    f"corpus {corpus!r} holds more than {MOST_CHARACTERS:,} characters, and its "
-                    "sentences must be held at once: give a part of it"
+                    f"corpus {corpus!r} holds more than {MOST_CHARACTERS:,} characters, which must "
+                    "fit in memory: give a part of it"
                 )
             counts["read"] += piece.read
             dropped += piece.dropped
@@ -59,13 +58,13 @@ def read_texts(corpus: str, text_column: str = "text", encoding: str | None = No
     if not sentences:
         reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.items()) or "none read"
         raise UserError(
-            f"corpus {corpus!r} holds no text ({read} rows: {reasons}): give one that does"
+            f"corpus {corpus!r} holds no text ({read} rows: {reasons}): give a corpus with text"
         )
     return PlainTexts(sentences, read, dict(dropped))
 
 
 def sample(sentences: list[str], count: int) -> list[str]:
-    """`count` distinct sentences in their order, drawn by a fixed seed; all if there are fewer."""
+    """Return `count` distinct sentences in their order, sampled with a fixed seed; all if fewer."""
     distinct = list(dict.fromkeys(sentences))
     if len(distinct) <= count:
         return distinct

@@ -1,1 +1,1 @@
-"""How runs get into MLflow: the store, what waits while it is away, and the model registry."""
+"""MLflow: the tracking store, the queue for a store that does not answer, the model registry."""

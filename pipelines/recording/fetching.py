@@ -1,7 +1,7 @@
-"""MODEL from MLflow: models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/NAME to a folder.
+"""Download MODEL from MLflow: models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/NAME.
 
 It is downloaded once into the cache folder (COTBERT_CACHE), which workers on other machines must
-see too. Only safetensors and JSON are opened there, as of any other folder.
+also see. As in any other folder, only safetensors and JSON are opened.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from pipelines.storage.paths import cache_folder
 SCHEMES = ("models:/", "runs:/")
 _ALIAS = re.compile(r"models:/([^/@]+)@(.+)")
 _LATEST = re.compile(r"models:/([^/@]+)/latest")
-# By which a folder that opens as an encoder is known, the surest first.
+# Files by which the folder of an encoder is recognised, the most specific first.
 MARKS = (READING_FILE, "modules.json", "config.json")
 
 
 def fetch_model(name: str) -> str:
-    """The encoder NAME that MODEL stands for: of an address in MLflow the folder it was downloaded
-    to, of anything else itself, absolute where it is a folder. UserError where it is not found."""
+    """Return the encoder NAME for MODEL.
+
+    An address in MLflow gives the folder it was downloaded to; any other name is returned itself,
+    as an absolute path if it is a folder. Raises UserError if it is not found.
+    """
     if not name.startswith(SCHEMES):
         return from_anywhere(name)
     try:
@@ -43,36 +46,42 @@ def fetch_model(name: str) -> str:
             _download(address, folder)
     except UserError:
         raise
-    except Exception as error:  # its stores have errors of many kinds
+    except Exception as error:  # MLflow's stores have errors of many kinds
         raise UserError(
-            f"model {name!r} cannot be had from MLflow at {shown_uri()} ({reason(error)}): "
+            f"model {name!r} cannot be loaded from MLflow at {shown_uri()} ({reason(error)}): "
             "check the address and MLFLOW_TRACKING_URI"
         ) from None
     return str(_encoder_in(folder, name))
 
 
 def _fixed(client: Any, name: str) -> str:
-    """The address of what an alias, or `latest`, stands for now."""
+    """Return the address of the version that an alias, or `latest`, currently stands for."""
     if alias := _ALIAS.fullmatch(name):
         found = client.get_model_version_by_alias(alias[1], alias[2])
         return f"models:/{alias[1]}/{found.version}"
     if latest := _LATEST.fullmatch(name):
         versions = client.search_model_versions(f"name='{latest[1]}'")
         if not versions:
-            raise UserError(f"model {name!r}: MLflow at {shown_uri()} has no {latest[1]!r}")
+            raise UserError(
+                f"model {name!r} does not exist: MLflow at {shown_uri()} has no {latest[1]!r}; "
+                "check the name and MLFLOW_TRACKING_URI"
+            )
         return f"models:/{latest[1]}/{max(int(v.version) for v in versions)}"
     return name
 
 
 def _folder(address: str) -> Path:
-    """Where it lies in the cache; a version of one store is not that of another. A password is no
-    part of a store's name: its hash would stand in the folder's."""
+    """Return the folder of an address in the cache.
+
+    Its name depends on the store, whose versions differ from another store's, but not on a
+    password, whose hash would be in the folder's name.
+    """
     known_by = f"{without_credentials(tracking_uri())} {address}"
     return cache_folder() / "models" / hashlib.sha256(known_by.encode()).hexdigest()[:16]
 
 
 def _download(address: str, folder: Path) -> None:
-    """The folder whole or not at all; another process may do the same."""
+    """Download a folder completely or not at all; another process may do the same."""
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     from mlflow.artifacts import download_artifacts
 
@@ -91,13 +100,13 @@ def _download(address: str, folder: Path) -> None:
 
 
 def _encoder_in(folder: Path, name: str) -> Path:
-    """The folder itself or the one in it that holds an encoder."""
+    """Return the folder, or the folder in it, that holds an encoder."""
     folders = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
     for mark in MARKS:
         found = next((path for path in folders if (path / mark).is_file()), None)
         if found is not None:
             return found
     raise UserError(
-        f"model {name!r} holds no encoder that opens here: give one that was saved by "
-        "`cotbert train` or as sentence-transformers"
+        f"model {name!r} holds no encoder that can be opened: give one that was saved by "
+        "`cotbert train` or by sentence-transformers"
     )

@@ -1,8 +1,8 @@
-"""What waits for MLflow: untracked.jsonl in a job's output folder, a record a line, in order.
+"""Records that wait for MLflow: untracked.jsonl in a job's output folder, one per line, in order.
 
-A run that the store does not know yet goes by a key; untracked_run.json says which run id each key
-became, so that its children, whose folders lie below, find it. Several processes may use a folder:
-each takes the folder's lock for as long as one record takes.
+A run that the store does not know yet has a key; untracked_run.json holds the run id of each key,
+so that child runs, whose folders are inside, find it. Several processes may use a folder: each
+locks the folder while it processes a record.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pipelines.storage.output_folder import (
     UNTRACKED_FILE,
 )
 
-# MLflow's most in a batch.
+# The most metrics that MLflow accepts in a batch.
 BATCH_METRICS = 1000
 
 
 class OfflineQueue:
-    """The records that wait in a folder, and the keys of its runs."""
+    """The waiting records of a folder, and the keys of its runs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
@@ -42,30 +42,30 @@ class OfflineQueue:
         return not self.path.exists()
 
     def waiting(self) -> int:
-        """How many records wait."""
+        """Return how many records wait."""
         return 0 if self.empty else self.path.read_bytes().count(b"\n")
 
     def add(self, record: Record) -> None:
-        """Keep a record behind those that wait."""
+        """Append a record."""
         with self._locked():
             _append(self.path, record)
 
     def keys(self) -> dict[str, str | None]:
-        """Keys of this folder's runs, oldest first, and the run ids that they became."""
+        """Return the keys of this folder's runs, oldest first, with their run ids."""
         file = self.folder / KEYS_FILE
         return dict(read_json(file)) if file.is_file() else {}
 
     def own(self) -> tuple[str | None, str | None]:
-        """Key and run id of the run that began here last."""
+        """Return the key and the run id of the run that began here last."""
         return next(reversed(self.keys().items()), (None, None))
 
     def know(self, key: str, run_id: str | None) -> None:
-        """Remember a key and its run's id, and write the id where the job had none to write."""
+        """Write a key and its run id, and add the id to the job's files if it is missing there."""
         write_json(self.folder / KEYS_FILE, self.keys() | {key: run_id})
         self.settle()
 
     def settle(self) -> None:
-        """Fill the run's id in where the job, when it wrote its files, did not know it."""
+        """Write the run id into the job's files if the job did not know it when it wrote them."""
         _, run_id = self.own()
         if run_id is None:
             return
@@ -78,9 +78,9 @@ class OfflineQueue:
                 write_json(result, values | {"mlflow_run_id": run_id})
 
     def send_first(self, client: Any) -> int:
-        """Send the first record, or some that make one batch; how many (0: none wait).
+        """Send the first record, or several that form one batch; return how many (0: none wait).
 
-        What the store refuses is put aside with its reason.
+        Records that the store refuses are moved to another file with the reason.
         """
         with self._locked():
             record, count, size = self._first()
@@ -94,17 +94,17 @@ class OfflineQueue:
             return count
 
     def first_run(self) -> str:
-        """Id or key of the run whose record is first."""
+        """Return the id or key of the first record's run."""
         record, _, _ = self._first()
         return str(record["run"]) if record else ""
 
     def refused(self) -> int:
-        """How many records the store refused."""
+        """Return how many records the store refused."""
         file = self.folder / REFUSED_FILE
         return file.read_bytes().count(b"\n") if file.exists() else 0
 
     def reasons(self) -> list[str]:
-        """Why each of the refused records was refused, oldest first."""
+        """Return the reason of each refused record, oldest first."""
         file = self.folder / REFUSED_FILE
         lines = file.read_bytes().splitlines() if file.exists() else []
         return [str((_read(line) or {}).get("refused", "")) for line in lines]
@@ -113,18 +113,21 @@ class OfflineQueue:
         if record["kind"] == "create":
             parent = self.run_id_of(client, record["parent"])
             if record["parent"] and parent is None:
-                say(f"warning: no folder above {self.folder} knows its run's parent")
+                say(
+                    f"warning: the parent run of {self.folder} was not found in the folders above, "
+                    "so its run has no parent"
+                )
             self.know(record["run"], create_run(client, record, parent))
         else:
             run_id = self.run_id_of(client, record["run"])
             if run_id is None:
-                raise RefusedError(f"its run {record['run']} is not known here")
+                raise RefusedError(f"no folder here knows its run {record['run']}")
             send(client, run_id, record, self.folder)
 
     def run_id_of(self, client: Any, run: str | None) -> str | None:
-        """The run's id, or the id of a key's run, which is made if it has to be.
+        """Return the run's id; a key's run is created if it does not exist yet.
 
-        A key is looked for here and in the folders above; None when none of them knows it.
+        A key is searched here and in the folders above; None if none of them knows it.
         """
         if not is_key(run):
             return run
@@ -141,7 +144,8 @@ class OfflineQueue:
         return None
 
     def _refuse(self, client: Any, record: Record, why: str) -> None:
-        """Aside with it; of several params and tags with those alone that are at fault."""
+        """Move a refused record to another file. Of a record with several params or tags, send the
+        others and move only those that the store refuses."""
         values = record.get("values", {})
         if len(values) < 2:
             _append(self.folder / REFUSED_FILE, {**record, "refused": why})
@@ -154,7 +158,8 @@ class OfflineQueue:
                 self._refuse(client, alone, str(error))
 
     def _first(self) -> tuple[Record | None, int, int]:
-        """The first record, metrics with those that follow; of how many lines, and bytes."""
+        """Return the first record (with the metrics after it, in one batch), and its number of
+        lines and bytes."""
         first: Record | None = None
         count = size = 0
         if self.empty:
@@ -184,7 +189,7 @@ class OfflineQueue:
         self.folder.mkdir(parents=True, exist_ok=True)
         folder = os.open(self.folder, os.O_RDONLY)
         try:
-            with suppress(OSError):  # a file system without locks: one process has it to itself
+            with suppress(OSError):  # a file system without locks: only one process may use it
                 fcntl.flock(folder, fcntl.LOCK_EX)
             yield
         finally:
@@ -195,7 +200,7 @@ def _append(path: Path, record: Record) -> None:
     with path.open("a+b") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # a kill left a line half-written
+            if file.read(1) != b"\n":  # a kill left an incomplete line
                 file.write(b"\n")
         file.write(json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
@@ -203,7 +208,7 @@ def _append(path: Path, record: Record) -> None:
 def _read(line: bytes) -> Record | None:
     try:
         return dict(json.loads(line))
-    except ValueError:  # half-written when its process was killed
+    except ValueError:  # an incomplete line of a process that was killed
         return None
 
 

@@ -1,8 +1,8 @@
-"""MLflow's registry: a trained encoder under a name, and an alias on the best of its versions.
+"""Register trained encoders in MLflow, with an alias for the best version.
 
-`mlflow.pyfunc.load_model("models:/NAME@best").predict(sentences)` gives their vectors (N, D) in any
-process that has mlflow and sentence-transformers: MLflow's own flavour of them, saved as
-safetensors and JSON, without pickles.
+`mlflow.pyfunc.load_model("models:/NAME@best").predict(sentences)` gives (N, D) vectors in any
+process that has mlflow and sentence-transformers: models are saved in MLflow's
+sentence-transformers flavor, as safetensors and JSON, without pickles.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pipelines.recording.store import connect, patient, reason, shown_uri
 from pipelines.recording.tracking import DEV_SPEARMAN, Run
 from pipelines.runtime.progress import say
 
-# In which the vectors of a model are shown, and its signature is found.
+# The input example of a model, from which its signature is inferred.
 EXAMPLE = ["One sentence.", "Another one"]
-# MLflow refuses / and : in names, and what else is odd in a models:/ address.
+# MLflow refuses / and : in names, and other characters that are special in a models:/ address.
 NAME = re.compile(r"[\w][\w .-]*")
 
 
 def check_registry(name: str) -> None:
-    """UserError when a model cannot be registered under this name, before anything starts."""
+    """Raise UserError if a model cannot be registered under this name."""
     if not NAME.fullmatch(name):
         raise UserError(
-            f"the registered name is {name!r}: give letters, digits, blanks, '.', '_' and '-'"
+            f"the registered name is {name!r}: use only letters, digits, blanks, '.', '_' and '-'"
         )
     if util.find_spec("sentence_transformers") is None:
         raise UserError(
-            f"the model cannot be registered as {name!r} without sentence-transformers: install "
-            "the extra registry (pip install 'cotbert[registry]')"
+            f"registering a model as {name!r} needs the package sentence-transformers: install it "
+            "with pip install 'cotbert[registry]'"
         )
 
 
@@ -46,11 +46,11 @@ def register(
     dev_spearman: float | None = None,
     dev: str | None = None,
 ) -> str | None:
-    """Register a trained folder as a version of `name`; its models:/ address.
+    """Register a trained folder as a version of `name`; return its models:/ address.
 
-    dev: the name of the pairs that dev_spearman was measured on. The alias is put on the version
-    unless it is on one with a dev_spearman that is no less; which of the two has it is said. A
-    failure of the store is a warning and None, as is a run that the store does not know.
+    dev: the name of the pairs on which dev_spearman was measured. The alias moves to the version
+    unless its current version has at least the same dev_spearman; a line says which version has
+    it. If the store fails or does not know the run, a warning is shown and None is returned.
     """
     check_registry(name)
     if run.id is None:
@@ -62,7 +62,7 @@ def register(
         tags |= {} if dev is None else {"dev": dev}
         version = _add_version(client, run.id, folder, name, tags)
         _move_alias(client, name, alias, version, dev_spearman)
-    except Exception as error:  # whatever the store does, the job goes on
+    except Exception as error:  # a failure of the store must not end the job
         say(
             f"warning: {folder} is not registered as {name!r} at MLflow {shown_uri()} "
             f"({reason(error)})"
@@ -72,7 +72,7 @@ def register(
 
 
 def _add_version(client: Any, run_id: str, folder: Path, name: str, tags: dict[str, str]) -> str:
-    """A model of the run's experiment, and a version of `name` with it."""
+    """Log a model to the run's experiment and create a version of `name` from it."""
     from mlflow.exceptions import MlflowException
     from sentence_transformers import SentenceTransformer
 
@@ -99,7 +99,7 @@ def _add_version(client: Any, run_id: str, folder: Path, name: str, tags: dict[s
 def save_flavour(
     encoder: Any, path: Path, run_id: str | None = None, model_id: str | None = None
 ) -> None:
-    """A SentenceTransformer as an MLflow model, a folder, with signature and example."""
+    """Save a SentenceTransformer as an MLflow model folder with signature and example."""
     import mlflow.sentence_transformers
     from mlflow.models import Model, infer_signature
 
@@ -109,7 +109,7 @@ def save_flavour(
         mlflow_model=Model(run_id=run_id, model_id=model_id),
         signature=infer_signature(EXAMPLE, encoder.encode(EXAMPLE, show_progress_bar=False)),
         input_example=EXAMPLE,
-        # Named, or MLflow loads the model in a process of its own to see what it imports.
+        # Given here, because MLflow would otherwise load the model in another process to find them.
         pip_requirements=[
             f"{package}=={metadata.version(package)}"
             for package in ("mlflow", "sentence-transformers", "transformers", "torch")
@@ -118,10 +118,10 @@ def save_flavour(
 
 
 def _copy_over(folder: Path, saved: Path) -> None:
-    """Replace what sentence-transformers saved of a folder by the folder itself.
+    """Replace the files that sentence-transformers saved by the encoder's own folder.
 
-    SavedEncoder by it, the model lacks how we read it, keeps no typed special token text outside
-    transformers, and servers would no longer refuse what they cannot read.
+    The saved files lack this project's pooling settings, do not treat typed special tokens as text
+    outside of transformers, and servers would load models that they cannot run correctly.
     """
     for marked in saved.rglob("modules.json"):
         shutil.copytree(folder, marked.parent, dirs_exist_ok=True)
@@ -130,17 +130,19 @@ def _copy_over(folder: Path, saved: Path) -> None:
 def _move_alias(
     client: Any, name: str, alias: str, version: str, dev_spearman: float | None
 ) -> None:
-    """Put the alias on this version unless it is on one that is no worse; say which has it."""
+    """Move the alias to this version unless its current version is no worse; say which has it."""
     earlier = client.get_registered_model(name).aliases.get(alias)
     held = None
     if earlier is not None:
         held = client.get_model_version(name, earlier).tags.get(DEV_SPEARMAN)
     if held is not None and (dev_spearman is None or float(held) >= dev_spearman):
-        say(f"{name}@{alias} stays version {earlier} ({_score(held)}); this is {version}"
-            f" ({_score(dev_spearman)})")  # fmt: skip
+        say(
+            f"{name}@{alias} stays at version {earlier} ({_score(held)}); the new version is "
+            f"{version} ({_score(dev_spearman)})"
+        )
         return
     client.set_registered_model_alias(name, alias, version)
-    before = f", before version {earlier} ({_score(held)})" if earlier is not None else ""
+    before = f", previously version {earlier} ({_score(held)})" if earlier is not None else ""
     say(f"{name}@{alias} is now version {version} ({_score(dev_spearman)}){before}")
 
 

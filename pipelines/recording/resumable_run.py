@@ -1,4 +1,4 @@
-"""The MLflow run of a job whose output folder is still under way."""
+"""The MLflow run of a job with an unfinished output folder."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pipelines.storage.resumable_output import ResumableOutput
 def resumable_run(
     work: ResumableOutput, job: str, params: Mapping[str, Any], parent: str | None
 ) -> AbstractContextManager[tracking.Run]:
-    """The job's run in MLflow, which is the same one after a kill."""
+    """Open the job's MLflow run, which is the same after a kill."""
     return tracking.tracked_run(
         job,
         params,
         parent=parent,
         home=work.scratch,
-        outbox=work.output,
-        outbox_name=work.final,
+        queue_folder=work.output,
+        final_folder=work.final,
     )

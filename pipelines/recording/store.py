@@ -1,8 +1,8 @@
-"""The MLflow store: how it is reached, and what each record of a run becomes there.
+"""The MLflow store: connect to it, and send it the records of a run.
 
-A record is a JSON object: its kind, the run it belongs to, the time (ms) at which it was made, and
-what it holds. Sending one again changes nothing: MLflow keeps an equal param or metric once, and a
-run is looked for by its key before it is made.
+A record is a JSON object: its kind, its run, the time (ms) at which it was made, and its contents.
+Sending a record again changes nothing: MLflow stores an equal param or metric once, and a run is
+searched by its key before it is created.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cotbert_core.messages.redaction import redact, without_credentials
 
 EXPERIMENT = "cotbert"
 Record = dict[str, Any]
-# A run that the store does not know yet is named by a key, which stays with it as this tag.
+# A run that the store does not know yet is named by a key, which later becomes a tag of the run.
 KEY_TAG, LOCAL = "cotbert.key", "local-"
-# MLflow's own settings, where the user has not set them. A call is given up after 10 s: what was
-# not taken is sent later, and a job must not stand still for a server that hangs. One that is
-# given a file may have to bring it to a bucket first. MLflow must not repeat calls: it would make
-# runs twice.
+# MLflow's environment variables, which are set unless the user has set them. A call times out after
+# 10 s, since a job must not wait for a server that hangs; the record is sent later. A server that
+# receives a file may have to copy it to a bucket first. MLflow must not repeat calls, since it
+# would create runs twice.
 TIMEOUT, CALL_SECONDS, FILE_SECONDS = "MLFLOW_HTTP_REQUEST_TIMEOUT", "10", "60"
 TRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 SILENT = "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"
@@ -37,34 +37,37 @@ NAMED = 5
 
 
 class RefusedError(Exception):
-    """The store answered that it will never take this record."""
+    """The store answered that it will never accept this record."""
 
 
 class UnknownRunError(Exception):
-    """The store answered and has no such run: it is another store than the run's."""
+    """The store answered that it has no such run: the run is in another store."""
 
 
 def tracking_uri() -> str:
-    """MLFLOW_TRACKING_URI, else a database in the caller's folder (absolute: workers move)."""
+    """Return MLFLOW_TRACKING_URI, otherwise a database in the current folder.
+
+    The path is absolute, since workers have other current folders.
+    """
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path.cwd() / 'mlflow.db'}"
 
 
 def shown_uri() -> str:
-    """Return the store's address as it may be shown: without credentials."""
+    """Return the store's address without credentials."""
     return redact(tracking_uri())
 
 
 def connect() -> Any:
-    """A client of the store."""
+    """Return a client of the store."""
     os.environ.setdefault(TRIES, "0")
     os.environ.setdefault(TIMEOUT, CALL_SECONDS)
     from mlflow import MlflowClient
 
-    # Its levels are set when it is imported.
+    # MLflow sets its log levels when it is imported.
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     uri = tracking_uri()
-    if uri != without_credentials(uri):  # MLflow prints a run's address when it ends
+    if uri != without_credentials(uri):  # MLflow prints the address of a run that ends
         os.environ.setdefault(SILENT, "true")
     if uri.partition(":")[0].partition("+")[0] in DATABASES:
         _probe_database(uri)
@@ -89,7 +92,7 @@ def _probe_database(uri: str) -> None:
 
 @contextmanager
 def patient() -> Iterator[None]:
-    """More time for each call, as files need it."""
+    """Allow more time for each call, for calls that send files."""
     before = os.environ.get(TIMEOUT, CALL_SECONDS)
     os.environ[TIMEOUT] = FILE_SECONDS if before == CALL_SECONDS else before
     try:
@@ -107,19 +110,20 @@ def new_key() -> str:
 
 
 def is_key(run: str | None) -> bool:
-    """Whether this names a run that the store may not know yet."""
+    """Return whether `run` is a key, whose run the store may not know yet."""
     return run is not None and run.startswith(LOCAL)
 
 
 def creation(name: str, parent: str | None, tags: Mapping[str, str]) -> Record:
-    """The record of a new run's beginning."""
+    """Return the record that creates a run."""
     shown = printable(redact(name))
     record = {"kind": "create", "run": new_key(), "time": now(), "name": shown, "parent": parent}
     return {**record, "tags": {key: redact(value) for key, value in tags.items()}}
 
 
 def create_run(client: Any, record: Record, parent: str | None, *, fresh: bool = False) -> str:
-    """The id of the record's run, made now unless it was before. fresh: it cannot have been."""
+    """Return the id of the record's run, which is created if it does not exist. fresh: whether it
+    is certain that it does not."""
     experiment = _experiment(client)
     if not fresh:
         found = client.search_runs(
@@ -145,10 +149,11 @@ def _experiment(client: Any) -> str:
 
 
 def send(client: Any, run_id: str, record: Record, folder: Path | None = None) -> None:
-    """Tell the store. folder: the job's, from which a record's artifact is named and outside of
-    which none is sent; None: the record is this process's own and names it by its absolute path.
+    """Send a record to the store.
 
-    Raises RefusedError, UnknownRunError, or whatever shows that the store did not answer.
+    folder: the job's folder, to which an artifact's path is relative, and outside of which no file
+    is sent; None for a record of this process, whose path is absolute. Raises RefusedError,
+    UnknownRunError, or another error if the store did not answer.
     """
     from mlflow.exceptions import MlflowException
 
@@ -163,7 +168,7 @@ def send(client: Any, run_id: str, record: Record, folder: Path | None = None) -
 
 
 def reason(error: BaseException) -> str:
-    """An error's first line, without credentials."""
+    """Return the first line of an error, without credentials."""
     text = redact(error).strip()
     return text.splitlines()[0][:200] if text else repr(error)
 
@@ -181,7 +186,7 @@ def _params(client: Any, run_id: str, record: Record, folder: Path | None) -> No
 def _metrics(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
     from mlflow.entities import Metric
 
-    # Numbers come as text where JSON has none for them (nan, inf).
+    # Numbers that JSON does not have (nan, inf) are stored as text.
     metrics = [Metric(k, float(v), at, step) for k, v, at, step in record["rows"]]
     client.log_batch(run_id, metrics=metrics)
 
@@ -195,9 +200,9 @@ def _tags(client: Any, run_id: str, record: Record, folder: Path | None) -> None
 def _artifact(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
     path = (folder or Path()) / str(record["path"])
     if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
-        raise RefusedError(f"{path} lies outside of the job's folder and is not sent")
+        raise RefusedError(f"{path} is outside of the job's folder and is not sent")
     if not path.exists():
-        raise RefusedError(f"{path} is not there any more")
+        raise RefusedError(f"{path} does not exist any more")
     foreign = [] if folder is None else foreign_files(path, folder.resolve())
     with patient():
         if foreign:
@@ -209,10 +214,10 @@ def _artifact(client: Any, run_id: str, record: Record, folder: Path | None) -> 
 
 
 def foreign_files(path: Path, home: Path) -> list[Path]:
-    """Return what of an artifact, a file or a folder, is no file of the folder `home`.
+    """Return the paths in an artifact (a file or a folder) that are not files in the folder `home`.
 
-    home: resolved. Links to folders are among them wherever they lead, since MLflow's stores differ
-    in whether they follow them, and pipes and devices, whose reading does not end.
+    home: a resolved path. Links to folders are included wherever they lead, since not all of
+    MLflow's stores follow them, and so are pipes and devices, which cannot be read to an end.
     """
     found = [path]
     if path.is_dir():
@@ -224,15 +229,15 @@ def foreign_files(path: Path, home: Path) -> list[Path]:
 
 
 def _send_all_but(client: Any, run_id: str, path: Path, foreign: list[Path]) -> None:
-    """Send a folder's files but these, then raise RefusedError, which names them."""
+    """Send the files of a folder except `foreign`, then raise RefusedError, which names these."""
     refused = set(foreign)
     for file in sorted(p for p in path.rglob("*") if p.is_file() and p not in refused):
         client.log_artifact(run_id, str(file), file.parent.relative_to(path.parent).as_posix())
     named = ", ".join(map(str, foreign[:NAMED]))
     more = f" and {len(foreign) - NAMED} more" if len(foreign) > NAMED else ""
     raise RefusedError(
-        f"{len(foreign)} of what {path} holds lead outside of the job's folder or are no files, "
-        f"and are not sent: {named}{more}"
+        f"{len(foreign)} paths in {path} lead outside of the job's folder or are not files, and "
+        f"are not sent: {named}{more}"
     )
 
 

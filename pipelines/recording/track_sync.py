@@ -1,4 +1,4 @@
-"""cotbert track-sync: send to MLflow what waits in the outboxes below a folder."""
+"""cotbert track-sync: send the waiting records in a folder to MLflow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.recording.store import NAMED, UnknownRunError, connect, is_key, r
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import (
     KEYS_FILE,
-    OUTBOX_FILES,
+    QUEUE_FILES,
     REFUSED_FILE,
     RESULT_FILE,
     RUN_FILE,
@@ -29,7 +29,7 @@ class SyncError(RuntimeError):
 
 @dataclass(frozen=True)
 class Synced:
-    """What became of an outbox: records sent, refused by the store (kept aside) and waiting."""
+    """The outcome for a queue: numbers of records sent, refused by the store, and still waiting."""
 
     folder: Path
     run_id: str | None
@@ -40,35 +40,35 @@ class Synced:
 
 
 def track_sync(folder: Path) -> list[Synced]:
-    """Send all that waits below the folder, parents first, until the store fails.
+    """Send all records that wait in the folder, parent runs first, until the store fails.
 
-    The last row then has the error. UserError when nothing waits there, or the store is another
-    one than that of the runs.
+    If it fails, the last row has the error. Raises UserError if no records wait there, or if the
+    runs are in another store.
     """
-    outboxes = find(folder)
-    for outbox in outboxes:
-        check_links(outbox.folder)
-    if not outboxes:
+    queues = find(folder)
+    for queue in queues:
+        check_links(queue.folder)
+    if not queues:
         raise UserError(
             f"nothing waits for MLflow in {str(folder)!r}: give the folder that a job's warning "
             "named, or one above it"
         )
-    return list(_send_all(outboxes))
+    return list(_send_all(queues))
 
 
 def find(folder: Path) -> list[OfflineQueue]:
-    """The outboxes below a folder in which something waits, parents before children."""
+    """Return the queues in a folder that have records, parents before children."""
     files = Path(folder).expanduser().absolute().rglob(UNTRACKED_FILE)
     return [OfflineQueue(f.parent) for f in sorted(files, key=lambda f: (len(f.parts), f))]
 
 
 def check_links(folder: Path) -> None:
-    """UserError when a file that sending writes, here or in a folder above, is a link.
+    """Raise UserError if a file that sending writes, here or in a folder above, is a link.
 
-    A folder from elsewhere could have any file of this machine written through it.
+    With a link, a folder from elsewhere could make this process overwrite any file.
     """
     above = [place for place in folder.parents if os.path.lexists(place / KEYS_FILE)]
-    names = (*OUTBOX_FILES, RUN_FILE, RESULT_FILE)
+    names = (*QUEUE_FILES, RUN_FILE, RESULT_FILE)
     written = (place / name for place in (folder, *above) for name in names)
     for path in (p for file in written for p in (file, file.with_name(f"{file.name}.partial"))):
         if path.is_symlink():
@@ -79,49 +79,49 @@ def check_links(folder: Path) -> None:
 
 
 def check_sent(rows: list[Synced]) -> None:
-    """SyncError when the store failed on the way."""
+    """Raise SyncError if the store failed."""
     if rows and rows[-1].error is not None:
         waiting = sum(row.waiting for row in rows)
         raise SyncError(
             f"MLflow at {shown_uri()} did not answer ({reason(rows[-1].error)}); {waiting} "
-            "records are kept, and the same command sends them"
+            "records still wait: give the same command again to send them"
         )
 
 
-def _send_all(outboxes: list[OfflineQueue]) -> Iterator[Synced]:
+def _send_all(queues: list[OfflineQueue]) -> Iterator[Synced]:
     client, error = None, None
-    for outbox in outboxes:
-        run, sent, refused = outbox.first_run(), 0, outbox.refused()
+    for queue in queues:
+        run, sent, refused = queue.first_run(), 0, queue.refused()
         try:
             client = client or (None if error else connect())
-            while error is None and (count := outbox.send_first(client)):
+            while error is None and (count := queue.send_first(client)):
                 sent += count
         except UnknownRunError as unknown:
             raise UserError(
                 f"MLflow at {shown_uri()} is not the store of the run in "
-                f"{str(outbox.folder)!r} ({unknown}): set MLFLOW_TRACKING_URI to the one where it "
-                "began"
+                f"{str(queue.folder)!r} ({unknown}): set MLFLOW_TRACKING_URI to the store where "
+                "the run began"
             ) from None
-        except Exception as failure:  # whatever the store does, the rest is kept
+        except Exception as failure:  # the other records stay in the queue
             error = failure
-        outbox.settle()
-        _name_refused(outbox, refused)
-        refused = outbox.refused() - refused
-        run_id = outbox.keys().get(run) if is_key(run) else run
-        yield Synced(outbox.folder, run_id, sent - refused, refused, outbox.waiting(), error)
+        queue.settle()
+        _name_refused(queue, refused)
+        refused = queue.refused() - refused
+        run_id = queue.keys().get(run) if is_key(run) else run
+        yield Synced(queue.folder, run_id, sent - refused, refused, queue.waiting(), error)
 
 
-def _name_refused(outbox: OfflineQueue, before: int) -> None:
-    """Say which records were refused now, and why."""
-    reasons = outbox.reasons()[before:]
+def _name_refused(queue: OfflineQueue, before: int) -> None:
+    """Show which records were refused now, and why."""
+    reasons = queue.reasons()[before:]
     for why in reasons[:NAMED]:
-        say(f"warning: refused in {outbox.folder}: {why}")
+        say(f"warning: refused in {queue.folder}: {why}")
     if len(reasons) > NAMED:
-        say(f"warning: {len(reasons) - NAMED} more: see {outbox.folder / REFUSED_FILE}")
+        say(f"warning: {len(reasons) - NAMED} more: see {queue.folder / REFUSED_FILE}")
 
 
 def table_rows(rows: list[Synced], folder: Path) -> list[tuple[str, ...]]:
-    """Cells of the table that is printed."""
+    """Return the cells of the table that is printed."""
     base = Path(folder).expanduser().absolute()
     return [
         (

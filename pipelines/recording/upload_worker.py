@@ -1,4 +1,4 @@
-"""When what waits in an outbox is sent: at once, and seldom to a store that fails or is slow."""
+"""Send the records of an offline queue: at once, but seldom to a failing or slow store."""
 
 from __future__ import annotations
 
@@ -11,58 +11,58 @@ from pipelines.recording.store import Record, connect, reason, shown_uri
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import UNTRACKED_FILE
 
-# A server that was started again is found soon, and one that is away costs a refused connection
-# every 10 s, which nobody notices.
+# A server that was restarted is found soon, and one that is down costs only a refused connection
+# every 10 s.
 PAUSE_SECONDS = 10.0
-# A call that took longer than a second is one to be spared: for ten times as long nothing is sent,
-# so that a server that hangs or crawls costs a job a tenth of its time.
+# After a call that took longer than a second nothing is sent for ten times as long, so a server
+# that hangs or is slow costs a job at most a tenth of its time.
 SLOW_SECONDS, SPARING = 1.0, 10.0
-# Of what has piled up, as much as this goes while the job waits, and this at its end.
+# Most seconds for which a job waits while waiting records are sent: during the job, and at its end.
 SEND_SECONDS, LAST_SECONDS = 10.0, 60.0
 
 
 class UploadWorker:
-    """Takes records to the store of an outbox's runs; clock: seconds that pass."""
+    """Sends the records of a queue to the store. clock: returns seconds."""
 
     def __init__(
         self,
-        outbox: OfflineQueue,
+        queue: OfflineQueue,
         client: Any = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.outbox = outbox
+        self.queue = queue
         self._client, self._clock = client, clock
         self._next = float("-inf")
         self._warned = False
 
     def send(self, record: Record) -> None:
-        """Keep the record; then send all that wait, unless the store is to be spared."""
-        self.outbox.add(record)
+        """Add the record to the queue; then send all waiting records, unless in a pause."""
+        self.queue.add(record)
         if self._clock() >= self._next:
             self._deliver(SEND_SECONDS)
 
     def last(self) -> None:
-        """The job ends: send what waits, whatever the store did before."""
-        if not self.outbox.empty:
+        """Send all waiting records at the end of a job, even in a pause."""
+        if not self.queue.empty:
             self._deliver(LAST_SECONDS)
 
     def failed(self, error: Exception, seconds: float) -> None:
-        """The store did not answer for so long: a warning the first time, and a pause."""
+        """Begin a pause after a call that failed after `seconds`; show a warning the first time."""
         self._next = self._clock() + max(PAUSE_SECONDS, SPARING * seconds)
         if not self._warned:
             self._warned = True
             say(
                 f"warning: MLflow at {shown_uri()} did not answer ({reason(error)}); "
-                f"{self.outbox.folder / UNTRACKED_FILE} keeps what it misses"
+                f"{self.queue.folder / UNTRACKED_FILE} stores the records until it does"
             )
 
     def _deliver(self, limit: float) -> None:
         started = self._clock()
         try:
             self._client = self._client or connect()
-            while self.outbox.send_first(self._client) and self._clock() - started < limit:
+            while self.queue.send_first(self._client) and self._clock() - started < limit:
                 pass
-        except Exception as error:  # whatever the store does, the job goes on
+        except Exception as error:  # a failure of the store must not end the job
             self.failed(error, self._clock() - started)
             return
         seconds = self._clock() - started

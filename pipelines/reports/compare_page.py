@@ -1,4 +1,4 @@
-"""The page of `cotbert compare`: a table, and every seed's score as a point."""
+"""The report of `cotbert compare`: a table of scores, and a plot of every seed's score."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADER = ("entry", "method", "dev before", "dev after", "least", "most", "test",
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """One line of the table, for a terminal and for the page."""
+    """Return one row of the table, for a terminal or a page."""
     test = _with_spread(row, "test") if "test_mean" in row else ""
     return (
         row["entry"],
@@ -34,26 +34,26 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def _with_spread(row: Row, key: str) -> str:
-    if len(row["dev"]) == 1:  # one number has no spread
+    if len(row["dev"]) == 1:  # a single number has no spread
         return f"{row[f'{key}_mean']:.2f}"
     return f"{row[f'{key}_mean']:.2f} ± {row[f'{key}_spread']:.2f}"
 
 
 def write(path: Path, result: Mapping[str, Any]) -> None:
-    """The whole page."""
+    """Write the page of a comparison."""
     rows = result["rows"]
     seeds = ", ".join(map(str, result["seeds"]))
     explained = (
-        "<p>Spearman times 100, mean and sample standard deviation over the seeds; dev: "
-        f"{html.escape(result['dev'])}; test: the "
-        f"average over {', '.join(result['tasks']) or 'no task'}; seconds: of the training steps "
-        "of one run.</p>"
+        "<p>Spearman x 100, mean and sample standard deviation over the seeds. dev: "
+        f"{html.escape(result['dev'])}; test: the average over "
+        f"{', '.join(result['tasks']) or 'no task'}; seconds: the time of one run's training "
+        "steps.</p>"
     )
-    told = "\n".join(map(training_page.against_baseline, result["verdicts"]))
+    baseline = "\n".join(map(training_page.against_baseline, result["verdicts"]))
     budget = html_page.table(("", ""), list(result["budget"].items()), "text")
     sections = [
         ("Scores", html_page.table(HEADER, [cells(row) for row in rows]) + explained),
-        ("Against the untouched encoder", told),
+        ("Against the untouched encoder", baseline),
         ("Every seed", dots(rows)),
         ("Budget, the same for all", budget),
     ]
@@ -61,7 +61,7 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def dots(rows: Sequence[Row]) -> str:
-    """SVG: for each entry the dev score of every seed, and before training as a hollow point."""
+    """Return an SVG of each entry's dev scores: a point per seed, hollow before training."""
     with rc_context(STYLE):
         figure = Figure(figsize=(8, 0.9 + 0.42 * len(rows)), layout="constrained")
         axes = figure.subplots()
@@ -74,5 +74,5 @@ def dots(rows: Sequence[Row]) -> str:
             )
         axes.set_yticks(range(len(rows)), [row["entry"] for row in rows])
         axes.invert_yaxis()
-        axes.set_xlabel("dev Spearman x 100: hollow before training, filled after, a point a seed")
+        axes.set_xlabel("dev Spearman x 100; one point per seed, hollow: before training")
         return svg(figure)

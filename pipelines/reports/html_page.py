@@ -1,4 +1,4 @@
-"""Reports: one HTML file each, with everything in it."""
+"""HTML pages of reports: one self-contained file each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Section = tuple[str, str]
 
 
 def page(title: str, note: str, sections: Sequence[Section]) -> str:
-    """A whole page of (heading, HTML) sections, in which no text turns the direction of others."""
+    """Return a page of (heading, HTML) sections, without characters that change text direction."""
     body = "".join(f"<h2>{html.escape(head)}</h2>\n{content}\n" for head, content in sections)
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return printable(
@@ -38,7 +38,7 @@ def page(title: str, note: str, sections: Sequence[Section]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]], kind: str = "") -> str:
-    """An HTML table; kind 'text' sets all columns to the left."""
+    """Return an HTML table; kind "text" aligns all columns to the left."""
 
     def cells(tag: str, values: Sequence[Any]) -> str:
         return "".join(f"<{tag}>{html.escape(str(v))}</{tag}>" for v in values)

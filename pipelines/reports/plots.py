@@ -1,6 +1,6 @@
-"""Plots of the reports as SVG text, to be put into a page as they are.
+"""Plots of the reports, as SVG text for an HTML page.
 
-Matplotlib's objects are used directly: pyplot keeps global state and may look for a screen.
+Matplotlib's objects are used directly, since pyplot has global state and may look for a screen.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from matplotlib.figure import Figure
 from pipelines.recording.tracking import DEV_SPEARMAN, LOSS
 
 INK, BLUE, ORANGE, GRID = "#1f2933", "#2563a8", "#c2571a", "#e3e7eb"
-# Panels in a row, the width of each in inches, and letters in a line of their titles.
+# Most panels in a row, the width of a panel in inches by the number of columns, and most letters in
+# a line of a title.
 COLUMNS, _WIDTHS, TITLE_WIDTH = 3, {1: 6.0, 2: 5.0, 3: 3.7}, 38
-# More points than these are drawn as a picture inside the SVG: each would take 100 bytes.
+# More points are drawn as an image inside the SVG, since each shape takes 100 bytes.
 VECTOR_POINTS, DPI = 5000, 160
 _COSINE = "predicted cosine"
 STYLE = {
@@ -42,7 +43,7 @@ STYLE = {
 
 
 def svg(figure: Figure) -> str:
-    """A figure as SVG text, the same for the same figure."""
+    """Return a figure as SVG text, always the same for the same figure."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", dpi=DPI, metadata={"Date": None}, bbox_inches="tight")
     text = buffer.getvalue()
@@ -52,8 +53,10 @@ def svg(figure: Figure) -> str:
 def training_curves(
     rows: Mapping[int, Mapping[str, float]], baseline: tuple[str, float] | None = None
 ) -> str:
-    """Loss (left, logarithmic) and dev Spearman (right) by step, with the label and height of the
-    baseline."""
+    """Return an SVG of loss (left, logarithmic) and dev Spearman (right) by step.
+
+    baseline: label and height of a horizontal line.
+    """
     with rc_context(STYLE):
         figure = Figure(figsize=(10, 3.4), layout="constrained")
         left, right = figure.subplots(1, 2)
@@ -67,7 +70,7 @@ def training_curves(
 
 
 def level_line(axes: Any, label: str, height: float) -> None:
-    """A dashed horizontal line, named in a legend where the curves leave room."""
+    """Draw a dashed horizontal line with a legend."""
     axes.axhline(height, color=INK, ls="--", lw=1.2, label=label)
     axes.legend(loc="best", frameon=False, fontsize=9)
 
@@ -89,11 +92,11 @@ def _line(
 def similarity_scatter(
     gold: np.ndarray, panels: Sequence[tuple[str, np.ndarray, float]], *, normalized: bool = False
 ) -> str:
-    """Gold grade against predicted cosine, one panel for each (title, cosines, Spearman).
+    """Return an SVG of predicted cosine against gold grade, a panel per (title, cosines, Spearman).
 
-    normalized: each panel's cosines drawn from its own lowest, 0, to its highest, 1 (CoT-BERT
-    Figure 3): panels then compare in shape, not in level. Grades are spread a little sideways,
-    so that equal ones do not hide each other.
+    normalized: whether each panel's cosines are scaled from its lowest, 0, to its highest, 1
+    (CoT-BERT Figure 3); panels then compare in shape, not in level. Grades have a little horizontal
+    jitter, since equal grades would hide each other.
     """
     columns = min(len(panels), COLUMNS)
     lines = -(-len(panels) // columns)

@@ -1,4 +1,4 @@
-"""What the quickstart shows at its end: tables and neighbours, in the terminal and a page."""
+"""The summary of the quickstart: tables and neighbours, for the terminal and a page."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pipelines.training.metrics_log import METRICS_FILE, read_rows
 
 
 @dataclass
-class Outcome:
-    """What the stages gave, for the table and the report."""
+class QuickstartOutcome:
+    """The results of all stages."""
 
     settings: TrainSettings
     prepared: dict[str, Any]
@@ -34,12 +34,12 @@ class Outcome:
 
     @property
     def baseline_sentence(self) -> str:
-        """Whether the trained encoder is better than the untouched one."""
+        """A sentence that compares the trained encoder with the untouched one."""
         return baseline_sentence({**self.trained, DEV_SPEARMAN: self.after["dev"].spearman})
 
 
-def score_rows(outcome: Outcome) -> list[tuple[str, ...]]:
-    """Name, before, after, and the untouched encoder."""
+def score_rows(outcome: QuickstartOutcome) -> list[tuple[str, ...]]:
+    """Return the rows of scores: name, before, after, and the untouched encoder."""
     scores = (outcome.before, outcome.after, outcome.untouched)
 
     def row(name: str, digits: int, split: str, field: str) -> tuple[str, ...]:
@@ -53,8 +53,8 @@ def score_rows(outcome: Outcome) -> list[tuple[str, ...]]:
     ]
 
 
-def speed_rows(outcome: Outcome) -> list[tuple[str, ...]]:
-    """Stage, sentences, sentences/s."""
+def speed_rows(outcome: QuickstartOutcome) -> list[tuple[str, ...]]:
+    """Return the rows of speeds: stage, sentences, sentences per second."""
     steps = outcome.trained["steps"] * outcome.settings.batch_size
     pairs = len(read_pairs(BUILT_IN_PAIRS))
     return [
@@ -69,16 +69,17 @@ def _rate(result: dict[str, Any]) -> str:
     return f"{result['sentences_per_second']:,.0f}"
 
 
-def score_header(outcome: Outcome) -> tuple[str, ...]:
-    """Of `score_rows`."""
+def score_header(outcome: QuickstartOutcome) -> tuple[str, ...]:
+    """Return the header of `score_rows`."""
     return ("", "[MASK] before", "[MASK] after", f"untouched: {outcome.trained[BASELINE]}")
 
 
 SPEED_HEADER = ("stage", "sentences", "sentences/s")
 
 
-def summary(outcome: Outcome) -> str:
-    """The tables and neighbours for the terminal, and whether the training was worth it."""
+def summary(outcome: QuickstartOutcome) -> str:
+    """Return the text for the terminal: tables, neighbours, and the comparison with the untouched
+    encoder."""
     lines = [table(score_rows(outcome), score_header(outcome)), ""]
     lines += [table(speed_rows(outcome), SPEED_HEADER)]
     for query, found in outcome.neighbours:
@@ -87,8 +88,8 @@ def summary(outcome: Outcome) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_report(output: Path, outcome: Outcome, seconds: float) -> None:
-    """report.html of the whole job."""
+def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> None:
+    """Write report.html."""
     test = read_pairs(BUILT_IN_PAIRS, "test")
     panels = [
         (name, scores["test"].cosine, scores["test"].spearman)
@@ -100,10 +101,10 @@ def write_report(output: Path, outcome: Outcome, seconds: float) -> None:
         for rank, (cosine, text) in enumerate(texts)
     ]
     rows = read_rows(output / "train" / METRICS_FILE)
-    told = training_page.against_baseline(outcome.baseline_sentence)
+    baseline = training_page.against_baseline(outcome.baseline_sentence)
     curves = plots.training_curves(rows, baseline_line(outcome.trained))
     sections = [
-        ("Scores", html_page.table(score_header(outcome), score_rows(outcome)) + told),
+        ("Scores", html_page.table(score_header(outcome), score_rows(outcome)) + baseline),
         ("Loss and dev score by step", curves),
         (
             "Gold against predicted similarity, test half",
@@ -115,8 +116,8 @@ def write_report(output: Path, outcome: Outcome, seconds: float) -> None:
     ]
     note = (
         f"CoT-BERT on {outcome.settings.encoder}, trained for {outcome.trained['steps']} steps on "
-        f"{outcome.prepared['rows']:,} sentences of documentation; the whole job took "
-        f"{clock(seconds)}. The encoder was a sentence encoder before (last column); what training "
-        "changes is what its [MASK] vector knows."
+        f"{outcome.prepared['rows']:,} sentences of documentation; all stages took "
+        f"{clock(seconds)}. The encoder already was a sentence encoder (last column); training "
+        "improves its [MASK] vector."
     )
     write_text(output / "report.html", html_page.page("Quickstart", note, sections))

@@ -1,4 +1,4 @@
-"""The page of one training run."""
+"""The report of a training run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def settings_table(settings: TrainSettings, dev: str) -> str:
     return table(("setting", "value"), list(shown.items()), "text")
 
 
-def against_baseline(told: str) -> str:
-    """Return a sentence of `baseline_sentence` as HTML; a warning stands out."""
-    tag = "strong" if told.startswith("warning") else "span"
-    return f"<p><{tag}>{html.escape(told)}</{tag}></p>"
+def against_baseline(sentence: str) -> str:
+    """Return a sentence of `baseline_sentence` as HTML; a warning is bold."""
+    tag = "strong" if sentence.startswith("warning") else "span"
+    return f"<p><{tag}>{html.escape(sentence)}</{tag}></p>"
 
 
 def write_training_report(
@@ -48,5 +48,5 @@ def write_training_report(
 
 
 def _profile(rows: Sequence[Row]) -> str:
-    told = "".join(f"<li>{html.escape(note)}</li>\n" for note in notes(rows))
-    return f"{table(*profile_table(rows))}<ul>\n{told}</ul>"
+    items = "".join(f"<li>{html.escape(note)}</li>\n" for note in notes(rows))
+    return f"{table(*profile_table(rows))}<ul>\n{items}</ul>"

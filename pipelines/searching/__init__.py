@@ -1,1 +1,1 @@
-"""Finished embeddings folders: their vectors, the query's encoder, texts of ids, indexes."""
+"""Search in finished embeddings folders: vectors, the query's encoder, texts by id, indexes."""

@@ -1,4 +1,4 @@
-"""A finished embeddings folder, read block by block: never more than a row group is held."""
+"""Read a finished embeddings folder block by block; at most a row group is in memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ ELEMENTS = (pa.float32(), pa.float16(), pa.int8())
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows, those without a direction left out.
+    """Some rows of a folder, without the rows that have no direction.
 
-    ids and rows (N,) int64: the ids, and the rows' numbers in the folder, which stand for ids that
-    are text; column: the ids as they are stored; vectors (N, D) float32; table: the other columns
-    that were asked for; left_out: rows of zeros, or that hold null, NaN or infinity.
+    ids: (N,) int64, the ids, or the row numbers if ids are text. column: the ids as they are
+    stored. rows: (N,) int64, the rows' numbers in the folder. vectors: (N, D) float32. table: the
+    other requested columns. left_out: number of rows that are all zeros, or hold null, NaN or
+    infinity.
     """
 
     ids: np.ndarray
@@ -43,9 +44,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """An opened folder. starts: the number of each part's first row, and last of all rows.
+    """An opened folder.
 
-    scale: (D,) float32 by which int8 vectors are multiplied, None for others.
+    starts: the number of each part's first row, followed by the number of all rows. scale: (D,)
+    float32 by which int8 vectors are multiplied, None for other types.
     """
 
     path: Path
@@ -57,7 +59,7 @@ class Embeddings:
 
     @classmethod
     def open(cls, path: str | Path) -> Embeddings:
-        """UserError unless the folder holds whole and equal parts, as its manifest says."""
+        """Open a folder; UserError unless its parts are complete and as its manifest says."""
         path = Path(path).expanduser().absolute()
         manifest = _manifest(path)
         parts = tuple(sorted(path.glob("part-*.parquet")))
@@ -73,7 +75,7 @@ class Embeddings:
         if starts[-1] != manifest["rows"]:
             raise UserError(
                 f"embeddings {str(path)!r} hold {starts[-1]} rows and {MANIFEST_FILE} says "
-                f"{manifest['rows']}: parts are missing or do not belong there; embed again"
+                f"{manifest['rows']}: parts are missing or from another job; embed again"
             )
         element = schemas[0].field("embedding").type.value_type
         scale = _scale(path, manifest) if element == pa.int8() else None
@@ -89,21 +91,21 @@ class Embeddings:
 
     @property
     def text_ids(self) -> bool:
-        """Whether ids are text, not whole numbers."""
+        """Whether ids are text rather than whole numbers."""
         return bool(pa.types.is_string(self.schema.field("id").type))
 
     def id_batches(self) -> Iterator[pa.RecordBatch]:
-        """The ids of all rows, as they are stored, in the order of the parts."""
+        """Yield the ids of all rows, as they are stored, in the order of the parts."""
         for part in self.parts:
             yield from _batches(part, ["id"])
 
     @property
-    def kept(self) -> list[str]:
-        """The columns beside id and vector, which `embed` passed through."""
+    def passthrough_columns(self) -> list[str]:
+        """The columns that `embed` passed through: all except id and vector."""
         return [name for name in self.schema.names if name not in ("id", "embedding")]
 
     def blocks(self, columns: Sequence[str] = ()) -> Iterator[Block]:
-        """All rows in the order of the parts, with these of the kept columns."""
+        """Yield all rows in the order of the parts, with these passed-through columns."""
         for part, first in zip(self.parts, self.starts, strict=False):
             for batch in _batches(part, ["id", "embedding", *columns]):
                 if batch["id"].null_count or batch["embedding"].null_count:
@@ -129,8 +131,10 @@ class Embeddings:
         return Block(ids, rest["id"], rows, vectors, rest.drop_columns(["id"]), left_out)
 
     def values(self, column: str, rows: Sequence[int]) -> dict[int, Any]:
-        """Values of `id` or a kept column in the rows of these numbers; only their row groups are
-        read."""
+        """Return the values of a column in the rows of these numbers, by row number.
+
+        Only the row groups of these rows are read.
+        """
         found: dict[int, Any] = {}
         left = sorted(set(rows))
         for part, start, stop in zip(self.parts, self.starts, self.starts[1:], strict=False):
@@ -142,16 +146,18 @@ class Embeddings:
 
 def _manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
-        raise UserError(f"embeddings {str(path)!r} are no folder: make one with `cotbert embed`")
+        raise UserError(
+            f"embeddings {str(path)!r} is not a folder: create one with `cotbert embed`"
+        )
     if path.name.endswith(".partial"):
         raise UserError(
-            f"embeddings {str(path)!r} are unfinished: give the same `cotbert embed` again"
+            f"embeddings {str(path)!r} are unfinished: give the same `cotbert embed` command again"
         )
     file = path / MANIFEST_FILE
     if not file.is_file():
         raise UserError(
-            f"embeddings {str(path)!r} have no {MANIFEST_FILE}: give a folder that "
-            "`cotbert embed` finished"
+            f"embeddings {str(path)!r} have no {MANIFEST_FILE}: give a finished folder of "
+            "`cotbert embed`"
         )
     manifest = read_json(file)
     wanted = ("rows", "dimension", "model")
@@ -172,10 +178,10 @@ def _footer(part: Path) -> tuple[pq.FileMetaData, pa.Schema]:
 
 
 def _batches(part: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, a row group after the other.
+    """Yield the rows of a part, one row group after the other.
 
-    Asked for all groups at once pyarrow 25 keeps them: 300,000 x 384 float32 in one part, in groups
-    of 8,192 rows, then take 464 MB.
+    If all groups are requested at once, pyarrow 25 keeps them in memory: 300,000 x 384 float32 in
+    one part, in groups of 8,192 rows, then take 464 MB.
     """
     try:
         groups = pq.ParquetFile(part).num_row_groups
@@ -187,18 +193,20 @@ def _batches(part: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
 
 def _unreadable(part: Path, error: Exception) -> UserError:
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return UserError(f"part {str(part)!r} cannot be read ({reason}): copy it or embed again")
+    return UserError(f"part {str(part)!r} cannot be read ({reason}): copy it again or embed again")
 
 
 def _check_columns(
     part: Path, schema: pa.Schema, dimension: int, others: Sequence[pa.Schema]
 ) -> None:
-    """others: the first part's schema, which all have."""
+    """Raise UserError unless a part has the right columns. others: the first part's schema, which
+    all parts must have; empty for the first part."""
     names = schema.names
     kind = schema.field("id").type if "id" in names else pa.null()
     if "embedding" not in names or not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
         raise UserError(
-            f"part {str(part)!r} has no `id` of whole numbers or text and `embedding` of lists"
+            f"part {str(part)!r} lacks a column `id` of whole numbers or text, or a column "
+            "`embedding` of lists: embed again"
         )
     vector = schema.field("embedding").type
     if not pa.types.is_fixed_size_list(vector) or vector.value_type not in ELEMENTS:
@@ -209,7 +217,7 @@ def _check_columns(
     if vector.list_size != dimension:
         raise UserError(
             f"part {str(part)!r} holds vectors of {vector.list_size} dimensions and "
-            f"{MANIFEST_FILE} says {dimension}: it does not belong there; embed again"
+            f"{MANIFEST_FILE} says {dimension}: it is from another job; embed again"
         )
     if others and not schema.equals(others[0]):
         raise UserError(
@@ -218,7 +226,7 @@ def _check_columns(
 
 
 def _scale(path: Path, manifest: dict[str, Any]) -> np.ndarray:
-    """(D,) float32; the manifest has one number for all dimensions or one for each."""
+    """Return the (D,) float32 scale; the manifest has one number for all dimensions or for each."""
     dimension = int(manifest["dimension"])
     try:
         scale = np.asarray(manifest.get("scale"), np.float32)
@@ -234,7 +242,7 @@ def _scale(path: Path, manifest: dict[str, Any]) -> np.ndarray:
 
 
 def _values(part: Path, column: str, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    """(row of the part, value) of some rows of a part, given in rising order."""
+    """Yield (row of the part, value) for some rows of a part. wanted: rows in ascending order."""
     file = pq.ParquetFile(part)
     start = 0
     for group in range(file.num_row_groups):

@@ -1,9 +1,9 @@
-"""An embeddings folder as a FAISS index: inner products of unit vectors, which are cosines.
+"""Write a FAISS index of an embeddings folder: inner products of unit vectors, that is cosines.
 
-faiss is imported inside functions: it is an extra, and it brings an OpenMP runtime of its own
-beside torch's. On Linux the wheels of both carry GNU's (tests/pipelines/searching run both in one
-process, in either order); two of LLVM's, as on macOS, may end it. `cotbert index` therefore
-never imports torch.
+faiss is imported inside functions: it is an extra, and it brings its own OpenMP runtime in addition
+to torch's. On Linux the wheels of both contain GNU's runtime (tests/pipelines/searching run both in
+one process, in either order); two of LLVM's, as on macOS, may end the process. `cotbert index`
+therefore never imports torch.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ FILE, IDS_FILE = "index.faiss", "ids.parquet"
 
 
 def write(embeddings: Embeddings, folder: Path, options: IndexOptions) -> int:
-    """Write `index.faiss` into the folder; returns how many rows have no direction.
+    """Write `index.faiss` into the folder; return how many rows have no direction.
 
-    FAISS's ids are int64. Where those of the embeddings are text, its ids are the rows' numbers and
-    `ids.parquet` holds the text of each: that of id n is in row n.
-    The index is held in memory until it is whole: a flat one takes 4 bytes a dimension and 16 a
-    row. UserError for a factory string that FAISS does not take, or too few rows to train it.
+    FAISS's ids are int64. If those of the embeddings are text, FAISS's ids are the rows' numbers,
+    and row n of `ids.parquet` holds the text of id n. The index is held in memory until it is
+    complete: a flat index takes 4 bytes per dimension and 16 per row. Raises UserError for a
+    factory string that FAISS does not accept, or for too few rows to train the index.
     """
     faiss = require()
     index = _made(faiss, embeddings, options)
@@ -50,19 +50,19 @@ def write(embeddings: Embeddings, folder: Path, options: IndexOptions) -> int:
 
 
 def require() -> Any:
-    """The module faiss; UserError where it is not installed."""
+    """Return the module faiss; UserError if it is not installed."""
     try:
         import faiss
     except ImportError:
         raise UserError(
-            "format 'faiss' needs the package faiss-cpu: install the extra, "
+            "format 'faiss' needs the package faiss-cpu: install it with "
             "pip install 'cotbert[faiss]'"
         ) from None
     return faiss
 
 
 def _made(faiss: Any, embeddings: Embeddings, options: IndexOptions) -> Any:
-    """The empty index, trained where its kind is."""
+    """Return the empty index, trained if its kind needs that."""
     try:
         inner = faiss.index_factory(
             embeddings.dimension, options.factory, faiss.METRIC_INNER_PRODUCT
@@ -70,20 +70,20 @@ def _made(faiss: Any, embeddings: Embeddings, options: IndexOptions) -> Any:
         if not inner.is_trained:
             inner.train(_unit(sample(embeddings, options.sample, options.seed)))
         return faiss.IndexIDMap2(inner)
-    except RuntimeError as error:  # what FAISS raises for all of its checks
+    except RuntimeError as error:  # FAISS raises it for all of its checks
         reason = str(error).strip().splitlines()[-1]
         raise UserError(
-            f"FAISS makes no index of {options.factory!r} over {len(embeddings)} rows of "
+            f"FAISS cannot make an index {options.factory!r} of {len(embeddings)} rows of "
             f"{embeddings.dimension} dimensions ({reason}): give another --factory, or more rows"
         ) from None
 
 
 def sample(embeddings: Embeddings, count: int, seed: int) -> np.ndarray:
-    """(n, D) vectors of up to `count` rows drawn alike from the whole folder, in its order."""
+    """Return (n, D) vectors of up to `count` rows, sampled uniformly, in the folder's order."""
     total = len(embeddings)
-    drawn = np.random.default_rng(seed).choice(total, min(count, total), replace=False)
+    rows = np.random.default_rng(seed).choice(total, min(count, total), replace=False)
     chosen = np.zeros(total, bool)
-    chosen[drawn] = True
+    chosen[rows] = True
     blocks = (block.vectors[chosen[block.rows]] for block in embeddings.blocks())
     return np.concatenate([*blocks, np.empty((0, embeddings.dimension), np.float32)])
 

@@ -92,5 +92,5 @@ class IndexOptions:
         at_least(self, 0, "seed")
         if "IDMap" in self.factory:
             raise UserError(
-                f"factory is {self.factory!r}: leave IDMap out, ids are kept in any index"
+                f"factory is {self.factory!r}: leave IDMap out, every index stores the ids"
             )

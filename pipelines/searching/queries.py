@@ -1,4 +1,4 @@
-"""The encoder of a query: the very model, template and readout that made an embeddings folder."""
+"""Encode queries with the model, template and readout that made an embeddings folder."""
 
 from __future__ import annotations
 
@@ -26,55 +26,55 @@ def query_vectors(
     model: str | None = None,
     precision: Precision = "auto",
 ) -> np.ndarray:
-    """(Q,) texts -> (Q, D) float32, encoded as the folder's rows were.
+    """Return (Q, D) float32 vectors of (Q,) texts, encoded like the folder's rows.
 
-    model: where the model lies now, if not where the manifest says. UserError for a text that is
-    empty, and for a model that is not the one that made the folder.
+    model: where the model is now, if not where the manifest says. Raises UserError for an empty
+    text, and for a model other than the one that made the folder.
     """
     check_texts(texts)
     encoder = query_encoder(embeddings, model)
     vectors = encoder.encode(list(texts), precision=precision)
-    # Embeddings may have been cut to their first dimensions; a cosine asks for no more.
+    # Embeddings may have been cut to their leading dimensions; cosines need no others.
     return vectors[:, : embeddings.dimension]
 
 
 def query_encoder(embeddings: Embeddings, model: str | None = None) -> SentenceEncoder:
-    """The encoder that made the embeddings, read as it was then; UserError for another."""
+    """Return the encoder that made the embeddings, with the same readout; UserError for another."""
     manifest = embeddings.manifest
     name = fetch_model(model or _where_it_is(manifest))
     _check_digest(embeddings, name, model is not None)
     encoder = SentenceEncoder.from_pretrained(name, **_reading(name, manifest))
-    # What they had before `embed` cut them to the first dimensions, if it did.
+    # The number of dimensions before `embed` cut them, if it did.
     dimension = manifest.get("truncated_from", embeddings.dimension)
     if encoder.dimension != dimension:
         raise UserError(
             f"model {name!r} gives vectors of {encoder.dimension} dimensions and the embeddings "
-            f"are of {dimension}: give the model that made them with --model"
+            f"have {dimension}: give the model that made them with --model"
         )
     return encoder
 
 
 def _where_it_is(manifest: dict[str, Any]) -> str:
-    """The model that the manifest names; its address in MLflow where the cache has lost it."""
+    """Return the model that the manifest names, or its MLflow address if it is no longer cached."""
     name = str(manifest["model"])
     if not Path(name).is_absolute() or Path(name).exists():
         return name
     if source := manifest.get("model_source"):
         return str(source)
     raise UserError(
-        f"model {name!r}, which made the embeddings, is not there any more: say with --model "
-        "where it is now"
+        f"model {name!r}, which made the embeddings, does not exist any more: give its new place "
+        "with --model"
     )
 
 
-def _check_digest(embeddings: Embeddings, name: str, told: bool) -> None:
-    """UserError where the weights are others than those that made the embeddings.
+def _check_digest(embeddings: Embeddings, name: str, by_user: bool) -> None:
+    """Raise UserError if the weights differ from those that made the embeddings.
 
-    told: the user named the model. Of a hub's name `embed` records no digest.
+    by_user: whether the user named the model. `embed` records no digest of a hub model.
     """
     made_by = embeddings.manifest.get("model_digest")
     if made_by is None:
-        if told and name != embeddings.manifest["model"]:
+        if by_user and name != embeddings.manifest["model"]:
             say(
                 f"the embeddings do not record the weights of {embeddings.manifest['model']!r}, "
                 f"which made them: whether {name!r} is the same is not checked"
@@ -90,10 +90,10 @@ def _check_digest(embeddings: Embeddings, name: str, told: bool) -> None:
 
 
 def _reading(name: str, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Template and readout to ask for; nothing where the model's own are those of the manifest.
+    """Return the template and readout to request; nothing if the model's own are the manifest's.
 
-    To ask for a model's own template would drop what it remembers beside it: its head, denoising
-    and longest sentence.
+    Requesting a template would drop what the model stores with its own: head, denoising and longest
+    sentence.
     """
     own = reading_of(name)
     remembered = {

@@ -1,4 +1,4 @@
-"""The texts of a few ids: from a column that `embed` kept, or from the input that it read."""
+"""Find the texts of a few ids in the input that `cotbert embed` read."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from dataclasses import replace
 from cotbert_core.errors import UserError
 from pipelines.reading import sources
 from pipelines.reading.ids import INT64
-from pipelines.reading.read_plan import Plan, Shard
+from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.readers import read
 from pipelines.searching.embeddings import Embeddings
 
 
 def input_plan(
     embeddings: Embeddings, inputs: Sequence[str], text_column: str, encoding: str | None = None
-) -> Plan:
-    """The input by whose ids the embeddings go; UserError where it cannot be.
+) -> ReadPlan:
+    """Return the plan of the input whose ids the embeddings have; UserError if it does not match.
 
-    encoding: of its text files, None for that of the input that was embedded.
+    encoding: that of its text files, None for the encoding of the embedded input.
     """
     id_column = embeddings.manifest.get("id_column")
     encoding = encoding or embeddings.manifest.get("encoding")
     plan = sources.plan(inputs, text_column, id_column, encoding=encoding)
-    # Part of the input may hold whole numbers alone.
+    # A part of the input may hold only whole numbers.
     plan = replace(plan, id_type=embeddings.manifest.get("id_type", INT64))
     files = embeddings.manifest.get("files")
-    # Row numbers begin anew in each file, by its place among all files.
+    # Row numbers depend on a file's position among all files.
     if id_column is None and files not in (None, len(plan.files)):
         raise UserError(
-            f"--text names {len(plan.files)} files and the embeddings were made of {files}, by "
-            "whose places their ids go: name all of the input that `embed` had"
+            f"--text names {len(plan.files)} files and the embeddings were made from {files}, "
+            "whose order decides the ids: name the whole input of `cotbert embed`"
         )
     return plan
 
 
-def texts_of(plan: Plan, ids: Iterable[int | str]) -> dict[int | str, str]:
-    """The text of each id that the input holds, read until all are found.
+def texts_of(plan: ReadPlan, ids: Iterable[int | str]) -> dict[int | str, str]:
+    """Return the text of each id that is in the input; reading stops when all are found.
 
-    Row numbers tell the shard in which they lie; ids of a column may lie in any.
+    Row numbers determine the shard; ids of a column may be in any shard.
     """
     missing = set(ids)
     numbers = (number for number in missing if isinstance(number, int))
@@ -54,8 +54,8 @@ def texts_of(plan: Plan, ids: Iterable[int | str]) -> dict[int | str, str]:
     return found
 
 
-def _shards_of(plan: Plan, ids: Iterable[int]) -> list[Shard]:
-    """The shards in which rows of these numbers lie, if there are such rows."""
+def _shards_of(plan: ReadPlan, ids: Iterable[int]) -> list[Shard]:
+    """Return the shards with rows of these numbers."""
     firsts = [shard.first_row for shard in plan.shards]
     places = {bisect_right(firsts, row_id) - 1 for row_id in ids}
     return [plan.shards[place] for place in sorted(places) if place >= 0]

@@ -1,10 +1,10 @@
-"""A prepared corpus on disk: part-*.parquet and manifest.json.
+"""Read and write a prepared corpus: part-*.parquet and manifest.json.
 
 Parts hold id (int64), text and input_ids (list<int32>: the sentence alone, no special tokens, no
-template), so one corpus serves every template. Rows may carry companions
-(cotbert_core.training.batches), each with two columns more: augmented_text and augmented_ids,
-negative_text and negative_ids. The manifest names them under `columns`, says where each row that is
-not here went, and is the same for the same input and options.
+template), so one corpus serves every template. Rows may have paired texts
+(cotbert_core.training.batches), each in two more columns: augmented_text and augmented_ids,
+negative_text and negative_ids. The manifest names them under `columns`, counts the dropped rows by
+reason, and is the same for the same input and options.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pipelines.reading.manifests import check_corpus, check_tokens
 from pipelines.reading.parquet_batches import read_table
 
 MANIFEST_FILE = "manifest.json"
-# What the manifests of vectors and of an index of them hold, and no corpus's does.
-OF_VECTORS = {"dimension", "index"}
+# Keys of the manifests of embeddings and of indexes, which the manifest of a corpus never has.
+VECTOR_KEYS = {"dimension", "index"}
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class Corpus:
 
     @classmethod
     def open(cls, path: str | Path) -> Corpus:
-        """UserError when the folder holds no finished corpus."""
+        """Open a corpus folder; UserError if it holds no finished corpus."""
         path = Path(path).expanduser().absolute()
         if not (path / MANIFEST_FILE).is_file():
             raise UserError(
                 f"corpus {str(path)!r} has no {MANIFEST_FILE}: make one with `cotbert prepare`"
             )
         manifest = read_json(path / MANIFEST_FILE)
-        if not isinstance(manifest, dict) or "rows" not in manifest or OF_VECTORS & set(manifest):
+        if not isinstance(manifest, dict) or "rows" not in manifest or VECTOR_KEYS & set(manifest):
             raise UserError(
                 f"corpus {str(path)!r} is {_kind_of(manifest)}, not a prepared corpus: give the "
                 "text itself, or a folder made by `cotbert prepare`"
@@ -60,19 +60,19 @@ class Corpus:
 
     @property
     def digest(self) -> str:
-        """Short hash of the manifest."""
+        """A short hash of the manifest."""
         return hashlib.sha256((self.path / MANIFEST_FILE).read_bytes()).hexdigest()[:16]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return which of COLUMNS the rows carry; none where an older manifest does not say."""
+        """The members of COLUMNS that the rows have; older manifests name none."""
         return tuple(self.manifest.get("columns", ()))
 
     def require(self, columns: Iterable[str], method: str) -> None:
-        """UserError unless the rows carry the companions that `method` needs."""
+        """Raise UserError unless the rows have the paired texts that `method` needs."""
         missing = [column for column in columns if column not in self.columns]
         if missing:
-            # A negative cannot be without an augmented text.
+            # A row with a negative text has an augmented text too.
             needed = COLUMNS[: COLUMNS.index(missing[0]) + 1]
             options = " and ".join(f"--{name}-column" for name in needed)
             raise UserError(
@@ -82,7 +82,7 @@ class Corpus:
             )
 
     def check_tokenizer(self, encoder: str, tokenizer_hash: str, max_length: int) -> None:
-        """UserError unless the ids are this encoder's, cut no shorter than `max_length`."""
+        """Raise UserError unless the token ids are this encoder's, cut at `max_length` or later."""
         check_tokens(self.path / MANIFEST_FILE, self.manifest)
         if self.manifest["tokenizer_hash"] != tokenizer_hash:
             raise UserError(
@@ -97,28 +97,28 @@ class Corpus:
             )
 
     def batch(self) -> Batch:
-        """All rows with their companions, in the order of the parts."""
+        """Return all rows with their paired texts, in the order of the parts."""
         return batch_of(self.table(ids_columns(self.columns)), self.columns)
 
     def sentences(self) -> Ragged:
-        """The token ids of all rows without companions, in the order of the parts."""
+        """Return the token ids of all sentences (no paired texts), in the order of the parts."""
         return ragged_column(self.table(["input_ids"])["input_ids"])
 
     def texts(self) -> dict[int, str]:
-        """The sentence of each id."""
+        """Return the sentence of each row id."""
         tables = [read_table(path, ["id", "text"]) for path in self._parts()]
         ids = chain.from_iterable(table["id"].to_pylist() for table in tables)
         texts = chain.from_iterable(table["text"].to_pylist() for table in tables)
         return dict(zip(ids, texts, strict=True))
 
     def table(self, columns: list[str], parts: Sequence[int] | None = None) -> pa.Table:
-        """Columns of the parts with these numbers, one after another; None: of all."""
+        """Return columns of the parts with these numbers (None: all), concatenated."""
         paths = self._parts()
         chosen = paths if parts is None else [paths[number] for number in parts]
         return pa.concat_tables([pq.read_table(path, columns=columns) for path in chosen])
 
     def part_rows(self) -> tuple[int, ...]:
-        """Rows of each part; UserError when they are not those of the manifest."""
+        """Return the number of rows of each part; UserError if the manifest says otherwise."""
         rows = tuple(pq.read_metadata(path).num_rows for path in self._parts())
         if sum(rows) != len(self):
             raise UserError(
@@ -132,7 +132,7 @@ class Corpus:
 
 
 def _kind_of(manifest: Any) -> str:
-    """Return what the folder of a manifest that is no corpus's holds, in words."""
+    """Return in words what a folder holds whose manifest is not that of a corpus."""
     if isinstance(manifest, dict) and "index" in manifest:
         return "an index of vectors (`cotbert index`)"
     if isinstance(manifest, dict) and "dimension" in manifest:
@@ -141,30 +141,31 @@ def _kind_of(manifest: Any) -> str:
 
 
 def batch_of(table: pa.Table, columns: Sequence[str]) -> Batch:
-    """The rows of id columns (ids_columns) as a batch."""
-    sentences, *companions = (ragged_column(table[name]) for name in ids_columns(columns))
-    return Batch(sentences, **dict(zip(columns, companions, strict=True)))
+    """Return the rows of a table of id columns (`ids_columns`) as a batch."""
+    sentences, *paired_texts = (ragged_column(table[name]) for name in ids_columns(columns))
+    return Batch(sentences, **dict(zip(columns, paired_texts, strict=True)))
 
 
 def ids_columns(columns: Sequence[str]) -> list[str]:
-    """Names of the columns that hold a row's token ids, given its companions."""
+    """Return the names of the columns with token ids, given the names of the paired texts."""
     return ["input_ids", *(f"{name}_ids" for name in columns)]
 
 
 def text_columns(columns: Sequence[str]) -> list[str]:
-    """Names of the columns that hold a row's texts, given its companions."""
+    """Return the names of the columns with texts, given the names of the paired texts."""
     return ["text", *(f"{name}_text" for name in columns)]
 
 
 def corpus_table(ids: pa.Array, texts: Sequence[pa.Array], tokens: Sequence[Ragged]) -> pa.Table:
-    """Rows of a part: their ids, and their sentences and companions as texts and as tokens.
+    """Return the table of a part.
 
-    ids int64, texts strings; texts and tokens are the sentences', then those of each companion.
+    ids: int64. texts: one string array for the sentences and one for each paired text. tokens:
+    their token ids, in the same order.
     """
-    companions = COLUMNS[: len(tokens) - 1]
+    paired_texts = COLUMNS[: len(tokens) - 1]
     arrays, names = [ids], ["id"]
     for text, values, ids_name, lists in zip(
-        text_columns(companions), texts, ids_columns(companions), tokens, strict=True
+        text_columns(paired_texts), texts, ids_columns(paired_texts), tokens, strict=True
     ):
         arrays += [values, _list_array(lists)]
         names += [text, ids_name]
@@ -178,7 +179,7 @@ def _list_array(ragged: Ragged) -> pa.ListArray:
 
 
 def ragged_column(column: pa.ChunkedArray) -> Ragged:
-    """A column of id lists, chunk by chunk without a copy into Python."""
+    """Return a column of id lists as Ragged, chunk by chunk without Python objects."""
     parts = []
     for chunk in column.chunks:
         lengths = np.diff(np.asarray(chunk.offsets))

@@ -1,7 +1,7 @@
-"""A full disk, found in whatever error a job ended with and said in one sentence.
+"""Recognise a full disk in the error that ended a job, and describe it in one sentence.
 
-Ray, torch, pyarrow and MLflow each wrap the system's error in their own: what a user reads would
-name a task, an actor or a place in an archive.
+Ray, torch, pyarrow and MLflow each wrap the system's error in their own, which names a task, an
+actor or a position in an archive instead of the disk.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def disk_full(error: BaseException, options: object) -> str | None:
-    """Return what happened, where, and how to go on; None where no disk was full.
+    """Return a sentence that says which disk is full and how to continue; None if no disk is full.
 
-    options: those of the command; its output is looked at if the error names no file.
+    options: those of the command; its output is used if the error names no file.
     """
     full = [one for one in chain(error) if means_full_disk(one)]
     if not full:
@@ -34,13 +34,13 @@ def disk_full(error: BaseException, options: object) -> str | None:
     return (
         f"no space left on the disk of {str(Path(named[0]) if named else place)!r} "
         f"({file_system(place)}): {_bytes(usage.free)} of {_bytes(usage.total)} are free now; "
-        f"make room there, and {_next_step(options, output)}"
+        f"free some space there, then {_next_step(options, output)}"
     )
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and all that it came from or holds: causes, contexts, groups, and what the errors
-    of Ray hold as attributes (of a task, of each worker, of a start)."""
+    """Yield an error and all errors behind it: causes, contexts, members of groups, and errors in
+    the attributes of Ray's errors (of a task, of each worker, of a start)."""
     seen: set[int] = set()
     left: list[Any] = [error]
     while left:
@@ -57,7 +57,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def file_system(place: Path) -> str:
-    """The type of the file system of an existing path, and where it is mounted (Linux)."""
+    """Return the type and the mount point of an existing path's file system (Linux)."""
     found = ("", "")
     try:
         lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
@@ -77,15 +77,18 @@ def _output(options: object) -> Path | None:
 
 
 def _fullest(output: Path | None) -> Path:
-    """Of the places that a job writes to (its output, the tracking store of this folder, temporary
-    files, which are Ray's too) that with the least room; of equals the output's."""
+    """Return the place with the least free space among those that a job writes to.
+
+    These are its output, the current folder with the tracking store, and the folder of temporary
+    files, which Ray also uses. If two are equal, the earlier one is returned.
+    """
     places = [output] if output else []
     places += [Path.cwd(), Path(tempfile.gettempdir())]
     return min(map(_existing, places), key=lambda place: shutil.disk_usage(place).free)
 
 
 def _existing(path: Path) -> Path:
-    """The path with its links followed, or the nearest folder above it that is there."""
+    """Return the path with its links resolved, or the nearest existing folder above it."""
     path = path.expanduser().absolute()
     return next(place for place in (path, *path.parents) if os.path.exists(place)).resolve()
 
@@ -93,9 +96,9 @@ def _existing(path: Path) -> Path:
 def _next_step(options: object, output: Path | None) -> str:
     if output is not None:
         if hasattr(options, "resume") and (output / SETTINGS_FILE).is_file():
-            return "the same command with --resume goes on"
+            return "give the same command with --resume to continue"
         if output.with_name(output.name + ".partial").exists():
-            return "the same command goes on with what is done"
+            return "give the same command again to continue"
     return "give the same command again"
 
 

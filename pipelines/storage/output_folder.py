@@ -1,4 +1,4 @@
-"""Output folders of jobs: an earlier run is never overwritten, and can be gone on with."""
+"""Output folders of jobs: an earlier run is never overwritten, and can be resumed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from pipelines.runtime.progress import say
 RESULT_FILE = "result.json"
 SETTINGS_FILE = "settings.json"
 RUN_FILE = "mlflow_run_id"
-# What waits for MLflow (pipelines.recording.offline_queue).
+# Files of records that wait for MLflow (pipelines.recording.offline_queue).
 UNTRACKED_FILE = "untracked.jsonl"
 KEYS_FILE = "untracked_run.json"
 REFUSED_FILE = "untracked_refused.jsonl"
-OUTBOX_FILES = (UNTRACKED_FILE, KEYS_FILE, REFUSED_FILE)
-# Settings that jobs of earlier versions did not have, and the value by which those behaved.
+QUEUE_FILES = (UNTRACKED_FILE, KEYS_FILE, REFUSED_FILE)
+# Settings that earlier versions did not have, with the value that describes what those versions
+# did.
 LATER_SETTINGS = {
     "method.dev_reading": "inference",
     "method.empty_sentence": "bare",
@@ -32,7 +33,7 @@ LATER_SETTINGS = {
 
 
 def require_empty(path: Path) -> Path:
-    """The absolute path; UserError when something is there already or it cannot be written."""
+    """Return the absolute path; UserError if something is there already or it cannot be written."""
     path = Path(path).expanduser().absolute()
     check_writable(path)
     files.require_empty(path)
@@ -40,11 +41,11 @@ def require_empty(path: Path) -> Path:
 
 
 def check_writable(path: Path) -> None:
-    """UserError when `path` (absolute) cannot be made, or written into where it is a folder.
+    """Raise UserError if `path` (absolute) cannot be created, or written to if it is a folder.
 
-    Found by making a folder there and removing it again: what a permission bit says is not what a
-    read-only mount, /proc or a quota does. Work in progress lies beside the output, so its parent
-    is tried as well.
+    It tries to create a folder there and removes it again, since permission bits say nothing about
+    a read-only mount, /proc or a quota. Unfinished output is next to the final one, so the parent
+    is tested as well.
     """
     try:
         places = [next(parent for parent in path.parents if parent.exists())]
@@ -55,17 +56,18 @@ def check_writable(path: Path) -> None:
         blocked = partial.exists() and not partial.is_dir()
     except OSError as error:
         raise UserError(
-            f"output {str(path)!r} cannot be written ({error.strerror or error}): give a place "
-            "that you may write to"
+            f"output {str(path)!r} cannot be written ({error.strerror or error}): give a folder "
+            "that you can write to"
         ) from None
     if blocked:
         raise UserError(
-            f"{str(partial)!r} is a file and in the way: move it, or give another output"
+            f"{str(partial)!r} is a file, and a folder of this name is needed: move the file, or "
+            "give another output"
         )
 
 
 def check_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) -> Path:
-    """The absolute path; UserError where `open_output` would refuse it. Nothing is written."""
+    """Return the absolute path; UserError if `open_output` would refuse it. Nothing is written."""
     path = Path(path).expanduser().absolute()
     if not (path / SETTINGS_FILE).is_file():
         if resume:
@@ -80,26 +82,26 @@ def check_output(path: Path, what: str, record: Mapping[str, Any], resume: bool)
     check_writable(path)
     if names:
         raise UserError(
-            f"the {what} in {str(path)!r} began with other settings ({', '.join(names)}): give the "
-            "same ones or a new folder"
+            f"the {what} in {str(path)!r} was started with other settings ({', '.join(names)}): "
+            "give the same settings or a new folder"
         )
     return path
 
 
 def _held(what: str, changed: list[str], finished: bool) -> str:
-    """What is in the way of a new job, and what to do."""
+    """Return in words which job a folder holds already, and what to do."""
     if changed:
         return f"a {what} with other settings ({', '.join(changed)}): give a new folder"
     if finished:
         return f"this {what}, finished: give a new folder"
-    return f"this {what}, unfinished: go on with it by --resume, or give a new folder"
+    return f"this {what}, unfinished: continue it with --resume, or give a new folder"
 
 
 def open_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) -> Path:
-    """A new folder with `record` in its settings.json, or with --resume that of the same job.
+    """Create a folder with `record` in its settings.json, or with --resume check the existing one.
 
-    what: the job in a word (run, search). record: all that a resumed job must have in common
-    with the one that began. UserError when it has not, or is finished.
+    what: the kind of job in a word (run, search). record: everything that a resumed job must have
+    in common with the one that was started. Raises UserError if it differs or the job is finished.
     """
     path = check_output(path, what, record, resume)
     if resume:
@@ -111,9 +113,10 @@ def open_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) 
 
 
 def changed_settings(file: Path, record: Mapping[str, Any]) -> list[str]:
-    """Names of what differs from the record in the file, which a job began with.
+    """Return the names of the settings that differ from the record in a file.
 
-    A job that began before a setting existed differs where that setting is not what it did then.
+    A setting that did not exist when the job was started differs unless its value describes what
+    the job did then (LATER_SETTINGS).
     """
     before, now = (flatten_values(r) for r in (read_json(file), record))
     implied = {
@@ -124,13 +127,13 @@ def changed_settings(file: Path, record: Mapping[str, Any]) -> list[str]:
     }
     before = {**implied, **before}
     different = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    # Equal pairs have an equal digest; what they are called, `dev`, may change with the version or
-    # a file's name.
+    # Equal pairs have an equal digest; their name, `dev`, may change with the version or with a
+    # file's name.
     same_pairs = "dev_digest" in now and "dev_digest" not in different
     return [key for key in different if not (same_pairs and key.rpartition(".")[2] == "dev")]
 
 
 def earlier_run(path: Path) -> str | None:
-    """The MLflow run of the job that began in this folder, if it had one."""
+    """Return the id of the MLflow run of the job in this folder, if it has one."""
     file = path / RUN_FILE
     return (file.read_text(encoding="utf-8") or None) if file.is_file() else None

@@ -1,4 +1,4 @@
-"""Where this project keeps what it may make again."""
+"""The folder for files that can be created again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """COTBERT_CACHE, else cotbert in the user's cache folder."""
+    """Return COTBERT_CACHE if it is set, otherwise `cotbert` in the user's cache folder."""
     if "COTBERT_CACHE" in os.environ:
         return Path(os.environ["COTBERT_CACHE"]).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")).absolute() / "cotbert"

@@ -1,10 +1,10 @@
-"""A job's folder under way, which the same job goes on with after a kill at any moment.
+"""The folder of an unfinished job, which the same job continues after a kill at any moment.
 
-OUTPUT.partial holds record.json, by which one job is told from another, and a folder named after
-that record: in it `output`, which becomes OUTPUT when the job is done, and `scratch`. Files are
-written in scratch under a name of their writer's own and renamed when whole. A worker that outlives
-its killed driver for a moment can so do no harm: what it still renames is what the next run would
-write, and in another job's partial folder there is no place of its name.
+OUTPUT.partial holds record.json, which identifies the job, and a folder named after that record. In
+it are `output`, which becomes OUTPUT when the job is done, and `scratch`. Files are written in
+scratch under a name of their writer and renamed when they are complete. A worker that outlives its
+killed driver for a moment therefore does no harm: a file that it still renames is the same that the
+next run would write, and the partial folder of another job has no folder of its name.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from cotbert_core.files import require_empty, write_json
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_log import LOG_FILE
-from pipelines.storage.output_folder import OUTBOX_FILES, RUN_FILE, changed_settings
+from pipelines.storage.output_folder import QUEUE_FILES, RUN_FILE, changed_settings
 
 RECORD_FILE = "record.json"
-# The lock is touched every 10 s; one of another machine that was not for a minute is stale.
+# The lock is touched every 10 s; a lock of another machine that was not touched for a minute is
+# stale.
 TOUCH_SECONDS, STALE_SECONDS, POLL_SECONDS = 10.0, 60.0, 0.2
 
 
 @dataclass(frozen=True)
 class ResumableOutput:
-    """Where a job works. before: whether an earlier run of the same job left work here."""
+    """The folders of an unfinished job. before: whether an earlier run left work in them."""
 
     output: Path
     scratch: Path
@@ -45,7 +46,7 @@ class ResumableOutput:
 
     @property
     def final(self) -> Path:
-        """What `output` is called when the job is done."""
+        """The path of `output` when the job is done."""
         partial = self.output.parent.parent
         return partial.with_name(partial.name.removesuffix(".partial"))
 
@@ -54,19 +55,20 @@ class ResumableOutput:
 def resumable_output(
     output: Path, record: Mapping[str, Any], paid: bool = False
 ) -> Iterator[ResumableOutput]:
-    """The place to work in; it becomes `output` when the block ends well.
+    """Give the folders to work in; they become `output` when the `with` block ends without error.
 
-    record: all that two runs of the same job have in common, as JSON takes it. An end without work
-    (a file that is not empty) leaves nothing. After a UserError nothing is left either, after
-    anything else the same job goes on, and another discards it. paid: work that costs more than
-    time is kept after a UserError too, and never discarded. UserError when such work of another
-    job, or a folder that is no job's, is in the way, or another process writes the same output.
+    record: everything that two runs of the same job have in common, as JSON values. If the block
+    ends without work (a file that is not empty) or with a UserError, nothing is left; after any
+    other error the same job continues the work, and another job discards it. paid: the work costs
+    more than time, so it is kept after a UserError too and never discarded. Raises UserError if
+    paid work of another job, or a folder that no job wrote, is in the way, or if another process
+    writes the same output.
     """
     require_empty(output)
-    record = without_credentials(record)  # it is written, and inputs may be addresses
+    record = without_credentials(record)  # it is written to a file, and inputs may be URIs
     partial = output.with_name(output.name + ".partial")
     with locked_output(output):
-        require_empty(output)  # another run may have finished while this one came to the lock
+        require_empty(output)  # another run may have finished while this one waited for the lock
         work = _enter(partial, record, paid)
         try:
             yield work
@@ -74,7 +76,7 @@ def resumable_output(
             if not _holds_work(partial) or (isinstance(error, UserError) and not paid):
                 shutil.rmtree(partial, ignore_errors=True)
             elif isinstance(error, KeyboardInterrupt):
-                raise KeyboardInterrupt("the same command goes on with what is done") from None
+                raise KeyboardInterrupt("give the same command again to continue") from None
             raise
         shutil.rmtree(work.scratch, ignore_errors=True)
         if output.exists():
@@ -84,13 +86,13 @@ def resumable_output(
 
 
 def _enter(partial: Path, record: Mapping[str, Any], paid: bool) -> ResumableOutput:
-    """The partial folder of this record: the one that is there, else a new one."""
+    """Return the folders for this record: the existing ones, otherwise new ones."""
     text = json.dumps(record, sort_keys=True)
     home = partial / hashlib.sha256(text.encode()).hexdigest()[:16]
     if partial.exists() and not home.is_dir():
         _clear(partial, json.loads(text), paid)
     work = ResumableOutput(home / "output", home / "scratch", _holds_work(home))
-    # First of all: a folder without it is taken for somebody else's.
+    # First of all: a folder without it is treated as not written by a job.
     write_json(partial / RECORD_FILE, record)
     work.scratch.mkdir(parents=True, exist_ok=True)
     work.output.mkdir(exist_ok=True)
@@ -100,52 +102,53 @@ def _enter(partial: Path, record: Mapping[str, Any], paid: bool) -> ResumableOut
 
 
 def _clear(partial: Path, record: Mapping[str, Any], paid: bool) -> None:
-    """Away with what another job left, unless that was paid for."""
+    """Remove the work of another job; UserError if it was paid for."""
     files = [path.name for path in partial.iterdir()]
     if not any(name.startswith(RECORD_FILE) for name in files) and files:
         raise UserError(
-            f"{str(partial)!r} is in the way and was not written by {record['job']}: move it, or "
-            "give another output"
+            f"{str(partial)!r} was not written by {record['job']}, which needs a folder of this "
+            "name: move it, or give another output"
         )
     if _holds_work(partial):
         changed = ", ".join(changed_settings(partial / RECORD_FILE, record))
         if paid:
             raise UserError(
-                f"{str(partial)!r} holds what an unfinished job with other settings made "
-                f"({changed} differ): give the same settings or another output, or remove it if "
-                "that may be lost"
+                f"{str(partial)!r} holds the work of an unfinished job with other settings "
+                f"({changed} differ): give the same settings or another output, or remove the "
+                "folder if its work is not needed"
             )
-        say(f"discarding {partial}, which a job with other {changed} left")
+        say(f"discarding {partial}, the work of an unfinished job with other {changed}")
     shutil.rmtree(partial)
 
 
 def _holds_work(folder: Path) -> bool:
-    """Whether any file is there beside those that only say which job it is."""
-    told = {RUN_FILE, LOG_FILE, *OUTBOX_FILES}
-    names = (path for path in folder.rglob("*") if path.is_file() and path.name not in told)
+    """Return whether a folder has any file that is not empty and does not just identify the job."""
+    no_work = {RUN_FILE, LOG_FILE, *QUEUE_FILES}
+    names = (path for path in folder.rglob("*") if path.is_file() and path.name not in no_work)
     return any(path.stat().st_size for path in names if not path.name.startswith(RECORD_FILE))
 
 
 @contextmanager
 def atomic_file(path: Path, scratch: Path) -> Iterator[Path]:
-    """A name in `scratch` to write to; the file becomes `path` when the block ends well."""
+    """Give a name in `scratch` to write to; the file becomes `path` when the `with` block ends
+    without error."""
     partial = scratch / f"{path.name}.{socket.gethostname()}-{os.getpid()}.tmp"
     yield partial
     partial.replace(path)
 
 
 def locked_output(output: Path, patience: float = 0.0) -> AbstractContextManager[None]:
-    """`locked` of an output folder, by a file beside it."""
+    """Lock an output folder by a file next to it. patience: seconds to wait for the lock."""
     return locked(output.with_name(output.name + ".lock"), f"output {str(output)!r}", patience)
 
 
 @contextmanager
 def locked(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
-    """The lock file `path` for the length of the block; UserError when another process still has
-    it after so many seconds.
+    """Hold the lock file `path` during the `with` block.
 
-    The lock of a process that was killed is taken over: on this machine at once, since the system
-    gave it up with the process; of another machine after STALE_SECONDS without a sign of life.
+    Raises UserError if another process still has it after `patience` seconds. The lock of a killed
+    process is taken over: on this machine at once, since the system released it with the process;
+    from another machine after STALE_SECONDS without a touch.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = _take(path, what, monotonic() + patience)
@@ -166,7 +169,7 @@ def _take(path: Path, what: str, until: float) -> TextIO:
         if not held and not (
             path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
         ):
-            file.close()  # its holder removed it between our opening and our locking it
+            file.close()  # its holder removed it after we opened it and before we locked it
             continue
         file.seek(0)
         owner = file.read().strip()
@@ -188,7 +191,7 @@ def _take(path: Path, what: str, until: float) -> TextIO:
 
 
 def try_lock(file: IO[Any]) -> bool:
-    """Whether this process now holds the file alone; it does until it ends or closes the file."""
+    """Try to lock a file until this process closes it or ends; return whether that succeeded."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

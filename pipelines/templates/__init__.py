@@ -1,1 +1,1 @@
-"""The jobs about templates: mask predictions, token map, template search and generation."""
+"""The template jobs: mask predictions, token map, template search and generation."""

@@ -1,7 +1,7 @@
-"""cotbert tokens and cotbert token-map: what an encoder's mask predicts, and its vocabulary.
+"""cotbert tokens and cotbert token-map: show what an encoder's mask predicts, and its vocabulary.
 
-PromptBERT Table 7 (top tokens with and without template denoising), Figures 1 and 2 (the static
-token table in two dimensions), Table 2 (its average cosine).
+They reproduce PromptBERT Table 7 (top tokens with and without template denoising), Figures 1 and 2
+(the static token table in two dimensions) and Table 2 (its average cosine).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TABLES = ("input", "head")
 
 @dataclass(frozen=True)
 class TopTokens:
-    """The most likely tokens at a sentence's mask, best first, read plain and denoised."""
+    """The most likely tokens at a sentence's mask, best first, without and with denoising."""
 
     sentence: str
     plain: list[str]
@@ -57,7 +57,7 @@ class TopTokens:
 
 @torch.inference_mode()
 def top_tokens_of(options: TokensOptions) -> list[TopTokens]:
-    """The rows of PromptBERT Table 7; UserError for bad input or an encoder without MLM head."""
+    """Return the rows of PromptBERT Table 7; UserError for bad input or a missing MLM head."""
     if options.denoise not in DENOISERS:
         raise unknown("denoising mode", options.denoise, DENOISERS)
     empty = [number for number, text in enumerate(options.sentences, 1) if not text.strip()]
@@ -120,7 +120,7 @@ def token_map(options: TokenMapOptions, output: Path) -> dict[str, Any]:
 
 
 def _count(options: TokenMapOptions, tokenizer: SentenceTokenizer) -> _Counted:
-    """How often each token occurs in the corpus, whole sentences, no special tokens."""
+    """Count how often each token occurs in the corpus: whole sentences, no special tokens."""
     if options.corpus is None:
         pairs = read_pairs(BUILT_IN_PAIRS)
         sentences, dropped = [*pairs.left, *pairs.right], dict[str, int]()
@@ -129,21 +129,21 @@ def _count(options: TokenMapOptions, tokenizer: SentenceTokenizer) -> _Counted:
         texts = read_texts(options.corpus, options.text_column, options.encoding)
         sentences, dropped = texts.sentences, texts.dropped
         name = f"{Path(options.corpus).name}, {len(sentences):,} sentences"
-    # Cut nowhere: the encoder does not read them.
+    # Sentences are not cut, since the encoder does not read them.
     longest = max(map(len, sentences)) + 1
     flat = tokenizer(sentences, 4 * longest).flat
     return _Counted(name, len(sentences), dropped, np.bincount(flat))
 
 
 def _table(backbone: Backbone, which: str) -> tuple[np.ndarray, bool | None]:
-    """(V, D) token vectors, and whether head and input share them (None: no head was asked for)."""
+    """Return the (V, D) token vectors, and whether head and input share them (None for input)."""
     words = backbone.model.get_input_embeddings().weight
     if which == "input":
         return words.detach().cpu().numpy(), None
     weight = load_mlm_head(backbone).weight
     tied = weight is words
     if tied:
-        say("note: the head's weights are the input embeddings themselves: the map is the same")
+        say("note: the head shares its weights with the input embeddings, so the map is the same")
     return weight.detach().cpu().numpy(), tied
 
 
@@ -187,7 +187,7 @@ def _write_map(
 
 
 def _kinds(tokenizer: SentenceTokenizer, size: int) -> list[str | None]:
-    """The kind of each row of a table; None for rows kept free or beyond the tokenizer's last."""
+    """Return the kind of each row of a table; None for unused rows and rows without a token."""
     tokens = tokenizer.hf.convert_ids_to_tokens(list(range(min(size, len(tokenizer.hf)))))
     byte_level = is_byte_level(tokenizer.hf.backend_tokenizer)
     kinds = token_kinds(tokens, byte_level, tokenizer.hf.all_special_tokens)
@@ -196,7 +196,7 @@ def _kinds(tokenizer: SentenceTokenizer, size: int) -> list[str | None]:
 
 def _page(options: TokenMapOptions, numbers: dict[str, Any], picture: str) -> str:
     what = "MLM head's output weights" if options.table == "head" else "static token embeddings"
-    same = " They are the input embeddings themselves (tied)." if numbers["tied"] else ""
+    same = " They are tied to the input embeddings." if numbers["tied"] else ""
     note = (
         f"The {what} of {options.encoder} on their two principal components.{same} Anisotropy: "
         f"the average cosine between any two of all {numbers['tokens']:,} rows."
@@ -211,5 +211,5 @@ def _page(options: TokenMapOptions, numbers: dict[str, Any], picture: str) -> st
 
 
 def top_lines(rows: Sequence[TopTokens]) -> list[tuple[str, str, str]]:
-    """Sentence, tokens, tokens after denoising: each row as texts."""
+    """Return (sentence, tokens, tokens after denoising) of each row as texts."""
     return [(row.sentence, ", ".join(row.plain), ", ".join(row.denoised)) for row in rows]

@@ -1,7 +1,7 @@
-"""What a template search may choose from: how a template is composed, and the default lists.
+"""The candidates of a template search: how a template is composed, and the default lists.
 
-A candidate is prefix, relationship, mask and tail (PromptBERT section 4.2): the prefix is what
-stands before the sentence and around it, the relationship what stands between it and the mask.
+A candidate consists of prefix, relationship, mask and tail (PromptBERT section 4.2): the prefix is
+the text before and around the sentence, the relationship the text between sentence and mask.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipelines.runtime.progress import say
 
 SLOT, MASK = "[X]", "[MASK]"
 STAGES = ("relation", "prefix")
-# The first four are those of PromptBERT Table 4; none at all is where every search starts.
+# The first four are in PromptBERT Table 4; every search starts with the empty one.
 RELATIONS = (
     "",
     "is",
@@ -33,7 +33,7 @@ RELATIONS = (
     ", in short ,",
     "can be summarized as",
 )
-# PromptBERT Table 4 has the second, fourth and fifth. Each is tried with quotes and without.
+# PromptBERT Table 4 has the second, fourth and fifth. Each is tried without and with quotes.
 PREFIX_WORDS = (
     "",
     "This",
@@ -48,13 +48,13 @@ PREFIX_WORDS = (
     "The meaning of",
 )
 DOUBLE_QUOTED, SINGLE_QUOTED = f'"{SLOT}"', f"' {SLOT} '"
-# What a prefix ends with -> that mark and the sentence and what closes it.
+# The opening quote at the end of a prefix, and the quoted sentence that replaces it.
 _CLOSED = {'"': DOUBLE_QUOTED, "'": SINGLE_QUOTED}
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A template by its parts. prefix: text that holds [X] once."""
+    """A template by its parts. prefix: text that contains [X] once."""
 
     prefix: str = SLOT
     relation: str = ""
@@ -62,30 +62,30 @@ class Candidate:
 
     @property
     def text(self) -> str:
-        """The template's text, e.g. `This sentence : "[X]" means [MASK] .`"""
+        """The template's text, such as `This sentence : "[X]" means [MASK] .`"""
         return " ".join(p for p in (self.prefix, self.relation, MASK, self.tail) if p)
 
 
 @dataclass(frozen=True)
 class Lists:
-    """The relationships and the prefixes (each with [X] in it) to choose from."""
+    """The relationships and the prefixes (each with [X]) to choose from."""
 
     relations: tuple[str, ...]
     prefixes: tuple[str, ...]
 
     def variants(self, base: Candidate, stage: str) -> list[Candidate]:
-        """`base` with each choice of one part, which its stage names."""
+        """Return `base` with each choice of the part that the stage names."""
         if stage == "relation":
             return [replace(base, relation=relation) for relation in self.relations]
         return [replace(base, prefix=prefix) for prefix in self.prefixes]
 
     def longest(self) -> Candidate:
-        """The candidate of the longest parts, in characters."""
+        """Return the candidate with the longest parts, in characters."""
         return Candidate(max(self.prefixes, key=len), max(self.relations, key=len))
 
 
 def default_prefixes(quoted: str) -> tuple[str, ...]:
-    """Every default prefix without quotes, then with them.
+    """Return every default prefix, first without quotes, then with them.
 
     quoted: DOUBLE_QUOTED, or the papers' SINGLE_QUOTED for byte-level tokenizers (RoBERTa).
     """
@@ -97,22 +97,22 @@ def default_prefixes(quoted: str) -> tuple[str, ...]:
 
 
 def read_relations(path: Path) -> tuple[str, ...]:
-    """Relationships, one a line; UserError naming the line that holds [X]."""
+    """Read relationships, one per line; UserError with the number of a line that contains [X]."""
     return _read_choices(path, "relations", _relation)
 
 
 def read_prefixes(path: Path) -> tuple[str, ...]:
-    """Prefixes, one a line, with [X] or without (see `complete_prefix`)."""
+    """Read prefixes, one per line, with or without [X] (see `complete_prefix`)."""
     return _read_choices(path, "prefixes", complete_prefix)
 
 
 def read_templates(path: Path) -> tuple[str, ...]:
-    """Whole templates (names or texts), one a line; UserError naming the line that is none."""
+    """Read whole templates (names or texts), one per line; UserError names an invalid line."""
     return _read_choices(path, "templates", lambda line: resolve_template(line).text)
 
 
 def complete_prefix(line: str) -> str:
-    """A prefix with [X] at its end where it has none, closed if the prefix opens a quote.
+    """Return a prefix with [X], which is added at its end if missing, in quotes if one is open.
 
     `This sentence : "` becomes `This sentence : "[X]"`.
     """
@@ -127,14 +127,14 @@ def complete_prefix(line: str) -> str:
 def _relation(line: str) -> str:
     if SLOT in line:
         raise UserError(
-            f"relation {line!r} holds {SLOT}: it is what follows the sentence; give {SLOT} in a "
-            "prefix"
+            f"relation {line!r} contains {SLOT}, but a relation follows the sentence: write {SLOT} "
+            "in a prefix"
         )
     return line
 
 
 def _read_choices(path: Path, kind: str, parse: Callable[[str], str]) -> tuple[str, ...]:
-    """The distinct lines of a file, parsed; empty and repeated ones are counted and said."""
+    """Return the distinct lines of a file, parsed; empty and repeated lines are reported."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -144,11 +144,11 @@ def _read_choices(path: Path, kind: str, parse: Callable[[str], str]) -> tuple[s
     filled = [(number, " ".join(line.split())) for number, line in enumerate(lines, 1)]
     filled = [(number, line) for number, line in filled if line]
     if not filled:
-        raise UserError(f"{kind} file {str(path)!r} has no line with text: give one a line")
+        raise UserError(f"{kind} file {str(path)!r} has no line with text: write one per line")
     choices = distinct(_parsed(path, number, line, parse) for number, line in filled)
     empty, repeated = len(lines) - len(filled), len(filled) - len(choices)
     if empty or repeated:
-        say(f"{path}: {empty} empty and {repeated} repeated lines are left out")
+        say(f"{path}: {empty} empty and {repeated} repeated lines are ignored")
     return choices
 
 
@@ -160,5 +160,5 @@ def _parsed(path: Path, number: int, line: str, parse: Callable[[str], str]) -> 
 
 
 def distinct(choices: Iterable[str]) -> tuple[str, ...]:
-    """Without repetitions, in order."""
+    """Return the choices in order, without repetitions."""
     return tuple(dict.fromkeys(choices))

@@ -1,6 +1,6 @@
-"""cotbert generate-templates: templates that T5 makes from words and their definitions.
+"""cotbert generate-templates: let T5 make templates from words and their definitions.
 
-The output file holds one template a line, the likeliest first, as search-template takes them.
+The output file holds one template per line, the likeliest first, in the format of search-template.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipelines.runtime.progress import Progress, say
 from pipelines.storage.output_folder import require_empty
 from pipelines.templates.options import GenerateOptions
 
-# How a sentinel token begins: in a definition it would be read as a blank.
+# The beginning of T5's sentinel tokens: in a definition it would be read as a blank.
 SENTINEL = "<extra_id_"
 
 
@@ -37,13 +37,13 @@ def generate_templates(options: GenerateOptions, output: Path) -> dict[str, Any]
         raise UserError(f"output {str(output)!r} is a folder: give a file")
     _check_options(options)
     definitions, bad = read_definitions(options.definitions)
-    chosen = _drawn(definitions, options)
+    chosen = _sampled(definitions, options)
     generator = load_generator(options.model)
     started = time.perf_counter()
     with tracking.tracked_run("generate-templates", vars(options)) as run:
         generated = _generate(generator, chosen, options)
         if not generated.templates:
-            raise RuntimeError("no output holds [X] and [MASK] once each: try a larger beam")
+            raise RuntimeError("no output has [X] and [MASK] once each: give a larger --beam")
         write_text(output, "".join(f"{text}\n" for text, _ in generated.templates))
         best, score = generated.templates[0]
         result = {
@@ -65,9 +65,9 @@ def generate_templates(options: GenerateOptions, output: Path) -> dict[str, Any]
 
 
 def read_definitions(path: Path) -> tuple[list[Definition], int]:
-    """The distinct definitions of a file, and how many lines are none: these are said.
+    """Return the distinct definitions of a file and the number of bad lines, which are reported.
 
-    Raises UserError when the file cannot be read or none is left.
+    Raises UserError if the file cannot be read or has no definition.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
@@ -81,19 +81,19 @@ def read_definitions(path: Path) -> tuple[list[Definition], int]:
     if not definitions:
         raise UserError(
             f"definitions {str(path)!r} has no line like `orange: a large round juicy citrus "
-            "fruit`: give one definition a line"
+            "fruit`: write one definition per line"
         )
     if bad or len(definitions) < len(sound):
         say(
-            f"{path}: {bad} lines that are no definition and {len(sound) - len(definitions)} "
-            "repeated ones are left out"
+            f"{path}: {bad} lines without a definition and {len(sound) - len(definitions)} "
+            "repeated lines are ignored"
         )
     return definitions, bad
 
 
 def _definition(line: str) -> Definition | None:
-    """Of `word<tab>definition` or `word: definition`, None without either or with a blank's
-    token in it."""
+    """Parse `word<tab>definition` or `word: definition`; None if a part is missing or contains a
+    sentinel token."""
     word, _, text = line.partition("\t" if "\t" in line else ":")
     word, text = " ".join(word.split()), " ".join(text.split())
     return Definition(word, text) if word and text and SENTINEL not in line else None
@@ -106,13 +106,13 @@ def _check_options(options: GenerateOptions) -> None:
             raise UserError(f"{name} is {value}: give at least 1")
 
 
-def _drawn(definitions: list[Definition], options: GenerateOptions) -> list[Definition]:
+def _sampled(definitions: list[Definition], options: GenerateOptions) -> list[Definition]:
     if options.examples is None:
         return definitions
     if options.examples > len(definitions):
         raise UserError(
             f"examples is {options.examples} and {str(options.definitions)!r} has "
-            f"{len(definitions)} definitions: ask for fewer"
+            f"{len(definitions)} definitions: give a smaller number"
         )
     return random.Random(options.seed).sample(definitions, options.examples)
 

@@ -1,4 +1,4 @@
-"""Templates and their scores: the search, what it has scored, and the table of it."""
+"""The template search, the ledger of scored templates, and the table of scores."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from pipelines.recording.tracking import DEV_SPEARMAN, Run
 from pipelines.runtime.progress import Progress, table
 from pipelines.templates.template_candidates import STAGES, Candidate, Lists
 
-# The score of a template's text, which a stage of the search asks for.
+# Function of a template's text and the stage of the search that returns the score.
 Score = Callable[[str, str], float]
 
 
 def greedy_search(score: Score, lists: Lists, rounds: int = 1) -> Candidate:
-    """The best relationship with the bare sentence, then the best prefix around it (PromptBERT
-    section 4.2); a further round does both again with the other part as found.
+    """Return the best relationship with the bare sentence, with the best prefix for it.
 
-    Of equals the one scored first stays. Ends early when a round changes nothing.
+    This is the search of PromptBERT section 4.2. Each further round repeats both stages, starting
+    from the best template so far. If scores are equal, the template that was scored first is kept.
+    The search ends early if a round changes nothing.
     """
     best = Candidate()
     highest = score(best.text, STAGES[0])
@@ -37,8 +38,8 @@ def greedy_search(score: Score, lists: Lists, rounds: int = 1) -> Candidate:
     return best
 
 
-class Ledger:
-    """What has been scored, a line a template; a half-written last line is dropped."""
+class TemplateLedger:
+    """The file of scored templates, one per line; an incomplete last line is dropped."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -53,17 +54,17 @@ class Ledger:
         return template in self._scores
 
     def __getitem__(self, template: str) -> float:
-        """Lower than any score for a template without one."""
+        """Return a template's score, -inf for a template without a valid score."""
         value = self._scores[template]
         return -math.inf if value is None else float(value)
 
     def add(self, template: str, stage: str, spearman: float, seconds: float) -> dict[str, Any]:
-        """Keep a score, on the disk too, before the next one is worked out."""
+        """Write a score to disk, before the next one is computed."""
         row = {
             "number": len(self.rows) + 1,
             "template": template,
             "stage": stage,
-            # Equal cosines, or none, have no correlation, and JSON has no NaN.
+            # Equal or missing cosines have no correlation, and JSON has no NaN.
             "spearman": spearman if math.isfinite(spearman) else None,
             "seconds": round(seconds, 3),
         }
@@ -75,9 +76,11 @@ class Ledger:
 
 
 class Scorer:
-    """The score of a template: worked out once, kept, told to MLflow and shown."""
+    """Scores templates, each once; scores are written to the ledger, logged to MLflow and shown."""
 
-    def __init__(self, score: Callable[[str], float], ledger: Ledger, run: Run, most: int) -> None:
+    def __init__(
+        self, score: Callable[[str], float], ledger: TemplateLedger, run: Run, most: int
+    ) -> None:
         self._score, self._ledger, self._run = score, ledger, run
         self._progress = Progress("search", most, "template")
         self._progress.start_at(len(ledger.rows))
@@ -93,9 +96,9 @@ class Scorer:
 
 
 def search_table(rows: list[dict[str, Any]], best: str, most: int | None = None) -> str:
-    """Templates by stage, the best last, as in PromptBERT Table 4.
+    """Return the table of templates by stage, the best last, as in PromptBERT Table 4.
 
-    most: show only so many of a stage, the best ones.
+    most: show only so many of a stage, the best ones; None for all.
     """
     lines: list[tuple[str, ...]] = []
     for stage in dict.fromkeys(row["stage"] for row in rows):
@@ -111,5 +114,5 @@ def _rank(row: dict[str, Any]) -> float:
 
 
 def metrics_of(row: dict[str, Any]) -> dict[str, float]:
-    """A row's score as MLflow takes it."""
+    """Return the metrics of a row for MLflow."""
     return {} if row["spearman"] is None else {DEV_SPEARMAN: row["spearman"]}

@@ -1,7 +1,8 @@
-"""cotbert search-template: the template whose last mask tells sentence pairs apart best.
+"""cotbert search-template: find the template that gives an untrained encoder the best dev score.
 
-The encoder is not trained. The output folder holds settings.json (written first), templates.jsonl
-(a line for each template as soon as it is scored), then templates.txt and, last, result.json.
+A template's vector is that of its last mask. The output folder holds settings.json (written first),
+templates.jsonl (a line for each template as soon as it is scored), templates.txt and, written last,
+result.json.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from pipelines.templates import template_candidates
 from pipelines.templates.options import TemplateSearchOptions
 from pipelines.templates.template_candidates import STAGES, Candidate, Lists
 from pipelines.templates.template_ledger import (
-    Ledger,
     Scorer,
+    TemplateLedger,
     greedy_search,
     metrics_of,
     search_table,
@@ -42,7 +43,7 @@ from pipelines.training.dev_sets import dev_name, dev_pairs, pairs_name
 TEMPLATES_FILE = "templates.jsonl"
 TABLE_FILE = "templates.txt"
 GIVEN = "given"
-# Lists to compose templates of, or whole templates.
+# Lists of parts from which templates are composed, or whole templates.
 Choices = Lists | tuple[str, ...]
 
 
@@ -58,10 +59,10 @@ def search_template(
     _check_fit(backbone, choices)
     settings = _settings(options, pairs, choices)
     output = open_output(output, "search", settings, resume)
-    ledger = Ledger(output / TEMPLATES_FILE)
+    ledger = TemplateLedger(output / TEMPLATES_FILE)
     earlier = earlier_run(output)
     with tracking.tracked_run("search-template", _params(settings), home=output) as run:
-        if run.id != earlier:  # a new run knows nothing of what was scored before
+        if run.id != earlier:  # a new run lacks the earlier scores
             run.steps([(row["number"], metrics_of(row)) for row in ledger.rows])
         tokens = tokenize_pairs(backbone, pairs)
 
@@ -71,7 +72,7 @@ def search_template(
         scorer = Scorer(score, ledger, run, _most(choices, options.rounds))
         best = _search(scorer, choices, options.rounds)
         if not math.isfinite(ledger[best]):
-            raise RuntimeError("no template tells the pairs apart: all their cosines are equal")
+            raise RuntimeError("every template gives equal cosines for all pairs, so none is best")
         result = _result(settings, ledger, best, run.id)
         write_text(output / TABLE_FILE, search_table(ledger.rows, best) + "\n")
         run.tags({"best_template": best})
@@ -83,17 +84,17 @@ def search_template(
 
 
 def _search(scorer: Scorer, choices: Choices, rounds: int) -> str:
-    """The best template's text; of equals the one scored first."""
+    """Return the best template's text; if scores are equal, the one that was scored first."""
     try:
         if isinstance(choices, Lists):
             return greedy_search(scorer, choices, rounds).text
         return max(choices, key=lambda text: scorer(text, GIVEN))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("the same command with --resume goes on") from None
+        raise KeyboardInterrupt("give the same command with --resume to continue") from None
 
 
 def _most(choices: Choices, rounds: int) -> int:
-    """Templates that a search scores at most."""
+    """Return the most templates that a search can score."""
     if isinstance(choices, tuple):
         return len(choices)
     start = Candidate()
@@ -102,7 +103,7 @@ def _most(choices: Choices, rounds: int) -> int:
 
 
 def _result(
-    settings: dict[str, Any], ledger: Ledger, best: str, run_id: str | None
+    settings: dict[str, Any], ledger: TemplateLedger, best: str, run_id: str | None
 ) -> dict[str, Any]:
     return {
         "encoder": settings["encoder"],
@@ -120,13 +121,13 @@ def _check_options(options: TemplateSearchOptions) -> None:
         raise UserError(f"rounds is {options.rounds}: give at least 1")
     if options.templates and (options.relations or options.prefixes or options.rounds > 1):
         raise UserError(
-            f"templates is {str(options.templates)!r} beside relations, prefixes or rounds: whole "
-            "templates are scored as they are; give the one or the others"
+            f"templates is {str(options.templates)!r}, and whole templates cannot be combined with "
+            "relations, prefixes or rounds: give either templates or the others"
         )
 
 
 def _choices(options: TemplateSearchOptions, backbone: Backbone) -> Choices:
-    """What there is to score: whole templates, or lists to compose them of."""
+    """Return whole templates, or the lists from which templates are composed."""
     if options.templates:
         return template_candidates.read_templates(options.templates)
     byte_level = is_byte_level(backbone.tokenizer.hf.backend_tokenizer)
@@ -142,20 +143,20 @@ def _choices(options: TemplateSearchOptions, backbone: Backbone) -> Choices:
 
 
 def _check_fit(backbone: Backbone, choices: Choices) -> None:
-    """UserError for a template that cannot be read, before the first one is scored."""
+    """Raise UserError for a template that does not fit the encoder, before any is scored."""
     texts = choices if isinstance(choices, tuple) else _widest(choices)
     for text in texts:
         read_by(backbone, resolve_template(text))
 
 
 def _widest(lists: Lists) -> list[str]:
-    """Each part with the longest of the others: if these fit, all do."""
+    """Return each part with the longest of the others: if these fit, all do."""
     variants = (lists.variants(lists.longest(), stage) for stage in STAGES)
     return [candidate.text for part in variants for candidate in part]
 
 
 def _settings(options: TemplateSearchOptions, pairs: Pairs, choices: Choices) -> dict[str, Any]:
-    """What a resumed search must have in common with the one that began."""
+    """Return the settings that a resumed search must have in common with the first run."""
     graded = json.dumps([pairs.left, pairs.right, pairs.gold.tolist()])
     named = "STS-B" if options.senteval is not None else pairs_name(options.dev_pairs)
     common = {
@@ -172,11 +173,11 @@ def _settings(options: TemplateSearchOptions, pairs: Pairs, choices: Choices) ->
 
 
 def _params(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings for MLflow; lists by their length (they are in the run's artifacts)."""
+    """Return the settings for MLflow; lists as their length (they are in the run's artifacts)."""
     return {k: len(v) if isinstance(v, list) else v for k, v in settings.items()}
 
 
 def shown_table(output: Path, most: int) -> str:
-    """The table of a finished search with at most `most` rows a stage."""
+    """Return the table of a finished search with at most `most` rows per stage."""
     best = read_json(output / RESULT_FILE)["best_template"]
-    return search_table(Ledger(output / TEMPLATES_FILE).rows, best, most)
+    return search_table(TemplateLedger(output / TEMPLATES_FILE).rows, best, most)

@@ -1,4 +1,4 @@
-"""Pictures of a vocabulary: its tokens on two axes, by frequency and by kind."""
+"""Plots of a vocabulary: its tokens in two dimensions, by frequency and by kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.ticker import StrMethodFormatter
 from cotbert_core.readouts.mask_predictions import KINDS
 from pipelines.reports.plots import STYLE, svg
 
-# PromptBERT Figure 1 has subwords in yellow and capitals in red; told apart in grey print too.
+# PromptBERT Figure 1 has subwords in yellow and capitals in red; the colours differ in grey print.
 COLOURS = {"word": "#2f6fb5", "subword": "#e3a008", "capital": "#b3262e", "other": "#52606d"}
 NAMES = {
     "word": "begins a word",
@@ -22,11 +22,11 @@ NAMES = {
     "capital": "begins a word, with capitals",
     "other": "punctuation, digits, special",
 }
-# Light to nearly black; the lightest can still be told from the tokens that do not occur.
+# From light to nearly black; the lightest differs from the colour of absent tokens.
 SHADES = ("#a5d8d0", "#2b8cbe", "#0b3c8c", "#020617")
 ABSENT = "#dde3e9"
-# Counts from this share of the tokens that occur upwards are all darkest: by Zipf's law a few
-# tokens would have half of the scale to themselves.
+# Counts above this quantile of the occurring tokens are all darkest: by Zipf's law a few tokens
+# would take up half of the scale.
 DARKEST = 0.998
 POINT = 1.6
 
@@ -38,10 +38,10 @@ def token_map(
     kinds: Sequence[str],
     corpus: str,
 ) -> str:
-    """SVG of two panels over the same axes (PromptBERT Figures 1 and 2).
+    """Return an SVG of two panels with the same axes (PromptBERT Figures 1 and 2).
 
-    points: (V, 2); shares: (2,) of the variance; counts: (V,) occurrences in `corpus`; kinds:
-    (V,) of KINDS. The points are a picture inside the SVG: 30,000 shapes would take megabytes.
+    points: (V, 2). shares: (2,) of the variance. counts: (V,) occurrences in `corpus`. kinds: (V,)
+    of KINDS. The points are an image inside the SVG, since 30,000 shapes would take megabytes.
     """
     with rc_context(STYLE):
         figure = Figure(figsize=(10, 5.2), layout="constrained")
@@ -57,27 +57,27 @@ def token_map(
 def _by_frequency(
     figure: Figure, axes: Any, points: np.ndarray, counts: np.ndarray, corpus: str
 ) -> None:
-    """Darker is more frequent, and drawn over what is rarer."""
+    """Plot tokens by frequency: more frequent tokens are darker and on top."""
     seen = np.flatnonzero(counts)
     seen = seen[np.argsort(counts[seen], kind="stable")]
     absent = np.flatnonzero(counts == 0)
     _dots(axes, points[absent], color=ABSENT)
     highest = np.quantile(counts[seen], DARKEST) if len(seen) else 2
-    drawn = _dots(
+    dots = _dots(
         axes,
         points[seen],
         c=counts[seen],
         cmap=LinearSegmentedColormap.from_list("frequency", SHADES),
         norm=LogNorm(1, max(2, highest)),
     )
-    bar = figure.colorbar(drawn, ax=axes, location="bottom", shrink=0.8, aspect=35, extend="max")
+    bar = figure.colorbar(dots, ax=axes, location="bottom", shrink=0.8, aspect=35, extend="max")
     bar.formatter = StrMethodFormatter("{x:,.0f}")
     bar.set_label(f"occurrences in {corpus}\n(grey: {len(absent):,} tokens that do not occur)")
     axes.set_title("By frequency", fontsize=11)
 
 
 def _by_kind(axes: Any, points: np.ndarray, kinds: np.ndarray) -> None:
-    """All kinds in one drawing in a drawn order, so that none covers another."""
+    """Plot tokens by kind, in random order, so that no kind covers another."""
     order = np.random.default_rng(0).permutation(len(points))
     colours = np.array([COLOURS[kind] for kind in kinds])
     _dots(axes, points[order], c=colours[order])
@@ -85,7 +85,7 @@ def _by_kind(axes: Any, points: np.ndarray, kinds: np.ndarray) -> None:
         if count := int((kinds == kind).sum()):
             axes.scatter([], [], s=24, color=COLOURS[kind], label=f"{NAMES[kind]} ({count:,})")
     axes.set_title("By kind", fontsize=11)
-    # Below the panel, where it covers no point, in the room that the other's colour bar makes.
+    # Below the panel, where it covers no point, in the space next to the other's colour bar.
     legend = axes.legend(
         loc="upper center",
         bbox_to_anchor=(0.5, -0.19),
@@ -99,5 +99,5 @@ def _by_kind(axes: Any, points: np.ndarray, kinds: np.ndarray) -> None:
 
 
 def _dots(axes: Any, points: np.ndarray, **how: Any) -> Any:
-    """Without smoothed edges and shades of overlap the picture takes a third of the bytes."""
+    """Plot points without antialiasing and transparency, which takes a third of the bytes."""
     return axes.scatter(*points.T, s=POINT, linewidths=0, antialiased=False, rasterized=True, **how)

@@ -75,7 +75,7 @@ def train_seeds(
     output = open_output(output, "runs", record, resume)
     params = {**shown, "seeds": ",".join(map(str, seeds))}
     with (
-        tracking.tracked_run("train-seeds", params, home=output, outbox=output) as run,
+        tracking.tracked_run("train-seeds", params, home=output, queue_folder=output) as run,
         ray_session(verbose, output),
     ):
         encoder = settings.encoder

@@ -1,1 +1,1 @@
-"""The parts of `cotbert tune`: which trials there are, what one runs, what is told of them."""
+"""The parts of `cotbert tune`: the choice of trials, the run of one, the report of all."""

@@ -1,4 +1,4 @@
-"""Ray Tune's successive halving, which tells a trial to stop where Ray Tune would kill it."""
+"""Successive halving (ASHA) that asks a trial to stop, instead of killing it as Ray Tune does."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from pipelines.tuning.trial import TRIAL
 
 
 class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
-    """folder: of the trials; steps: of a trial by its name. A trial at its last step is not
-    stopped: it has its model to save, and nothing to gain."""
+    """Ray Tune's ASHA with cooperative stopping.
+
+    folder: that of the trials. steps: gives the number of steps of a trial by its name. A trial at
+    its last step is not stopped: it only has to save its model.
+    """
 
     def __init__(self, folder: Path, steps: Callable[[str], int], **options: Any) -> None:
         super().__init__(stop_last_trials=False, **options)
         self._folder, self._steps = folder, steps
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """Start with the scores of a trial that was killed after its last check: it goes on only
-        to save its model, and reports nothing more."""
+        """Record the scores of a trial that was killed after its last check: it only continues to
+        save its model, and reports no more scores."""
         super().on_trial_add(tune_controller, trial)
         name = trial.config[TRIAL]
         scores = dev_scores(self._folder / name)
@@ -42,7 +45,7 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
         return str(TrialScheduler.CONTINUE)
 
     def replay(self, name: str) -> None:
-        """Measure the trials to come against one that ended in an earlier run of the sweep."""
+        """Record the scores of a trial that ended in an earlier run, so others compete with it."""
         stand_in = SimpleNamespace(trial_id=f"earlier-{name}")
         super().on_trial_add(None, stand_in)
         self._record(stand_in, dev_scores(self._folder / name))

@@ -1,4 +1,4 @@
-"""What the axes of a sweep's pictures have in common: their style, ticks and labels."""
+"""The common style, ticks and labels of the axes of a sweep's plots."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pipelines.reports.plots import STYLE
 from pipelines.tuning.sampled_trials import is_logarithmic, text
 
 SCORE = "dev Spearman x 100"
-# A template's text is no formula, whatever dollars it holds.
+# Dollar signs in a template's text must not be read as formulas.
 SWEEP_STYLE = {**STYLE, "text.parse_math": False}
-# Up to so many different values each have a label of their own.
+# Up to so many different values have a label each.
 FEW = 6
-# A score before training further below the others than this share of their range is told, not
-# drawn: the differences that matter would be pressed together.
+# A score before training that is further below the others than this share of their range is only
+# named in the legend, since it would compress the differences that matter.
 FAR_BELOW = 1.0
 
 
 def near(start: float, low: float, high: float) -> bool:
-    """Whether `start` can share an axis with values from low to high without hiding them."""
+    """Return whether `start` fits on an axis with values from low to high without hiding them."""
     return low - start <= FAR_BELOW * max(high - low, 1.0)
 
 
 def numeric_axis(axes: Any, numbers: Sequence[float]) -> None:
-    """The x axis of a numeric setting: by ratios where they span much, ticks at a grid's values."""
+    """Set up the x axis of a numeric setting: logarithmic for a wide range, ticks at few values."""
     log = is_logarithmic(numbers)
     if log:
         axes.set_xscale("log")
@@ -40,26 +40,26 @@ def numeric_axis(axes: Any, numbers: Sequence[float]) -> None:
 
 
 def log_locator(low: float, high: float) -> LogLocator:
-    """Ticks of a logarithmic axis, as many as have room for their labels."""
+    """Return the ticks of a logarithmic axis, as many as there is space for labels."""
     ratio = high / low
     return LogLocator(subs=(1, 2, 5) if ratio < 100 else (1, 3) if ratio < 1000 else (1,))
 
 
 def plain_ticks(axis: Any, locator: Any) -> None:
-    """Ticks labelled as the tables write the numbers."""
+    """Label ticks in the number format of the tables."""
     axis.set_major_locator(locator)
     axis.set_major_formatter(FuncFormatter(lambda value, _: text(float(value))))
     axis.set_minor_formatter(NullFormatter())
 
 
 def _apart(numbers: Sequence[float], log: bool) -> bool:
-    """Whether labels at these numbers leave each other room."""
+    """Return whether labels at these numbers do not overlap."""
     places = np.log(numbers) if log else np.asarray(numbers, dtype=float)
     gaps = np.diff(places)
     return len(numbers) == 1 or bool(gaps.min() >= 0.15 * (places[-1] - places[0]))
 
 
 def range_text(numbers: Sequence[float]) -> str:
-    """One number when all are shown alike, else the least and the most."""
+    """Return the range of numbers as text, or a single number if both ends look the same."""
     low, high = f"{min(numbers):.1f}", f"{max(numbers):.1f}"
     return low if low == high else f"{low} to {high}"

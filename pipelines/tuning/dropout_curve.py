@@ -1,4 +1,4 @@
-"""Score against the decoder's dropout, a line for each depth (DenoSent, Figure 4b)."""
+"""Plot the score against the decoder's dropout, a line for each depth (DenoSent, Figure 4b)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from matplotlib.figure import Figure
 from pipelines.reports.plots import BLUE, INK, ORANGE, svg
 from pipelines.training.multi_seed import spread
 from pipelines.tuning.axes import SCORE, SWEEP_STYLE, numeric_axis
-from pipelines.tuning.sampled_trials import Trial, having, is_numeric, scores_by_value, text, values
+from pipelines.tuning.sampled_trials import (
+    TrialRow,
+    having,
+    is_numeric,
+    scores_by_value,
+    text,
+    values,
+)
 
 DROPOUT, LAYERS = "method.dropout", "method.layers"
 _LINES = (
@@ -24,10 +31,11 @@ _LINES = (
 )
 
 
-def dropout_curve(trials: Sequence[Trial]) -> str:
-    """SVG of score against dropout, a line for each number of layers; empty without two dropouts.
+def dropout_curve(trials: Sequence[TrialRow]) -> str:
+    """Return an SVG of score against dropout, a line for each number of layers.
 
-    Of finished trials alone: points are means, bars the sample standard deviation over the seeds.
+    It shows finished trials: points are means, bars the sample standard deviation over the seeds.
+    The text is empty if fewer than two dropouts have scores.
     """
     shown = having(trials, DROPOUT)
     groups = [(text(layers), _of_layers(shown, layers)) for layers in values(shown, LAYERS)]
@@ -40,7 +48,7 @@ def dropout_curve(trials: Sequence[Trial]) -> str:
         figure = Figure(figsize=(7, 3.8), layout="constrained")
         axes = figure.subplots()
         numeric_axis(axes, dropouts)
-        # Bars of different lines stand beside each other.
+        # Bars of different lines are next to each other.
         step = 0.008 * (max(dropouts) - min(dropouts))
         for place, (name, curve) in enumerate(curves.items()):
             aside = (place - (len(curves) - 1) / 2) * step
@@ -52,7 +60,7 @@ def dropout_curve(trials: Sequence[Trial]) -> str:
         return svg(figure)
 
 
-def _of_layers(trials: Sequence[Trial], layers: Any) -> list[Trial]:
+def _of_layers(trials: Sequence[TrialRow], layers: Any) -> list[TrialRow]:
     return [trial for trial in trials if trial["settings"].get(LAYERS) == layers]
 
 

@@ -1,8 +1,8 @@
-"""A plan that Optuna makes while the sweep runs: each sample by the scores of those before it.
+"""A plan in which Optuna chooses each sample by the scores of the samples before it.
 
-What was drawn for a trial lies beside its folder, in trials/NAME.drawn.json, before the trial
-starts. With what is in the folders that is all a restart needs: known trials stay as they are, and
-Optuna is told of them again.
+The sample of a trial is written to trials/NAME.drawn.json, next to the trial's folder, before the
+trial starts. A restart needs only these files and the trials' folders: known trials stay as they
+are, and Optuna gets them again.
 """
 
 from __future__ import annotations
@@ -27,30 +27,37 @@ from pipelines.tuning.state import (
     status_of,
     trained_scores,
 )
-from pipelines.tuning.trial_plan import DEFAULT_TRIALS, SEED, Plan, Trial, settings_of, trial_name
+from pipelines.tuning.trial_plan import (
+    DEFAULT_TRIALS,
+    SEED,
+    Trial,
+    TrialPlan,
+    settings_of,
+    trial_name,
+)
 from tune_spaces import VARIANT, Space, changes
 from tune_spaces.search_space import enough_corners
 
 OPTUNA = "optuna"
-DRAWN_ENDING = ".drawn.json"
-# Each is checked against corpus and encoder, which takes 0.2 to 0.7 s for MiniLM; of a space with
-# more corners such as hold every pair of values.
+SAMPLED_ENDING = ".drawn.json"
+# Most corners of a space that are checked against corpus and encoder, which takes 0.2 to 0.7 s each
+# for MiniLM; of more corners a subset that contains every pair of values.
 CORNERS = 100
-# Of a range in steps so many values are checked, from end to end.
+# Most values of a range in steps that are checked, evenly from end to end.
 CHECKED = 1000
 
 
 def check_optuna() -> None:
-    """UserError without the extra, before anything starts."""
+    """Raise UserError unless Optuna is installed."""
     if util.find_spec("optuna") is None:
         raise UserError(
-            f"search {OPTUNA} needs Optuna: install the extra {OPTUNA} "
-            "(pip install 'cotbert[optuna]')"
+            f"search {OPTUNA!r} needs the package optuna: install it with pip install "
+            "'cotbert[optuna]'"
         )
 
 
-class OptunaPlan(Plan):
-    """`samples` of a space, each under all seeds, in the order in which Optuna asks for them."""
+class OptunaPlan(TrialPlan):
+    """`samples` samples of a space, each with all seeds, in the order in which Optuna chooses."""
 
     def __init__(
         self,
@@ -63,11 +70,11 @@ class OptunaPlan(Plan):
         samples = samples or DEFAULT_TRIALS
         self._space, self._base, self._seeds = space, base, tuple(seeds)
         self._suggestions = Suggestions(space, draw_seed)
-        self._drawn: list[dict[str, Any]] = []  # of each sample
+        self._sampled: list[dict[str, Any]] = []  # Optuna's parameters of each sample
         self._folder = Path()
         _check_space(space, self._suggestions.count(), samples)
         possible = [settings_of(space, base, point) for point in enough_corners(space, CORNERS)]
-        # Between valid ends there may be invalid values: a batch that its workers cannot share.
+        # There may be invalid values between valid ends: a batch that workers cannot divide.
         for point in self._suggestions.each_value(CHECKED):
             settings_of(space, base, point)
         record = {
@@ -90,17 +97,17 @@ class OptunaPlan(Plan):
         if len(self.trials) == self.total:
             return None
         number = len(self.trials) // len(self._seeds)
-        new = number == len(self._drawn)
-        drawn = self._suggestions.next(self._told()) if new else self._drawn[number]
-        sample = self._suggestions.sample(drawn)
-        write_json(self._file(self._next_name()), {"drawn": drawn, "sample": sample})
-        return self._add(drawn)
+        new = number == len(self._sampled)
+        params = self._suggestions.next(self._observed()) if new else self._sampled[number]
+        sample = self._suggestions.sample(params)
+        write_json(self._file(self._next_name()), {"drawn": params, "sample": sample})
+        return self._add(params)
 
-    def _add(self, drawn: dict[str, Any]) -> Trial:
+    def _add(self, params: dict[str, Any]) -> Trial:
         number, seed = divmod(len(self.trials), len(self._seeds))
-        if number == len(self._drawn):
-            self._drawn.append(drawn)
-        sample = {**self._suggestions.sample(drawn), SEED: self._seeds[seed]}
+        if number == len(self._sampled):
+            self._sampled.append(params)
+        sample = {**self._suggestions.sample(params), SEED: self._seeds[seed]}
         settings = settings_of(self._space, self._base, sample)
         trial = Trial(self._next_name(), sample, settings)
         self.trials[trial.name] = trial
@@ -110,49 +117,49 @@ class OptunaPlan(Plan):
         return trial_name(len(self.trials), self.total)
 
     def _file(self, name: str) -> Path:
-        return self._folder / f"{name}{DRAWN_ENDING}"
+        return self._folder / f"{name}{SAMPLED_ENDING}"
 
-    def _told(self) -> list[ObservedTrial]:
-        """Every sample as its trials' folders tell of it."""
+    def _observed(self) -> list[ObservedTrial]:
+        """Return every sample with the outcome in its trials' folders."""
         names, size = list(self.trials), len(self._seeds)
         return [
-            told(drawn, [self._folder / name for name in names[n * size : (n + 1) * size]])
-            for n, drawn in enumerate(self._drawn)
+            observed(params, [self._folder / name for name in names[n * size : (n + 1) * size]])
+            for n, params in enumerate(self._sampled)
         ]
 
 
-def told(drawn: dict[str, Any], folders: Sequence[Path]) -> ObservedTrial:
-    """A sample by its trials under all seeds, its score the mean of theirs.
+def observed(params: dict[str, Any], folders: Sequence[Path]) -> ObservedTrial:
+    """Return a sample with the mean score of its trials under all seeds.
 
-    One that is under way, failed or was stopped under one seed is so as a whole.
+    If one of its trials is unfinished, failed or stopped, so is the whole sample.
     """
     statuses = [status_of(folder) for folder in folders]
     status = next(s for s in (UNFINISHED, FAILED, STOPPED, FINISHED) if s in statuses)
     if status in (UNFINISHED, FAILED):
-        return ObservedTrial(drawn, status)
+        return ObservedTrial(params, status)
     curves = [trained_scores(dev_scores(folder)) for folder in folders]
     if status == FINISHED:
         score = statistics.fmean(max(curve.values(), default=math.nan) for curve in curves)
-        # Vectors that are all alike have no Spearman, and Optuna takes no NaN.
+        # Equal vectors have no Spearman, and Optuna does not accept NaN.
         return (
-            ObservedTrial(drawn, status, score)
+            ObservedTrial(params, status, score)
             if math.isfinite(score)
-            else ObservedTrial(drawn, FAILED)
+            else ObservedTrial(params, FAILED)
         )
     steps = sorted(set.intersection(*map(set, curves)))
     return ObservedTrial(
-        drawn, status, None, {n: statistics.fmean(c[n] for c in curves) for n in steps}
+        params, status, None, {n: statistics.fmean(c[n] for c in curves) for n in steps}
     )
 
 
 def _check_space(space: Space, count: int | None, samples: int) -> None:
     if SEED in space.settings:
         raise UserError(
-            f"space {space.name} draws the seed, and no seed is better than another: leave "
+            f"space {space.name} samples the seed, and no seed is better than another: leave "
             f"--search {OPTUNA} out"
         )
     if count is not None and count < samples:
         raise UserError(
-            f"trials is {samples} and space {space.name} has {count} different ones: give fewer, "
-            f"or leave --search {OPTUNA} out, which runs each of them"
+            f"trials is {samples} and space {space.name} has {count} different samples: give "
+            f"fewer, or leave --search {OPTUNA} out to run each of them"
         )

@@ -1,8 +1,8 @@
-"""What Optuna would try next: its tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011).
+"""The next sample by Optuna's tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011).
 
-A suggestion is a function of the space, the seed and what is known of the samples before it. No
-sampler lives on between two of them, so a sweep that was killed goes on with the same suggestions
-as one that was not, as long as the same samples had ended.
+A suggestion is a function of the space, the seed and the observed samples before it. No sampler is
+kept between two suggestions, so a sweep that was killed gets the same suggestions as one that was
+not, provided that the same samples had ended.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ from pipelines.tuning.state import FAILED, FINISHED, STOPPED, UNFINISHED
 from tune_spaces import Space, axes_of
 from tune_spaces.axes import Choice, Range
 
-# So many samples are drawn by chance before Optuna reckons. The mean distance to the best score
-# after 12 samples of a rate, a batch and a warm-up (a smooth invented score, 60 seeds): 0.72 with
-# 4, 0.77 with 3, 0.86 with 6, 1.24 with Optuna's own 10, 1.33 with chance alone.
+# Number of random samples before Optuna's estimator starts. The mean distance to the best score
+# after 12 samples of a rate, a batch and a warm-up (a smooth synthetic score, 60 seeds): 0.72 with
+# 4, 0.77 with 3, 0.86 with 6, 1.24 with Optuna's default 10, 1.33 with random samples only.
 BY_CHANCE = 4
-# Optuna may ask for a sample that it had before, which would only train the same model again:
-# it is asked again so often, then chance draws until there is a new one.
+# Optuna may suggest a sample a second time, which would train the same model again. It is asked
+# this many times for another one; then samples are random until there is a new one.
 ASKED = 20
 
 
 @dataclass(frozen=True)
 class ObservedTrial:
-    """What is known of a sample. drawn: Optuna's own numbers; score: of a finished one; curve: the
-    dev Spearman by step of a stopped one."""
+    """The outcome of a sample.
 
-    drawn: Mapping[str, Any]
+    params: Optuna's numbers. score: that of a finished sample. curve: the dev Spearman by step of a
+    stopped sample.
+    """
+
+    params: Mapping[str, Any]
     status: str
     score: float | None = None
     curve: Mapping[int, float] = field(default_factory=dict)
@@ -41,8 +44,11 @@ class ObservedTrial:
 
 @dataclass(frozen=True)
 class Axis:
-    """distribution: Optuna's; value: what a number of it stands for; numbers: all of them, None of
-    a range without steps."""
+    """An axis of the space.
+
+    distribution: Optuna's. value: gives the setting's value for one of Optuna's numbers. numbers:
+    all of Optuna's numbers, None for a range without steps.
+    """
 
     distribution: Any
     value: Callable[[Any], Any]
@@ -50,20 +56,20 @@ class Axis:
 
 
 class Suggestions:
-    """The samples of a space, the next one chosen by those before it."""
+    """Suggests samples of a space, each by the samples before it."""
 
     def __init__(self, space: Space, seed: int) -> None:
         self._axes = {path: _axis(axis) for path, axis in axes_of(space).items()}
         self._seed = seed
 
     def count(self) -> int | None:
-        """How many different samples there are; None for infinitely many."""
+        """Return how many different samples there are; None for infinitely many."""
         known = [len(axis.numbers) for axis in self._axes.values() if axis.numbers is not None]
         return math.prod(known) if len(known) == len(self._axes) else None
 
     def each_value(self, at_most: int) -> Iterator[dict[str, Any]]:
-        """Samples that hold every value of the axes that have steps, of long ones `at_most`, from
-        end to end."""
+        """Yield samples with every value of each axis that has steps, but at most `at_most` values
+        of an axis, evenly from end to end."""
         first = {path: axis.value(_least(axis)) for path, axis in self._axes.items()}
         for path, axis in self._axes.items():
             numbers = axis.numbers or range(0)
@@ -71,26 +77,26 @@ class Suggestions:
             for place in places.round().astype(int).tolist():
                 yield {**first, path: axis.value(numbers[place])}
 
-    def sample(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
-        """The sample that Optuna's numbers stand for."""
-        return {path: axis.value(drawn[path]) for path, axis in self._axes.items()}
+    def sample(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the sample for Optuna's numbers."""
+        return {path: axis.value(params[path]) for path, axis in self._axes.items()}
 
-    def next(self, told: Sequence[ObservedTrial]) -> dict[str, Any]:
-        """Optuna's numbers for the sample after those told, none of which it is.
+    def next(self, observed: Sequence[ObservedTrial]) -> dict[str, Any]:
+        """Return Optuna's numbers of a new sample, different from all observed ones.
 
-        There must be one: fewer are told than count() says.
+        Fewer samples than count() must have been observed.
         """
-        known = [dict(sample.drawn) for sample in told]
-        return next(drawn for drawn in self._asked(told) if drawn not in known)
+        known = [dict(sample.params) for sample in observed]
+        return next(params for params in self._asked(observed) if params not in known)
 
-    def _asked(self, told: Sequence[ObservedTrial]) -> Iterator[dict[str, Any]]:
-        """What Optuna asks for, and asks for when asked again."""
+    def _asked(self, observed: Sequence[ObservedTrial]) -> Iterator[dict[str, Any]]:
+        """Yield Optuna's suggestions, one for each further attempt."""
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         distributions = {path: axis.distribution for path, axis in self._axes.items()}
         for attempt in itertools.count():
-            entropy = np.random.SeedSequence([self._seed, len(told), attempt])
+            entropy = np.random.SeedSequence([self._seed, len(observed), attempt])
             seed = int(entropy.generate_state(1)[0])
             sampler = (
                 optuna.samplers.TPESampler(n_startup_trials=BY_CHANCE, seed=seed)
@@ -98,7 +104,7 @@ class Suggestions:
                 else optuna.samplers.RandomSampler(seed=seed)
             )
             study = optuna.create_study(direction="maximize", sampler=sampler)
-            study.add_trials([_trial(sample, distributions) for sample in told])
+            study.add_trials([_trial(sample, distributions) for sample in observed])
             yield dict(study.ask(distributions).params)
 
 
@@ -106,9 +112,12 @@ def _least(axis: Axis) -> Any:
     return axis.distribution.low if axis.numbers is None else axis.numbers[0]
 
 
-def _trial(told: ObservedTrial, distributions: Mapping[str, Any]) -> Any:
-    """A sample as Optuna knows it. It ranks the stopped below the finished, by how far they came,
-    learns nothing of the failed, and takes those under way for bad, so as to try something else."""
+def _trial(observed: ObservedTrial, distributions: Mapping[str, Any]) -> Any:
+    """Return a sample as Optuna's trial.
+
+    Optuna ranks stopped samples below finished ones, by how far they came, ignores failed ones, and
+    treats unfinished ones as bad, so that it tries something else.
+    """
     from optuna.trial import TrialState, create_trial
 
     states = {
@@ -118,11 +127,11 @@ def _trial(told: ObservedTrial, distributions: Mapping[str, Any]) -> Any:
         UNFINISHED: TrialState.RUNNING,
     }
     return create_trial(
-        state=states[told.status],
-        value=told.score,
-        params=dict(told.drawn),
+        state=states[observed.status],
+        value=observed.score,
+        params=dict(observed.params),
         distributions=dict(distributions),
-        intermediate_values=dict(told.curve),
+        intermediate_values=dict(observed.curve),
     )
 
 

@@ -1,4 +1,4 @@
-"""The order of a sweep's trials, as Ray Tune asks for it: one whenever there is room for one."""
+"""Give Ray Tune the trials of a plan, one whenever resources are free."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from ray.tune.search import Searcher
 from cotbert_core.settings import override
 from pipelines.tuning.state import ENDED, status_of
 from pipelines.tuning.trial import RUN_NAME, SETTINGS, TRIAL
-from pipelines.tuning.trial_plan import Plan
+from pipelines.tuning.trial_plan import TrialPlan
 
 
 class PlanSearcher(Searcher):  # type: ignore[misc]
-    """Known trials that have not ended, then what the plan adds. cpus: cores of a trial's workers.
+    """Suggests the known trials that have not ended, then new trials of the plan.
 
-    What a trial came to is read from its folder by whoever asks, so Ray Tune's news of it and its
-    copies of this object are of no use."""
+    cpus: cores of each worker of a trial. Ray Tune's reports are ignored, since the outcome of a
+    trial is read from its folder.
+    """
 
-    def __init__(self, plan: Plan, folder: Path, cpus: int | None) -> None:
+    def __init__(self, plan: TrialPlan, folder: Path, cpus: int | None) -> None:
         super().__init__()
         self._plan, self._cpus = plan, cpus
         self._known = deque(
@@ -33,7 +34,7 @@ class PlanSearcher(Searcher):  # type: ignore[misc]
         if trial is None:
             return Searcher.FINISHED
         settings = override(trial.settings, {"cpus_per_worker": self._cpus})
-        run_name = f"{trial.name} {trial.told}"
+        run_name = f"{trial.name} {trial.description}"
         return {TRIAL: trial.name, SETTINGS: settings.model_dump(), RUN_NAME: run_name}
 
     def on_trial_complete(

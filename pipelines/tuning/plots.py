@@ -1,4 +1,4 @@
-"""The dev scores of a sweep against each setting that was drawn, a small panel a setting."""
+"""Plot the dev scores of a sweep against each sampled setting, a small panel per setting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from pipelines.reports.plots import BLUE, COLUMNS, INK, ORANGE, svg
 from pipelines.tuning.axes import FEW, SCORE, SWEEP_STYLE, near, numeric_axis, range_text
 from pipelines.tuning.sampled_trials import (
-    Trial,
+    TrialRow,
     before,
     having,
     is_numeric,
@@ -30,9 +30,9 @@ from pipelines.tuning.sampled_trials import (
 from pipelines.tuning.state import FAILED, FINISHED, STOPPED
 
 GREY = "#9aa5b1"
-# Letters of all names that fit below a small panel.
+# Most characters of all names below a small panel.
 LETTERS = 30
-# Different numbers up to which they are taken for a grid's.
+# Up to so many different numbers are treated as a grid's.
 GRID = 12
 _KINDS: dict[str, dict[str, Any]] = {
     FINISHED: {"marker": "o", "mfc": BLUE, "mec": "white", "ms": 7.5, "mew": 0.6},
@@ -48,7 +48,7 @@ _NAMES = {FINISHED: "finished", STOPPED: "stopped early", "unfinished": "unfinis
 
 @dataclass(frozen=True)
 class Scale:
-    """Scores of the whole sweep: what is drawn of them is the same in every panel."""
+    """The scores that all panels of a sweep share."""
 
     low: float
     high: float
@@ -57,21 +57,21 @@ class Scale:
     baseline: tuple[str, float] | None = None  # label and score of the untouched encoder
 
     @property
-    def before_is_drawn(self) -> bool:
+    def shows_before(self) -> bool:
         return bool(self.starts) and near(min(self.starts), self.low, self.high)
 
     @property
     def limits(self) -> tuple[float, float]:
-        shown = [self.low, self.high, *(self.starts if self.before_is_drawn else ())]
+        shown = [self.low, self.high, *(self.starts if self.shows_before else ())]
         shown += [self.baseline[1]] if self.baseline else []
         margin = max(0.08 * (max(shown) - min(shown)), 0.05)
         return min(shown) - 1.6 * margin, max(shown) + margin
 
 
 def scale_of(
-    trials: Sequence[Trial], best: str | None, baseline: tuple[str, float] | None = None
+    trials: Sequence[TrialRow], best: str | None, baseline: tuple[str, float] | None = None
 ) -> Scale | None:
-    """The scale of a sweep; None when no trial has a score."""
+    """Return the scale of a sweep; None if no trial has a score."""
     found = [s for s in map(score, trials) if s is not None]
     starts = [b for b in map(before, trials) if b is not None]
     if not found:
@@ -80,14 +80,14 @@ def scale_of(
 
 
 def setting_panels(
-    trials: Sequence[Trial],
+    trials: Sequence[TrialRow],
     best: str | None = None,
     baseline: tuple[str, float] | None = None,
 ) -> list[str]:
-    """Score against each setting that has at least two values: SVGs of one panel a setting.
+    """Return SVGs of the score against each setting with at least two values, a panel per setting.
 
-    Small panels share a picture; a setting with many or long names has one of its own. baseline:
-    label and score of the untouched encoder, a dashed line in every panel.
+    Small panels share an SVG; a setting with many or long names has its own. baseline: label and
+    score of the untouched encoder, a dashed line in every panel.
     """
     scale = scale_of(trials, best, baseline)
     if scale is None:
@@ -99,12 +99,12 @@ def setting_panels(
     return pictures + [_strip(trials, name, scale) for name in wide]
 
 
-def _fits(trials: Sequence[Trial], name: str) -> bool:
+def _fits(trials: Sequence[TrialRow], name: str) -> bool:
     names = [text(value) for value in values(trials, name)]
     return len(names) <= FEW and sum(map(len, names)) <= LETTERS
 
 
-def _small_panels(trials: Sequence[Trial], names: Sequence[str], scale: Scale) -> str:
+def _small_panels(trials: Sequence[TrialRow], names: Sequence[str], scale: Scale) -> str:
     columns = min(len(names), COLUMNS)
     lines = -(-len(names) // columns)
     width = {1: 6.0, 2: 4.6, 3: 3.4}[columns]
@@ -118,7 +118,7 @@ def _small_panels(trials: Sequence[Trial], names: Sequence[str], scale: Scale) -
                 numeric_axis(axes, values(trials, name))
                 _points(axes, shown, [float(t["settings"][name]) for t in shown], scale)
                 _line_of_means(axes, trials, name)
-                if scale.before_is_drawn:
+                if scale.shows_before:
                     axes.axhline(statistics.fmean(scale.starts), color=GREY, lw=1.0)
             else:
                 _categories(axes, trials, name, scale)
@@ -135,8 +135,8 @@ def _small_panels(trials: Sequence[Trial], names: Sequence[str], scale: Scale) -
         return svg(figure)
 
 
-def _strip(trials: Sequence[Trial], name: str, scale: Scale) -> str:
-    """A category a line, its whole name beside it."""
+def _strip(trials: Sequence[TrialRow], name: str, scale: Scale) -> str:
+    """Return an SVG with a line for each category, next to its full name."""
     count = len(values(trials, name))
     with rc_context(SWEEP_STYLE):
         figure = Figure(figsize=(9, 1.2 + 0.34 * count), layout="constrained")
@@ -152,9 +152,9 @@ def _strip(trials: Sequence[Trial], name: str, scale: Scale) -> str:
 
 
 def _categories(
-    axes: Any, trials: Sequence[Trial], name: str, scale: Scale, across: bool = False
+    axes: Any, trials: Sequence[TrialRow], name: str, scale: Scale, across: bool = False
 ) -> None:
-    """A strip of points for each value, their mean as a bar. across: scores from left to right."""
+    """Plot a strip of points for each value, with a bar at their mean. across: scores on x."""
     names = [text(value) for value in values(trials, name)]
     finished = scores_by_value(trials, name)
     for place, value in enumerate(names):
@@ -162,14 +162,14 @@ def _categories(
         spread = np.linspace(-0.14, 0.14, len(shown)) if len(shown) > 1 else [0.0]
         _points(axes, shown, [place + s for s in spread], scale, across)
         starts = [b for b in map(before, shown) if b is not None]
-        if scale.before_is_drawn and starts:
+        if scale.shows_before and starts:
             _bar(axes, statistics.fmean(starts), place, across, color=GREY, lw=1.0)
         if finished[value]:
             _bar(axes, statistics.fmean(finished[value]), place, across, color=INK, lw=2.0)
     labels = ["\n".join(textwrap.wrap(n, 60, max_lines=2, placeholder=" …")) for n in names]
     if across:
         axes.set_yticks(range(len(names)), labels)
-        axes.tick_params(axis="y", pad=8)  # a viewer's letters may be wider than those measured
+        axes.tick_params(axis="y", pad=8)  # the font of a viewer may be wider
         axes.set_ylim(len(names) - 0.5, -0.5)
     else:
         axes.set_xticks(range(len(names)), labels)
@@ -181,13 +181,13 @@ def _bar(axes: Any, value: float, place: int, across: bool, **how: Any) -> None:
     draw(value, place - 0.3, place + 0.3, zorder=2.5, **how)
 
 
-def has_means(trials: Sequence[Trial], name: str) -> bool:
-    """Whether numbers are of a grid: few values, with several finished trials of one."""
+def has_means(trials: Sequence[TrialRow], name: str) -> bool:
+    """Return whether numbers are a grid's: few values, one with several finished trials."""
     groups = scores_by_value(trials, name)
     return len(groups) <= GRID and max(map(len, groups.values())) > 1
 
 
-def _line_of_means(axes: Any, trials: Sequence[Trial], name: str) -> None:
+def _line_of_means(axes: Any, trials: Sequence[TrialRow], name: str) -> None:
     if has_means(trials, name):
         groups = scores_by_value(trials, name)
         there = [value for value in values(trials, name) if groups[text(value)]]
@@ -196,9 +196,13 @@ def _line_of_means(axes: Any, trials: Sequence[Trial], name: str) -> None:
 
 
 def _points(
-    axes: Any, trials: Sequence[Trial], places: Sequence[float], scale: Scale, across: bool = False
+    axes: Any,
+    trials: Sequence[TrialRow],
+    places: Sequence[float],
+    scale: Scale,
+    across: bool = False,
 ) -> None:
-    """Each trial as a point; a tick at the axis where there is no score to show."""
+    """Plot each trial as a point, or as a tick at the axis if it has no score."""
     for trial, place in zip(trials, places, strict=True):
         kind, found = kind_of(trial, scale.best), score(trial)
         how = dict(_KINDS[kind], ls="", zorder=4 if kind == "best" else 3, clip_on=False)
@@ -211,8 +215,8 @@ def _points(
             axes.plot(place, 0.04, transform=axes.get_xaxis_transform(), **how)
 
 
-def kind_of(trial: Trial, best: str | None) -> str:
-    """How a trial is drawn: as the best, by its status, or 'none' when it has nothing to show."""
+def kind_of(trial: TrialRow, best: str | None) -> str:
+    """Return how a trial is plotted: "best", its status, or "none" if it has no score."""
     if trial.get("status") == FAILED or score(trial) is None:
         return "none"
     if best is not None and trial.get("name") == best:
@@ -222,14 +226,14 @@ def kind_of(trial: Trial, best: str | None) -> str:
 
 def _legend(
     figure: Figure,
-    trials: Sequence[Trial],
+    trials: Sequence[TrialRow],
     scale: Scale,
     means: bool,
     columns: int,
     across: bool = False,
 ) -> None:
-    """What the signs mean, with their numbers, above the panels."""
-    handles = [Line2D([], [], ls="", label=n, **_KINDS[k]) for k, n in _told(trials, scale.best)]
+    """Draw the legend above the panels, with the number of trials of each kind."""
+    handles = [Line2D([], [], ls="", label=n, **_KINDS[k]) for k, n in _labels(trials, scale.best)]
     if across and handles and handles[-1].get_marker() == "|":
         handles[-1].set_marker("_")
     if means and across:
@@ -238,7 +242,7 @@ def _legend(
     elif means:
         handles.append(Line2D([], [], color=INK, lw=2.0, label=_MEANS))
     if scale.starts:
-        below = "" if scale.before_is_drawn else ", below the axis"
+        below = "" if scale.shows_before else ", below the axis"
         label = f"before training ({range_text(scale.starts)}{below})"
         handles.append(Line2D([], [], color=GREY, lw=1.0, label=label))
     if scale.baseline:
@@ -246,7 +250,7 @@ def _legend(
     figure.legend(
         handles=handles,
         loc="outside upper left",
-        ncols=-(-len(handles) // -(-len(handles) // columns)),  # lines of equal length
+        ncols=-(-len(handles) // -(-len(handles) // columns)),  # rows of equal length
         frameon=False,
         fontsize=9,
         handletextpad=0.4,
@@ -254,13 +258,13 @@ def _legend(
     )
 
 
-def _told(trials: Sequence[Trial], best: str | None) -> list[tuple[str, str]]:
-    """(how it is drawn, what it is) of each kind of point that there is."""
+def _labels(trials: Sequence[TrialRow], best: str | None) -> list[tuple[str, str]]:
+    """Return (kind, label) of each kind of point in the plot."""
     kinds = Counter(kind_of(trial, best) for trial in trials)
-    drawn_by_status = Counter(kind_of(trial, None) for trial in trials)
+    by_status = Counter(kind_of(trial, None) for trial in trials)
     failed = sum(trial.get("status") == FAILED for trial in trials)
     scoreless = kinds["none"] - failed
     lost = [f"{failed} failed"] * (failed > 0) + [f"{scoreless} without a score"] * (scoreless > 0)
     names = [("best", "best")] * (kinds["best"] > 0)
-    names += [(k, f"{n} ({drawn_by_status[k]})") for k, n in _NAMES.items() if drawn_by_status[k]]
+    names += [(k, f"{n} ({by_status[k]})") for k, n in _NAMES.items() if by_status[k]]
     return names + [("none", ", ".join(lost))] * bool(lost)

@@ -1,4 +1,4 @@
-"""Ray Tune's news of the trials, on the driver: shown as they come, and marked in their folders."""
+"""Show the progress of a sweep's trials, and mark failed trials in their folders."""
 
 from __future__ import annotations
 
@@ -21,18 +21,23 @@ from pipelines.tuning.state import (
     status_of,
 )
 from pipelines.tuning.trial import TRIAL, one_line
-from pipelines.tuning.trial_plan import Plan
+from pipelines.tuning.trial_plan import TrialPlan
 
 STEP = "step"
-# The table of trials is shown again after this long, and whenever a trial has ended.
+# The table of trials is shown at most this often, and whenever a trial has ended.
 TABLE_SECONDS = 60.0
 
 
-class Watch(Callback):  # type: ignore[misc]
-    """plan: the trials of the sweep, those of an earlier run too. steps: of a run with these
-    settings."""
+class ProgressCallback(Callback):  # type: ignore[misc]
+    """Ray Tune's callback on the driver.
 
-    def __init__(self, plan: Plan, folder: Path, steps: Callable[[TrainSettings], int]) -> None:
+    plan: the trials of the sweep, earlier runs included. steps: gives the number of steps for
+    settings.
+    """
+
+    def __init__(
+        self, plan: TrialPlan, folder: Path, steps: Callable[[TrainSettings], int]
+    ) -> None:
         self._plan, self._folder, self._steps_of = plan, folder, steps
         self._at: dict[str, int] = {}
         self._best: dict[str, float] = {}
@@ -77,7 +82,7 @@ class Watch(Callback):  # type: ignore[misc]
         self._table()
 
     def _done(self) -> float:
-        """Trials' worth of steps that are done."""
+        """Return the completed steps, in units of whole trials."""
         return sum(at / self._steps(name) for name, at in self._at.items())
 
     def _steps(self, name: str) -> int:
@@ -91,7 +96,7 @@ class Watch(Callback):  # type: ignore[misc]
         return f"tune     trial {ended}/{self._plan.total}{time_left}"
 
     def _table(self) -> None:
-        """Trials that have begun, the best first."""
+        """Show the trials that have begun, the best first."""
         self._shown = time.monotonic()
         rows = sorted(self._at, key=lambda name: -self._best.get(name, float("-inf")))
         say(self._head())
@@ -99,6 +104,6 @@ class Watch(Callback):  # type: ignore[misc]
             best = f"{self._best[name]:6.2f}" if name in self._best else "      "
             status = self._status.get(name, UNFINISHED)
             shown = f"step {self._at[name]}" if status == UNFINISHED else status
-            say(f"  {name}  {best}  {shown:<9} {self._plan.trials[name].told}")
+            say(f"  {name}  {best}  {shown:<9} {self._plan.trials[name].description}")
         if len(rows) > 10:
             say(f"  and {len(rows) - 10} more")

@@ -1,4 +1,4 @@
-"""The page of `cotbert tune`; with it the tables of the same trials for a file and a terminal."""
+"""The report of `cotbert tune`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.tuning.axes import SCORE
 from pipelines.tuning.dropout_curve import dropout_curve
 from pipelines.tuning.plots import setting_panels
 from pipelines.tuning.sampled_trials import (
-    Trial,
+    TrialRow,
     before,
     number,
     score,
@@ -51,12 +51,12 @@ def write_sweep_report(
     published: Mapping[str, float] = {},
     source: str = "",
 ) -> None:
-    """The whole page; a part with nothing to show is left out.
+    """Write the report; sections without content are left out.
 
-    published: the paper's figure of a variant, or of a setting's value as text, from `source`.
-    Trials step by step, and all settings at once, are MLflow's comparison of the child runs.
+    published: the paper's score for a variant, or for a setting's value as text, from `source`.
+    MLflow's comparison of the child runs shows trials step by step, and all settings at once.
     """
-    trials: Sequence[Trial] = result["trials"]
+    trials: Sequence[TrialRow] = result["trials"]
     best = (result.get("best") or {}).get("name")
     sections = [
         ("Summary", _summary(result)),
@@ -77,13 +77,13 @@ def write_sweep_report(
 
 
 def _summary(result: Mapping[str, Any]) -> str:
-    trials: Sequence[Trial] = result["trials"]
+    trials: Sequence[TrialRow] = result["trials"]
     counts = status_counts(trials)
-    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    by_status = ", ".join(f"{count} {status}" for status, count in counts.items())
     rows = [
         ("space", result["space"]),
         ("recipe", result["recipe"]),
-        ("trials", f"{len(trials)}: {told}" if trials else "none"),
+        ("trials", f"{len(trials)}: {by_status}" if trials else "none"),
         ("time of all trials", clock(sum(number(t.get("seconds")) or 0.0 for t in trials))),
         *_best_rows(result.get("best")),
         *_baseline_rows(result),
@@ -102,51 +102,49 @@ def _baseline_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("dev", result["dev"]), (BASELINE, line[0])]
 
 
-def _best_rows(best: Trial | None) -> list[tuple[str, str]]:
+def _best_rows(best: TrialRow | None) -> list[tuple[str, str]]:
     if not best or score(best) is None:
         return []
     facts = {"trial": best.get("name"), "seed": best.get(SEED), "step": best.get("best_step")}
-    told = [f"{name} {value}" for name, value in facts.items() if value is not None]
+    details = [f"{name} {value}" for name, value in facts.items() if value is not None]
     if before(best) is not None:
-        told.append(f"{points(before(best))} before training")
+        details.append(f"{points(before(best))} before training")
     settings = [(name, text(v)) for name, v in best.get("settings", {}).items() if name != SEED]
-    return [(f"best {SCORE}", f"{points(score(best))} ({', '.join(told)})"), *settings]
+    return [(f"best {SCORE}", f"{points(score(best))} ({', '.join(details)})"), *settings]
 
 
 def _compared(
-    trials: Sequence[Trial], name: str, published: Mapping[str, float], source: str
+    trials: Sequence[TrialRow], name: str, published: Mapping[str, float], source: str
 ) -> str:
-    """The table of a setting's values beside the paper's figures."""
+    """Return the table of a setting's values with the paper's scores."""
     rows: list[tuple[str, ...]] = list(compared_rows(trials, name, published))
-    alone = varied(trials) == [name]  # else trials of one value differ in more than the seed
+    alone = varied(trials) == [name]  # otherwise trials of a value differ in more than the seed
     header: tuple[str, ...] = (name, SCORE, "seeds" if alone else "trials", "paper")
-    told = "Mean ± sample standard deviation over the finished "
-    told += "seeds." if alone else "trials, whose other settings differ too."
+    note = "Mean ± sample standard deviation over the finished "
+    note += "seeds." if alone else "trials, whose other settings differ too."
     if all(row[-1] == NONE for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]
     elif source:
-        told += (
-            f" Paper: {source}; where that is not this dev set, compare the order, not the level."
-        )
-    return _explained(html_page.table(header, rows), told)
+        note += f" Paper: {source}; for another dev set compare the order, not the level."
+    return _with_note(html_page.table(header, rows), note)
 
 
-def _dropout(trials: Sequence[Trial]) -> str:
-    return _explained(
+def _dropout(trials: Sequence[TrialRow]) -> str:
+    return _with_note(
         dropout_curve(trials),
         "DenoSent, Figure 4b: mean of the finished trials; bars: the sample standard deviation.",
     )
 
 
-def _trials(trials: Sequence[Trial]) -> str:
-    """The table, which may be wider than the page, and what failed."""
+def _trials(trials: Sequence[TrialRow]) -> str:
+    """Return the table of trials, which may be wider than the page, and the table of errors."""
     if not trials:
         return ""
     page = html_page.table(trial_header(trials), trial_rows(trials))
     page = f'<div style="overflow-x: auto">{page}</div>'
-    told = errors(trials)
-    return page + (html_page.table(("trial", "status", "error"), told, "text") if told else "")
+    rows = errors(trials)
+    return page + (html_page.table(("trial", "status", "error"), rows, "text") if rows else "")
 
 
-def _explained(content: str, told: str) -> str:
-    return f"{content}\n<p>{html.escape(told)}</p>" if content else ""
+def _with_note(content: str, note: str) -> str:
+    return f"{content}\n<p>{html.escape(note)}</p>" if content else ""

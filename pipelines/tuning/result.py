@@ -1,4 +1,4 @@
-"""What a sweep found: its result, in files and in its MLflow run."""
+"""The result of a sweep, in files and in its MLflow run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
 from pipelines.tuning.report import write_sweep_report, write_trials_csv
-from pipelines.tuning.trial_plan import Plan
+from pipelines.tuning.trial_plan import TrialPlan
 from tune_spaces import Space
 
 CSV_FILE, REPORT_FILE = "trials.csv", "report.html"
@@ -22,15 +22,15 @@ CSV_FILE, REPORT_FILE = "trials.csv", "report.html"
 
 def sweep_result(
     options: TuneOptions,
-    plan: Plan,
+    plan: TrialPlan,
     output: Path,
     run_id: str | None,
     dev: str,
     baselines: Mapping[str, Baseline],
 ) -> dict[str, Any]:
-    """What result.json holds: every trial's row, the best of them, and how many ended how.
+    """Return the contents of result.json: all trials, the best, and the number of each status.
 
-    dev: the pairs' name. baselines: by encoder; the best trial's is the sweep's.
+    dev: the name of the dev pairs. baselines: by encoder; the result has that of the best trial's.
     """
     folder = output / state.TRIALS_FOLDER
     rows = [state.trial_row(trial, folder / name) for name, trial in plan.trials.items()]
@@ -57,15 +57,15 @@ def sweep_result(
 
 
 def register_best(name: str, result: Mapping[str, Any], output: Path) -> str | None:
-    """The best trial's model, as one of the trial's own run."""
+    """Register the best trial's model, with the trial's run as its source."""
     best = result["best"]
     run = tracking.Run(None, best["mlflow_run_id"])
     model = output / state.TRIALS_FOLDER / best["name"] / "model"
     return register(run, model, name, dev_spearman=best["dev_spearman"], dev=result["dev"])
 
 
-def tell_result(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:
-    """The sweep's own run."""
+def write_result(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:
+    """Write the sweep's files and log its result to its MLflow run."""
     if result["best"]:
         run.metrics({tracking.DEV_SPEARMAN: result["dev_spearman"]})
         run.params({f"best.{k}": v for k, v in result["best"]["settings"].items()})
@@ -80,6 +80,6 @@ def tell_result(run: tracking.Run, space: Space, result: dict[str, Any], output:
 
 
 def without_result(rows: Sequence[dict[str, Any]]) -> str:
-    """Why there is no best trial, in a sentence."""
+    """Return a sentence that says why there is no best trial."""
     errors = [f"{row['name']}: {row['error']}" for row in rows if row["error"]]
     return f"no trial finished ({'; '.join(errors[:2]) or 'see --verbose'})"

@@ -1,4 +1,4 @@
-"""Ray Tune's part of a sweep: trials side by side, and bad ones stopped."""
+"""Run the trials of a sweep with Ray Tune: several at a time, with early stopping."""
 
 from __future__ import annotations
 
@@ -17,48 +17,49 @@ from pipelines.runtime.ray_log import only_in_log
 from pipelines.storage.output_folder import earlier_run
 from pipelines.training.resources import gpus_there, takes_gpus
 from pipelines.tuning.options import Stopping
-from pipelines.tuning.progress import STEP, Watch
+from pipelines.tuning.progress import STEP, ProgressCallback
 from pipelines.tuning.state import ENDED, FAILED_FILE, UNFINISHED, status_of
 from pipelines.tuning.trial import TRIAL, Sweep, run_trial
-from pipelines.tuning.trial_plan import Plan
+from pipelines.tuning.trial_plan import TrialPlan
 
-# Ray Tune's own files, beside the trials for as long as a sweep runs; nothing is read from them.
+# The folder of Ray Tune's own files, which exists while a sweep runs; nothing is read from it.
 TUNE_FOLDER = "tune"
 
 
 def run_trials(
     sweep: Sweep,
-    plan: Plan,
+    plan: TrialPlan,
     dev: dict[str, Pairs],
     steps: Callable[[TrainSettings], int],
     stopping: Stopping | None,
-    asked: int | None,
+    max_concurrent: int | None,
 ) -> None:
-    """Run the trials that are not done; what becomes of them is in their folders.
+    """Run the trials that have not ended; their outcome is in their folders.
 
-    steps: of a run with these settings. asked: trials at a time, None for as many as have room.
+    steps: gives the number of steps for settings. max_concurrent: most trials at a time, None for
+    as many as fit.
     """
     folder = Path(sweep.folder)
     _forget_failures(folder)
     try:
-        _fit(sweep, plan, dev, steps, stopping, asked)
+        _fit(sweep, plan, dev, steps, stopping, max_concurrent)
     except KeyboardInterrupt:
         _end_trials(folder)
-        raise KeyboardInterrupt("the same command goes on") from None
+        raise KeyboardInterrupt("give the same command again to continue") from None
 
 
 def _fit(
     sweep: Sweep,
-    plan: Plan,
+    plan: TrialPlan,
     dev: dict[str, Pairs],
     steps: Callable[[TrainSettings], int],
     stopping: Stopping | None,
-    asked: int | None,
+    max_concurrent: int | None,
 ) -> None:
-    # Its own answer to Ctrl-C ends a sweep as if it were done.
+    # With Ray Tune's own handler Ctrl-C would end a sweep as if it were done.
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
-    # A trial that was killed after its last step has nothing more to report when it goes on, and
-    # Ray Tune would end the whole sweep for the missing dev score.
+    # A trial that was killed after its last step reports nothing when it continues, and Ray Tune
+    # would end the whole sweep for the missing dev score.
     os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
     import ray.tune
 
@@ -66,31 +67,31 @@ def _fit(
 
     folder = Path(sweep.folder)
     largest = max(plan.possible, key=lambda settings: settings.workers)
-    at_once, cpus = share_out(
-        largest.workers, largest.cpus_per_worker, asked, takes_gpus(largest, gpus_there())
+    at_once, cpus = allocate_resources(
+        largest.workers, largest.cpus_per_worker, max_concurrent, takes_gpus(largest, gpus_there())
     )
-    turns = PlanSearcher(plan, folder, cpus)
-    if not turns.left:
+    searcher = PlanSearcher(plan, folder, cpus)
+    if not searcher.left:
         return
-    # The trial itself only waits: its workers ask for the cores, and it for as good as nothing.
+    # The trial's own process only waits, so it requests almost nothing; its workers request cores.
     task = ray.tune.with_resources(
         ray.tune.with_parameters(run_trial, sweep=sweep, dev=dev), {"memory": 1}
     )
     tuner = ray.tune.Tuner(
         task,
         tune_config=ray.tune.TuneConfig(
-            search_alg=turns,
-            num_samples=turns.left,
+            search_alg=searcher,
+            num_samples=searcher.left,
             scheduler=_scheduler(stopping, plan, folder, steps),
-            # Ray Tune does not count what a trial's own workers take.
+            # Ray Tune does not count the resources of a trial's workers.
             max_concurrent_trials=at_once,
-            reuse_actors=True,  # what a trial has imported serves the next one
+            reuse_actors=True,  # the next trial reuses the imported modules
             trial_dirname_creator=lambda trial: f"{trial.config[TRIAL]}_{trial.trial_id}",
         ),
         run_config=ray.tune.RunConfig(
             name=TUNE_FOLDER,
             storage_path=str(folder.parent),
-            callbacks=[Watch(plan, folder, steps)],
+            callbacks=[ProgressCallback(plan, folder, steps)],
             verbose=1 if sweep.verbose else 0,
         ),
     )
@@ -100,22 +101,21 @@ def _fit(
 
 
 def _end_trials(folder: Path) -> None:
-    """What was under way ends with the sweep, in MLflow too; a trial that goes on opens its run
-    again."""
+    """End the MLflow runs of unfinished trials; a trial that is continued reopens its run."""
     for trial in folder.iterdir():
         if status_of(trial) == UNFINISHED and (run_id := earlier_run(trial)):
             end_run(run_id, "KILLED")
 
 
 def _forget_failures(folder: Path) -> None:
-    """What failed is tried again, from its last checkpoint."""
+    """Remove the marks of failed trials, which then run again from their last checkpoint."""
     for mark in folder.glob(f"*/{FAILED_FILE}"):
-        say(f"trial {mark.parent.name} failed before and is tried again")
+        say(f"trial {mark.parent.name} failed before and is run again")
         mark.unlink()
 
 
 def _scheduler(
-    stopping: Stopping | None, plan: Plan, folder: Path, steps: Callable[[TrainSettings], int]
+    stopping: Stopping | None, plan: TrialPlan, folder: Path, steps: Callable[[TrainSettings], int]
 ) -> Any:
     from ray.tune.schedulers import FIFOScheduler
 
@@ -140,25 +140,27 @@ def _scheduler(
     return scheduler
 
 
-def share_out(
-    workers: int, cpus: int | None, asked: int | None, on_gpus: bool = False
+def allocate_resources(
+    workers: int, cpus: int | None, max_concurrent: int | None, on_gpus: bool = False
 ) -> tuple[int, int | None]:
-    """(trials at a time, cores of each worker or None for its even share) for this cluster.
+    """Return (trials at a time, cores of each worker) for this cluster; None: an even share.
 
-    UserError when more trials are asked for than have room: their workers would wait for ever for
+    Raises UserError if `max_concurrent` trials do not fit: their workers would wait forever for
     cores that other waiting trials hold.
     """
     import ray
 
     resources = ray.cluster_resources()
     gpus, cores = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
-    room = gpus // workers if on_gpus else cores // (workers * (cpus or 1))
-    if asked is not None and not 1 <= asked <= max(room, 1):
+    capacity = max(1, gpus // workers if on_gpus else cores // (workers * (cpus or 1)))
+    if max_concurrent is not None and not 1 <= max_concurrent <= capacity:
         raise UserError(
-            f"max_concurrent is {asked} and there is room for {max(room, 1)} trials of {workers} "
-            f"worker(s) with {cpus or 1} core(s): give at most so many"
+            f"max_concurrent is {max_concurrent} and the cluster has capacity for {capacity} "
+            f"trials of {workers} worker(s) with {cpus or 1} core(s): give 1 to {capacity}"
         )
     if on_gpus or cpus is not None:
-        return asked or max(room, 1), cpus
-    # Without a share of its own a trial takes all cores; several share them evenly.
-    return (asked, max(1, cores // (asked * workers))) if asked and asked > 1 else (1, None)
+        return max_concurrent or capacity, cpus
+    # A single trial takes all cores; several share them evenly.
+    if max_concurrent is None or max_concurrent == 1:
+        return 1, None
+    return max_concurrent, max(1, cores // (max_concurrent * workers))

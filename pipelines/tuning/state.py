@@ -1,7 +1,7 @@
-"""What has become of a trial, read from its folder: that is all a sweep remembers of it.
+"""The state of a trial, read from its folder; a sweep stores nothing else about its trials.
 
-A trial's folder is a whole output of `cotbert train`, with `trial.json` (how long it took, and
-whether an earlier run had begun it) and, of one that failed, `failed.json` in it.
+A trial's folder is a complete output of `cotbert train`, with `trial.json` (its duration, and
+whether an earlier run had begun it) and, for a failed trial, `failed.json`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pipelines.tuning.trial_plan import SEED, Trial
 TRIALS_FOLDER = "trials"
 TRIAL_FILE, FAILED_FILE = "trial.json", "failed.json"
 FINISHED, STOPPED, FAILED, UNFINISHED = "finished", "stopped", "failed", "unfinished"
-# Of these nothing is left to do.
+# Trials of these statuses are not run again.
 ENDED = (FINISHED, STOPPED)
-# Their sum is a trial's own work; the rest of its time went into starting and ending.
+# Their sum is the training time of a trial; the rest of its duration is start and end.
 WORK = ("step_seconds", "check_seconds")
 
 
 def status_of(folder: Path) -> str:
-    """A trial that was told to stop and has ended is stopped, whatever it has left."""
+    """Return the status of a trial; a trial that ended after a request to stop is `stopped`."""
     if (folder / RESULT_FILE).is_file():
         return STOPPED if was_stopped(folder) else FINISHED
     return FAILED if (folder / FAILED_FILE).is_file() else UNFINISHED
@@ -39,7 +39,7 @@ def has_begun(folder: Path) -> bool:
 
 
 def dev_scores(folder: Path) -> dict[int, float]:
-    """The dev Spearman at each step that was checked."""
+    """Return the dev Spearman at each checked step."""
     return _scores(_rows(folder))
 
 
@@ -53,19 +53,19 @@ def _scores(rows: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
 
 
 def trained_scores(scores: Mapping[int, float]) -> dict[int, float]:
-    """Without the score before training."""
+    """Return the scores without the one before training."""
     return {step: score for step, score in scores.items() if step}
 
 
 def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
-    """A trial as result.json tells it."""
+    """Return a trial's entry in result.json."""
     rows = _rows(folder)
     scores = _scores(rows)
     trained = trained_scores(scores)
     best = max(trained, key=lambda step: trained[step]) if trained else None
     status = status_of(folder)
     work = sum(row.get(key, 0.0) for row in rows.values() for key in WORK)
-    told = read_json(folder / TRIAL_FILE) if (folder / TRIAL_FILE).is_file() else {}
+    timing = read_json(folder / TRIAL_FILE) if (folder / TRIAL_FILE).is_file() else {}
     return {
         "name": trial.name,
         "settings": {k: v for k, v in trial.sample.items() if k != SEED},
@@ -75,8 +75,8 @@ def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
         "dev_spearman_before": scores.get(0),
         "best_step": best,
         "steps": max(rows, default=None),
-        # Of one that was killed and gone on with nobody has seen the whole.
-        "seconds": None if told.get("resumed") else told.get("seconds"),
+        # The whole duration of a resumed trial is unknown.
+        "seconds": None if timing.get("resumed") else timing.get("seconds"),
         "training_seconds": round(work, 3),
         "error": read_json(folder / FAILED_FILE)["error"] if status == FAILED else None,
         "mlflow_run_id": earlier_run(folder),
@@ -84,14 +84,13 @@ def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
 
 
 def best_of(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The finished trial with the best dev score."""
+    """Return the finished trial with the best dev score."""
     finished = [row for row in rows if row["status"] == FINISHED]
     return max(finished, key=lambda row: float(row["dev_spearman"]), default=None)
 
 
 def start_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Median over the trials that ran in one go of the time that went into no step and no dev
-    check."""
+    """Return the median time outside of steps and dev checks, over trials that were not resumed."""
     spent = [
         float(row["seconds"]) - float(row["training_seconds"])
         for row in rows

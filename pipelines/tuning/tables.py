@@ -1,4 +1,4 @@
-"""The tables of a sweep: all trials for a file, a terminal and a page, and values compared."""
+"""The tables of a sweep: all trials (for a file, a terminal and a page), and compared values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cotbert_core.files import write_text
 from pipelines.runtime.progress import clock, table
 from pipelines.training.multi_seed import spread
 from pipelines.tuning.sampled_trials import (
-    Trial,
+    TrialRow,
     before,
-    drawn,
     having,
     number,
+    sampled_settings,
     score,
     scores_by_value,
     sorted_trials,
@@ -27,22 +27,23 @@ from pipelines.tuning.sampled_trials import (
 from pipelines.tuning.trial_plan import SEED
 from tune_spaces import VARIANT
 
-# What trials.csv tells of a trial after its settings.
+# The columns of trials.csv after a trial's settings.
 FACTS = (
     *(SEED, "status", "dev_spearman", "dev_spearman_before", "best_step", "steps", "seconds"),
     *("error", "mlflow_run_id"),
 )
-# Letters of a setting in a table; the file has them all.
+# Most characters of a setting in a table; the file has all of them.
 LETTERS = 40
 NONE = "-"
 
 
-def write_trials_csv(path: Path, trials: Sequence[Trial]) -> None:
-    """One row a trial, the best first; its settings as columns. An empty cell stands for nothing.
+def write_trials_csv(path: Path, trials: Sequence[TrialRow]) -> None:
+    """Write one row per trial, the best first, with settings as columns.
 
-    A setting that is no text is written as JSON, so that null is told from what was not drawn.
+    Settings other than text are written as JSON, so that null differs from a setting that was not
+    sampled, whose cell is empty.
     """
-    names = drawn(trials)
+    names = sampled_settings(trials)
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(("name", *names, *FACTS))
@@ -58,17 +59,17 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def trials_table(trials: Sequence[Trial]) -> str:
-    """All trials for a terminal, the best first, and a line for each error."""
+def trials_table(trials: Sequence[TrialRow]) -> str:
+    """Return the table of all trials for a terminal, the best first, and a line for each error."""
     lines = [table(trial_rows(trials), trial_header(trials))]
     lines += [f"{name} {status}: {error}" for name, status, error in errors(trials)]
     return "\n".join(lines)
 
 
-def trial_header(trials: Sequence[Trial]) -> tuple[str, ...]:
+def trial_header(trials: Sequence[TrialRow]) -> tuple[str, ...]:
     return (
         "trial",
-        *drawn(trials),
+        *sampled_settings(trials),
         "seed",
         "status",
         "dev",
@@ -79,11 +80,11 @@ def trial_header(trials: Sequence[Trial]) -> tuple[str, ...]:
     )
 
 
-def trial_rows(trials: Sequence[Trial]) -> list[tuple[str, ...]]:
-    """The cells of all trials, the best first."""
-    names = drawn(trials)
+def trial_rows(trials: Sequence[TrialRow]) -> list[tuple[str, ...]]:
+    """Return the cells of all trials, the best first."""
+    names = sampled_settings(trials)
 
-    def row(trial: Trial) -> tuple[str, ...]:
+    def row(trial: TrialRow) -> tuple[str, ...]:
         settings = trial.get("settings", {})
         seconds = number(trial.get("seconds"))
         return (
@@ -98,8 +99,8 @@ def trial_rows(trials: Sequence[Trial]) -> list[tuple[str, ...]]:
     return [row(trial) for trial in sorted_trials(trials)]
 
 
-def errors(trials: Sequence[Trial]) -> list[tuple[str, str, str]]:
-    """(name, status, error in one line) of the trials that have one."""
+def errors(trials: Sequence[TrialRow]) -> list[tuple[str, str, str]]:
+    """Return (name, status, error in one line) of the trials with an error."""
     return [
         (str(t.get("name", "")), str(t.get("status")), " ".join(str(t["error"]).split()))
         for t in sorted_trials(trials)
@@ -107,19 +108,19 @@ def errors(trials: Sequence[Trial]) -> list[tuple[str, str, str]]:
     ]
 
 
-def comparable(trials: Sequence[Trial], published: Mapping[str, float]) -> list[str]:
-    """The variant, and each setting with a value that the paper has a figure for."""
+def comparable(trials: Sequence[TrialRow], published: Mapping[str, float]) -> list[str]:
+    """Return the variant, and each setting with a value for which the paper has a score."""
     return [
         name
-        for name in drawn(trials)
+        for name in sampled_settings(trials)
         if name == VARIANT or any(_figure(v, published) is not None for v in values(trials, name))
     ]
 
 
 def compared_rows(
-    trials: Sequence[Trial], name: str, published: Mapping[str, float]
+    trials: Sequence[TrialRow], name: str, published: Mapping[str, float]
 ) -> list[tuple[str, str, str, str]]:
-    """(value, score, how many finished, the paper's figure) for each value, as they were given."""
+    """Return (value, mean score, number of finished trials, the paper's score) for each value."""
     scores = scores_by_value(trials, name)
     begun = [text(trial["settings"][name]) for trial in having(trials, name)]
     rows = []
@@ -135,7 +136,7 @@ def _figure(value: Any, published: Mapping[str, float]) -> float | None:
 
 
 def mean_text(found: Sequence[float]) -> str:
-    """Mean ± spread; one number has no spread."""
+    """Return mean ± spread; a single number has no spread."""
     if len(found) < 2:
         return points(found[0] if found else None)
     stats = spread(found)

@@ -1,7 +1,7 @@
-"""What Ray Tune runs as a trial: a training run of its own, whose dev scores it hears.
+"""A trial of Ray Tune: a training run that reports its dev scores.
 
-It is `cotbert train` in the trial's folder, so a trial that was killed goes on from its checkpoint,
-in the same MLflow run, and one that is finished is not trained again.
+It is `cotbert train` in the trial's folder, so a trial that was killed continues from its
+checkpoint, in the same MLflow run, and a finished trial is not trained again.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from pipelines.storage.output_folder import SETTINGS_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.tuning.state import FAILED_FILE, TRIAL_FILE, has_begun
 
-# What a trial is given: its name, its settings as plain values, and its run's name in MLflow.
+# Keys of a trial's config: its name, its settings as plain values, and its run's name in MLflow.
 TRIAL, SETTINGS, RUN_NAME = "trial", "settings", "run_name"
-# A killed sweep's trials live on for a moment; on another machine one is known to be gone after a
-# minute.
+# The trials of a killed sweep live for some more seconds; that a trial on another machine is gone
+# is known after a minute.
 PATIENCE_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What all trials share. judged: whether bad ones are stopped; baselines: by encoder."""
+    """Settings that all trials share. baselines: by encoder."""
 
     folder: str
     corpus: str
     parent: str | None
-    tracking_uri: str = field(repr=False)  # with its credentials: it goes to trials in memory
-    judged: bool
+    tracking_uri: str = field(repr=False)  # with credentials: it is only passed in memory
+    early_stopping: bool
     verbose: bool
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
 
 
 def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> None:
-    """One trial, in a process of Ray Tune's. config: its name, settings and run's name."""
+    """Run a trial in a process of Ray Tune. config: its name, settings and run's name."""
     started = time.monotonic()
-    # Ray Tune's processes have a folder of their own, where no store is.
+    # Ray Tune's processes have another current folder, without the default store.
     os.environ["MLFLOW_TRACKING_URI"] = sweep.tracking_uri
     folder = Path(sweep.folder) / config[TRIAL]
     resumed = has_begun(folder)
-    if not resumed:  # killed before it had settings: nothing to go on with
+    if not resumed:  # it may have been killed before it had settings
         shutil.rmtree(folder, ignore_errors=True)
     try:
         _train(config, folder, sweep, dev)
-    except Exception as error:  # Ray Tune hands on that a trial failed, not why
+    except Exception as error:  # Ray Tune only reports that a trial failed, not why
         write_json(folder / FAILED_FILE, {"error": one_line(error)})
         raise
     seconds = round(time.monotonic() - started, 3)
@@ -78,15 +78,15 @@ def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: dict[str, Pa
         name=config[RUN_NAME],
         tags={TRIAL: config[TRIAL]},
         callbacks=[TuneReportCallback()],
-        judged=sweep.judged,
+        early_stopping=sweep.early_stopping,
         patience=PATIENCE_SECONDS,
         baseline=sweep.baselines.get(settings.encoder),
     )
 
 
 def _with_first_cores(settings: TrainSettings, folder: Path) -> TrainSettings:
-    """A trial goes on with the cores that it began with, when the sweep now runs more, or fewer,
-    side by side."""
+    """Return the settings with the number of cores with which the trial began, which may differ if
+    the sweep now runs another number of trials at a time."""
     if not has_begun(folder):
         return settings
     began = read_json(folder / SETTINGS_FILE)["settings"]
@@ -94,6 +94,6 @@ def _with_first_cores(settings: TrainSettings, folder: Path) -> TrainSettings:
 
 
 def one_line(error: object) -> str:
-    """The last line of what went wrong, without credentials."""
+    """Return the last line of an error, without credentials."""
     lines = redact(error).strip().splitlines()
     return (lines[-1] if lines else type(error).__name__)[:500]

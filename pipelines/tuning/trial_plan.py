@@ -1,7 +1,7 @@
-"""Which trials a sweep has: here all of them, drawn on the driver before anything starts.
+"""The trials of a sweep; here all of them are sampled on the driver before anything starts.
 
-A trial is known by its place in the plan, so a sweep that was killed is the same sweep when the
-same command goes on with it: what a trial draws depends on the space, the seed and the place alone.
+The sample of a trial depends only on the space, the seed and the trial's position in the plan, so
+the same command continues a sweep that was killed.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from cotbert_core.settings import TrainSettings, flatten, override
 from tune_spaces import Space, axes_of, changes, size
 from tune_spaces.axes import Axis, Choice, Range
 
-# Of a space with a continuous axis, when --trials does not say how many.
+# Number of samples of a space with a continuous axis if --trials is not given.
 DEFAULT_TRIALS = 12
 SEED = "seed"
-# How trials are chosen that are all known before the first: every point of the space, or a sample.
+# How trials are chosen before the first one starts: every point of the space, or random samples.
 GRID, RANDOM = "grid", "random"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """name: its folder; sample: what was drawn for it, with the seed; settings: what it runs."""
+    """A trial. name: its folder. sample: its sampled values, with the seed. settings: those of its
+    training."""
 
     name: str
     sample: Mapping[str, Any]
     settings: TrainSettings
 
     @property
-    def told(self) -> str:
-        """What was drawn, in a line: each setting by its last name."""
+    def description(self) -> str:
+        """The sampled values in one line, each with the last part of the setting's name."""
         cells = (
             f"{key.rpartition('.')[2]}={f'{value:.4g}' if isinstance(value, float) else value}"
             for key, value in self.sample.items()
@@ -45,12 +46,12 @@ class Trial:
 
 
 @dataclass
-class Plan:
-    """The trials of a sweep, which may become more while it runs.
+class TrialPlan:
+    """The trials of a sweep; trials may be added while it runs.
 
-    trials: those that are known, by name. total: how many there will be. possible: settings to
-    check before the first trial starts. record: what two runs of one sweep have in common.
-    search: how the trials are chosen: `grid`, `random` or `optuna`.
+    trials: the known trials by name. total: how many there will be. possible: settings to check
+    before the first trial starts. record: everything that two runs of the same sweep have in
+    common. search: how trials are chosen: `grid`, `random` or `optuna`.
     """
 
     trials: dict[str, Trial]
@@ -60,32 +61,34 @@ class Plan:
     search: str = GRID
 
     def open(self, folder: Path) -> None:
-        """Take up what an earlier run of the sweep left in its folder of trials."""
+        """Load the trials of an earlier run of the sweep from its folder of trials."""
 
     def grow(self) -> Trial | None:
-        """One more trial, chosen by what has become of those before it; None for no more."""
+        """Add a trial, chosen by the outcome of the trials before it; None if there are no more."""
         return None
 
 
-def drawn_plan(
+def sampled_plan(
     space: Space, base: TrainSettings, trials: int | None, seeds: Sequence[int], draw_seed: int
-) -> Plan:
-    """A plan whose trials are all known."""
+) -> TrialPlan:
+    """Return a plan whose trials are all known."""
     planned = {t.name: t for t in plan_trials(space, base, trials, seeds, draw_seed)}
     record = {"trials": {name: flatten(trial.settings) for name, trial in planned.items()}}
     points = size(space)
     search = RANDOM if points is None or (trials or points) < points else GRID
-    return Plan(planned, len(planned), [t.settings for t in planned.values()], record, search)
+    return TrialPlan(planned, len(planned), [t.settings for t in planned.values()], record, search)
 
 
 def plan_trials(
     space: Space, base: TrainSettings, trials: int | None, seeds: Sequence[int], draw_seed: int
 ) -> list[Trial]:
-    """All trials of a sweep: the whole grid, or `trials` of it, or as many draws; each under every
-    seed. UserError lists the first sample that makes no settings."""
+    """Return all trials of a sweep: the grid, or `trials` points or samples, each with every seed.
+
+    Raises UserError for the first sample that gives invalid settings.
+    """
     if len(seeds) > 1 and SEED in space.settings:
-        raise UserError(f"space {space.name} draws the seed itself: leave --seeds out")
-    samples = draw(space, trials, draw_seed)
+        raise UserError(f"space {space.name} samples the seed itself: leave --seeds out")
+    samples = samples_of(space, trials, draw_seed)
     planned: list[Trial] = []
     for sample, seed in itertools.product(samples, seeds):
         whole = dict(sample) if SEED in sample else {**sample, SEED: seed}
@@ -95,12 +98,12 @@ def plan_trials(
 
 
 def trial_name(place: int, total: int) -> str:
-    """0000, 0001, ...: names sort as the trials began."""
+    """Return the name of a trial, 0000, 0001, ...; names sort in the order of the trials."""
     return f"{place:0{max(4, len(str(total)))}}"
 
 
 def settings_of(space: Space, base: TrainSettings, sample: Mapping[str, Any]) -> TrainSettings:
-    """The settings of a sample; UserError names it when it makes none."""
+    """Return the settings of a sample; UserError names the sample if they are invalid."""
     try:
         return override(base, changes(space, sample))
     except UserError as error:
@@ -108,9 +111,12 @@ def settings_of(space: Space, base: TrainSettings, sample: Mapping[str, Any]) ->
         raise UserError(f"space {space.name} with {shown}: {error}") from None
 
 
-def draw(space: Space, trials: int | None, seed: int) -> list[dict[str, Any]]:
-    """The samples. Of a grid all points in order, or `trials` of them by chance, each once; with a
-    continuous axis the grid's points in turn, each with a draw of its own."""
+def samples_of(space: Space, trials: int | None, seed: int) -> list[dict[str, Any]]:
+    """Return the samples of a space.
+
+    A grid gives all points in order, or `trials` random points without repetition. A space with a
+    continuous axis gives the points of its grid in turn, each with a random sample of the others.
+    """
     axes = axes_of(space)
     generator = np.random.RandomState(seed)
     if size(space) is not None:
@@ -121,9 +127,9 @@ def draw(space: Space, trials: int | None, seed: int) -> list[dict[str, Any]]:
     grids = {k: a.values for k, a in axes.items() if isinstance(a, Choice) and a.grid}
     domains = {key: axis for key, axis in axes.items() if key not in grids}
     points = _product(grids)
-    # One trial after the other, so that a longer sweep begins with the trials of a shorter one.
+    # Trial by trial, so that a longer sweep begins with the trials of a shorter one.
     return [
-        {**points[n % len(points)], **{k: _draw(d, generator) for k, d in domains.items()}}
+        {**points[n % len(points)], **{k: _sample(d, generator) for k, d in domains.items()}}
         for n in range(trials or max(DEFAULT_TRIALS, len(points)))
     ]
 
@@ -132,10 +138,10 @@ def _product(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
 
 
-def _draw(axis: Axis, generator: np.random.RandomState) -> Any:
-    """Draw a value as Ray Tune draws it: a sweep of an earlier version has the same trials.
+def _sample(axis: Axis, generator: np.random.RandomState) -> Any:
+    """Return a random value as Ray Tune samples it: older sweeps have the same trials.
 
-    A number is one of Python's own: numpy's would not be the same after a trip through JSON.
+    Numbers are Python numbers: numpy's would change through JSON.
     """
     if isinstance(axis, Choice):
         value = axis.values[generator.choice(np.arange(len(axis.values)), size=1)[0]]

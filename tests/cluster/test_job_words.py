@@ -93,7 +93,7 @@ def test_every_argument_that_may_be_a_path_is_known():
     ("command", "text"),
     [
         ("train nothing --corpus /c --output /o", "unknown recipe 'nothing'"),
-        ("train quickstart --corpus /c --output /o --set seed", "'seed' is no assignment"),
+        ("train quickstart --corpus /c --output /o --set seed", "'seed' is not an assignment"),
         (
             "train quickstart --corpus /c --output /o --set method.heat=1",
             "'method.heat' is unknown",

@@ -127,8 +127,9 @@ def test_a_stopped_job_goes_on_with_other_limits_but_not_with_another_model(
     with ChatServer(reply) as server:
         small = ("--budget-tokens", "50", "--concurrency", "1")
         assert main(command(corpus, server.url, "out", *small)) == 1
-        assert "--budget-tokens 50 is spent: the same command with a larger one goes on" in (
-            capsys.readouterr().err
+        assert (
+            "--budget-tokens 50 is spent: give the same command with a larger budget to continue"
+            in (capsys.readouterr().err)
         )
         assert not (tmp_path / "out").exists()
         assert len(server.asked) == 3
@@ -212,8 +213,8 @@ def test_a_part_that_is_finished_is_not_written_again(own_store, corpus, tmp_pat
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"columns": ["augmented"]}, "has augmented texts already: train on it as it is, or augme"),
-        ({"columns": ["augmented", "negative"]}, "holds triples, whose second text is a positive"),
+        ({"columns": ["augmented"]}, "already has augmented texts: train on it, or augment"),
+        ({"columns": ["augmented", "negative"]}, "holds triples, which already have"),
         ({"tokenizer_hash": "0"}, "whose tokenizer differs from that of"),
         ({"encoder": "./gone"}, "encoder folder './gone' does not exist"),
     ],
@@ -226,7 +227,7 @@ def test_corpora_that_cannot_be_augmented_are_told(corpus, tmp_path, capsys, cha
         assert server.keys == set()
     line = capsys.readouterr().err
     assert message in line
-    assert ("say where it is now with --encoder" in line) == ("encoder" in changes)
+    assert ("give its new place with --encoder" in line) == ("encoder" in changes)
     assert not list(tmp_path.glob("out*"))
 
 
@@ -251,7 +252,7 @@ def test_mistakes_are_told_before_anything_starts(corpus, tmp_path, capsys):
         "environment variable NO_KEY is not set": [*base, "--key-variable", "NO_KEY"],
         "--beam belongs to --method back-translation and the method is llm": [*base, "--beam", "2"],
         "workers is 2 and the method is llm": [*base, "--workers", "2"],
-        "min_ratio is 2.0 and max_ratio 4.0": [*base, "--min-ratio", "2"],
+        "min_ratio is 2.0 and max_ratio is 4.0": [*base, "--min-ratio", "2"],
         "prompt 'none' cannot be read": [*base, "--prompt", "none"],
         "--method llm has no --model": [w for w in base if w not in ("--model", "a-model")],
     }

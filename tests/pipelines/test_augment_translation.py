@@ -166,7 +166,7 @@ def test_mistakes_are_told_before_anything_starts(corpus, tmp_path, capsys, monk
     base += [str(tmp_path / "out")]
     mistakes = {
         "--model belongs to --method llm and the method is back-translation": ["--model", "x"],
-        "forward './none' is no folder": ["--forward", "./none"],
+        "forward './none' is not a folder": ["--forward", "./none"],
         "top_k is 3 and there is no temperature": ["--top-k", "3"],
         "workers is 0: give at least 1": ["--workers", "0"],
     }

@@ -231,7 +231,7 @@ def test_what_is_no_file_in_a_folder_is_counted(tmp_path, kind):
 def test_a_file_without_rights_is_told(tmp_path, name):
     (tmp_path / name).write_text(GOOD)
     (tmp_path / name).chmod(0)
-    with pytest.raises(UserError, match=r"cannot be read \(Permission denied\): mend its rights"):
+    with pytest.raises(UserError, match=r"cannot be read \(Permission denied\): change its"):
         plan([str(tmp_path / name)])
 
 

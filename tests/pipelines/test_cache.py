@@ -116,7 +116,7 @@ def test_a_file_of_triples_needs_no_options(tmp_path, prepared, bert_folder, cap
     path.write_text("sent0,sent1,hard_neg\nx,y,z\n")
     first = open_or_prepare(str(path), bert_folder, 16)
     told = capsys.readouterr().err.splitlines()
-    assert told[0] == f"{path}: columns sent0, sent1, hard_neg taken as triples"
+    assert told[0] == f"{path}: reading columns sent0, sent1, hard_neg as triples"
     named = {"augmented_column": "sent1", "negative_column": "hard_neg"}
     again = open_or_prepare(str(path), bert_folder, 16, "sent0", **named)
     assert first.path == again.path == prepared[0]

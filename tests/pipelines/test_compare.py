@@ -13,7 +13,7 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.settings import flatten, override
 from pipelines.cli import main
-from pipelines.compare import BUDGET, Comparison, _untouched, _verdicts, same_budget
+from pipelines.compare import BUDGET, Comparison, _baseline_sentences, _untouched, same_budget
 from pipelines.recipes import RECIPES, changed_paths
 from pipelines.reports.compare_page import cells, dots
 from pipelines.training.baseline import Baseline
@@ -68,7 +68,7 @@ def test_what_is_set_is_set_in_all():
     ("names", "fault"),
     [
         (["simcse-base", "bert"], "unknown recipe or readout 'bert': choose one of .*whitening"),
-        (["last", "simcse-base", "last"], "name one of them twice"),
+        (["last", "simcse-base", "last"], "name one twice"),
         (["last", "whitening"], "hold no recipe: give at least one"),
     ],
 )
@@ -114,7 +114,7 @@ def test_two_encoders_have_two_baselines(bert_folder, roberta_folder):
     ]
     assert [row["dev_mean"] for row in rows] == [60.0, 70.0]
     trained = [{"entry": name, "dev_mean": 65.0} for name in ("one", "other", "last")]
-    one, other = _verdicts(trained, comparison, found)
+    one, other = _baseline_sentences(trained, comparison, found)
     assert one == (
         "Recipe one scores 65.00 on dev (built-in pairs): 5.00 better than the untouched encoder, "
         "which scores 60.00 by mean pooling."

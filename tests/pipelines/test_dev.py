@@ -69,10 +69,10 @@ def test_a_run_that_called_its_pairs_otherwise_can_be_resumed(tmp_path):
     folder = open_output(tmp_path / "run", "run", old, resume=False)
     assert old["settings"]["dev"] == "sts-b"
     assert check_output(folder, "run", new, resume=True) == folder
-    with pytest.raises(UserError, match=r"began with other settings \(dev, dev_digest\)"):
+    with pytest.raises(UserError, match=r"was started with other settings \(dev, dev_digest\)"):
         check_output(folder, "run", {**new, "dev_digest": "other"}, resume=True)
     other = {**new, "settings": new["settings"] | {"seed": 3}}
-    with pytest.raises(UserError, match=r"began with other settings \(seed\)"):
+    with pytest.raises(UserError, match=r"was started with other settings \(seed\)"):
         check_output(folder, "run", other, resume=True)
     without = {"settings": {"dev": 1}}
     (tmp_path / "settings.json").write_text(json.dumps({"settings": {"dev": 2}}))

@@ -31,8 +31,8 @@ from pipelines.training.fitting import TrainingError
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 SENTENCE = re.compile(
     r"no space left on the disk of '(?P<place>[^']+)' \((?P<system>[^)]+)\): "
-    r"[\d.]+ (bytes|[KMGT]iB) of [\d.]+ (bytes|[KMGT]iB) are free now; make room there, "
-    r"and (?P<next>.+)"
+    r"[\d.]+ (bytes|[KMGT]iB) of [\d.]+ (bytes|[KMGT]iB) are free now; free some space there, "
+    r"then (?P<next>.+)"
 )
 
 
@@ -119,11 +119,13 @@ def test_the_place_and_the_next_step_are_those_of_the_job(disk):
         assert found["system"] == f"tmpfs at {disk}" == file_system(disk)
         assert "of 1.0 MiB are free" in found[0]
     (disk / "out.partial").mkdir()
-    assert "goes on with what is done" in (disk_full(FULL, Namespace(output=output)) or "")
+    assert "give the same command again to continue" in (
+        disk_full(FULL, Namespace(output=output)) or ""
+    )
     output.mkdir()
     (output / "settings.json").write_text("{}")
     arguments = Namespace(output=output, resume=False)
-    assert "with --resume goes on" in (disk_full(FULL, arguments) or "")
+    assert "with --resume to continue" in (disk_full(FULL, arguments) or "")
 
 
 def failure(command: list[str], capsys) -> str:

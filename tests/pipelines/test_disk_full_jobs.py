@@ -43,7 +43,7 @@ def test_embed(tmp_path, lines, bert_folder):
         command = ["embed", bert_folder, "--precision", "fp32"]
         line = failure([*command, "--input", str(lines), "--output", str(place / "out")])
         assert f"tmpfs at {place}" in line
-        assert "the same command goes on with what is done" in line
+        assert "give the same command again to continue" in line
 
 
 def test_train(tmp_path, home, bert_folder):
@@ -54,4 +54,4 @@ def test_train(tmp_path, home, bert_folder):
         command += [part for item in sets for part in ("--set", item)]
         line = failure([*command, "--output", str(place / "out")])
         assert f"tmpfs at {place}" in line
-        assert "the same command with --resume goes on" in line
+        assert "give the same command with --resume to continue" in line

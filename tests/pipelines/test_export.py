@@ -112,7 +112,7 @@ def test_the_card_s_lines_need_neither_torch_nor_this_package(bert_folder, tmp_p
 def test_what_a_graph_cannot_carry_is_refused_before_anything_is_written(bert_folder, tmp_path):
     encoder = made(bert_folder, "cot-bert", "mask", "{f}/anchor", denoise="position")
     model = saved(encoder, tmp_path / "model")
-    with pytest.raises(UserError, match=r"denoise is 'position'.*does not carry"):
+    with pytest.raises(UserError, match=r"denoise is 'position'.*cannot do"):
         export(ExportOptions(model, "onnx"), tmp_path / "onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
@@ -120,8 +120,8 @@ def test_what_a_graph_cannot_carry_is_refused_before_anything_is_written(bert_fo
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"empty_blank": True}, "gives an empty text a blank.*method.empty_sentence=bare"),
-        ({"last": ((7, 9),)}, "trained tokens where a word .*method.replaced=template"),
+        ({"empty_blank": True}, "replaces an empty text by a blank.*method.empty_sentence=bare"),
+        ({"last": ((7, 9),)}, "trained tokens at the last .*method.replaced=template"),
     ],
 )
 def test_what_no_tokenizer_file_can_do_is_refused(roberta_folder, tmp_path, more, told):
@@ -147,10 +147,12 @@ def test_a_taken_output_a_missing_extra_and_an_unknown_format(bert_folder, tmp_p
         export(ExportOptions(bert_folder, "onnx"), tmp_path / "taken")
     with pytest.raises(UserError, match="unknown format 'gguf': choose one of folder, onnx"):
         ExportOptions(bert_folder, "gguf")
-    for present, missing in (("", "onnx and onnxruntime"), ("onnxruntime", "onnx, to write")):
+    for present, missing in (("", "onnx and onnxruntime"), ("onnxruntime", "onnx:")):
         there = {present}
         monkeypatch.setattr(util, "find_spec", lambda name, there=there: name in there or None)
-        with pytest.raises(UserError, match=f"needs {missing}.*pip install 'cotbert.onnx.'"):
+        with pytest.raises(
+            UserError, match=f"needs the packages {missing}.*pip install 'cotbert.onnx.'"
+        ):
             export(ExportOptions(bert_folder, "onnx"), tmp_path / "onnx")
 
 

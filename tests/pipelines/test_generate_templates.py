@@ -40,7 +40,7 @@ def test_lines_are_read_and_bad_ones_said(tmp_path, capsys):
     read, bad = read_definitions(path)
     assert read == [Definition("orange", "a large: round fruit"), Definition("a b", "c: d")]
     assert bad == 5
-    assert "5 lines that are no definition and 1 repeated ones" in capsys.readouterr().err
+    assert "5 lines without a definition and 1 repeated lines" in capsys.readouterr().err
 
 
 def test_the_command_writes_templates_that_can_be_scored(
@@ -112,7 +112,7 @@ def test_what_is_no_template_is_counted(own_store, tmp_path, t5, definitions, mo
 
 def test_no_template_at_all_fails_the_job(own_store, tmp_path, t5, definitions, monkeypatch):
     outputs(monkeypatch, "<extra_id_0> [X] <extra_id_1> . <extra_id_2>")
-    with pytest.raises(RuntimeError, match="no output holds"):
+    with pytest.raises(RuntimeError, match="no output has"):
         generate_templates(GenerateOptions(t5, definitions), tmp_path / "found.txt")
     assert not (tmp_path / "found.txt").exists()
     (run,) = own_store.search_runs(["1"])
@@ -126,7 +126,7 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path, t5, definitions
         ("beam is -1", {"beam": -1}),
         ("max_tokens is 0", {"max_tokens": 0}),
         ("examples is 0", {"examples": 0}),
-        ("examples is 4 and .* has 3 definitions: ask for fewer", {"examples": 4}),
+        ("examples is 4 and .* has 3 definitions: give a smaller number", {"examples": 4}),
         ("none' cannot be read", {"definitions": tmp_path / "none"}),
         ("nothing' has no line like `orange: ", {"definitions": tmp_path / "nothing"}),
         ("model folder './none' does not exist", {"model": "./none"}),

@@ -16,10 +16,9 @@ from pipelines.augmenting import chat_endpoint
 from pipelines.cli import main
 from pipelines.embedding.manifest import manifest as embeddings_manifest
 from pipelines.embedding.options import EmbedOptions
-from pipelines.preparing.manifest import Job as CorpusJob
-from pipelines.preparing.manifest import corpus_manifest
+from pipelines.preparing.manifest import CorpusJob, corpus_manifest
 from pipelines.preparing.options import PrepareOptions
-from pipelines.reading.read_plan import Plan
+from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
 from pipelines.recording.offline_queue import REFUSED_FILE, OfflineQueue
@@ -65,7 +64,7 @@ def test_a_job_without_its_store_hides_it_in_messages_and_queue(closed_store, tm
     failing = pytest.raises(RuntimeError)
     with (
         failing,
-        tracked_run("train", {"input": closed_store}, outbox=out, tags={"a": closed_store}),
+        tracked_run("train", {"input": closed_store}, queue_folder=out, tags={"a": closed_store}),
     ):
         raise RuntimeError(f"cannot reach {closed_store} with {MARK}")
     with failing, tracked_run("evaluate", {"input": closed_store}):
@@ -87,7 +86,9 @@ def test_the_registry_and_models_of_a_store_hide_it(closed_store, tmp_path, bert
     assert "at MLflow http://***@127.0.0.1:" in told.err
     check_hidden(tmp_path, *told)
     for name in ("models:/encoder@best", "models:/encoder/latest", f"runs:/{MARK}/model"):
-        with pytest.raises(UserError, match=r"cannot be had from MLflow at http://\*\*\*@127") as e:
+        with pytest.raises(
+            UserError, match=r"cannot be loaded from MLflow at http://\*\*\*@127"
+        ) as e:
             fetch_model(name)
         check_hidden(tmp_path, str(e.value))
     assert main(["evaluate", "models:/encoder@best", "--output", "o.json"]) == 2
@@ -147,7 +148,7 @@ def test_an_input_s_credentials_are_in_no_record_of_a_job(address, tmp_path):
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_an_input_s_credentials_are_in_no_manifest(address, tmp_path):
-    plan = Plan([], [], 0, "text")
+    plan = ReadPlan([], [], 0, "text")
     rules = SimpleNamespace(exclusion=SimpleNamespace(keys=()))
     options, tokenizer = PrepareOptions((address,), "encoder"), SimpleNamespace(hash="x")
     ledger = SimpleNamespace(counts=Counter(), skipped={})
@@ -173,7 +174,7 @@ def test_a_store_that_answers_is_not_named_with_its_password_either(
     monkeypatch.setenv(SILENT, "")
     monkeypatch.delenv(SILENT)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri.replace("://", f"://user:{MARK}@"))
-    with tracked_run("train", {"input": f"s3://a:{MARK}@b"}, outbox=tmp_path / "job") as run:
+    with tracked_run("train", {"input": f"s3://a:{MARK}@b"}, queue_folder=tmp_path / "job") as run:
         run.tags({"note": MARK})
     check_hidden(tmp_path / "job", *capfd.readouterr())
     kept = server_client.get_run(run.id)

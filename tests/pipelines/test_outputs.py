@@ -45,14 +45,14 @@ def test_a_job_begins_in_a_new_folder_and_goes_on_in_its_own(tmp_path, capsys):
         open_output(out, "search", record, resume=True)
     assert open_output(out, "search", record, resume=False) == out
     assert earlier_run(out) is None
-    with pytest.raises(UserError, match="holds this search, unfinished: go on with it by --resume"):
+    with pytest.raises(UserError, match="holds this search, unfinished: continue it with --resume"):
         open_output(out, "search", record, resume=False)
     write_text(out / "mlflow_run_id", "abc")
     assert open_output(out, "search", record, resume=True) == out
     assert earlier_run(out) == "abc"
     assert "resuming the search in" in capsys.readouterr().err
     other = {"settings": {"method.temperature": 0.1, "seed": [0, 1]}, "corpus_digest": "b"}
-    told = r"began with other settings \(method\.temperature, corpus_digest\): give the same"
+    told = r"was started with other settings \(method\.temperature, corpus_digest\): give the same"
     with pytest.raises(UserError, match=told):
         open_output(out, "search", other, resume=True)
     told = r"holds a search with other settings \(method\.temperature, corpus_digest\): give a new"
@@ -77,7 +77,7 @@ def test_a_job_of_an_earlier_version_goes_on_while_it_would_do_the_same(tmp_path
     assert open_output(out, "run", record, resume=True) == out
     for name, other in (("method.inference", "released"), ("method.dev_reading", "released")):
         changed = {**record, "settings": record["settings"] | {name: other}}
-        with pytest.raises(UserError, match=rf"began with other settings \({name}\)"):
+        with pytest.raises(UserError, match=rf"was started with other settings \({name}\)"):
             open_output(out, "run", changed, resume=True)
     # The same inside a comparison, whose settings lie deeper.
     open_output(tmp_path / "two", "comparison", {"entries": {"a": old}}, resume=False)

@@ -104,7 +104,7 @@ def test_a_bound_above_the_length_counts_whole_sentences(tmp_path, bert_folder):
         (["--clean", "html"], "unknown cleaning step 'html'"),
         (["--split", "xx"], "a language without rules"),
         (["--repeated", "2"], "repeated is 2.0: give a share from 0 to 1"),
-        (["--min-tokens", "9", "--max-tokens", "3"], "min_tokens is 9 and max_tokens 3"),
+        (["--min-tokens", "9", "--max-tokens", "3"], "min_tokens is 9 and max_tokens is 3"),
         (["--language", "klingon"], "unknown language to keep 'klingon'"),
     ],
 )
@@ -115,7 +115,7 @@ def test_mistakes_are_told_before_anything_starts(rows, bert_folder, capsys, opt
     assert not (rows.parent / "out").exists()
 
 
-def test_companions_are_not_split(tmp_path, bert_folder, capsys):
+def test_paired_texts_are_not_split(tmp_path, bert_folder, capsys):
     path = tmp_path / "pairs.csv"
     path.write_text("text,other\nA man. A dog.,A man\n")
     command = ["prepare", "--input", str(path), "--encoder", bert_folder, "--split", "en"]

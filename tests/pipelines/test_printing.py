@@ -108,7 +108,7 @@ def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
     rate = {"sentences_per_second": 1.0, "rows": 2, "steps": 3, "dev": "built-in pairs"}
     rate |= {"baseline": "mean pooling", "baseline_spearman": 2.0}
     settings = quickstart.RECIPES["quickstart"]()
-    outcome = quickstart.Outcome(
+    outcome = quickstart.QuickstartOutcome(
         settings, rate, rate, rate, both, both, both, 1.0, [("a query", [(0.5, TEXTS[0])])]
     )
     monkeypatch.setattr(quickstart, "_stages", lambda *_: outcome)

@@ -181,8 +181,8 @@ def test_recipe_then_config_then_set_then_flags(tmp_path):
 @pytest.mark.parametrize(
     ("assignments", "message"),
     [
-        (["seed"], "'seed' is no assignment"),
-        (["=3"], "'=3' is no assignment"),
+        (["seed"], "'seed' is not an assignment"),
+        (["=3"], "'=3' is not an assignment"),
         (["learning_rate=1"], "'learning_rate' is unknown"),
         (["method.x.y=1"], "'method.x' is unknown"),
         (["method.temperature.x=1"], "temperature holds no further settings"),

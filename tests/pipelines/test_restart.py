@@ -112,7 +112,7 @@ def test_a_corpus_is_the_same_after_kills_at_any_moment(texts, tmp_path, bert_fo
     told = process.communicate(timeout=180)[1]
 
     assert process.returncode == 0, (moments, victims, told)
-    assert f"going on with {output}.partial: " in told
+    assert f"continuing {output}.partial: " in told
     assert content(output) == content(quiet), (moments, victims)
     result = read_json(output / "result.json")
     of_a_run = ("rows_of_this_run", "seconds", "sentences_per_second", "mlflow_run_id")
@@ -168,7 +168,10 @@ def test_other_input_begins_anew(texts, tmp_path, bert_folder, monkeypatch, caps
             prepare(PrepareOptions((str(path),), bert_folder), out)
     path.write_text("three dogs\nfour dogs\n")
     prepare(PrepareOptions((str(path),), bert_folder), out)
-    assert f"discarding {out}.partial, which a job with other files" in capsys.readouterr().err
+    assert (
+        f"discarding {out}.partial, the work of an unfinished job with other files"
+        in capsys.readouterr().err
+    )
     assert list(Corpus.open(out).texts().values()) == ["three dogs", "four dogs"]
 
 

@@ -16,7 +16,7 @@ from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_t
 from pipelines.cli import main
 from pipelines.templates import template_search as job
 from pipelines.templates.options import TemplateSearchOptions
-from pipelines.templates.template_ledger import Ledger, search_table
+from pipelines.templates.template_ledger import TemplateLedger, search_table
 from pipelines.templates.template_search import search_template
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
@@ -94,7 +94,7 @@ def test_the_command_finds_tracks_and_prints(own_store, tmp_path, choices, capsy
     assert main(words) == 0
     told = capsys.readouterr().out
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    rows = Ledger(tmp_path / "out" / "templates.jsonl").rows
+    rows = TemplateLedger(tmp_path / "out" / "templates.jsonl").rows
     assert [row["number"] for row in rows] == [1, 2, 3, 4, 5] == list(range(1, 6))
     assert [row["stage"] for row in rows] == ["relation"] * 3 + ["prefix"] * 2
     assert result["dev_spearman"] == max(row["spearman"] for row in rows)
@@ -145,7 +145,7 @@ def test_resuming_scores_nothing_twice(
     assert len(first) == fail_at - 1
     assert len(second) == 5 - len(first)
     assert not set(first) & set(second)
-    rows, expected = (Ledger(f / "templates.jsonl").rows for f in (out, tmp_path / "whole"))
+    rows, expected = (TemplateLedger(f / "templates.jsonl").rows for f in (out, tmp_path / "whole"))
     assert [{**r, "seconds": 0} for r in rows] == [{**r, "seconds": 0} for r in expected]
     same = ("best_template", "dev_spearman", "templates")
     assert [result[k] for k in same] == [whole[k] for k in same]
@@ -172,7 +172,7 @@ def test_templates_of_ones_own(own_store, tmp_path, pairs_file, bert_folder):
         bert_folder, dev_pairs=pairs_file, templates=path, precision="fp32"
     )
     result = search_template(options, tmp_path / "out")
-    rows = Ledger(tmp_path / "out" / "templates.jsonl").rows
+    rows = TemplateLedger(tmp_path / "out" / "templates.jsonl").rows
     assert {r["template"] for r in rows} == {
         TEMPLATES["promptbert/manual"].text,
         "Also [MASK]. [X]",
@@ -194,9 +194,11 @@ def test_the_table_is_ordered_and_short_when_asked():
 
 def test_pairs_that_are_not_told_apart_fail_the_job(own_store, tmp_path, choices, monkeypatch):
     monkeypatch.setattr(job, "score_template", lambda *rest: float("nan"))
-    with pytest.raises(RuntimeError, match="no template tells the pairs apart"):
+    with pytest.raises(RuntimeError, match="every template gives equal cosines"):
         search_template(choices, tmp_path / "out")
-    assert {r["spearman"] for r in Ledger(tmp_path / "out" / "templates.jsonl").rows} == {None}
+    assert {r["spearman"] for r in TemplateLedger(tmp_path / "out" / "templates.jsonl").rows} == {
+        None
+    }
 
 
 def changed(options, **values):
@@ -234,7 +236,7 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path, choices):
     (tmp_path / "long").write_text("means " * 130 + "\n")
     mistakes = {
         "rounds is 0: give at least 1": {"rounds": 0},
-        "beside relations, prefixes or rounds": {"templates": tmp_path / "templates"},
+        "cannot be combined with relations, prefixes": {"templates": tmp_path / "templates"},
         "the template takes .* shorten the template": {"relations": tmp_path / "long"},
         "does not exist": {"dev_pairs": tmp_path / "none.tsv"},
         "encoder folder './none' does not exist": {"encoder": "./none"},

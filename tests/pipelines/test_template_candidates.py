@@ -101,13 +101,13 @@ def test_empty_and_repeated_lines_are_said(tmp_path, capsys):
     path = tmp_path / "prefixes"
     path.write_text('\ufeffThis\n\n  \nThis  "\nThis "[X]"\nThis\n', encoding="utf-8")
     assert read_prefixes(path) == ("This [X]", 'This "[X]"')
-    assert "2 empty and 2 repeated lines are left out" in capsys.readouterr().err
+    assert "2 empty and 2 repeated lines are ignored" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("read", "content", "message"),
     [
-        (read_relations, "means\n[X] is\n", r"line 2: relation '\[X\] is' holds \[X\]"),
+        (read_relations, "means\n[X] is\n", r"line 2: relation '\[X\] is' contains \[X\]"),
         (read_prefixes, "[X] [X]\n", r"line 1: prefix .* holds \[X\] 2 times: give it once"),
         (read_templates, "[X] [MASK]\nThis [MASK] .\n", r"line 2: .* slot \[X\] 0 times"),
         (read_templates, "[X] means .\n", r"line 1: .* has no \[MASK\]"),

@@ -193,8 +193,8 @@ def test_the_head_s_table_differs_when_it_is_not_tied(
     assert other["tied"] is True
     assert one["anisotropy"] == other["anisotropy"]
     assert one["variance_first"] == other["variance_first"]
-    assert "the head's weights are the input embeddings themselves" in capsys.readouterr().err
-    assert "(tied)" in (tmp_path / "t1-head" / "token-map.html").read_text()
+    assert "the head shares its weights with the input embeddings" in capsys.readouterr().err
+    assert "They are tied to the input" in (tmp_path / "t1-head" / "token-map.html").read_text()
 
 
 MAP_MISTAKES = {

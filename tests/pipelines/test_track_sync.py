@@ -22,7 +22,7 @@ def job(folder, *, parent=None, at_step=None):
     """A job with all that one tells; at_step(step) is called before each step."""
     folder.mkdir(parents=True, exist_ok=True)
     params, tags = {f"p{n}": n for n in range(150)}, {"mine": folder.name}
-    with tracked_run("train", params, parent=parent, tags=tags, outbox=folder) as run:
+    with tracked_run("train", params, parent=parent, tags=tags, queue_folder=folder) as run:
         (folder / "mlflow_run_id").write_text(run.id or "")
         for step in range(STEPS):
             if at_step is not None:
@@ -66,7 +66,7 @@ def test_a_server_killed_in_the_middle_of_a_run_misses_nothing(
     server, server_client, tmp_path, capsys
 ):
     folder = tmp_path / "killed" / "seed-0"
-    with tracked_run("train-seeds", {}, outbox=folder.parent) as outer:
+    with tracked_run("train-seeds", {}, queue_folder=folder.parent) as outer:
 
         def at_step(step):
             if step == STEPS // 2:
@@ -113,7 +113,9 @@ def test_runs_that_began_without_a_server_are_made_with_their_own_times(
 ):
     server.kill()
     began = int(time.time() * 1000)  # MLflow keeps whole milliseconds
-    with tracked_run("compare", {}, tags={"mine": "absent"}, outbox=tmp_path / "absent") as outer:
+    with tracked_run(
+        "compare", {}, tags={"mine": "absent"}, queue_folder=tmp_path / "absent"
+    ) as outer:
         child = job(tmp_path / "absent" / "entry" / "seed-7", parent=outer.key)
     ended = int(time.time() * 1000) + 1
     assert (outer.id, child.id) == (None, None)
@@ -181,7 +183,7 @@ def test_another_store_than_the_runs_gets_nothing(server, tmp_path, capsys):
     box = OfflineQueue(tmp_path / "job")
     box.add({"kind": "params", "run": "0" * 32, "time": 1, "values": {"a": "1"}})
     assert main(["track-sync", str(tmp_path)]) == 2
-    assert "set MLFLOW_TRACKING_URI to the one where it began" in capsys.readouterr().err
+    assert "set MLFLOW_TRACKING_URI to the store where the run began" in capsys.readouterr().err
     assert box.waiting() == 1
 
 

@@ -77,7 +77,7 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
 
     assert main(command) == 0
     told = capfd.readouterr()
-    assert f"going on with the sweep in {output}" in told.err
+    assert f"continuing the sweep in {output}" in told.err
     assert baseline == (output / "baseline.json").read_text(), "not scored again"
     result = read_json(output / "result.json")
     statuses = {row["name"]: row["status"] for row in result["trials"]}
@@ -181,12 +181,12 @@ def test_what_a_trial_would_stumble_over_is_told_before_one_starts(
 
 def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp_path, capsys):
     from pipelines import tune as job
-    from pipelines.tuning.trial_plan import drawn_plan
+    from pipelines.tuning.trial_plan import sampled_plan
 
     base, corpus = small(bert_folder), Corpus.open(rates_corpus)
     dev = dev_sets(base, None, None)
     options = TuneOptions(open_space(str(rates)), "quickstart")
-    plan = drawn_plan(options.space, base, None, (0,), 0)
+    plan = sampled_plan(options.space, base, None, (0,), 0)
     record = job._record(options, plan, corpus, dev)
     output = job._open(tmp_path / "out", record, discard=False)
     (output / "trials").mkdir()
@@ -241,7 +241,7 @@ def test_ctrl_c_ends_the_runs_that_were_under_way(
     monkeypatch.setattr(run_trials, "_fit", interrupted)
     base = small(bert_folder)
     options = TuneOptions(open_space(str(rates)), "quickstart")
-    with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+    with pytest.raises(KeyboardInterrupt, match="give the same command again to continue"):
         tune(options, base, Corpus.open(rates_corpus), dev_sets(base, None, None), tmp_path / "out")
     experiment = own_store.get_experiment_by_name("cotbert").experiment_id
     statuses = {

@@ -14,7 +14,7 @@ from test_tune import EVERY, checked, done_steps, words
 
 from cotbert_core.files import read_json
 from pipelines.cli import main
-from pipelines.tuning.optuna_plan import told
+from pipelines.tuning.optuna_plan import observed
 from pipelines.tuning.optuna_sampler import Suggestions
 from tune_spaces import open_space
 
@@ -60,7 +60,7 @@ def test_a_killed_sweep_of_optunas_goes_on_with_what_was_drawn(
     first = (output / "trials" / "0000" / "result.json").stat()
 
     assert main(command) == 0
-    assert f"going on with the sweep in {output}" in capfd.readouterr().err
+    assert f"continuing the sweep in {output}" in capfd.readouterr().err
     assert (output / "trials" / "0000" / "result.json").stat() == first
     result, after = read_json(output / "result.json"), drawn(output)
     assert {name: after[name] for name in before} == before
@@ -75,7 +75,7 @@ def test_a_killed_sweep_of_optunas_goes_on_with_what_was_drawn(
     again = done_steps(own_store, result["trials"][1])
     assert sum(again.values()) - len(again) <= EVERY
     # The third is what Optuna says of the first two, asked by itself.
-    known = [told(after[n]["drawn"], [output / "trials" / n]) for n in ("0000", "0001")]
+    known = [observed(after[n]["drawn"], [output / "trials" / n]) for n in ("0000", "0001")]
     assert Suggestions(open_space(str(space)), 0).next(known) == after["0002"]["drawn"]
     experiment = own_store.get_experiment_by_name("cotbert").experiment_id
     runs = {run.info.run_id: run for run in own_store.search_runs([experiment])}

@@ -55,7 +55,7 @@ def test_the_same_job_goes_on(tmp_path, error, capsys):
 
 
 def test_an_interrupted_job_says_how_to_go_on(tmp_path):
-    told = "the same command goes on with what is done"
+    told = "give the same command again to continue"
     interrupted(tmp_path / "out", RECORD)
     with pytest.raises(KeyboardInterrupt, match=told), resumable_output(tmp_path / "out", RECORD):
         raise KeyboardInterrupt
@@ -64,9 +64,9 @@ def test_an_interrupted_job_says_how_to_go_on(tmp_path):
 @pytest.mark.parametrize(
     ("record", "told"),
     [
-        ({**RECORD, "options": {"inputs": ["a"]}}, "a job with other options.inputs left"),
-        ({**RECORD, "job": "other", "new": 1}, "a job with other job, new left"),
-        ({"job": "test"}, "a job with other options.inputs left"),
+        ({**RECORD, "options": {"inputs": ["a"]}}, "an unfinished job with other options.inputs"),
+        ({**RECORD, "job": "other", "new": 1}, "an unfinished job with other job, new"),
+        ({"job": "test"}, "an unfinished job with other options.inputs"),
     ],
 )
 def test_what_another_job_left_is_discarded(tmp_path, capsys, record, told):
@@ -75,14 +75,16 @@ def test_what_another_job_left_is_discarded(tmp_path, capsys, record, told):
     with resumable_output(out, record) as work:
         assert not work.before
         assert names(work.output) == names(work.scratch) == []
-    assert capsys.readouterr().err == f"discarding {out}.partial, which {told}\n"
+    assert capsys.readouterr().err == f"discarding {out}.partial, the work of {told}\n"
 
 
 def test_a_strangers_folder_is_in_the_way(tmp_path):
     (tmp_path / "out.partial").mkdir()
     (tmp_path / "out.partial" / "mine").write_text("dear")
     with (
-        pytest.raises(UserError, match="is in the way and was not written by test: move it"),
+        pytest.raises(
+            UserError, match="was not written by test, which needs a folder of this name: move it"
+        ),
         resumable_output(tmp_path / "out", RECORD),
     ):
         pytest.fail("the block ran")

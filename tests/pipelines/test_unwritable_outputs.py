@@ -78,7 +78,7 @@ def test_what_the_system_says_decides(tmp_path, monkeypatch, error):
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(os, "mkdir", refuse)
     with pytest.raises(
-        UserError, match=rf"b' cannot be written \({error.strerror}\): give a place"
+        UserError, match=rf"b' cannot be written \({error.strerror}\): give a folder"
     ):
         require_empty(tmp_path / "a" / "b")
     (tmp_path / "settings.json").write_text("{}")
@@ -93,6 +93,6 @@ def test_a_name_that_is_too_long_is_refused(tmp_path):
 
 def test_a_file_in_the_place_of_unfinished_work_is_refused(tmp_path):
     (tmp_path / "out.partial").write_text("mine")
-    with pytest.raises(UserError, match=r"out\.partial' is a file and in the way"):
+    with pytest.raises(UserError, match=r"out\.partial' is a file, and a folder"):
         require_empty(tmp_path / "out")
     assert (tmp_path / "out.partial").read_text() == "mine"

@@ -182,7 +182,8 @@ def test_what_no_retry_mends_stops_in_one_sentence(status, what):
     with ChatServer(lambda *_: (status, {}, f"wrong key {KEY}")) as server:
         found, reason = run(server)
     assert reason == (
-        f"the endpoint {server.url} answers {status}: see to {what}; the same command then goes on"
+        f"the endpoint {server.url} answers {status}: check {what}, then give the same command "
+        "again to continue"
     )
     assert (found, len(server.asked) <= 4) == ({}, True)
 
@@ -191,7 +192,7 @@ def test_the_budget_stops_before_it_is_passed_and_earlier_runs_count():
     with ChatServer(delay=0.01) as server:
         found, reason = run(server, budget_tokens=16 * 12)
         assert reason == (
-            "--budget-tokens 192 is spent: the same command with a larger one goes on"
+            "--budget-tokens 192 is spent: give the same command with a larger budget to continue"
         )
         assert len(found) == 12
         more, reason = run(server, done=found, spent=192, budget_tokens=16 * 20)
@@ -204,7 +205,7 @@ def test_the_budget_stops_before_it_is_passed_and_earlier_runs_count():
 def test_a_budget_needs_an_endpoint_that_counts():
     with ChatServer(lambda s, n: answer(paraphrase(s), None)) as server:
         found, reason = run(server, budget_tokens=1000)
-    assert "does not say how many tokens it used" in reason
+    assert "does not report the tokens it used" in reason
     assert len(found) == len(server.answered) <= 4
 
 
@@ -248,7 +249,7 @@ def test_an_endpoint_is_tried_before_anything_starts():
         ChatEndpoint(options(server)).check()
     with ChatServer(models=401) as server, pytest.raises(UserError) as told:
         ChatEndpoint(options(server)).check()
-    assert str(told.value) == f"the endpoint {server.url} answers 401: see to the key"
+    assert str(told.value) == f"the endpoint {server.url} answers 401: check the key"
     assert server.asked == []
 
 
@@ -259,10 +260,10 @@ def test_the_key_comes_from_the_environment(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     assert read_key(None, "http://here/v1") == ""
     for variable, url in ((None, "https://api.openai.com/v1/"), ("NONE", "http://here/v1")):
-        with pytest.raises(UserError, match="is not set: put the endpoint's key there"):
+        with pytest.raises(UserError, match="is not set: put the endpoint's key in it"):
             read_key(variable, url)
     monkeypatch.setenv("OTHER", "two words")
-    with pytest.raises(UserError, match="OTHER holds no key") as told:
+    with pytest.raises(UserError, match="OTHER holds no valid key") as told:
         read_key("OTHER", "http://here/v1")
     assert "two words" not in str(told.value)
 
@@ -270,7 +271,7 @@ def test_the_key_comes_from_the_environment(monkeypatch):
 def test_an_address_holds_no_secret():
     assert check_url("https://host:8000/v1/") == "https://host:8000/v1"
     for url in ("host/v1", "ftp://host", "https://", "http://[", "http://host:99999/"):
-        with pytest.raises(UserError, match="base_url is no http address"):
+        with pytest.raises(UserError, match="base_url is not an http address"):
             check_url(url)
     for url in ("https://me:pw@host/v1", "https://host/v1?key=pw", "https://host/v1#pw"):
         with pytest.raises(UserError, match="holds more than an address") as told:
@@ -283,7 +284,7 @@ def test_prompts_are_files_with_a_place_for_the_sentence(tmp_path):
     (tmp_path / "good").write_text("\ufeffAgain: {sentence}", encoding="utf-8")
     assert read_prompt(tmp_path / "good") == "Again: {sentence}"
     (tmp_path / "bad").write_text("Again: {text}")
-    with pytest.raises(UserError, match=r"bad' holds no \{sentence\}: say where"):
+    with pytest.raises(UserError, match=r"bad' holds no \{sentence\}: write it where"):
         read_prompt(tmp_path / "bad")
     (tmp_path / "latin").write_bytes(b"caf\xe9 {sentence}")
     for name in ("latin", "none"):

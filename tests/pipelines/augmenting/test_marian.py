@@ -169,8 +169,8 @@ def test_a_model_is_converted_once(tiny_models, own_cache, monkeypatch):
 def test_models_that_cannot_be_are_told(tiny_models, tmp_path, monkeypatch):
     monkeypatch.setattr(marian, "hub_answers", lambda: False)
     mistakes = {
-        "./none": "forward './none' is no folder: give an existing one or a hub name",
-        "nobody/nothing": r"forward 'nobody/nothing' cannot be fetched \(",
+        "./none": "forward './none' is not a folder: give an existing folder or a hub name",
+        "nobody/nothing": r"forward 'nobody/nothing' cannot be downloaded \(",
         str(tmp_path): r"has no config\.json, vocab\.json, source\.spm, target\.spm: give a Marian",
     }
     for name, message in mistakes.items():
@@ -197,9 +197,9 @@ def test_engines_that_cannot_be_are_told(monkeypatch):
     assert choose_engine("auto", "auto", gpu=False) == ("ctranslate2", "int8")
     assert choose_engine("auto", "float32", gpu=False) == ("ctranslate2", "float32")
     assert choose_engine("transformers", "auto", gpu=False) == ("transformers", "float32")
-    with pytest.raises(UserError, match="'int8': transformers on a CPU takes float32"):
+    with pytest.raises(UserError, match="'int8': with transformers on a CPU give float32"):
         choose_engine("transformers", "int8", gpu=False)
-    with pytest.raises(UserError, match="'float16': ctranslate2 on a CPU takes int8 or fl"):
+    with pytest.raises(UserError, match="'float16': with ctranslate2 on a CPU give int8 or fl"):
         choose_engine("auto", "float16", gpu=False)
     assert choose_engine("auto", "auto", gpu=True) == ("transformers", "float16")
     monkeypatch.setattr(translation_engines, "find_spec", lambda name: None)
@@ -208,7 +208,9 @@ def test_engines_that_cannot_be_are_told(monkeypatch):
         choose_engine("ctranslate2", "auto", gpu=False)
     assert choose_engine("auto", "auto", gpu=True) == ("transformers", "float16")
     monkeypatch.setattr(marian, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"sentencepiece is not installed, .*cotbert\[translation"):
+    with pytest.raises(
+        UserError, match=r"package sentencepiece: install it .*cotbert\[translation"
+    ):
         find_marian("x", "forward")
 
 

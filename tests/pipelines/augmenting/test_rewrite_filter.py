@@ -63,7 +63,7 @@ def test_bounds_are_options_and_must_let_an_equal_length_through():
     assert fault("a b c d", "x", Limits(0.26, 2)) == "too_short"
     assert fault("a b", "x y z", Limits(0.5, 1.4)) == "too_long"
     for low, high in ((1.1, 2), (0.5, 0.9), (-0.1, 2), (0.5, float("inf")), (float("nan"), 2)):
-        with pytest.raises(UserError, match="must lie between them"):
+        with pytest.raises(UserError, match="give a min_ratio from 0 to 1"):
             Limits(low, high)
 
 

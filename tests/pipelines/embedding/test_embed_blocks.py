@@ -7,12 +7,19 @@ import json
 import pytest
 
 from pipelines.embedding import blocks
-from pipelines.embedding.blocks import Ledger, Unit, expected_rows, record_file, units, write_end
-from pipelines.reading.read_plan import Plan, Shard
+from pipelines.embedding.blocks import (
+    BlockLedger,
+    BlockRange,
+    block_ranges,
+    expected_rows,
+    record_file,
+    write_end,
+)
+from pipelines.reading.read_plan import ReadPlan, Shard
 
 
 def plan(*shards):
-    return Plan(list(shards), [], 0, "text")
+    return ReadPlan(list(shards), [], 0, "text")
 
 
 def record(scratch, shard, block, rows=1, skipped=(), started=0.0):
@@ -34,11 +41,11 @@ STREAM = Shard("a.txt.gz", "txt")
 
 
 def test_every_block_of_a_large_shard_has_one_worker(tmp_path):
-    made = units(plan(PARQUET, LINES, STREAM), tmp_path, 3)
+    made = block_ranges(plan(PARQUET, LINES, STREAM), tmp_path, 3)
     assert made == (
-        *(Unit(0, n, 3) for n in range(3)),
-        Unit(1, 0, 1),
-        *(Unit(2, n, 3) for n in range(3)),
+        *(BlockRange(0, n, 3) for n in range(3)),
+        BlockRange(1, 0, 1),
+        *(BlockRange(2, n, 3) for n in range(3)),
     )
     for block in range(10):
         assert sum(unit.has(block) for unit in made[:3]) == 1
@@ -46,7 +53,7 @@ def test_every_block_of_a_large_shard_has_one_worker(tmp_path):
 
 def test_many_shards_are_not_shared():
     many = [PARQUET] * (3 * blocks.SHARDS_PER_WORKER)
-    assert {unit.phases for unit in units(plan(*many), _none(), 3)} == {1}
+    assert {unit.step for unit in block_ranges(plan(*many), _none(), 3)} == {1}
 
 
 def _none():
@@ -59,18 +66,18 @@ def test_a_shard_is_done_when_its_end_and_all_its_blocks_are_there(tmp_path):
     both = plan(LINES, PARQUET)
     record(tmp_path, 1, 0)
     record(tmp_path, 1, 1)
-    assert len(units(both, tmp_path, 1)) == 2
+    assert len(block_ranges(both, tmp_path, 1)) == 2
     write_end(tmp_path, 1, 3)
-    assert len(units(both, tmp_path, 1)) == 2
+    assert len(block_ranges(both, tmp_path, 1)) == 2
     record(tmp_path, 1, 2)
-    assert units(both, tmp_path, 1) == (Unit(0, 0, 1),)
+    assert block_ranges(both, tmp_path, 1) == (BlockRange(0, 0, 1),)
     write_end(tmp_path, 0, 0)  # a shard of no rows
-    assert units(both, tmp_path, 1) == ()
+    assert block_ranges(both, tmp_path, 1) == ()
 
 
 def test_what_was_there_counts_but_not_for_the_rate(tmp_path):
     record(tmp_path, 0, 1, rows=10, skipped=["empty"])
-    ledger = Ledger(tmp_path)
+    ledger = BlockLedger(tmp_path)
     assert (ledger.counts["rows"], ledger.fresh, ledger.rate) == (10, 0, 0.0)
     record(tmp_path, 0, 0, rows=5, skipped=["null", "empty"], started=10.0)
     ledger.update()

@@ -14,7 +14,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embed import EmbedOptions, embed, read_embeddings
 from pipelines.embedding import worker
-from pipelines.reading import readers
+from pipelines.reading import pieces
 
 pytestmark = pytest.mark.usefixtures("without_ray")
 
@@ -175,7 +175,7 @@ def test_more_dimensions_than_there_are_are_refused(tmp_path, bert_folder):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(readers, "PIECE_ROWS", 4)
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 4)
 
 
 def write_rows(path, rows):
@@ -228,27 +228,27 @@ def test_a_stopped_job_goes_on_and_does_no_block_twice(
     own = [key for key in result if key not in (*of_a_run, "worker_peak_mib")]
     assert {key: result[key] for key in own} == {key: undisturbed[key] for key in own}
     assert (result["rows"], result["rows_of_this_run"]) == (26, 26 - 12)
-    assert f"going on with {out}.partial: 12 rows are there" in capsys.readouterr().err
+    assert f"continuing {out}.partial: 12 rows are done" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_another_job_does_not_touch_what_a_stopped_one_left(tmp_path, bert_folder, monkeypatch):
     write_rows(tmp_path / "a.parquet", 30)
-    out, encode = tmp_path / "out", worker.write_whole
+    out, encode = tmp_path / "out", worker.write_json_atomic
 
     def stop(path, value):
         encode(path, value)
         raise StoppedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker, "write_whole", stop)
+        patch.setattr(worker, "write_json_atomic", stop)
         with pytest.raises(StoppedError):
             embed(options_for(bert_folder, tmp_path / "a.parquet"), out)
     before = sorted(tmp_path.rglob("out*/**/*"))
-    with pytest.raises(UserError, match=r"made \(options.normalize differ\): give the same"):
+    with pytest.raises(UserError, match=r"settings \(options.normalize differ\): give the same"):
         embed(options_for(bert_folder, tmp_path / "a.parquet", normalize=True), out)
     write_rows(tmp_path / "a.parquet", 31)
-    with pytest.raises(UserError, match=r"unfinished job with other settings made \(files"):
+    with pytest.raises(UserError, match=r"unfinished job with other settings \(files"):
         embed(options_for(bert_folder, tmp_path / "a.parquet"), out)
     assert sorted(tmp_path.rglob("out*/**/*")) == before
 
@@ -292,7 +292,7 @@ def test_a_model_of_unit_vectors_gives_them_without_being_asked(tmp_path, bert_f
         ({"on_long": "cut"}, "unknown on_long 'cut'"),
         ({"truncate_dim": 0}, "truncate_dim is 0: give at least 1"),
         ({"keep": ("a", "a")}, "keep names 'a' twice"),
-        ({"keep": ("embedding",)}, "keep names 'embedding', which the vectors have"),
+        ({"keep": ("embedding",)}, "keep names 'embedding', which is also a column"),
     ],
 )
 def test_options_that_cannot_be(changes, message):

@@ -11,7 +11,7 @@ import pyarrow.dataset
 import pytest
 
 from pipelines.embed import EmbedOptions, embed, read_embeddings
-from pipelines.reading import readers
+from pipelines.reading import pieces
 
 NUMPY = {"float32": np.float32, "float16": np.float16, "int8": np.int8}
 
@@ -19,7 +19,7 @@ NUMPY = {"float32": np.float32, "float16": np.float16, "int8": np.int8}
 @pytest.fixture(params=NUMPY)
 def vectors(request, tmp_path, bert_folder, without_ray, monkeypatch):
     """A folder of several parts, its ids, and (N, 32) vectors as they are stored."""
-    monkeypatch.setattr(readers, "PIECE_ROWS", 4)
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 4)
     rows = [
         {"id": 10 + n, "text": "A man" + " and dogs" * n, "kind": "ab"[n % 2]} for n in range(10)
     ]

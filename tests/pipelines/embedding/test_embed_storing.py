@@ -13,7 +13,7 @@ from pipelines.embedding.quantization import (
     METADATA_KEY,
     Storage,
     as_text,
-    kept_array,
+    passthrough_array,
     read_embeddings,
     scale_of,
     write_part,
@@ -72,5 +72,5 @@ def test_kept_values_of_json_become_text():
     values = ["text", 3, 1.5, True, None, ["a"], "lone \udc80"]
     expected = ["text", "3", "1.5", "true", None, '["a"]', "lone ?"]
     assert [as_text(value) for value in values] == expected
-    assert kept_array(values, pa.string()).to_pylist() == expected
-    assert kept_array([1, None], pa.int32()).to_pylist() == [1, None]
+    assert passthrough_array(values, pa.string()).to_pylist() == expected
+    assert passthrough_array([1, None], pa.int32()).to_pylist() == [1, None]

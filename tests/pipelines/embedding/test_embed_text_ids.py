@@ -50,7 +50,7 @@ def embed(path, out, model, *words):
 def test_ids_that_are_text_are_kept(tmp_path, bert_folder, capsys, kind):
     manifest = embed(write(tmp_path, kind), tmp_path / "out", bert_folder)
     told = capsys.readouterr().err
-    assert ("'B07': all ids are kept as text" in told) == ("parquet" not in kind)
+    assert ("'B07': all ids are written as text" in told) == ("parquet" not in kind)
     assert (manifest["id_type"], manifest["rows"], manifest["skipped"]) == ("string", 5, {})
     (part,) = (tmp_path / "out").glob("part-*.parquet")
     assert pq.read_schema(part).field("id").type == pa.string()

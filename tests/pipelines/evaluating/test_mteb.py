@@ -139,7 +139,7 @@ def test_data_that_cannot_be_had_is_told_before_anything_is_scored(
     command = ["evaluate", bert_folder, "--tasks", "mteb:Weather"]
     assert main(command) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "data of MTEB's Weather cannot be had (Couldn't reach 'nobody/weather' on" in line
+    assert "data of MTEB's Weather cannot be loaded (Couldn't reach 'nobody/weather' on" in line
     assert "set HF_HOME" in line
     assert main([*command, "--allow-missing"]) == 2, "it is the only one"
     assert own_store.search_runs(["0", "1"]) == []

@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 
 from cotbert_core.evaluation.sts import Predicted
 from cotbert_core.evaluation.transfer import Transferred
-from pipelines.evaluating.differences import differences, verdicts
+from pipelines.evaluating.differences import difference_sentences, differences
 from pipelines.evaluating.metrics import difference_metrics, flat_metrics
 from pipelines.evaluating.model import Model
 from pipelines.evaluating.pages import evaluation_page, markdown
@@ -51,7 +51,7 @@ def compared(*models):
         "against": first.label,
         "differences": {m.label: differences(first.scored, m.scored) for m in others},
     }
-    return result | {"verdicts": verdicts(result)}
+    return result | {"verdicts": difference_sentences(result)}
 
 
 GOOD, BAD, LIKE = scored(1.0), scored(2.0), scored(1.0, errors=6)
@@ -86,7 +86,7 @@ def test_cosines_without_an_order_have_no_interval_in_json():
     assert "cannot be compared" in markdown(result, [model("a", flat), model("b", flat)])
 
 
-def test_verdicts_say_which_is_better_by_how_much():
+def test_sentences_say_which_is_better_by_how_much():
     result = compared(model("A", BAD), model("B", GOOD))
     gap = GOOD.entries["average"] - BAD.entries["average"]
     first, second = result["verdicts"]
@@ -128,7 +128,7 @@ def test_the_table_has_the_papers_columns_and_rows():
     (own,) = [row for row in published if "the same method" in row[0]]
     assert own[0] == "[CoT-BERT, BERT-base, unsupervised, the same method; CoT-BERT Table 2]"
     assert own[-1] == "79.40"
-    assert "Our average is of the 2 tasks that were scored, theirs of 7." in text
+    assert "Our average is over the 2 scored tasks, the papers' over 7." in text
     assert "in none of the papers" not in text
     assert "in none of the papers" in markdown(GOOD.entries, [model("mine", GOOD)])
     assert [row[1] for row in rows_of(text, "Subsets")[2:]] == ["MSRpar", "OnWN"]
@@ -142,7 +142,11 @@ def test_a_page_compares_and_draws_every_model():
     assert "A &amp; co" in page
     assert page.count("<svg") == 1
     assert "Gold against predicted similarity, STS-B" in page
-    for title in ("Is the difference real?", "B|x against A &amp; co", "C against A &amp; co"):
+    for title in (
+        "Is the difference significant?",
+        "B|x against A &amp; co",
+        "C against A &amp; co",
+    ):
         assert f"<h2>{title}</h2>" in page
     text = markdown(result, models)
     assert "&#124;" in text

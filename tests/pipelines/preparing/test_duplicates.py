@@ -51,13 +51,13 @@ def test_the_last_row_of_each_id_is_another_one(tmp_path):
 def test_many_buckets_are_filled_and_there_is_a_most(tmp_path, monkeypatch):
     files, ids = shards(tmp_path, [3000], distinct=2000)
     dealt = []
-    deal = duplicates._deal
+    deal = duplicates._distribute
 
     def counted(files, paths, shift):
         deal(files, paths, shift)
         dealt.append([path.stat().st_size // 16 for path in paths])
 
-    monkeypatch.setattr(duplicates, "_deal", counted)
+    monkeypatch.setattr(duplicates, "_distribute", counted)
     mark_first(files, tmp_path / "keep", tmp_path, 100)
     assert len(dealt[0]) == 32
     assert max(dealt[0]) < 100

@@ -114,7 +114,7 @@ def test_against_a_slow_comparison(tmp_path):
         (None, "does not exist"),
         (b"", "holds no sentence"),
         (b"1.5\n2\n", "holds no sentence"),
-        ("two dogs\n".encode("utf-16"), "is UTF-16: make it UTF-8"),
+        ("two dogs\n".encode("utf-16"), "is UTF-16: convert it to UTF-8"),
     ],
 )
 def test_files_without_sentences_are_told(tmp_path, content, told):

@@ -38,7 +38,7 @@ def prepare(name: str) -> dict[str, object]:
     from pipelines.preparing import duplicates
     from pipelines.preparing.exclusion import Exclusion
     from pipelines.preparing.scratch_files import ids_file
-    from pipelines.preparing.shard_tasks import ReadShard, Rows, Rules, WritePart
+    from pipelines.preparing.shard_tasks import ReadShard, RowRange, Rules, WritePart
 
     plan = sources.plan([name])
     rules = Rules("drop", Cleaner(CleanOptions()), Exclusion(), None)
@@ -47,7 +47,7 @@ def prepare(name: str) -> dict[str, object]:
         scratch = Path(folder)
         found = ReadShard(plan, (0,), folder, rules)({"id": 0})["counts"]
         duplicates.mark_first([ids_file(scratch, 0)], scratch / "keep", scratch)
-        groups = ((Rows(0, 0, found["kept"], 0),),)
+        groups = ((RowRange(0, 0, found["kept"], 0),),)
         task = WritePart(tokenizer.json, 32, CleanOptions(), folder, folder, groups, (0,))
         return {"read": found["read"], "rows": task({"id": 0})["counts"]["rows"]}
 

@@ -152,7 +152,7 @@ def test_a_table_that_must_be_held_whole_is_refused_when_it_is_too_large(tmp_pat
     table = parquet_batches.read_table(path, ["text"])
     assert table.equals(pa.table({"text": ["a" * 100_000] * 100}))
     monkeypatch.setattr(parquet_batches, "TABLE_BYTES", 5_000_000)
-    with pytest.raises(UserError, match="more than 5,000,000 bytes of text, which must be held"):
+    with pytest.raises(UserError, match="more than 5,000,000 bytes of text, which must fit"):
         parquet_batches.read_table(path, ["text"])
 
 

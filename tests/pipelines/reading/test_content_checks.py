@@ -103,7 +103,7 @@ def test_prepare_names_the_cleaning_step(tmp_path, bert_folder, capsys):
     assert main([*words, "--output", str(tmp_path / "a")]) == 0
     note = (
         f"input '{tmp_path / 'page.txt'}' and 1 more hold HTML tags, which become part of the "
-        "sentences: `cotbert prepare --clean markup` takes them out"
+        "sentences: `cotbert prepare --clean markup` removes them"
     )
     assert f"warning: {note}\n" in capsys.readouterr().err
     assert json.loads((tmp_path / "a" / "manifest.json").read_text())["warnings"] == [note]

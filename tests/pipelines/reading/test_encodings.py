@@ -185,7 +185,7 @@ def test_a_job_goes_on_only_under_its_encoding(tmp_path, bert_folder, monkeypatc
             assert prepare(tmp_path / "a.txt", tmp_path / "out", bert_folder, *words) == 1
     told = capsys.readouterr().err
     assert "discarding" in told
-    assert "other options.encoding left" in told
+    assert "other options.encoding" in told
 
 
 def test_raw_text_for_training_is_prepared_by_encoding(tmp_path, bert_folder, monkeypatch):

@@ -67,7 +67,7 @@ def test_name_configuration_and_split(item, expected):
 
 @pytest.mark.parametrize("item", ["hf:", "hf:a:", "hf::train", "hf:a:b:c:d"])
 def test_what_is_no_name_is_told(item):
-    with pytest.raises(UserError, match="is no data set: write hf:NAME"):
+    with pytest.raises(UserError, match="is not a data set: write hf:NAME"):
         plan([item])
 
 

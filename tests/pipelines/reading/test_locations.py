@@ -204,7 +204,5 @@ def test_links_to_folders_are_counted_and_folders_without_rights_told(tmp_path, 
         raise PermissionError(13, "Permission denied", str(folder))
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(
-        UserError, match=r"in' cannot be read \(Permission denied\): mend its rights"
-    ):
+    with pytest.raises(UserError, match=r"in' cannot be read \(Permission denied\): change its"):
         plan([str(tmp_path / "in")])

@@ -25,8 +25,8 @@ def written(path, data):
 
 LOSSES = {
     "unclosed quote": ("a.csv", "text,n\n" + "".join(f"{t},1\n" for t in GOOD) + '"open,1\nx,2\n',
-                       "lost 2 of 302 rows (0.7 %): 2 from row 301 on follow a quote that is never "
-                       "closed: close it, or write a quote inside a cell twice"),
+                       "lost 2 of 302 rows (0.7 %): 2 from row 301 on come after a quote that is "
+                       "never closed: close it, or double a quote that is part of a cell"),
     "extra cells": ("a.csv", "text,n\n" + "".join(f"{t},1\n" for t in GOOD) + "a, b,1\n" * 4,
                     "lost 4 of 304 rows (1.3 %): 4 have more cells than the header"),
     "bad JSON": ("a.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in GOOD) + "{\n" * 9,
@@ -34,7 +34,7 @@ LOSSES = {
     "zero bytes": ("a.txt", "\n".join(GOOD) + "\n" + "a\0b\n" * 5,
                    "lost 5 of 305 rows (1.6 %): 5 hold zero bytes"),
     "mixed": ("a.txt", "\n".join(GOOD).encode() + "\ncafé\n".encode() + "café\n".encode("latin-1"),
-              "1 are not UTF-8, though others are (such as 'café'): mend those lines"),
+              "1 are not UTF-8, though others are (such as 'café'): correct those lines"),
     "one of many": ("a.txt", "\n".join(GOOD).encode() + "\ncafé".encode("latin-1"),
                     "lost 1 of 301 rows (0.3 %): 1 are not UTF-8 but read as latin-1 ('café')"),
     "Japanese": ("a.csv", b"text\nok\n" + "こんにちは、世界\n".encode("shift_jis") * 3,

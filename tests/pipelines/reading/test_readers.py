@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.reading.columns import TRIPLES
-from pipelines.reading.readers import PIECE_ROWS, read
+from pipelines.reading.pieces import PIECE_ROWS
+from pipelines.reading.readers import read
 from pipelines.reading.sources import FILE_BITS, plan
 
 SENTENCES = [
@@ -206,11 +207,11 @@ def test_another_text_column_may_be_named(tmp_path):
     assert read_all(path, text_column="abstract")[1] == ["the abstract"]
 
 
-def read_rows(path, text_column, *companions):
+def read_rows(path, text_column, *paired_columns):
     """(rows of texts, rows read, dropped by reason) of one file."""
-    made = plan([str(path)], text_column, companions=companions)
+    made = plan([str(path)], text_column, paired_columns=paired_columns)
     (piece,) = [piece for shard in made.shards for piece in read(shard, made)]
-    rows = list(zip(piece.texts, *piece.companions, strict=True))
+    rows = list(zip(piece.texts, *piece.paired_texts, strict=True))
     return rows, piece.read, dict(piece.dropped)
 
 
@@ -240,7 +241,7 @@ def test_short_and_badly_encoded_lines_of_csv_are_told_apart(tmp_path):
                        "negative_null": 1, "augmented_null": 1}  # fmt: skip
 
 
-def test_parquet_companions_may_be_large_strings_with_bad_bytes(tmp_path):
+def test_parquet_paired_texts_may_be_large_strings_with_bad_bytes(tmp_path):
     values = pa.array([b"b", b"\xff", None], pa.large_binary())
     column = pa.LargeStringArray.from_buffers(3, *values.buffers()[1:], values.buffers()[0])
     pq.write_table(pa.table({"sent0": list("aaa"), "sent1": column}), tmp_path / "a.parquet")

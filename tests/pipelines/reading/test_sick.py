@@ -95,7 +95,7 @@ def test_lines_that_cannot_be_used_are_counted_and_no_other_is_lost(tmp_path):
         file.write(b"8\ta\tcaf\xe9\t1.0\tENTAILMENT\n9\tonly\n\n10\t'a\ta\t1.0\tCONTRADICTION\r\n")
     made = plan([item])
     (piece,) = read(made.shards[0], made)
-    assert (piece.texts, piece.companions) == (["a"], [['"b'], ["'a"]])
+    assert (piece.texts, piece.paired_texts) == (["a"], [['"b'], ["'a"]])
     bad = {"unknown_label": 1, "empty": 2, "invalid_utf8": 1, "null": 1}
     assert piece.dropped == {**bad, "no_entailment": 2}
     assert piece.read == len(piece.texts) + sum(piece.dropped.values())
@@ -132,24 +132,24 @@ def test_a_relative_folder_is_the_callers(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("more", "companions"),
+    ("more", "paired_columns"),
     [("a.txt", ()), ("a.csv", ()), ("a.csv", ("b",)), (None, ("b",)), ("docstrings:yaml", ())],
 )
-def test_input_beside_sick_must_be_triples(tmp_path, more, companions):
+def test_input_beside_sick_must_be_triples(tmp_path, more, paired_columns):
     inputs = [folder(tmp_path / "SICK", [("a", "b", E)]), *([more] if more else [])]
     if more and "." in more:
         inputs[1] = str(tmp_path / more)
         (tmp_path / more).write_text("text,b,c\nx,y,z\n")
-    with pytest.raises(UserError, match=r"input 'sick:.*' gives triples and so must all input"):
-        plan(inputs, companions=companions)
+    with pytest.raises(UserError, match=r"input 'sick:.*' gives triples, so all other input must"):
+        plan(inputs, paired_columns=paired_columns)
 
 
 def test_sick_and_a_file_of_triples_are_read_together(tmp_path):
     item = folder(tmp_path / "SICK", [("a", "b", E), ("c", "a", C)])
     (tmp_path / "a.csv").write_text("sent0,sent1,hard_neg\nx,y,z\n")
-    made = plan([str(tmp_path / "a.csv"), item], "sent0", companions=("sent1", "hard_neg"))
+    made = plan([str(tmp_path / "a.csv"), item], "sent0", paired_columns=("sent1", "hard_neg"))
     pieces = [piece for shard in made.shards for piece in read(shard, made)]
-    rows = [row for p in pieces for row in zip(p.texts, *p.companions, strict=True)]
+    rows = [row for p in pieces for row in zip(p.texts, *p.paired_texts, strict=True)]
     assert rows == [("x", "y", "z"), ("a", "b", "c")]
     assert plan([item]).columns == made.columns == ("augmented", "negative")
 

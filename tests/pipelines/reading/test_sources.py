@@ -143,7 +143,7 @@ def test_an_unknown_package_of_docstrings_is_refused():
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
 @pytest.mark.parametrize(
-    ("text", "companions", "message"),
+    ("text", "paired_columns", "message"),
     [
         ("t", ["no", "n"], "no column 'no': it has t, a, n; name one with --augmented-column$"),
         ("t", ["a", "no"], "no column 'no': it has t, a, n; name one with --negative-column$"),
@@ -152,27 +152,27 @@ def test_an_unknown_package_of_docstrings_is_refused():
          "--augmented-column, --negative-column in place of --triples$"),
     ],
 )  # fmt: skip
-def test_a_missing_column_is_told_with_its_option(tmp_path, kind, text, companions, message):
+def test_a_missing_column_is_told_with_its_option(tmp_path, kind, text, paired_columns, message):
     path = tmp_path / f"a.{kind}"
     if kind == "parquet":
         parquet(path, t=["x"], a=["y"], n=["z"])
     else:
         text_file(path, ("," if kind == "csv" else "\t").join("tan") + "\n")
     with pytest.raises(UserError, match=rf"a\.{kind}' has {message}"):
-        plan([str(path)], text, companions=companions)
+        plan([str(path)], text, paired_columns=paired_columns)
 
 
-def test_companions_of_another_type_are_refused(tmp_path):
+def test_paired_texts_of_another_type_are_refused(tmp_path):
     path = parquet(tmp_path / "a.parquet", t=["a"], a=[1])
     with pytest.raises(UserError, match="column 'a' is of type int64: it must be text"):
-        plan([path], "t", companions=["a"])
+        plan([path], "t", paired_columns=["a"])
 
 
-def test_input_without_columns_has_no_companions(tmp_path):
+def test_input_without_columns_has_no_paired_texts(tmp_path):
     text_file(tmp_path / "a.txt", "one\n")
     for item in (str(tmp_path), "docstrings:yaml"):
         with pytest.raises(UserError, match="has no columns and so no 'sent1': give csv, tsv, jso"):
-            plan([item], "sent0", companions=["sent1"])
+            plan([item], "sent0", paired_columns=["sent1"])
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_what_lies_outside_of_the_folder_is_refused_counted_and_named(
     queue(folder, run_id, *refused, "report.html", folder / "model/weights")
     counts, told = table(capsys, folder)
     assert counts == ["2", str(len(refused)), "0"]
-    assert told.count("lies outside of the job's folder") == 5, "the first five are named"
+    assert told.count("is outside of the job's folder") == 5, "the first five are named"
     assert f"6 more: see {folder / REFUSED_FILE}" in told
     aside = [json.loads(line) for line in (folder / REFUSED_FILE).open()]
     assert [record["path"] for record in aside] == [str(path) for path in refused]
@@ -110,7 +110,7 @@ def test_of_a_folder_the_links_out_of_it_are_left_out(job, outside, own_store, c
     counts, told = table(capsys, folder)
     assert counts == ["0", "1", "0"]
     left_out = [folder / "model" / name for name in ("deep/ssh", "key", "other", "pipe")]
-    assert f"4 of what {folder / 'model'} holds" in told
+    assert f"4 paths in {folder / 'model'} lead outside" in told
     assert told.rstrip().endswith(", ".join(map(str, left_out)))
     assert sent(own_store, run_id) == {
         "model/weights": "model/weights",

@@ -56,7 +56,7 @@ def test_what_mlflow_does_not_have_is_one_sentence(own_store, own_cache, tmp_pat
     command = ["embed", address, "--input", "a.txt", "--output", "vectors"]
     assert main(command) == 2
     *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"cotbert: model '{address}' cannot be had from MLflow at sqlite:///")
+    assert line.startswith(f"cotbert: model '{address}' cannot be loaded from MLflow at sqlite:///")
     assert not any(Path(own_cache).rglob("*.safetensors"))
 
 
@@ -69,7 +69,7 @@ def test_a_name_is_itself_and_a_folder_absolute(tmp_path, monkeypatch):
 
 def test_a_folder_without_an_encoder_is_told(tmp_path):
     (tmp_path / "data").mkdir()
-    with pytest.raises(UserError, match="holds no encoder that opens here"):
+    with pytest.raises(UserError, match="holds no encoder that can be opened"):
         fetching._encoder_in(tmp_path, "runs:/a/model")
     (tmp_path / "data" / "config.json").write_text("{}")
     assert fetching._encoder_in(tmp_path, "runs:/a/model") == tmp_path / "data"

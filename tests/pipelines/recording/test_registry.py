@@ -27,14 +27,16 @@ assert not any(name.split(".")[0] in ("cotbert_core", "pipelines") for name in s
 
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "@a", "a@b"])
 def test_a_name_that_mlflow_would_not_find_is_refused(name):
-    with pytest.raises(UserError, match=f"the registered name is '{name}': give letters"):
+    with pytest.raises(UserError, match=f"the registered name is '{name}': use only letters"):
         check_registry(name)
 
 
 def test_without_sentence_transformers_the_extra_is_named(monkeypatch):
     check_registry("my-encoder.v2")
     monkeypatch.setattr(util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"install the extra registry \(pip install 'cotbert\[reg"):
+    with pytest.raises(
+        UserError, match=r"sentence-transformers: install it with pip install 'cotbert\[reg"
+    ):
         check_registry("my-encoder.v2")
 
 
@@ -104,10 +106,12 @@ def test_the_alias_moves_to_a_better_version_alone(own_store, bert_folder, tmp_p
             told.append((own_store.get_model_version_by_alias("name", "best").version, score))
     assert told == [(1, 70.0), (1, 69.5), (1, 70.0), (4, 71.25), (4, None)]
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("name@")]
+    stays = "name@best stays at version {} (dev Spearman {}); the new version is {} ({})"
+    now = "name@best is now version {} (dev Spearman {})"
     assert lines == [
-        "name@best is now version 1 (dev Spearman 70.00)",
-        "name@best stays version 1 (dev Spearman 70.00); this is 2 (dev Spearman 69.50)",
-        "name@best stays version 1 (dev Spearman 70.00); this is 3 (dev Spearman 70.00)",
-        "name@best is now version 4 (dev Spearman 71.25), before version 1 (dev Spearman 70.00)",
-        "name@best stays version 4 (dev Spearman 71.25); this is 5 (no dev score)",
+        now.format(1, "70.00"),
+        stays.format(1, "70.00", 2, "dev Spearman 69.50"),
+        stays.format(1, "70.00", 3, "dev Spearman 70.00"),
+        now.format(4, "71.25") + ", previously version 1 (dev Spearman 70.00)",
+        stays.format(4, "71.25", 5, "no dev score"),
     ]

@@ -98,7 +98,7 @@ def test_rows_without_a_direction_are_counted_and_left_out(tmp_path, ids, vector
 def test_a_kept_column_is_read_in_the_row_groups_asked_for(tmp_path, ids, vectors, monkeypatch):
     texts = [f"text {i}" for i in ids]
     opened = Embeddings.open(write_folder(tmp_path / "e", ids, vectors, {"text": texts}))
-    assert opened.kept == ["text"]
+    assert opened.passthrough_columns == ["text"]
     groups = []
     batches = module.batches
 
@@ -124,9 +124,9 @@ def test_what_is_no_finished_folder_is_refused(tmp_path, ids, vectors):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "manifest.json").write_text('{"rows": 3, "encoder": "x"}')
     for name, message in {
-        "none": "are no folder",
-        "file": "are no folder",
-        "empty": r"have no manifest\.json: give a folder that `cotbert embed` finished",
+        "none": "is not a folder",
+        "file": "is not a folder",
+        "empty": r"have no manifest\.json: give a finished folder of `cotbert embed`",
         "e.partial": "are unfinished: give the same",
         "bare": r"hold no part-\*\.parquet",
         "corpus": "is not the manifest of embeddings",
@@ -159,7 +159,7 @@ def test_parts_that_do_not_fit_are_refused(tmp_path, ids, vectors):
     pq.write_table(table, part)
     refused("holds vectors of type list<element: float>: they must be fixed-size lists")
     pq.write_table(table.drop_columns(["id"]), part)
-    refused("has no `id` of whole numbers")
+    refused("lacks a column `id` of whole numbers")
     part.write_bytes(whole[:-9])
     refused("part-000002.*' cannot be read")
     part.unlink()

@@ -114,7 +114,7 @@ def test_texts_come_from_the_input_when_the_parts_hold_none(tmp_path, bert_folde
     assert main(["search", str(folder), "oil", "--top", "2"]) == 0
     told = capsys.readouterr()
     assert told.out.splitlines()[0].split() == ["rank", "score", "id"]
-    assert "hold no column 'text': name the input that they were made of with --text" in told.err
+    assert "have no column 'text': name the input of `cotbert embed` with --text" in told.err
     rows = printed(capsys, folder, "oil", "--top", "2", "--text", tmp_path / "a.txt")
     assert rows[1] == ["1", "1.0000", "4", "oil"]
     assert rows[2][3] == TEXTS[int(rows[2][2])]
@@ -137,7 +137,7 @@ def test_another_model_of_the_name_is_refused(tmp_path, bert_folder, roberta_fol
         assert told.out == ""
         return told.err.splitlines()[-1]
 
-    assert "is not there any more: say with --model where it is now" in refused()
+    assert "does not exist any more: give its new place with --model" in refused()
     shutil.copytree(roberta_folder, model)
     assert re.search(r"/model' is not the one that made the embeddings \(it has digest", refused())
     assert "is not the one that made" in refused("--model", roberta_folder)
@@ -161,7 +161,7 @@ def test_a_model_of_another_size_is_refused_unless_vectors_were_cut(tmp_path, be
     vectors = encoder.encode(TEXTS, precision="fp32")[:, :20]
     facts = facts_of(bert_folder, encoder)
     refused = Embeddings.open(write_folder(tmp_path / "a", IDS, vectors, **facts))
-    with pytest.raises(UserError, match="of 32 dimensions and the embeddings are of 20"):
+    with pytest.raises(UserError, match="of 32 dimensions and the embeddings have 20"):
         query_encoder(refused)
     cut = Embeddings.open(write_folder(tmp_path / "b", IDS, vectors, truncated_from=32, **facts))
     found = query_vectors(cut, TEXTS[4:5], precision="fp32")

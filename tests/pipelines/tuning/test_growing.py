@@ -17,9 +17,9 @@ from pipelines.recipes import RECIPES
 from pipelines.storage.output_folder import changed_settings
 from pipelines.training.early_stopping import answer_run, should_continue
 from pipelines.tuning.options import Stopping, TuneOptions
-from pipelines.tuning.optuna_plan import OptunaPlan, told
+from pipelines.tuning.optuna_plan import OptunaPlan, observed
 from pipelines.tuning.plan_searcher import PlanSearcher
-from pipelines.tuning.progress import Watch
+from pipelines.tuning.progress import ProgressCallback
 from pipelines.tuning.run_trials import _scheduler
 from pipelines.tuning.trial_plan import DEFAULT_TRIALS
 from tune_spaces import SPACES, Space
@@ -114,22 +114,22 @@ def test_all_seeds_run_a_sample_and_optuna_hears_the_mean(tmp_path):
     assert first.sample[KEY] == second.sample[KEY]
     assert (first.settings.seed, second.settings.seed) == (3, 5)
     folders, drawn = [tmp_path / "0000", tmp_path / "0001"], {KEY: 0.05}
-    assert told(drawn, folders).status == "unfinished"
+    assert observed(drawn, folders).status == "unfinished"
     end(tmp_path, "0000", 0, curve={2: 70.0, 4: 60.0})
-    assert told(drawn, folders).status == "unfinished"
+    assert observed(drawn, folders).status == "unfinished"
     end(tmp_path, "0001", 0, curve={2: 50.0, 4: 52.0})
-    whole = told(drawn, folders)
+    whole = observed(drawn, folders)
     assert (whole.status, whole.score, dict(whole.curve)) == ("finished", 61.0, {})
     end(tmp_path, "0001", 0, curve={2: math.nan, 4: math.nan})
-    assert told(drawn, folders).status == "failed"
+    assert observed(drawn, folders).status == "failed"
     end(tmp_path, "0001", 0, curve={2: 50.0, 4: 52.0})
     answer_run(tmp_path / "0001", 4, go_on=False)
-    stopped = told(drawn, folders)
+    stopped = observed(drawn, folders)
     assert (stopped.status, stopped.score) == ("stopped", None)
     assert stopped.curve == {2: 60.0, 4: 56.0}
     (tmp_path / "0001" / "result.json").unlink()
     end(tmp_path, "0001", 0, "failed")
-    assert told(drawn, folders).status == "failed"
+    assert observed(drawn, folders).status == "failed"
 
 
 def test_turns_begin_with_what_is_unfinished_and_end_with_the_plan(tmp_path):
@@ -153,7 +153,7 @@ def test_turns_begin_with_what_is_unfinished_and_end_with_the_plan(tmp_path):
 def test_later_trials_are_shown_and_stopped_as_known_ones_are(tmp_path, capsys):
     plan = plan_of(tmp_path, 5)
     scheduler = _scheduler(Stopping(1), plan, tmp_path, lambda settings: 9)
-    watch = Watch(plan, tmp_path, lambda settings: 9)
+    watch = ProgressCallback(plan, tmp_path, lambda settings: 9)
     made = {}
     while (trial := plan.grow()) is not None:
         here = SimpleNamespace(trial_id=trial.name, config={"trial": trial.name})
@@ -208,8 +208,8 @@ def test_the_record_is_the_same_for_the_same_command_alone(tmp_path):
 @pytest.mark.parametrize(
     ("axes", "told"),
     [
-        ({"seed": tune.grid_search([1, 2])}, "space s draws the seed, and no seed is better"),
-        ({KEY: tune.choice([0.1, 0.2])}, "trials is 3 and space s has 2 different ones: give"),
+        ({"seed": tune.grid_search([1, 2])}, "space s samples the seed, and no seed is better"),
+        ({KEY: tune.choice([0.1, 0.2])}, "trials is 3 and space s has 2 different samples: give"),
         ({KEY: tune.uniform(-1.0, 0.2)}, "space s with method.temperature=-1.0: .*greater"),
         ({"batch_size": tune.randint(4, 9)}, "space s with batch_size=5: .*multiple of workers"),
     ],

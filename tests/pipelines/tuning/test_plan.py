@@ -13,7 +13,7 @@ from pipelines.recipes import RECIPES
 from pipelines.training.baseline import Baseline
 from pipelines.tuning.options import TuneOptions
 from pipelines.tuning.result import sweep_result
-from pipelines.tuning.trial_plan import DEFAULT_TRIALS, draw, drawn_plan, plan_trials
+from pipelines.tuning.trial_plan import DEFAULT_TRIALS, plan_trials, sampled_plan, samples_of
 from tune_spaces import Space
 
 BASE = RECIPES["cot-bert-base"]()
@@ -34,26 +34,28 @@ RANGE = Space(
 
 
 def test_a_grid_is_run_whole_and_in_order():
-    values = [(s["method.temperature"], s["batch_size"]) for s in draw(GRID, None, 0)]
+    values = [(s["method.temperature"], s["batch_size"]) for s in samples_of(GRID, None, 0)]
     assert values == [(0.03, 64), (0.03, 128), (0.05, 64), (0.05, 128)]
-    assert draw(GRID, 9, 0) == draw(GRID, None, 0)
+    assert samples_of(GRID, 9, 0) == samples_of(GRID, None, 0)
 
 
 def test_some_of_a_grid_are_distinct_points_of_it_drawn_by_seed():
-    some = [draw(GRID, 2, seed) for seed in range(12)]
+    some = [samples_of(GRID, 2, seed) for seed in range(12)]
     assert all(len(s) == 2 and s[0] != s[1] and set(map(id, s)) for s in some)
-    assert all(point in draw(GRID, None, 0) for s in some for point in s)
-    assert some[0] == draw(GRID, 2, 0)
+    assert all(point in samples_of(GRID, None, 0) for s in some for point in s)
+    assert some[0] == samples_of(GRID, 2, 0)
     assert any(s != some[0] for s in some)
 
 
 def test_ranges_are_drawn_by_seed_and_variants_come_in_turn():
-    samples = draw(RANGE, 6, 3)
-    assert samples == draw(RANGE, 6, 3) == draw(RANGE, 9, 3)[:6] != draw(RANGE, 6, 4)
+    samples = samples_of(RANGE, 6, 3)
+    assert (
+        samples == samples_of(RANGE, 6, 3) == samples_of(RANGE, 9, 3)[:6] != samples_of(RANGE, 6, 4)
+    )
     assert [s["variant"] for s in samples] == ["pad", "none"] * 3
     assert len({s["method.temperature"] for s in samples}) == 6
     assert all(0.01 <= s["method.temperature"] <= 0.2 for s in samples)
-    assert len(draw(RANGE, None, 0)) == DEFAULT_TRIALS
+    assert len(samples_of(RANGE, None, 0)) == DEFAULT_TRIALS
     assert json.loads(json.dumps(samples)) == samples
 
 
@@ -63,12 +65,12 @@ def test_ranges_are_drawn_by_seed_and_variants_come_in_turn():
      (RANGE, 3, "random"), (RANGE, None, "random")],
 )  # fmt: skip
 def test_a_plan_says_how_its_trials_were_chosen(space, trials, search):
-    assert drawn_plan(space, BASE, trials, (0, 1), 0).search == search
+    assert sampled_plan(space, BASE, trials, (0, 1), 0).search == search
 
 
 def test_a_result_says_it_too(tmp_path):
     options = TuneOptions(RANGE, "cot-bert-base", 3)
-    plan = drawn_plan(RANGE, BASE, 3, (0,), 0)
+    plan = sampled_plan(RANGE, BASE, 3, (0,), 0)
     assert (
         sweep_result(options, plan, tmp_path, None, "pairs", {BASE.encoder: UNTOUCHED})["search"]
         == "random"
@@ -85,7 +87,7 @@ def test_a_sweeps_run_says_it_too(tmp_path, monkeypatch):
         raise UserError("captured")
 
     monkeypatch.setattr(job.tracking, "tracked_run", tracked)
-    plan = drawn_plan(GRID, BASE, 3, (0,), 0)
+    plan = sampled_plan(GRID, BASE, 3, (0,), 0)
     corpus = SimpleNamespace(path=tmp_path, digest="x")
     with pytest.raises(UserError, match="captured"):
         job._tracked(TuneOptions(GRID, "cot-bert-base", 3), plan, corpus, {}, tmp_path, False)
@@ -104,7 +106,7 @@ def test_every_trial_runs_under_every_seed():
 def test_a_space_that_draws_the_seed_has_no_others():
     space = Space("seeds", "Seeds.", "cot-bert-base", {"seed": tune.grid_search([3, 4])})
     assert [t.settings.seed for t in plan_trials(space, BASE, None, (0,), 0)] == [3, 4]
-    with pytest.raises(UserError, match="draws the seed itself: leave --seeds out"):
+    with pytest.raises(UserError, match="samples the seed itself: leave --seeds out"):
         plan_trials(space, BASE, None, (0, 1), 0)
 
 

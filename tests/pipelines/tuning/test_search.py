@@ -13,8 +13,8 @@ from cotbert_core.files import write_json
 from pipelines.recipes import RECIPES
 from pipelines.training.early_stopping import answer_run, should_continue
 from pipelines.tuning.options import Stopping
-from pipelines.tuning.run_trials import _scheduler, share_out
-from pipelines.tuning.trial_plan import Plan, Trial
+from pipelines.tuning.run_trials import _scheduler, allocate_resources
+from pipelines.tuning.trial_plan import Trial, TrialPlan
 
 BASE = RECIPES["cot-bert-base"]()
 STEPS = 9
@@ -32,7 +32,7 @@ CURVES = {
 def judge(folder):
     """What stops the trials in this folder, all of which have as many steps."""
     trials = {name: Trial(name, {"seed": 0}, BASE) for name in CURVES}
-    plan = Plan(trials, len(trials), [BASE], {})
+    plan = TrialPlan(trials, len(trials), [BASE], {})
     return _scheduler(Stopping(1), plan, folder, lambda settings: STEPS)
 
 
@@ -101,18 +101,18 @@ def test_trials_of_an_earlier_run_are_measured_against(tmp_path):
 def test_trials_side_by_side_have_room(monkeypatch, cluster, workers, cpus, asked, expected):
     monkeypatch.setattr(ray, "cluster_resources", lambda: cluster)
     on_gpus = cluster.get("GPU", 0) >= workers
-    assert share_out(workers, cpus, asked, on_gpus) == expected
+    assert allocate_resources(workers, cpus, asked, on_gpus) == expected
     if on_gpus:  # gpus_per_worker=0
-        assert share_out(workers, cpus, asked) == (1, None)
+        assert allocate_resources(workers, cpus, asked) == (1, None)
 
 
 @pytest.mark.parametrize(("cpus", "asked", "room"), [(None, 3, 2), (2, 2, 1), (1, 0, 2)])
 def test_more_than_there_is_room_for_is_refused(monkeypatch, cpus, asked, room):
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
     with pytest.raises(
-        UserError, match=rf"max_concurrent is {asked} and there is room for {room} t"
+        UserError, match=rf"max_concurrent is {asked} and the cluster has capacity for {room} t"
     ):
-        share_out(1, cpus, asked)
+        allocate_resources(1, cpus, asked)
 
 
 def test_faults_of_stopping_are_told():

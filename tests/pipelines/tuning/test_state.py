@@ -12,7 +12,7 @@ from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
 from pipelines.tuning.result import sweep_result
-from pipelines.tuning.trial_plan import Plan, Trial
+from pipelines.tuning.trial_plan import Trial, TrialPlan
 from tune_spaces import Space
 
 TRIAL = Trial("0000", {"optimizer.learning_rate": 1e-3, "seed": 0}, TrainSettings(encoder="none"))
@@ -72,7 +72,7 @@ def test_the_baseline_of_a_sweep_is_that_of_the_best_trials_encoder(tmp_path):
         "large": Baseline("[CLS] vector", "cls", {"a": 50.0}),
     }
     options = TuneOptions(Space("mine", "Mine.", "quickstart", {}), "quickstart")
-    plan = Plan(trials, 3, [trial.settings for trial in trials.values()], {})
+    plan = TrialPlan(trials, 3, [trial.settings for trial in trials.values()], {})
     result = sweep_result(options, plan, tmp_path, None, "mine.tsv", found)
     assert (result["best"]["name"], result["dev_spearman"]) == ("0001", 41.0)
     assert (result["baseline"], result["baseline_spearman"]) == ("[CLS] vector", 50.0)

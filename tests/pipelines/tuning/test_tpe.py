@@ -9,7 +9,7 @@ import pytest
 from ray import tune
 
 from pipelines.tuning.optuna_sampler import ASKED, BY_CHANCE, ObservedTrial, Suggestions
-from pipelines.tuning.trial_plan import draw
+from pipelines.tuning.trial_plan import samples_of
 from tune_spaces import SPACES, Space
 from tune_spaces.axes import Choice, axis_of
 
@@ -48,18 +48,18 @@ def best(told):
 
 def test_a_better_temperature_is_found_than_by_chance():
     optuna = [80 - best(chosen(HEAT, 24, seed, score)) for seed in range(12)]
-    chance = [80 - max(map(score, draw(HEAT, 24, seed))) for seed in range(12)]
+    chance = [80 - max(map(score, samples_of(HEAT, 24, seed))) for seed in range(12)]
     assert np.mean(optuna) < 0.25 * np.mean(chance)
     # It learns by the score: by another one it finds nothing.
     misled = [chosen(HEAT, 24, seed, lambda sample: -sample[KEY])[4:] for seed in range(3)]
-    assert np.mean([[t.drawn[KEY] < 0.03 for t in told] for told in misled]) > 0.8
+    assert np.mean([[t.params[KEY] < 0.03 for t in told] for told in misled]) > 0.8
 
 
 def test_a_seed_gives_the_same_samples_and_another_gives_others():
     told = chosen(HEAT, 8, 3, score)
     assert told == chosen(HEAT, 8, 3, score)
     assert told[0] != chosen(HEAT, 1, 4, score)[0]
-    assert len({t.drawn[KEY] for t in told}) == 8
+    assert len({t.params[KEY] for t in told}) == 8
     # What is told makes the difference, not how often was asked before.
     assert chosen(HEAT, 3, 3, score, told[:5])[5:] == told[5:]
     assert chosen(HEAT, 1, 3, score, told[:5])[5] != told[6]
@@ -85,7 +85,7 @@ def test_all_values_of_an_axis_and_no_others_come_each_once(axis):
     suggestions = Suggestions(space_of(x=axis), 0)
     count = suggestions.count()
     told = chosen(space_of(x=axis), count, 0, lambda sample: 1.0)
-    got = [suggestions.sample(t.drawn)["x"] for t in told]
+    got = [suggestions.sample(t.params)["x"] for t in told]
     generator = np.random.RandomState(0)
     own = axis_of(axis)
     expected = (
@@ -105,7 +105,7 @@ def test_a_range_is_without_end_and_within_its_ends(axis):
     suggestions = Suggestions(space_of(x=axis), 0)
     assert suggestions.count() is None
     told = chosen(space_of(x=axis), 30, 0, lambda sample: sample["x"])
-    got = [suggestions.sample(t.drawn)["x"] for t in told]
+    got = [suggestions.sample(t.params)["x"] for t in told]
     assert all(type(x) is float and axis.lower <= x <= axis.upper for x in got)
     assert len(set(got)) == 30
     assert np.median(got[BY_CHANCE:]) > np.median([axis.sample() for _ in range(200)])
@@ -117,7 +117,7 @@ def test_variants_are_an_axis_and_long_ranges_are_not_walked_whole():
     )
     suggestions = Suggestions(space, 0)
     told = chosen(space, 20, 0, lambda sample: float(sample["variant"] == "q"))
-    names = [suggestions.sample(t.drawn)["variant"] for t in told]
+    names = [suggestions.sample(t.params)["variant"] for t in told]
     assert names.count("q") > 10
     assert suggestions.count() == 3 * 10**6
     values = list(suggestions.each_value(5))

@@ -1,4 +1,4 @@
-"""Rows with companion texts: read alike from every format, dropped by reason, prepared, opened."""
+"""Rows with paired texts: read from every format, dropped by reason, prepared, opened."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def write(path: Path, rows, names=TRIPLES) -> str:
     return str(path)
 
 
-def read_all(*paths, text="sent0", companions=TRIPLES[1:], **options):
+def read_all(*paths, text="sent0", paired_columns=TRIPLES[1:], **options):
     """(rows of texts, rows read, dropped by reason) of all files."""
-    made = plan([str(p) for p in paths], text, companions=companions, **options)
+    made = plan([str(p) for p in paths], text, paired_columns=paired_columns, **options)
     pieces = [piece for shard in made.shards for piece in read(shard, made)]
-    rows = [row for p in pieces for row in zip(p.texts, *p.companions, strict=True)]
+    rows = [row for p in pieces for row in zip(p.texts, *p.paired_texts, strict=True)]
     dropped = sum((p.dropped for p in pieces), Counter())
     return rows, sum(p.read for p in pieces), dict(dropped)
 
@@ -85,10 +85,10 @@ def test_every_format_gives_the_same_rows(tmp_path, kind):
     assert (count, dropped) == (len(ROWS), REASONS)
 
 
-def test_one_companion_is_read_without_the_other(tmp_path):
+def test_one_paired_text_is_read_without_the_other(tmp_path):
     path = write(tmp_path / "a.csv", [("a", "b", "")])
-    assert read_all(path, companions=["sent1"])[0] == [("a", "b")]
-    assert read_all(path, companions=[])[0] == [("a",)]
+    assert read_all(path, paired_columns=["sent1"])[0] == [("a", "b")]
+    assert read_all(path, paired_columns=[])[0] == [("a",)]
 
 
 def test_ids_of_texts_alone_never_change_and_those_of_rows_are_unambiguous():
@@ -119,7 +119,7 @@ def test_options_become_triples_once_and_only_when_no_column_is_named(tmp_path, 
     for other in (found, named, PrepareOptions((path,), "bert", augmented_column="sent1")):
         assert recognise_triples(other) is other
     told = capsys.readouterr().err.splitlines()
-    assert told == [f"{path}: columns sent0, sent1, hard_neg taken as triples"]
+    assert told == [f"{path}: reading columns sent0, sent1, hard_neg as triples"]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ PARTS = [[([1], [2, 3], [4]), ([5, 6], [7], [8, 9])], [([10], [11], [12, 13, 14]
 
 
 @pytest.mark.parametrize("columns", [(), ("augmented",), ("augmented", "negative")])
-def test_a_batch_holds_each_row_with_its_companions(tmp_path, columns):
+def test_a_batch_holds_each_row_with_its_paired_texts(tmp_path, columns):
     parts = [[row[: 1 + len(columns)] for row in part] for part in PARTS]
     corpus = corpus_of(tmp_path, parts, columns=list(columns))
     batch = corpus.batch()
@@ -169,7 +169,7 @@ def test_a_batch_holds_each_row_with_its_companions(tmp_path, columns):
     assert rows == [row for part in parts for row in part]
 
 
-def test_an_older_corpus_has_no_companions_and_says_what_is_needed(tmp_path):
+def test_an_older_corpus_has_no_paired_texts_and_says_what_is_needed(tmp_path):
     corpus = corpus_of(tmp_path, [[([1],)]])
     assert (corpus.columns, corpus.batch().columns) == ((), ())
     corpus.require((), "cot-bert")
@@ -270,9 +270,9 @@ def test_sick_and_triples_by_command(tmp_path, bert_folder, sick, own_store, cap
     path = write(tmp_path / "a.csv", ROWS)
     command = ["prepare", "--encoder", bert_folder, "--input", path]
     assert main([*command, "--triples", "--output", "named"]) == 0
-    assert "taken as triples" not in capsys.readouterr().err
+    assert "as triples" not in capsys.readouterr().err
     assert main([*command, "--output", "known"]) == 0
-    assert capsys.readouterr().err.count("taken as triples") == 1
+    assert capsys.readouterr().err.count("as triples") == 1
     named, known = Corpus.open("named"), Corpus.open("known")
     assert named.digest == known.digest
     assert named.manifest["source"]["negative_column"] == "hard_neg"
@@ -296,7 +296,7 @@ def test_a_prepared_corpus_is_input_again(tmp_path, bert_folder):
 
 
 @ray_test
-def test_a_strict_job_stops_at_unreadable_companions_alone(tmp_path, bert_folder, sick):
+def test_a_strict_job_stops_at_unreadable_paired_texts_alone(tmp_path, bert_folder, sick):
     path = write(tmp_path / "a.csv", ROWS)
     options = {"on_invalid": "fail", **TRIPLE_OPTIONS}
     assert prepare(PrepareOptions((path, sick), bert_folder, **options), tmp_path / "one")["rows"]

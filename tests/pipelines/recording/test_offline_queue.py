@@ -121,7 +121,9 @@ def test_a_store_that_is_down_is_tried_every_ten_seconds_and_at_the_end(tmp_path
     run.end("FINISHED")
     assert fake.tries == 4
     first, last = capsys.readouterr().err.splitlines()
-    assert first.endswith(f"(connection refused); {tmp_path / UNTRACKED_FILE} keeps what it misses")
+    assert first.endswith(
+        f"(connection refused); {tmp_path / UNTRACKED_FILE} stores the records until it does"
+    )
     assert last == (
         f"warning: 26 records wait for MLflow: `cotbert track-sync {tmp_path}` sends them"
     )
@@ -184,9 +186,11 @@ def test_what_the_store_refuses_is_put_aside_alone(tmp_path, capsys):
 def test_a_run_that_could_not_be_made_is_made_later_under_its_parent(tmp_path, fake):
     fake.down = True
     child_folder = tmp_path / "seed-0"
-    with tracked_run("compare", {"a": 1}, outbox=tmp_path) as parent:
+    with tracked_run("compare", {"a": 1}, queue_folder=tmp_path) as parent:
         parent_key = parent.key
-        with tracked_run("train", {}, parent=parent.key, tags={"t": "x"}, outbox=child_folder) as c:
+        with tracked_run(
+            "train", {}, parent=parent.key, tags={"t": "x"}, queue_folder=child_folder
+        ) as c:
             (child_folder / "mlflow_run_id").write_text(c.id or "")
             (child_folder / "result.json").write_text('{"mlflow_run_id": null, "loss": 1}')
             assert (parent.id, c.id) == (None, None)
@@ -208,12 +212,12 @@ def test_a_run_that_could_not_be_made_is_made_later_under_its_parent(tmp_path, f
 def test_a_resumed_run_goes_on_with_the_one_that_waits(tmp_path, fake):
     fake.down = True
     for _ in range(2):
-        with tracked_run("train", {"a": 1}, outbox=tmp_path) as run:
+        with tracked_run("train", {"a": 1}, queue_folder=tmp_path) as run:
             pass
     assert kinds(tmp_path).count("create") == 1
     assert kinds(tmp_path).count("reopen") == 1
     fake.down = False
-    with tracked_run("train", {"a": 1}, outbox=tmp_path) as run:
+    with tracked_run("train", {"a": 1}, queue_folder=tmp_path) as run:
         pass
     assert (list(fake.made), run.id) == (["run0"], "run0")
     assert [call[1] for call in fake.told if call[-1] in ("RUNNING", "FINISHED")] == [
@@ -223,8 +227,8 @@ def test_a_resumed_run_goes_on_with_the_one_that_waits(tmp_path, fake):
 
 def test_a_parent_that_no_folder_knows_is_left_out_with_a_warning(tmp_path, fake, capsys):
     fake.down = True
-    with tracked_run("train", {}, parent="local-gone", outbox=tmp_path) as run:
+    with tracked_run("train", {}, parent="local-gone", queue_folder=tmp_path) as run:
         fake.down = False
     assert fake.made[run.id].keys() == {KEY_TAG}
-    assert "no folder above" in capsys.readouterr().err
+    assert "was not found in the folders above" in capsys.readouterr().err
     assert (tmp_path / KEYS_FILE).is_file()

@@ -1,0 +1,76 @@
+"""The raw rows of Parquet files and of the hub's data sets, which both come as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.reading import hub_datasets, pieces
+from pipelines.reading.bad_rows import RawRows
+from pipelines.reading.parquet_batches import batches, split
+from pipelines.reading.read_plan import ReadPlan, Shard
+
+
+def read_parquet(shard: Shard, plan: ReadPlan) -> RawRows:
+    """Yield the rows of the shard's row groups."""
+    groups = range(shard.start, shard.stop)
+    for batch in batches(shard.path, groups, _columns(plan), pieces.PIECE_ROWS):
+        yield from _rows_of(batch, plan)
+
+
+def read_hub(shard: Shard, plan: ReadPlan) -> RawRows:
+    """Yield the shard's rows of a data set."""
+    for start in range(shard.start, shard.stop, pieces.PIECE_ROWS):
+        stop = min(start + pieces.PIECE_ROWS, shard.stop)
+        table = hub_datasets.rows(shard.path, start, stop)
+        for batch in table.select(_columns(plan)).to_batches():
+            for part in split(batch):
+                yield from _rows_of(part, plan)
+
+
+def _columns(plan: ReadPlan) -> list[str]:
+    return list(dict.fromkeys([*plan.texts, *filter(None, [plan.id_column]), *plan.keep]))
+
+
+def _rows_of(batch: pa.RecordBatch, plan: ReadPlan) -> RawRows:
+    values = [_as_bytes(batch.column(name)) for name in plan.texts]
+    values += [_as_python(batch.column(name)) for name in plan.keep]
+    ids = _ids(batch.column(plan.id_column)) if plan.id_column else [None] * len(batch)
+    yield from zip(ids, zip(*values, strict=True), strict=True)
+
+
+def _ids(column: pa.Array) -> list[Any]:
+    return column.to_pylist() if pa.types.is_integer(column.type) else _as_bytes(column)
+
+
+def _as_bytes(column: pa.Array) -> list[bytes | None]:
+    """Return texts as bytes, since pyarrow does not check that a string column holds UTF-8."""
+    if pa.types.is_dictionary(column.type):
+        return _decoded_once(column, _as_bytes)
+    values: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
+    return values
+
+
+def _as_python(column: pa.Array) -> list[Any]:
+    """Return the values of a passed-through column; bytes of a string column that are not UTF-8
+    become the replacement character."""
+    if pa.types.is_dictionary(column.type):
+        return _decoded_once(column, _as_python)
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        values = [v if v is None else v.decode("utf-8", "replace") for v in _as_bytes(column)]
+    return values
+
+
+def _decoded_once(
+    column: pa.DictionaryArray, convert: Callable[[pa.Array], list[Any]]
+) -> list[Any]:
+    """Return the values of a dictionary column, equal values as one object: the longest text of
+    the dictionary may be in every row."""
+    indices = column.indices
+    used = indices.unique().drop_null()
+    values = dict(zip(used.to_pylist(), convert(column.dictionary.take(used)), strict=True))
+    return [None if index is None else values[index] for index in indices.to_pylist()]

@@ -1,0 +1,68 @@
+"""Pieces: the usable rows of a shard, a bounded number at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.reading.bad_rows import BadRow
+from pipelines.reading.read_plan import ReadPlan
+
+# Rows in one piece of a shard: enough to sort by length, little to hold.
+PIECE_ROWS = 8192
+# Characters of texts in one piece, so pieces of long texts have fewer rows: 2,048 a row. 16 to
+# 64 MiB, since Python takes 1 to 4 bytes for a character.
+PIECE_CHARACTERS = 16 << 20
+
+
+@dataclass
+class Piece:
+    """Up to PIECE_ROWS usable rows, fewer if they hold more than PIECE_CHARACTERS characters.
+
+    ids: the rows' ids: the values of the id column, or `numbers` if the plan has no id column.
+    numbers: the rows' numbers in the whole input. texts: the rows' first texts. paired_texts: one
+    list per paired text. passthrough: one list of values per column that the plan passes through.
+    read: how many rows were read, dropped ones included. bad: the dropped rows.
+    """
+
+    ids: list[int | str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    paired_texts: list[list[str]] = field(default_factory=list)
+    passthrough: list[list[Any]] = field(default_factory=list)
+    read: int = 0
+    bad: list[BadRow] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls, plan: ReadPlan) -> Piece:
+        """Return a piece without rows, with the columns of the plan."""
+        return cls(
+            paired_texts=[[] for _ in plan.paired_columns], passthrough=[[] for _ in plan.keep]
+        )
+
+    def add(self, number: int, row_id: int | str, texts: list[str], values: Sequence[Any]) -> int:
+        """Add a row and return its size in characters. values: of the passed-through columns."""
+        self.numbers.append(number)
+        self.ids.append(row_id)
+        self.texts.append(texts[0])
+        for column, text in zip(self.paired_texts, texts[1:], strict=True):
+            column.append(text)
+        for passed, value in zip(self.passthrough, values, strict=True):
+            passed.append(value)
+        return sum(map(len, texts)) + sum(map(size_of, values))
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """The number of dropped rows for each reason."""
+        return Counter(row.reason for row in self.bad)
+
+
+def size_of(value: Any) -> int:
+    """Return the characters of a text; 8 for another value, and 8 for each value of a list."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, dict):
+        return 8 + sum(map(size_of, value.values()))
+    return 8 + sum(map(size_of, value)) if isinstance(value, list) else 8

@@ -1,0 +1,91 @@
+"""The raw rows of text files: txt, JSON lines, csv and tsv."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cotbert_core.training.batches import COLUMNS
+from pipelines.reading.bad_rows import INVALID_UTF8, RawRows, Unusable
+from pipelines.reading.delimited import delimited_rows
+from pipelines.reading.formats import DELIMITERS
+from pipelines.reading.ids import id_of_cell
+from pipelines.reading.line_reader import file_lines
+from pipelines.reading.read_plan import ReadPlan, Shard
+
+
+def read_txt(shard: Shard, plan: ReadPlan) -> RawRows:
+    """Yield each line as a row."""
+    for line in file_lines(shard.path, shard.start, shard.stop, plan.encoding):
+        yield None, Unusable("too_long") if line is None else (line,)
+
+
+def read_jsonl(shard: Shard, plan: ReadPlan) -> RawRows:
+    """Yield each line's JSON object as a row."""
+    quoted_keys = [json.dumps(column).encode() for column in plan.texts]
+    for line in file_lines(shard.path, shard.start, shard.stop, plan.encoding):
+        if line is None:
+            yield None, Unusable("too_long")
+            continue
+        try:
+            row = json.loads(line)
+        except UnicodeDecodeError:
+            yield None, Unusable(INVALID_UTF8, line)
+            continue
+        except (ValueError, RecursionError):  # the latter: brackets nested too deep
+            yield None, Unusable("invalid_json" if line.strip() else "empty", line)
+            continue
+        if not isinstance(row, dict):
+            yield None, Unusable("invalid_json", line)
+            continue
+        row_id = row.get(plan.id_column or "")
+        if missing := _missing(row, plan):
+            yield row_id, Unusable(f"no_{missing}_column", line)
+        elif any(line.count(key) > 1 for key in quoted_keys) and _has_twice(line, plan):
+            yield row_id, Unusable("duplicate_key", line)
+        else:
+            passthrough = (row.get(column) for column in plan.keep)
+            yield row_id, [*(_utf8(row[column]) for column in plan.texts), *passthrough]
+
+
+def _missing(row: dict[str, Any], plan: ReadPlan) -> str | None:
+    """Return the first text, by its name in a corpus, whose column a row of JSON lacks."""
+    names = zip(("text", *COLUMNS), plan.texts, strict=False)
+    return next((name for name, column in names if column not in row), None)
+
+
+def _has_twice(line: bytes, plan: ReadPlan) -> bool:
+    """Return whether a row of JSON gives one of its texts twice: all but the last would be lost."""
+    pairs = json.loads(line, object_pairs_hook=list)  # the outermost object's come last
+    keys = [key for key, _ in pairs]
+    return any(keys.count(column) > 1 for column in plan.texts)
+
+
+def read_delimited(shard: Shard, plan: ReadPlan) -> RawRows:
+    """Yield each row of a csv or tsv file."""
+    rows = delimited_rows(shard.path, DELIMITERS[shard.kind], plan.encoding)
+    header = list(next(rows, []))  # splitting has checked that it is one
+    text_places = [header.index(column) for column in plan.texts]
+    passthrough = [header.index(column) for column in plan.keep]
+    id_place = header.index(plan.id_column) if plan.id_column else len(header)
+    for row in rows:
+        if isinstance(row, Unusable):
+            yield None, row
+        elif any(cell.strip() for cell in row[len(header) :]):
+            # A comma in a text without quotes: its rest would be lost.
+            yield None, Unusable("extra_cells", ",".join(row))
+        else:
+            texts = [_utf8(row[place]) if place < len(row) else None for place in text_places]
+            values = [*texts, *(row[place] if place < len(row) else None for place in passthrough)]
+            row_id = id_of_cell(row[id_place], plan.id_type) if id_place < len(row) else None
+            yield row_id, values
+
+
+def _utf8(text: Any) -> Any:
+    """Return the value, or Unusable for a text with lone surrogates: its bytes were not UTF-8."""
+    if isinstance(text, str):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return Unusable(INVALID_UTF8, text)
+    return text
