@@ -27,7 +27,7 @@ from cotbert_core.methods import denosent as denosent_module
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
 from cotbert_core.training.batches import Batch
-from cotbert_core.training.flops import Work, matrix_rate
+from cotbert_core.training.flops import Work, measured_peak_flops
 from cotbert_core.training.step import make_optimizer, train_step
 
 ALONE = {"templates.positive": None, "templates.negative": None}
@@ -120,7 +120,7 @@ def gradients(setup: Setup) -> Iterator[Check]:
     batch = batch_of(setup, setup.batch)
     for name, kind in METHODS.items():
         drawn = settings_for(
-            setup.encoder, setup.batch, chunk_size=max(1, setup.batch // 4), **kind
+            setup.encoder, setup.batch, mini_batch_size=max(1, setup.batch // 4), **kind
         )
         found = gradient_of(drawn, batch)
         with kept_activations():
@@ -130,7 +130,7 @@ def gradients(setup: Setup) -> Iterator[Check]:
         if name == "denosent":
             still |= {"method.dropout": 0.0, "method.decoder_dropout": 0.0}
         chunked = gradient_of(override(drawn, still), batch)
-        whole = gradient_of(override(drawn, still | {"chunk_size": None}), batch)
+        whole = gradient_of(override(drawn, still | {"mini_batch_size": None}), batch)
         yield below(f"gradient in chunks, {name}", apart(chunked, whole), GRADIENT_LIMIT)
 
 
@@ -186,7 +186,7 @@ def attentions(setup: Setup) -> Iterator[Check]:
 
 def speed(setup: Setup) -> Iterator[Check]:
     """Steps a second of CoT-BERT with a BERT-base, and the share of the device's own best."""
-    rate = matrix_rate("auto", setup.device)
+    rate = measured_peak_flops("auto", setup.device)
     yield Check("fastest matrix product, TFLOP/s", f"{rate / 1e12:.1f}", "", True)
     for way in ("auto", "unpadded"):
         settings = settings_for(setup.large, setup.large_batch, precision="auto", attention=way)

@@ -13,7 +13,7 @@ import torch
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.heads import Head, load_head, read_out
-from cotbert_core.encoder.pooling_config import Reading, reading_of
+from cotbert_core.encoder.pooling_config import PoolingConfig, resolve_pooling_config
 from cotbert_core.encoder.template_denoising import bias_rows
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import Denoise
@@ -32,24 +32,26 @@ from cotbert_core.training.precision import autocast
 class SentenceEncoder:
     """An encoder, the way it is read, and `encode`."""
 
-    def __init__(self, backbone: Backbone, reading: Reading, head: Head | None = None) -> None:
-        if (head is None) != (reading.head is None):
+    def __init__(
+        self, backbone: Backbone, pooling: PoolingConfig, head: Head | None = None
+    ) -> None:
+        if (head is None) != (pooling.head is None):
             raise UserError(
-                f"the reading's head is {reading.head!r} and the head given is {head!r}: give both "
+                f"the pooling config's head is {pooling.head!r} and the head given is {head!r}: give both "
                 "or neither"
             )
         self.backbone = backbone
-        self.reading = reading
+        self.pooling = pooling
         self.head = head
-        bound = BoundTemplate.bind(reading.template, backbone.tokenizer.hf)
-        self.bound = replace(bound, last=reading.last)
+        bound = BoundTemplate.bind(pooling.template, backbone.tokenizer.hf)
+        self.bound = replace(bound, last=pooling.last)
         room = backbone.max_tokens - self.bound.length
         if room < 1:
             raise UserError(
                 f"the template takes {self.bound.length} tokens and the encoder {backbone.name!r} "
                 f"at most {backbone.max_tokens}: shorten the template"
             )
-        self.max_length = min(room, reading.max_length or room)
+        self.max_length = min(room, pooling.max_length or room)
 
     @classmethod
     def from_pretrained(
@@ -74,9 +76,9 @@ class SentenceEncoder:
         Raises UserError for what cannot be opened or read that way.
         """
         backbone = load_backbone(str(name_or_path), allow_pickle=allow_pickle, attention=attention)
-        reading = reading_of(str(name_or_path), template, readout, max_length, denoise)
-        head = load_head(reading.head, str(name_or_path), backbone) if reading.head else None
-        made = cls(backbone, reading, head)
+        pooling = resolve_pooling_config(str(name_or_path), template, readout, max_length, denoise)
+        head = load_head(pooling.head, str(name_or_path), backbone) if pooling.head else None
+        made = cls(backbone, pooling, head)
         if max_length is not None and max_length > made.max_length:
             raise UserError(
                 f"max_length is {max_length} and the encoder {str(name_or_path)!r} takes "
@@ -115,13 +117,13 @@ class SentenceEncoder:
         `self.max_length`.
         """
         texts = [" ".join(s.split()) for s in sentences]
-        if self.reading.full_stop:
+        if self.pooling.full_stop:
             texts = [end_with_full_stop(t) for t in texts]
         return self.backbone.tokenizer(
             texts,
             max_length,
-            in_template=self.reading.leading_blank,
-            empty_blank=self.reading.empty_blank,
+            in_template=self.pooling.leading_blank,
+            empty_blank=self.pooling.empty_blank,
         )
 
     @torch.inference_mode()
@@ -142,34 +144,34 @@ class SentenceEncoder:
         model = self.backbone.model.eval()
         budget = batch_tokens or self.backbone.batch_tokens
         with autocast(precision, next(model.parameters()).device):
-            vectors = encode_rows(self.backbone, rows, self.reading.readout, budget)
+            vectors = encode_rows(self.backbone, rows, self.pooling.readout, budget)
             bias = self._bias(ids.lengths, budget)
         vectors = read_out(vectors, bias, self.head)
-        if self.reading.normalize if normalize is None else normalize:
+        if self.pooling.normalize if normalize is None else normalize:
             vectors = torch.nn.functional.normalize(vectors, dim=-1)
         return vectors.cpu().numpy().astype(dtype, copy=False)
 
     def _bias(self, lengths: np.ndarray, budget: int) -> torch.Tensor | None:
         """(N, D) template bias of sentences of these lengths, or None without denoising."""
-        mode, positions = self.reading.denoise, self.reading.pad_positions
+        mode, positions = self.pooling.denoise, self.pooling.pad_positions
         if mode == "none":
             return None
         rows, which = bias_rows(self.backbone, self.bound, lengths, mode, positions)
         places = to_device(torch.from_numpy(which), self.backbone.device)
         return encode_rows(self.backbone, rows, "mask", budget)[places]
 
-    def save_pretrained(self, path: str | Path, facts: TrainingMetadata | None = None) -> None:
+    def save_pretrained(self, path: str | Path, metadata: TrainingMetadata | None = None) -> None:
         """Write a folder that opens here, in sentence-transformers and in AutoModel.
 
         facts: of the training, for its model card. Warns where other libraries cannot carry how
         it is read; they then refuse the folder. Raises UserError when `path` already holds
         something.
         """
-        save_encoder(self.saved(facts), Path(path))
+        save_encoder(self.saved(metadata), Path(path))
 
-    def saved(self, facts: TrainingMetadata | None = None) -> SavedEncoder:
+    def saved(self, metadata: TrainingMetadata | None = None) -> SavedEncoder:
         """All that a folder of it is made from."""
-        facts = facts or TrainingMetadata()
+        metadata = metadata or TrainingMetadata()
         return SavedEncoder(
-            self.backbone, self.bound, self.reading, self.max_length, self.head, facts
+            self.backbone, self.bound, self.pooling, self.max_length, self.head, metadata
         )

@@ -101,7 +101,7 @@ def _job(options: EmbedOptions) -> Job:
             f"truncate_dim is {dimension} and the model's vectors have {encoder.dimension} "
             "dimensions: give no more than those"
         )
-    normalize = options.normalize or encoder.reading.normalize
+    normalize = options.normalize or encoder.pooling.normalize
     storage = Storage(dimension, options.dtype, normalize, kept_types(plan), id_type=plan.id_type)
     return Job(options, plan, model, model_digest(model), encoder, storage)
 

@@ -80,18 +80,18 @@ def export(options: ExportOptions, output: Path) -> dict[str, Any]:
 
 
 def _check_carried(name: str, encoder: SentenceEncoder) -> None:
-    if encoder.reading.denoise != "none":
+    if encoder.pooling.denoise != "none":
         raise UserError(
             f"model {name!r} takes a template's bias off its vectors (denoise is "
-            f"{encoder.reading.denoise!r}), which an ONNX graph of one pass does not carry: use "
+            f"{encoder.pooling.denoise!r}), which an ONNX graph of one pass does not carry: use "
             "`cotbert embed`, or train with method.denoise=none"
         )
-    if encoder.reading.empty_blank and encoder.backbone.tokenizer.byte_level:
+    if encoder.pooling.empty_blank and encoder.backbone.tokenizer.byte_level:
         raise UserError(
             f"model {name!r} gives an empty text a blank, which no tokenizer.json can add: use "
             "`cotbert embed`, or train with method.empty_sentence=bare"
         )
-    if encoder.reading.last:
+    if encoder.pooling.last:
         raise UserError(
             f"model {name!r} has trained tokens where a word of a text occurs last, which no "
             "tokenizer.json can find: use `cotbert embed`, or train with method.replaced=template"
@@ -106,7 +106,7 @@ def _write_onnx(encoder: SentenceEncoder, output: Path) -> float:
         write_graph(encoder, folder)
         write_text(folder / "README.md", onnx_card(encoder.saved()))
         found = run_onnx(folder, CHECKED)
-        expected = encoder.encode(CHECKED, precision="fp32", normalize=encoder.reading.normalize)
+        expected = encoder.encode(CHECKED, precision="fp32", normalize=encoder.pooling.normalize)
         difference = float(np.abs(found - expected).max())
         if not difference <= ALLOWED:
             raise ExportError(

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import Head, read_out
-from cotbert_core.saving.model_folder import copy_embedding, reading_tokenizer
+from cotbert_core.saving.model_folder import copy_embedding, template_tokenizer
 from cotbert_core.saving.server_files import save_tokenizer, serve_graph
 from cotbert_core.sentence_encoder import SentenceEncoder
 
@@ -65,7 +65,7 @@ class FinishedVectors(nn.Module):
 
 def write_graph(encoder: SentenceEncoder, folder: Path) -> None:
     """Write model.onnx, its tokenizer and the files servers ask for; denoise must be none."""
-    tokenizer, read_token = reading_tokenizer(encoder.saved())
+    tokenizer, read_token = template_tokenizer(encoder.saved())
     read_id = -1 if read_token is None else tokenizer.convert_tokens_to_ids(read_token)
     backbone = copy.copy(encoder.backbone)
     backbone.model = copy.deepcopy(encoder.backbone.model).cpu().eval().float()
@@ -75,7 +75,7 @@ def write_graph(encoder: SentenceEncoder, folder: Path) -> None:
         copy_embedding(backbone.model, encoder.bound.mask_id, read_id)
     head = copy.deepcopy(encoder.head).cpu().eval() if encoder.head is not None else None
     graph = FinishedVectors(
-        backbone, encoder.reading.readout, read_id, head, encoder.reading.normalize
+        backbone, encoder.pooling.readout, read_id, head, encoder.pooling.normalize
     )
     _export(graph.eval(), folder / "model.onnx")
     _save_tokenizer(tokenizer, folder)

@@ -51,7 +51,7 @@ def with_openvino(encoder: SentenceEncoder, precision: Precision = "auto") -> Se
     backbone = encoder.backbone
     chosen = resolve_precision(precision, backbone.device)
     model = OpenVinoModel(backbone.model, PRECISIONS[chosen])
-    return SentenceEncoder(replace(backbone, model=model), encoder.reading, encoder.head)
+    return SentenceEncoder(replace(backbone, model=model), encoder.pooling, encoder.head)
 
 
 class OpenVinoModel(nn.Module):

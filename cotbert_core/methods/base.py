@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import Head
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings import PromptedSettings
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten
@@ -57,10 +57,10 @@ class Method(nn.Module):
         return [f"method {method} makes no use of the corpus's {' and '.join(unused)} texts"]
 
     @property
-    def reading(self) -> Reading:
+    def pooling(self) -> PoolingConfig:
         """How the trained encoder is read: by default at the anchor template's last mask."""
         method = self.settings.method
-        return Reading(
+        return PoolingConfig(
             "mask",
             self.template("anchor").at_inference,
             full_stop=True,
@@ -70,12 +70,12 @@ class Method(nn.Module):
         )
 
     @property
-    def dev_reading(self) -> Reading:
+    def dev_pooling(self) -> PoolingConfig:
         """How a dev check reads the encoder: as at inference, or as `method.dev_reading` says."""
         method = self.settings.method
         if isinstance(method, PromptedSettings) and method.dev_reading == "released":
-            return replace(self.reading, full_stop=False)
-        return self.reading
+            return replace(self.pooling, full_stop=False)
+        return self.pooling
 
     @property
     def finished(self) -> Backbone:
@@ -85,12 +85,12 @@ class Method(nn.Module):
     @property
     def sentence_encoder(self) -> SentenceEncoder:
         """The encoder as it will be used, sharing this method's weights."""
-        return SentenceEncoder(self.backbone, self.reading, self.kept_head)
+        return SentenceEncoder(self.backbone, self.pooling, self.kept_head)
 
     @property
     def dev_encoder(self) -> SentenceEncoder:
         """The encoder as a dev check reads it, sharing this method's weights."""
-        return SentenceEncoder(self.backbone, self.dev_reading, self.kept_head)
+        return SentenceEncoder(self.backbone, self.dev_pooling, self.kept_head)
 
     def template(self, role: str) -> Template:
         """The template of a role that these settings have."""

@@ -117,15 +117,15 @@ class Contrastive(Method):
         # Packed rows have no padding to save, so on a GPU they all run at once.
         packed_at_once = self.backbone.packs and self.backbone.device.type != "cpu"
         budget = None if packed_at_once else train_tokens(self.backbone.device)
-        chunk = self.settings.chunk_size
+        mini_batch_size = self.settings.mini_batch_size
         lengths = rows.lengths.numpy()
         self.work += Work(
             tokens=float(lengths.sum()),
-            padding=padding(lengths, budget, chunk, packed=self.backbone.packs)[0],
+            padding=padding(lengths, budget, mini_batch_size, packed=self.backbone.packs)[0],
             bias_tokens=float(sum(int(part.lengths.sum()) for part in empty)),
             flops=encoder_flops(self.encoder, lengths, backward=torch.is_grad_enabled()),
         )
-        vectors = encode_rows(self.backbone, rows, self.readout, budget, chunk)
+        vectors = encode_rows(self.backbone, rows, self.readout, budget, mini_batch_size)
         return torch.split(vectors, [len(p) for p in parts])
 
     def contrast(self, vectors: list[Tensor], *, extended: bool = False) -> Tensor:

@@ -20,12 +20,12 @@ from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.dropout import dropout
 from cotbert_core.encoder.forward import budget_slices
 from cotbert_core.encoder.mlm import mlm_head
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings import DenoSentSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine, train_tokens
 from cotbert_core.methods.decoder import Decoder
-from cotbert_core.methods.simcse import plain_reading
+from cotbert_core.methods.simcse import plain_pooling_config
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import Rows
@@ -92,10 +92,10 @@ class DenoSent(Contrastive):
         order = np.argsort(-lengths, kind="stable")
         budget = train_tokens(memory.device)
         total = torch.zeros((), device=memory.device)
-        chunk = self.settings.chunk_size
-        for start, stop in budget_slices(lengths[order], budget, chunk):
+        mini_batch_size = self.settings.mini_batch_size
+        for start, stop in budget_slices(lengths[order], budget, mini_batch_size):
             piece = rows, torch.from_numpy(order[start:stop]), int(lengths[order[start]]), memory
-            if chunk:
+            if mini_batch_size:
                 total = total + recomputed(self._rebuilt, *piece, device=memory.device)
             else:
                 total = total + self._rebuilt(*piece)
@@ -151,9 +151,9 @@ class DenoSent(Contrastive):
         return notes
 
     @property
-    def reading(self) -> Reading:
+    def pooling(self) -> PoolingConfig:
         masked = self.readout == "mask"
-        reading = super().reading if masked else plain_reading(self.settings, self.readout)
+        pooling = super().pooling if masked else plain_pooling_config(self.settings, self.readout)
         if self.method.inference == "released":
-            return replace(reading, full_stop=False, max_length=self.settings.max_length)
-        return replace(reading, full_stop=True)
+            return replace(pooling, full_stop=False, max_length=self.settings.max_length)
+        return replace(pooling, full_stop=True)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import head_notes, new_head, read_out
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings import OptiPromptSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
@@ -97,8 +97,8 @@ class OptiPrompt(Contrastive):
         return MethodOutput(self.contrast(vectors), {"positive_cosine": mean_cosine(*vectors)})
 
     @property
-    def reading(self) -> Reading:
-        return replace(super().reading, template=self._template, last=self._last)
+    def pooling(self) -> PoolingConfig:
+        return replace(super().pooling, template=self._template, last=self._last)
 
     def notes(self, columns: Sequence[str]) -> list[str]:
         return super().notes(columns) + head_notes(self.head, self.backbone)

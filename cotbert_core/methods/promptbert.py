@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import TanhHead, head_notes, new_head, read_out
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings import PromptBertSettings, SupervisedPromptBertSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
@@ -34,13 +34,13 @@ class PromptBert(Contrastive):
         return MethodOutput(self.contrast(vectors), {"positive_cosine": mean_cosine(*vectors)})
 
     @property
-    def dev_reading(self) -> Reading:
+    def dev_pooling(self) -> PoolingConfig:
         method = self.settings.method
         assert isinstance(method, PromptBertSettings)
         if method.dev_reading == "inference":
-            return super().dev_reading
+            return super().dev_pooling
         return replace(
-            super().dev_reading, denoise=method.denoise, pad_positions=method.pad_positions
+            super().dev_pooling, denoise=method.denoise, pad_positions=method.pad_positions
         )
 
 
@@ -69,11 +69,11 @@ class SupervisedPromptBert(Contrastive):
         return super().notes(columns) + head_notes(self.kept_head, self.backbone)
 
     @property
-    def reading(self) -> Reading:
+    def pooling(self) -> PoolingConfig:
         method = self.settings.method
         assert isinstance(method, SupervisedPromptBertSettings)
         return replace(
-            super().reading,
+            super().pooling,
             denoise=method.denoise,
             pad_positions=method.pad_positions,
             head=method.head,

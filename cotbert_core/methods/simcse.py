@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import TanhHead, read_out
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings import HeadName, SimCseSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
@@ -40,13 +40,15 @@ class SimCse(Contrastive):
         return MethodOutput(self.contrast(vectors), parts)
 
     @property
-    def reading(self) -> Reading:
+    def pooling(self) -> PoolingConfig:
         kept: HeadName | None = "tanh" if self.method.keep_head else None
-        return plain_reading(self.settings, self.method.readout, kept)
+        return plain_pooling_config(self.settings, self.method.readout, kept)
 
 
-def plain_reading(settings: TrainSettings, readout: str, head: HeadName | None = None) -> Reading:
+def plain_pooling_config(
+    settings: TrainSettings, readout: str, head: HeadName | None = None
+) -> PoolingConfig:
     """Of an encoder trained without a template on a corpus that was tokenized as for one."""
-    return Reading(
+    return PoolingConfig(
         readout, blank=True, head=head, method=settings.method.name, settings=flatten(settings)
     )

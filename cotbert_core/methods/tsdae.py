@@ -14,11 +14,11 @@ from torch import Tensor
 from cotbert_core.encoder.backbone import Backbone, locate_encoder
 from cotbert_core.encoder.forward import padding
 from cotbert_core.encoder.mlm import no_loading_report
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import TsdaeSettings
 from cotbert_core.methods.base import Method, MethodOutput
-from cotbert_core.methods.simcse import plain_reading
+from cotbert_core.methods.simcse import plain_pooling_config
 from cotbert_core.saving.model_folder import ONLY_HERE
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
@@ -59,8 +59,8 @@ class Tsdae(Method):
         return {name: to_device(value, device) for name, value in features.items()}
 
     @property
-    def reading(self) -> Reading:
-        return plain_reading(self.settings, self.method.readout)
+    def pooling(self) -> PoolingConfig:
+        return plain_pooling_config(self.settings, self.method.readout)
 
 
 def delete_tokens(sentences: Ragged, deletion: float) -> Ragged:

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import unknown
 from cotbert_core.readouts.layers import first_and_last
 from cotbert_core.readouts.options import FeatureOptions, refuse_unused
@@ -36,11 +36,11 @@ class Feature:
 
 
 def _last(backbone: Backbone, _: FeatureOptions, __: Counted, precision: Precision) -> Features:
-    return partial(SentenceEncoder(backbone, Reading("mean")).encode, precision=precision)
+    return partial(SentenceEncoder(backbone, PoolingConfig("mean")).encode, precision=precision)
 
 
 def _cls(backbone: Backbone, _: FeatureOptions, __: Counted, precision: Precision) -> Features:
-    return partial(SentenceEncoder(backbone, Reading("cls")).encode, precision=precision)
+    return partial(SentenceEncoder(backbone, PoolingConfig("cls")).encode, precision=precision)
 
 
 def _first_last(

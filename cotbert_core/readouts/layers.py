@@ -33,11 +33,11 @@ class FirstAndLast:
         return getattr(self._model, name)
 
 
-class ThreeReadings(FirstAndLast):
+class ThreeReadouts(FirstAndLast):
     """A transformers model whose last layer is (N, L, 3 D): at every token its last layer, the
     mean of its first and last, and the first token's last layer, side by side.
 
-    The mean over the tokens then holds the readouts `THREE_READINGS` of one forward pass. Not for
+    The mean over the tokens then holds the readouts `THREE_READOUTS` of one forward pass. Not for
     packed rows, whose first tokens are in one line with all others.
     """
 
@@ -49,12 +49,12 @@ class ThreeReadings(FirstAndLast):
 
 
 # By their names in `cotbert_core.readouts.FEATURES`, in the order of ThreeReadings' thirds.
-THREE_READINGS = ("last", "first-last", "cls")
+THREE_READOUTS = ("last", "first-last", "cls")
 
 
-def three_readings(backbone: Backbone) -> Backbone:
+def three_readouts(backbone: Backbone) -> Backbone:
     """The encoder whose mean over the tokens is three readouts at once, (N, 3 D)."""
-    return replace(backbone, model=ThreeReadings(backbone.model))
+    return replace(backbone, model=ThreeReadouts(backbone.model))
 
 
 def first_and_last(backbone: Backbone) -> Backbone:

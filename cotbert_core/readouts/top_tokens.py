@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.mlm import load_mlm_head
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import UserError
 from cotbert_core.readouts.options import FeatureOptions
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -40,8 +40,8 @@ class TopTokenFeatures:
         check_top_k(options.top_k, len(self._table))
         self._top_k, self._precision = options.top_k, precision
         self.template = _template(backbone, options.template)
-        reading = Reading("mask", self.template, full_stop=True, denoise=options.denoise)
-        self._encoder = SentenceEncoder(backbone, reading)
+        pooling = PoolingConfig("mask", self.template, full_stop=True, denoise=options.denoise)
+        self._encoder = SentenceEncoder(backbone, pooling)
 
     @torch.inference_mode()
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:

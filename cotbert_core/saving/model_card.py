@@ -40,16 +40,16 @@ _SETTINGS = (
 )
 
 
-def card_text(saved: SavedEncoder, read_token: str | None, facts: TrainingMetadata) -> str:
+def card_text(saved: SavedEncoder, read_token: str | None, metadata: TrainingMetadata) -> str:
     """README.md. read_token: the token that is read, None for the readouts cls and mean."""
     parts = [
         _front_matter(saved),
         _introduction(saved),
         _loading(saved, read_token),
         _section("How it was made", _table(_making(saved))),
-        _section("Data", _table(facts.data) if facts.data else "Not recorded."),
-        _section("Scores", _scores(facts.scores)),
-        _section("Made with", _table(facts.made)) if facts.made else "",
+        _section("Data", _table(metadata.data) if metadata.data else "Not recorded."),
+        _section("Scores", _scores(metadata.scores)),
+        _section("Made with", _table(metadata.made)) if metadata.made else "",
         _section("License", _LICENSE),
     ]
     return "\n".join(part for part in parts if part)
@@ -92,8 +92,8 @@ def _front_matter(saved: SavedEncoder) -> str:
     tags = ["sentence-similarity", "feature-extraction", "cotbert"]
     if saved.is_portable:
         tags.insert(0, "sentence-transformers")
-    if saved.reading.method is not None:
-        tags.append(saved.reading.method)
+    if saved.pooling.method is not None:
+        tags.append(saved.pooling.method)
     library = ["library_name: sentence-transformers"] if saved.is_portable else []
     base = base_model(_began_as(saved))
     return "\n".join(
@@ -112,11 +112,11 @@ def _front_matter(saved: SavedEncoder) -> str:
 
 def _began_as(saved: SavedEncoder) -> str:
     """The encoder NAME that the training began from."""
-    return str((saved.reading.settings or {}).get("encoder", saved.backbone.name))
+    return str((saved.pooling.settings or {}).get("encoder", saved.backbone.name))
 
 
 def _introduction(saved: SavedEncoder) -> str:
-    method = saved.reading.method
+    method = saved.pooling.method
     how = f"trained by {plain(method)}" if method else "read as described below"
     return (
         f"# Sentence encoder, {how}\n\n"
@@ -127,7 +127,7 @@ def _introduction(saved: SavedEncoder) -> str:
 
 def _loading(saved: SavedEncoder, read_token: str | None) -> str:
     own = block("cotbert_core", OWN)
-    served = serving_line(saved.not_served, saved.reading.denoise == "none")
+    served = serving_line(saved.not_served, saved.pooling.denoise == "none")
     if not saved.is_portable:
         why = (
             f"**Only `cotbert_core` reads this folder**: {saved.not_carried}. Its vectors "
@@ -141,7 +141,7 @@ def _loading(saved: SavedEncoder, read_token: str | None) -> str:
         "equal (cosine at least 0.999999 in fp32). The template lies in the tokenizer; no code of "
         "this folder is run.\n\n"
         + block("sentence-transformers", SENTENCE_TRANSFORMERS)
-        + block("transformers", transformers_lines(saved.reading, read_token))
+        + block("transformers", transformers_lines(saved.pooling, read_token))
         + own
         + 'In MLflow: `mlflow.sentence_transformers.log_model(SentenceTransformer("."), '
         'name="encoder")`, and `mlflow.pyfunc.load_model` wherever mlflow and '
@@ -151,12 +151,12 @@ def _loading(saved: SavedEncoder, read_token: str | None) -> str:
 
 def _making(saved: SavedEncoder) -> dict[str, Any]:
     """Method, encoder, templates, readout and the settings that matter."""
-    reading, settings = saved.reading, saved.reading.settings or {}
+    pooling, settings = saved.pooling, saved.pooling.settings or {}
     began = _began_as(saved)
     rows: dict[str, Any] = {
-        "method": plain(reading.method or "no training recorded"),
+        "method": plain(pooling.method or "no training recorded"),
         "encoder": plain(base_model(began) or f"a folder named {Path(began).name}"),
-        **({"template": code(reading.template.text)} if reading.template else {}),
+        **({"template": code(pooling.template.text)} if pooling.template else {}),
         **{
             f"{role} in training": code(_template_text(str(settings[f"templates.{role}"])))
             for role in ("anchor", "positive", "negative")
@@ -165,7 +165,7 @@ def _making(saved: SavedEncoder) -> dict[str, Any]:
         "vector": _readout(saved),
         "longest text": f"{saved.max_length} tokens; more are cut off",
     }
-    if reading.full_stop:
+    if pooling.full_stop:
         rows["full stop"] = "added to texts that end in none of . ? \" '"
     chosen = [key for key in settings if key in _SETTINGS or key.startswith("method.")]
     rows |= {
@@ -186,12 +186,12 @@ def _readout(saved: SavedEncoder) -> str:
         "cls": "last layer at the first token",
         "mean": "mean of the last layer over all tokens",
     }
-    parts = [words[saved.reading.readout]]
-    if saved.reading.denoise != "none":
-        parts.append(f"minus the template's bias ({code(saved.reading.denoise)})")
-    if saved.reading.head is not None:
-        parts.append(f"behind a {plain(saved.reading.head)} head")
-    if saved.reading.normalize:
+    parts = [words[saved.pooling.readout]]
+    if saved.pooling.denoise != "none":
+        parts.append(f"minus the template's bias ({code(saved.pooling.denoise)})")
+    if saved.pooling.head is not None:
+        parts.append(f"behind a {plain(saved.pooling.head)} head")
+    if saved.pooling.normalize:
         parts.append("unit length")
     return ", ".join(parts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.messages.printable import printable
 
 EXAMPLE = '["One sentence.", "Another one."]'
@@ -58,19 +58,19 @@ vectors = torch.tanh(vectors @ head["dense.weight"].T + head["dense.bias"])
 """
 
 
-def transformers_lines(reading: Reading, read_token: str | None) -> str:
+def transformers_lines(pooling: PoolingConfig, read_token: str | None) -> str:
     """What a user without sentence-transformers writes."""
     if read_token is None:
-        lines = _READOUT_LINES[reading.readout]
+        lines = _READOUT_LINES[pooling.readout]
     else:
         lines = (
             'read = inputs["input_ids"] == tokenizer.convert_tokens_to_ids('
             f"{_string(read_token)})\n"
             "vectors = hidden[read]\n"
         )
-    if reading.head == "tanh":
+    if pooling.head == "tanh":
         lines += _TANH_LINES
-    if reading.normalize:
+    if pooling.normalize:
         lines += "vectors = torch.nn.functional.normalize(vectors, dim=-1)\n"
     return _TRANSFORMERS + lines
 

@@ -23,7 +23,7 @@ from torch import nn
 
 from cotbert_core.encoder.backbone import PLAIN_TOKENIZER
 from cotbert_core.encoder.heads import HEAD_FILE, TanhHead
-from cotbert_core.encoder.pooling_config import save_reading
+from cotbert_core.encoder.pooling_config import save_pooling_config
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.messages.printable import printable
 from cotbert_core.saving import server_files
@@ -69,7 +69,7 @@ def save_encoder(encoder: SavedEncoder, path: Path) -> None:
 def _write_folder(encoder: SavedEncoder, folder: Path) -> None:
     plain = encoder.backbone.tokenizer.hf
     plain.save_pretrained(str(folder / PLAIN_TOKENIZER))
-    tokenizer, read_token = reading_tokenizer(encoder)
+    tokenizer, read_token = template_tokenizer(encoder)
     if encoder.is_portable:
         server_files.save_tokenizer(tokenizer, folder)
     else:
@@ -84,8 +84,8 @@ def _write_folder(encoder: SavedEncoder, folder: Path) -> None:
     if encoder.head is not None:
         save_file(_cpu_weights(encoder.head), str(folder / HEAD_FILE))
     _make_readable(folder)
-    save_reading(encoder.reading, folder)
-    write_text(folder / CARD_FILE, card_text(encoder, read_token, encoder.facts))
+    save_pooling_config(encoder.pooling, folder)
+    write_text(folder / CARD_FILE, card_text(encoder, read_token, encoder.metadata))
 
 
 def _make_readable(folder: Path) -> None:
@@ -96,7 +96,7 @@ def _make_readable(folder: Path) -> None:
         path.chmod(0o666 & ~mask)
 
 
-def reading_tokenizer(encoder: SavedEncoder) -> tuple[Any, str | None]:
+def template_tokenizer(encoder: SavedEncoder) -> tuple[Any, str | None]:
     """The folder's tokenizer, which wraps the template itself, and the token that is read."""
     from transformers import PreTrainedTokenizerFast
 
@@ -104,7 +104,7 @@ def reading_tokenizer(encoder: SavedEncoder) -> tuple[Any, str | None]:
     backend = Tokenizer.from_str(plain.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
-    read_token = plain.mask_token if encoder.reading.readout == "mask" else None
+    read_token = plain.mask_token if encoder.pooling.readout == "mask" else None
     after, before = list(bound.after), list(bound.before)
     if read_token is not None and bound.stages > 1:
         read_token = READOUT_TOKEN
@@ -126,9 +126,9 @@ def reading_tokenizer(encoder: SavedEncoder) -> tuple[Any, str | None]:
 def _normalizer(encoder: SavedEncoder, backend: Tokenizer) -> Any:
     """White space folded, a full stop added, a blank put first where words are told by blanks."""
     steps: list[Any] = [normalizers.Replace(Regex(WHITE_SPACE), " "), normalizers.Strip()]
-    if encoder.reading.full_stop:
+    if encoder.pooling.full_stop:
         steps.append(normalizers.Replace(Regex(FULL_STOP_PLACE), "."))
-    if encoder.reading.leading_blank and is_byte_level(backend):
+    if encoder.pooling.leading_blank and is_byte_level(backend):
         steps.append(normalizers.Prepend(" "))
     if backend.normalizer is not None:
         steps.append(backend.normalizer)
@@ -172,14 +172,14 @@ def _write_modules(
     if read_token is not None:
         modules.append(("1_WordWeights", "WordWeights"))
         _write_word_weights(tokenizer, read_token, folder / "1_WordWeights")
-    readout = "mean" if read_token is not None else encoder.reading.readout
+    readout = "mean" if read_token is not None else encoder.pooling.readout
     # In 1_Pooling/ a server would take it for all that follows the Transformer.
     modules.append(("1_Pooling" if encoder.not_served is None else "2_Pooling", "Pooling"))
     server_files.write_pooling(folder / modules[-1][0], encoder.backbone.hidden_size, readout)
     if isinstance(encoder.head, TanhHead):
         modules.append((f"{len(modules)}_Dense", "Dense"))
         _write_dense(encoder.head, folder / modules[-1][0])
-    if encoder.reading.normalize:
+    if encoder.pooling.normalize:
         modules.append((f"{len(modules)}_Normalize", "Normalize"))
         (folder / modules[-1][0]).mkdir()
     listing = [

@@ -12,7 +12,7 @@ import torch
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.forward import encode_rows
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.evaluation.pairs import Pairs, cosines, spearman
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
@@ -53,7 +53,7 @@ def read_by(backbone: Backbone, template: Template) -> SentenceEncoder:
 
     Raises UserError for a template that does not fit its tokenizer or leaves no room.
     """
-    return SentenceEncoder(backbone, Reading("mask", template, full_stop=True))
+    return SentenceEncoder(backbone, PoolingConfig("mask", template, full_stop=True))
 
 
 @torch.inference_mode()

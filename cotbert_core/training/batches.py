@@ -35,8 +35,8 @@ class Batch:
     @property
     def tokens(self) -> np.ndarray:
         """(N,) int64 tokens of each row, its companions' included."""
-        companions = (getattr(self, name).lengths for name in self.columns)
-        return sum(companions, start=self.sentences.lengths)
+        paired_texts = (getattr(self, name).lengths for name in self.columns)
+        return sum(paired_texts, start=self.sentences.lengths)
 
     def take(self, rows: np.ndarray) -> Batch:
         """The chosen rows, in the order given."""

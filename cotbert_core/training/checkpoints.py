@@ -206,6 +206,6 @@ def checksum(file: Path) -> int:
     """CRC-32 of its bytes: against damage, not against malice."""
     crc = 0
     with file.open("rb") as stream:
-        while chunk := stream.read(CHUNK_BYTES):
-            crc = zlib.crc32(chunk, crc)
+        while block := stream.read(CHUNK_BYTES):
+            crc = zlib.crc32(block, crc)
     return crc

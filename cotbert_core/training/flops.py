@@ -87,7 +87,7 @@ def linear_weights(model: nn.Module, but: str | None = None) -> tuple[int, int]:
     return sum(w.numel() for w in linear), sum(w.numel() for w in linear if w.requires_grad)
 
 
-def matrix_rate(precision: Precision, device: torch.device) -> float:
+def measured_peak_flops(precision: Precision, device: torch.device) -> float:
     """FLOPs a second of the device in the chosen format: the fastest product of two square
     matrices of CPU_PRODUCT or CUDA_PRODUCT rows by this process's threads in RATE_SECONDS.
 

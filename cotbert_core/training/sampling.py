@@ -48,10 +48,10 @@ def batches(
 def own_share(batch: Batch, rank: int, workers: int) -> Batch:
     """The b rows of this worker: every row of the global batch is one worker's, and each has
     nearly the same work."""
-    return batch.take(deal(batch.tokens, workers)[rank])
+    return batch.take(shard_by_length(batch.tokens, workers)[rank])
 
 
-def deal(work: np.ndarray, workers: int) -> np.ndarray:
+def shard_by_length(work: np.ndarray, workers: int) -> np.ndarray:
     """(B,) work of each row -> (W, b) rows of each worker, in the order of the batch.
 
     From the heaviest down they are dealt to 0, 1, .., W-1, W-1, .., 1, 0, 0, 1 and so on: equal

@@ -1,7 +1,7 @@
 """The order of a corpus that is too large to shuffle whole.
 
 An epoch goes through the parts of the corpus in an order drawn for it. Neighbours are put together
-into windows of about `shuffle_rows` rows, and the rows of a window are shuffled together. What a
+into windows of about `shuffle_buffer_rows` rows, and the rows of a window are shuffled together. What a
 step trains on follows from the seed and the number of the step alone.
 """
 
@@ -40,9 +40,9 @@ class Window:
 
 def window_rows(settings: TrainSettings, sentences: int) -> int | None:
     """Rows that are shuffled together; None: all, in memory."""
-    if settings.shuffle_rows is None and sentences > MEMORY_ROWS:
+    if settings.shuffle_buffer_rows is None and sentences > MEMORY_ROWS:
         return WINDOW_ROWS
-    return settings.shuffle_rows
+    return settings.shuffle_buffer_rows
 
 
 def windows(

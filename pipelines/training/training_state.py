@@ -49,7 +49,7 @@ class Training:
     """Whether a sweep hears of every dev check."""
     judged: Path | None = None
     """Where a sweep says whether the run may go on; None: nobody asks."""
-    matrix_rate: float = float("nan")
+    measured_peak_flops: float = float("nan")
     """FLOPs a second of all workers' matrix products together."""
     step: int = 0
     told: list[MetricRow] = field(default_factory=list)

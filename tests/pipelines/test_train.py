@@ -115,9 +115,9 @@ def test_the_saved_model_scores_as_the_best_step_did(trained: Path):
 
     result = json.loads((trained / "result.json").read_text())
     encoder = SentenceEncoder.from_pretrained(trained / "model")
-    assert encoder.reading.method == "cot-bert"
-    assert encoder.reading.settings["batch_size"] == 8
-    assert encoder.reading.settings["dev"] == "built-in pairs"
+    assert encoder.pooling.method == "cot-bert"
+    assert encoder.pooling.settings["batch_size"] == 8
+    assert encoder.pooling.settings["dev"] == "built-in pairs"
     score = score_pairs(lambda s: encoder.encode(s, precision="fp32"), dev_pairs(None, None))
     assert score.spearman == pytest.approx(result["dev_spearman"], abs=0.05)
 
