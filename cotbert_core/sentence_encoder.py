@@ -1,4 +1,4 @@
-"""SentenceEncoder: text in, vectors out, by whatever way the encoder was trained to be read."""
+"""SentenceEncoder: sentences to vectors, with the pooling that the encoder was trained with."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from cotbert_core.training.precision import autocast
 
 
 class SentenceEncoder:
-    """An encoder, the way it is read, and `encode`."""
+    """An encoder with its pooling configuration and its head, if it has one."""
 
     def __init__(
         self, backbone: Backbone, pooling: PoolingConfig, head: Head | None = None
     ) -> None:
         if (head is None) != (pooling.head is None):
             raise UserError(
-                f"the pooling config's head is {pooling.head!r} and the head given is {head!r}: give both "
-                "or neither"
+                f"the pooling config's head is {pooling.head!r} and the head given is {head!r}: "
+                "give both or neither"
             )
         self.backbone = backbone
         self.pooling = pooling
@@ -48,8 +48,8 @@ class SentenceEncoder:
         room = backbone.max_tokens - self.bound.length
         if room < 1:
             raise UserError(
-                f"the template takes {self.bound.length} tokens and the encoder {backbone.name!r} "
-                f"at most {backbone.max_tokens}: shorten the template"
+                f"the template has {self.bound.length} tokens and the encoder {backbone.name!r} "
+                f"takes at most {backbone.max_tokens}: shorten the template"
             )
         self.max_length = min(room, pooling.max_length or room)
 
@@ -67,13 +67,13 @@ class SentenceEncoder:
     ) -> SentenceEncoder:
         """Open a folder, a hub name or all-MiniLM-L6-v2.
 
-        A folder saved here is read as it was trained; any other by its own pooling (mean where
-        it names none). A template (a Template, a name or a text) changes that to its last mask.
-        readout: mask, cls or mean. max_length: tokens of a sentence, template not counted.
-        denoise: subtract the template's bias (position or pad) from the mask vector.
-        allow_pickle: take weights from pytorch_model.bin where there are no safetensors.
-        attention: how rows attend (cotbert_core.encoder.attention).
-        Raises UserError for what cannot be opened or read that way.
+        A folder saved by this package is read as it was trained, any other with its own pooling
+        (mean if it has none). template: a Template, a name or a text; its last mask is read.
+        readout: mask, cls or mean. max_length: maximum number of tokens of a sentence, without the
+        template. denoise: subtract the template's bias (position or pad) from the mask vector.
+        allow_pickle: read weights from pytorch_model.bin if there are no safetensors. attention:
+        the attention implementation (cotbert_core.encoder.attention). Raises UserError for an
+        encoder that cannot be opened or read that way.
         """
         backbone = load_backbone(str(name_or_path), allow_pickle=allow_pickle, attention=attention)
         pooling = resolve_pooling_config(str(name_or_path), template, readout, max_length, denoise)
@@ -82,13 +82,13 @@ class SentenceEncoder:
         if max_length is not None and max_length > made.max_length:
             raise UserError(
                 f"max_length is {max_length} and the encoder {str(name_or_path)!r} takes "
-                f"{made.max_length} tokens beside its template: give {made.max_length} or fewer"
+                f"{made.max_length} tokens besides its template: give {made.max_length} or fewer"
             )
         return made
 
     @property
     def dimension(self) -> int:
-        """D, the size of a vector."""
+        """The size D of a vector."""
         return self.backbone.hidden_size
 
     def encode(
@@ -99,11 +99,12 @@ class SentenceEncoder:
         dtype: Literal["float32", "float16"] = "float32",
         precision: Precision = "auto",
     ) -> np.ndarray:
-        """(N,) sentences -> (N, D) vectors, in order.
+        """Return the vectors (N, D) of N sentences, in their order.
 
-        batch_tokens: padded tokens in one forward pass (None: what suits the device). normalize:
-        unit length (None: as the folder says, no for those trained here). dtype: of the result.
-        precision: bf16 where the machine has it, unless fp32 is asked for.
+        batch_tokens: maximum number of padded tokens in one forward pass (None: the device's
+        default). normalize: scale vectors to unit length (None: as stored in the folder; False for
+        models trained by this package). dtype: number format of the result. precision: number
+        format of matrix products; auto: bf16 if the device supports it, else fp32.
         """
         if isinstance(sentences, str):
             raise UserError("encode takes a list of sentences, not one string: put it in a list")
@@ -111,10 +112,10 @@ class SentenceEncoder:
         return self.encode_tokens(ids, batch_tokens, normalize, dtype, precision)
 
     def tokenize(self, sentences: Sequence[str], max_length: int | None = None) -> Ragged:
-        """Token ids of each sentence as `encode` sees them, without template and special tokens.
+        """Return the token ids that `encode` uses for each sentence, without template and specials.
 
-        max_length: cut to so many; None: whole, though the encoder takes no more than
-        `self.max_length`.
+        max_length: number of tokens to which sentences are cut; None: sentences are not cut,
+        although the encoder takes at most `self.max_length`.
         """
         texts = [" ".join(s.split()) for s in sentences]
         if self.pooling.full_stop:
@@ -135,8 +136,10 @@ class SentenceEncoder:
         dtype: Literal["float32", "float16"] = "float32",
         precision: Precision = "auto",
     ) -> np.ndarray:
-        """(N, D) vectors of N sentences out of `tokenize`, each cut to `self.max_length` tokens;
-        the rest as for `encode`."""
+        """Return the vectors (N, D) of N sentences in token ids, cut to `self.max_length` tokens.
+
+        ids: from `tokenize`. The other arguments are those of `encode`.
+        """
         ids = ids.cut(self.max_length)
         rows = self.bound.wrap(ids)
         if not len(rows):
@@ -152,7 +155,7 @@ class SentenceEncoder:
         return vectors.cpu().numpy().astype(dtype, copy=False)
 
     def _bias(self, lengths: np.ndarray, budget: int) -> torch.Tensor | None:
-        """(N, D) template bias of sentences of these lengths, or None without denoising."""
+        """Return the template bias (N, D) for (N,) sentence lengths, or None without denoising."""
         mode, positions = self.pooling.denoise, self.pooling.pad_positions
         if mode == "none":
             return None
@@ -161,16 +164,15 @@ class SentenceEncoder:
         return encode_rows(self.backbone, rows, "mask", budget)[places]
 
     def save_pretrained(self, path: str | Path, metadata: TrainingMetadata | None = None) -> None:
-        """Write a folder that opens here, in sentence-transformers and in AutoModel.
+        """Write a folder that this package, sentence-transformers and AutoModel can open.
 
-        facts: of the training, for its model card. Warns where other libraries cannot carry how
-        it is read; they then refuse the folder. Raises UserError when `path` already holds
-        something.
+        metadata: what is known of the training, for the model card. Warns if other libraries cannot
+        represent the pooling; they then refuse the folder. Raises UserError if `path` is not empty.
         """
         save_encoder(self.saved(metadata), Path(path))
 
     def saved(self, metadata: TrainingMetadata | None = None) -> SavedEncoder:
-        """All that a folder of it is made from."""
+        """Return everything from which a model folder is written."""
         metadata = metadata or TrainingMetadata()
         return SavedEncoder(
             self.backbone, self.bound, self.pooling, self.max_length, self.head, metadata

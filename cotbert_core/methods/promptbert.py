@@ -1,8 +1,8 @@
 """PromptBERT (paper, section 4.3): without labels, and supervised by triples.
 
-Without labels a sentence's two views are two templates around it; with the same template in both
-roles they differ in dropout alone (Table 8). Supervised, one template is around sentence,
-entailment and contradiction, and the head and the denoising stay at inference.
+Without labels the two views of a sentence are two templates around it; with the same template in
+both roles they differ only in dropout (Table 8). The supervised method puts one template around
+sentence, entailment and contradiction, and keeps head and denoising at inference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotbert_core.training.batches import Batch
 
 
 class PromptBert(Contrastive):
-    """Two templates around each sentence."""
+    """PromptBERT without labels: two templates around each sentence."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -45,7 +45,7 @@ class PromptBert(Contrastive):
 
 
 class SupervisedPromptBert(Contrastive):
-    """One template around sentence, entailment and contradiction; InfoNCE with a(i,j-)."""
+    """Supervised PromptBERT: one template for each text of a triple; InfoNCE with a(i,j-)."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)

@@ -1,4 +1,4 @@
-"""SimCSE (Gao et al., 2021): no template; a sentence's two views differ in dropout alone.
+"""SimCSE (Gao et al., 2021): no template; the two views of a sentence differ only in dropout.
 
 With `triples` the positive is the entailment and the contradiction is a hard negative.
 """
@@ -16,7 +16,7 @@ from cotbert_core.training.batches import Batch
 
 
 class SimCse(Contrastive):
-    """The same sentence twice, or (sentence, entailment, contradiction)."""
+    """SimCSE on the same sentence twice, or on (sentence, entailment, contradiction) triples."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -48,7 +48,10 @@ class SimCse(Contrastive):
 def plain_pooling_config(
     settings: TrainSettings, readout: str, head: HeadName | None = None
 ) -> PoolingConfig:
-    """Of an encoder trained without a template on a corpus that was tokenized as for one."""
+    """Return the pooling of an encoder that was trained without a template.
+
+    Corpora are tokenized for templates, so such an encoder keeps the leading blank.
+    """
     return PoolingConfig(
         readout, blank=True, head=head, method=settings.method.name, settings=flatten(settings)
     )

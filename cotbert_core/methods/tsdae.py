@@ -1,5 +1,6 @@
-"""TSDAE (Wang et al., 2021): rebuild a sentence, token by token, from the vector of what is left
-of it. A baseline: the loss and its decoder are sentence-transformers' own.
+"""TSDAE (Wang et al., 2021): a decoder rebuilds a sentence from the vector of its remaining tokens.
+
+It is a baseline: loss and decoder are sentence-transformers' own.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from cotbert_core.training.flops import Work, encoder_flops
 
 
 class Tsdae(Method):
-    """Deletes tokens, encodes the rest, rebuilds the whole with a decoder tied to the encoder."""
+    """TSDAE: a decoder tied to the encoder rebuilds sentences with deleted tokens."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -45,7 +46,7 @@ class Tsdae(Method):
         return MethodOutput(self.objective([self._features(r) for r in rows], None))
 
     def _count(self, lengths: np.ndarray) -> None:
-        """The encoder's work; the decoder's, which shares its weights, is not counted."""
+        """Count the work of the encoder, but not of the decoder, which shares its weights."""
         self.work += Work(
             tokens=float(lengths.sum()),
             padding=padding(lengths, None)[0],
@@ -64,8 +65,10 @@ class Tsdae(Method):
 
 
 def delete_tokens(sentences: Ragged, deletion: float) -> Ragged:
-    """Each token kept with probability 1 - deletion (torch's generator); of a sentence that would
-    be left empty one token stays."""
+    """Return sentences in which each token is deleted with a probability of `deletion`.
+
+    Random numbers come from torch's generator. A sentence that would lose all its tokens keeps one.
+    """
     lengths = sentences.lengths
     chances = torch.rand(len(sentences.flat)).numpy()
     kept = chances >= deletion
@@ -78,20 +81,20 @@ def delete_tokens(sentences: Ragged, deletion: float) -> Ragged:
 
 
 def _objective(backbone: Backbone, readout: str) -> Any:
-    """sentence-transformers' loss around this encoder's own weights."""
+    """Return sentence-transformers' loss for this encoder's own weights."""
     try:
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.losses import DenoisingAutoEncoderLoss
         from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     except ImportError:
         raise UserError(
-            "method tsdae is sentence-transformers' and that package is not installed: pip "
+            "method tsdae needs the package sentence-transformers, which is not installed: pip "
             "install 'cotbert[tsdae]'"
         ) from None
     tokenizer = Path(locate_encoder(backbone.name)) / "tokenizer.json"
     if tokenizer.is_file() and ONLY_HERE in tokenizer.read_text(encoding="utf-8"):
         raise UserError(
-            f"method tsdae opens its encoder by sentence-transformers, which cannot read "
+            f"method tsdae opens its encoder with sentence-transformers, which cannot read "
             f"{backbone.name!r} (its README.md says why): train from another encoder"
         )
     device = backbone.device
@@ -100,5 +103,5 @@ def _objective(backbone: Backbone, readout: str) -> Any:
         first.model = backbone.model
         pooling = Pooling(backbone.hidden_size, pooling_mode=readout)
         whole = SentenceTransformer(modules=[first, pooling], device=str(device))
-        # Tied, the encoder's weights are the decoder's, which was opened on the CPU.
+        # The decoder's own weights, which are not tied to the encoder's, were opened on the CPU.
         return DenoisingAutoEncoderLoss(whole).to(device)

@@ -1,8 +1,8 @@
 """The model card: README.md of a saved folder, as the Hugging Face hub shows it.
 
-It says how the encoder was made and read, how good it was, and how to load it; its Python blocks
-run in the folder as they stand (a test runs them). What nobody told is left out; no path of the
-machine goes in, since cards are published.
+It says how the encoder was trained, how vectors are read, what it scored, and how to load it; its
+Python blocks run in the folder without changes (a test runs them). Unknown facts are left out. The
+card has no paths of the machine, because cards are published.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CARD_FILE = "README.md"
 _HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w.-]+)?")
 _HUB_NAMES = {MINILM: f"sentence-transformers/{MINILM}"}
 _SCORES_END = "<!-- further scores go above this line -->"
-# Settings of a run that change what comes out; the folder's cotbert.json has all of them.
+# The settings that matter most for the result; the folder's cotbert.json has all settings.
 _SETTINGS = (
     *("batch_size", "max_length", "epochs", "max_steps", "dropout", "precision", "seed"),
     *("optimizer.learning_rate", "optimizer.schedule", "optimizer.warmup_steps"),
@@ -41,7 +41,7 @@ _SETTINGS = (
 
 
 def card_text(saved: SavedEncoder, read_token: str | None, metadata: TrainingMetadata) -> str:
-    """README.md. read_token: the token that is read, None for the readouts cls and mean."""
+    """Return README.md. read_token: the token that is read; None for the readouts cls and mean."""
     parts = [
         _front_matter(saved),
         _introduction(saved),
@@ -56,7 +56,7 @@ def card_text(saved: SavedEncoder, read_token: str | None, metadata: TrainingMet
 
 
 def onnx_card(saved: SavedEncoder) -> str:
-    """README.md beside an exported graph."""
+    """Return the README.md of a folder with an exported ONNX graph."""
     return "\n".join(
         [
             _introduction(saved),
@@ -73,17 +73,17 @@ def onnx_card(saved: SavedEncoder) -> str:
 
 
 def add_scores(folder: Path, scores: Sequence[Score]) -> None:
-    """Put scores that came later into a folder's card; one that has no place for them stays."""
+    """Add later scores to a folder's card; a card without the mark for them is not changed."""
     path = folder / CARD_FILE
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if _SCORES_END in text:
         lines = "".join(f"{_score_line(score)}\n" for score in scores)
-        before, _, after = text.rpartition(_SCORES_END)  # a template may hold the mark too
+        before, _, after = text.rpartition(_SCORES_END)  # a template may contain the mark too
         write_text(path, before + lines + _SCORES_END + after)
 
 
 def base_model(name: str) -> str | None:
-    """The hub's name of an encoder NAME; None for a folder."""
+    """Return the hub name of an encoder NAME; None for a folder."""
     known = _HUB_NAMES.get(name, name)
     return known if _HUB_NAME.fullmatch(known) and not Path(name).exists() else None
 
@@ -111,7 +111,7 @@ def _front_matter(saved: SavedEncoder) -> str:
 
 
 def _began_as(saved: SavedEncoder) -> str:
-    """The encoder NAME that the training began from."""
+    """Return the encoder NAME that the training started from."""
     return str((saved.pooling.settings or {}).get("encoder", saved.backbone.name))
 
 
@@ -121,7 +121,7 @@ def _introduction(saved: SavedEncoder) -> str:
     return (
         f"# Sentence encoder, {how}\n\n"
         f"Texts to vectors of {saved.backbone.hidden_size} numbers; the cosine of two says how "
-        "alike the texts are.\n"
+        "similar the texts are.\n"
     )
 
 
@@ -131,7 +131,7 @@ def _loading(saved: SavedEncoder, read_token: str | None) -> str:
     if not saved.is_portable:
         why = (
             f"**Only `cotbert_core` reads this folder**: {saved.not_carried}. Its vectors "
-            "would be others without that, so sentence-transformers, MLflow's flavour of it and "
+            "would be different without that, so sentence-transformers, MLflow's flavour of it and "
             "transformers' tokenizers refuse the folder.\n"
         )
         return f"## How to load it\n\n{why}\n{own}{served}"
@@ -150,7 +150,7 @@ def _loading(saved: SavedEncoder, read_token: str | None) -> str:
 
 
 def _making(saved: SavedEncoder) -> dict[str, Any]:
-    """Method, encoder, templates, readout and the settings that matter."""
+    """Return the table of method, encoder, templates, readout and the most important settings."""
     pooling, settings = saved.pooling, saved.pooling.settings or {}
     began = _began_as(saved)
     rows: dict[str, Any] = {
@@ -217,7 +217,10 @@ def _table(rows: Mapping[str, Any]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """A bar or a line break would end the cell; code() and plain() have escaped their own."""
+    """Return a value for a table cell, without the line breaks and bars that would end the cell.
+
+    Bars that code() or plain() escaped are not changed.
+    """
     return re.sub(r"(?<!\\)\|", r"\|", " ".join(str(value).splitlines()))
 
 

@@ -1,4 +1,4 @@
-"""The Python of a model card: how each library opens the folder in which the card lies."""
+"""The Python blocks of a model card, which show how each library opens the card's folder."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ vectors = torch.tanh(vectors @ head["dense.weight"].T + head["dense.bias"])
 
 
 def transformers_lines(pooling: PoolingConfig, read_token: str | None) -> str:
-    """What a user without sentence-transformers writes."""
+    """Return the Python code that computes vectors with transformers alone."""
     if read_token is None:
         lines = _READOUT_LINES[pooling.readout]
     else:
@@ -76,8 +76,11 @@ def transformers_lines(pooling: PoolingConfig, read_token: str | None) -> str:
 
 
 def serving_line(not_served: str | None, exportable: bool) -> str:
-    """Return the card's sentence on inference servers. not_served: why they refuse the folder,
-    None if they do not. exportable: whether `cotbert export --format onnx` takes it."""
+    """Return the card's sentence on inference servers.
+
+    not_served: why they refuse the folder; None if they do not. exportable: whether `cotbert export
+    --format onnx` supports the model.
+    """
     if not_served is None:
         return "The servers text-embeddings-inference and vLLM give these vectors too.\n"
     refused = f"text-embeddings-inference and vLLM refuse this folder, since {not_served}"
@@ -91,7 +94,7 @@ def serving_line(not_served: str | None, exportable: bool) -> str:
 
 
 def _string(text: str) -> str:
-    """A text as a literal of Python, on one line."""
+    """Return a text as a Python literal on one line."""
     return printable(json.dumps(text, ensure_ascii=False))
 
 

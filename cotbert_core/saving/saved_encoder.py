@@ -1,4 +1,4 @@
-"""What a model folder and its card are made of."""
+"""The contents of a model folder and its card."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cotbert_core.templates.wrapping import BoundTemplate
 
 @dataclass(frozen=True)
 class SavedEncoder:
-    """What is saved: an encoder, its template in token ids, how it is read, and its limit."""
+    """An encoder to be saved, with its template in token ids, its pooling and its token limit."""
 
     backbone: Backbone
     bound: BoundTemplate
@@ -24,15 +24,15 @@ class SavedEncoder:
 
     @property
     def is_portable(self) -> bool:
-        """Whether other libraries can read it."""
+        """Whether other libraries can read the folder."""
         return self.not_carried is None
 
     @property
     def not_carried(self) -> str | None:
-        """What sentence-transformers' own modules and a tokenizer cannot do, None if nothing."""
+        """Why sentence-transformers' modules and a tokenizer are not enough; None if they are."""
         missing = []
         if self.pooling.denoise != "none":
-            missing.append("a template's bias is taken off its vectors")
+            missing.append("a template's bias is subtracted from its vectors")
         if self.pooling.head == "transform":
             missing.append("its head has a layer norm of the encoder's own epsilon")
         if self.pooling.empty_blank and self.backbone.tokenizer.byte_level:
@@ -43,7 +43,7 @@ class SavedEncoder:
 
     @property
     def not_served(self) -> str | None:
-        """What servers that pool on their own cannot do, None if nothing."""
+        """Why servers with their own pooling give other vectors; None if they do not."""
         if self.not_carried is not None:
             return self.not_carried
         if self.pooling.readout == "mask":

@@ -98,7 +98,7 @@ def test_no_sentences_make_no_vectors(backbone, readout):
         (FeatureOptions(denoise="pad"), "denoise is 'pad' with the {} readout: denoising needs a"),
         (FeatureOptions(template="denosent"), "template is 'denosent' with the {} readout"),
         (FeatureOptions(frequent=9), "frequent is 9 with the {} readout"),
-        (FeatureOptions(top_k=9), "top_k is 9 with the {} readout, which has no use for it"),
+        (FeatureOptions(top_k=9), "top_k is 9 with the {} readout, which does not use it"),
     ],
 )
 def test_options_of_other_readouts_are_refused(backbone, readout, options, fault):

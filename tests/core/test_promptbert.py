@@ -120,7 +120,7 @@ def test_companions_make_no_difference(make, ids):
     alone, both = method(Batch(ids)).loss.item(), method(Batch(ids, other, other)).loss.item()
     assert alone == both
     (note,) = method.notes(["augmented", "negative"])
-    assert note == "method promptbert makes no use of the corpus's augmented and negative texts"
+    assert note == "method promptbert does not use the corpus's augmented and negative texts"
     assert method.notes([]) == []
 
 

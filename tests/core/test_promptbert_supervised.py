@@ -212,5 +212,7 @@ def test_tsdae_cannot_begin_from_a_folder_that_is_read_here_alone(make, tmp_path
     bare = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
     changes = {"method.name": "tsdae", **bare}
     settings = override(TrainSettings(encoder=str(tmp_path / "saved")), changes)
-    with pytest.raises(UserError, match="method tsdae opens its encoder by sentence-transformers"):
+    with pytest.raises(
+        UserError, match="method tsdae opens its encoder with sentence-transformers"
+    ):
         build_method(load_backbone(str(tmp_path / "saved")), settings)

@@ -46,7 +46,7 @@ FAULTS = {
     "epochs": (0, "epochs is 0"),
     "max_length": ("long", "max_length is 'long': input should be a valid integer"),
     "templates.anchor": ("cot-brt/anchor", "unknown template 'cot-brt/anchor'"),
-    "templates.positive": ("no slot [MASK]", r"holds the slot [X] 0 times"),
+    "templates.positive": ("no slot [MASK]", r"has the slot [X] 0 times"),
     "nonsense": (1, "setting 'nonsense' is unknown"),
     "method.temprature": (0.05, "setting 'method.temprature' is unknown"),
     "optimiser.clip": (1.0, "setting 'optimiser' is unknown"),

@@ -106,7 +106,7 @@ def test_without_triples_companions_make_no_difference(make, ids, triples):
     method = make()
     assert method(triples).loss.item() == method(Batch(ids)).loss.item()
     assert method.notes(["augmented"]) == [
-        "method simcse makes no use of the corpus's augmented texts"
+        "method simcse does not use the corpus's augmented texts"
     ]
     assert make(method__triples=True).notes(triples.columns) == []
 

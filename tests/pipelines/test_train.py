@@ -430,7 +430,7 @@ def test_what_a_user_gets_wrong_is_told_before_anything_starts(
         "batch_size=400": "batch_size is 400",
         "max_length=20": "was cut to 12 tokens",
         "optimizer.warmup_steps=6": "warmup_steps is 6",
-        "templates.anchor=no slot [MASK]": "holds the slot [X] 0 times",
+        "templates.anchor=no slot [MASK]": "has the slot [X] 0 times",
         "encoder=/no/such/folder": "'/no/such/folder'",
     }
     for change, told in wrong.items():

@@ -171,7 +171,7 @@ def test_a_model_is_read_as_it_was_when_it_embedded(tmp_path, bert_folder):
     """Its own way, with all that its folder remembers, unless another was asked for."""
     own = SentenceEncoder.from_pretrained(bert_folder, TEMPLATE, max_length=9, denoise="position")
     model = tmp_path / "model"
-    with pytest.warns(UserWarning, match="a template's bias is taken off its vectors"):
+    with pytest.warns(UserWarning, match="a template's bias is subtracted from its vectors"):
         own.save_pretrained(model)
 
     def opened(name, **reading):
