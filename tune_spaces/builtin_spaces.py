@@ -1,4 +1,4 @@
-"""The named spaces: functions that return one. `cotbert spaces NAME` prints one."""
+"""The built-in search spaces: functions that return one. `cotbert spaces NAME` prints one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AVERAGE = "bert-base-uncased, average of 7 STS"
 
 
 def temperature() -> Space:
-    """The papers' two values, 0.03 and 0.05, lie inside."""
+    """Return a range of temperatures that includes the papers' two values, 0.03 and 0.05."""
     from ray import tune
 
     return Space(
@@ -23,8 +23,10 @@ def temperature() -> Space:
 
 
 def temperature_grid() -> Space:
-    """CoT-BERT's and PromptBERT's 0.05 and DenoSent's 0.03, with neighbours: the three papers
-    print no grid of their own."""
+    """Return a grid of temperatures around CoT-BERT's and PromptBERT's 0.05 and DenoSent's 0.03.
+
+    The three papers have no grid of their own.
+    """
     from ray import tune
 
     return Space(
@@ -38,7 +40,7 @@ def temperature_grid() -> Space:
 
 
 def denosent_dropout() -> Space:
-    """The sweep of DenoSent's section "Implementation", chosen by STS-B dev."""
+    """Return the sweep of DenoSent's section "Implementation", which STS-B dev decides."""
     from ray import tune
 
     return Space(
@@ -55,7 +57,7 @@ def denosent_dropout() -> Space:
 
 
 def denosent_dropout_range() -> Space:
-    """Wider than the grid on both sides: Figure 4b has its best inside."""
+    """Return a range that is wider than the grid on both sides; Figure 4b has its best inside."""
     from ray import tune
 
     return Space(
@@ -70,8 +72,11 @@ def denosent_dropout_range() -> Space:
 
 
 def optimizer() -> Space:
-    """The papers' learning rates, 1e-5 to 5e-5, their batches, 64 to 512, and their warm-ups, none
-    and 500 steps, lie inside."""
+    """Return learning rates, batch sizes and warm-up steps that include those of the papers.
+
+    The papers' learning rates are 1e-5 to 5e-5, their batches 64 to 512, and their warm-ups none
+    and 500 steps.
+    """
     from ray import tune
 
     return Space(
@@ -87,7 +92,7 @@ def optimizer() -> Space:
 
 
 def seeds() -> Space:
-    """PromptBERT's ten: Table 10 prints their mean and ends alone, so no seed has a figure."""
+    """Return ten seeds; PromptBERT's Table 10 only has their mean and ends, so no figures."""
     from ray import tune
 
     return Space(

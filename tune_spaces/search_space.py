@@ -1,7 +1,7 @@
-"""A space, what Ray Tune takes of it, and what becomes of a sample.
+"""A search space, its form for Ray Tune, and the settings of a sample.
 
-A setting's axis is a grid (`tune.grid_search`), a choice, or a range with two ends; each of them
-can be tried at its corners before anything starts, which the other domains of Ray Tune cannot.
+The axis of a setting is a grid (`tune.grid_search`), a choice, or a range with two ends. The
+corners of these can be checked before anything starts, unlike those of Ray Tune's other domains.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# The key of a sample that tells which variant was drawn; no setting has this name.
+# The key of a sample that names its variant; no setting has this name.
 VARIANT = "variant"
 
 
 @dataclass(frozen=True)
 class Space:
-    """What a sweep varies.
+    """The settings that a sweep varies.
 
-    purpose: one sentence. recipe: the one that the space is made for.
+    purpose: one sentence. recipe: the recipe that the space is made for.
     settings: flat path of a setting -> its axis.
-    variants: name -> flat settings that change together; every trial takes one of them.
-    published: a trial's `label` -> the figure that a paper gives for it; source: where.
+    variants: name -> flat settings that change together; every trial uses one of them.
+    published: a trial's `label` -> its figure in a paper. source: the paper and table.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Space:
 
 
 def param_space(space: Space) -> dict[str, Any]:
-    """What ray.tune.Tuner samples: an axis for each setting, and one for the variants."""
+    """Return the param_space of ray.tune.Tuner: an axis for each setting, and for the variants."""
     from ray import tune
 
     axes = {VARIANT: tune.grid_search(list(space.variants))} if space.variants else {}
@@ -44,7 +44,7 @@ def param_space(space: Space) -> dict[str, Any]:
 
 
 def size(space: Space) -> int | None:
-    """How many different trials there are; None when an axis is continuous."""
+    """Return the number of different trials; None if an axis is continuous."""
     count = len(space.variants) or 1
     for axis in space.settings.values():
         values = values_of(axis)
@@ -55,23 +55,23 @@ def size(space: Space) -> int | None:
 
 
 def changes(space: Space, sample: Mapping[str, Any]) -> dict[str, Any]:
-    """The flat settings that a sample stands for, its variant's among them.
+    """Return the flat settings of a sample, including those of its variant.
 
-    What a sample holds beside the space's own axes, such as `seed`, is passed on.
+    Other entries of the sample, such as `seed`, are included unchanged.
     """
     settings = {path: value for path, value in sample.items() if path != VARIANT}
     return {**(space.variants[sample[VARIANT]] if space.variants else {}), **settings}
 
 
 def corners(space: Space) -> Iterator[dict[str, Any]]:
-    """Samples that hold every value of a grid or choice, and both ends of every range."""
+    """Yield all combinations of the values of grids and choices and of both ends of ranges."""
     axes = _at_corners(space)
     for point in itertools.product(*axes.values()):
         yield dict(zip(axes, point, strict=True))
 
 
 def enough_corners(space: Space, many: int) -> Iterator[dict[str, Any]]:
-    """All corners, or, where these are more than `many`, such as hold every pair of values."""
+    """Yield all corners, or, if there are more than `many`, corners with every pair of values."""
     axes = _at_corners(space)
     if len(axes) < 3 or math.prod(map(len, axes.values())) <= many:
         yield from corners(space)
@@ -91,18 +91,18 @@ def _at_corners(space: Space) -> dict[str, list[Any]]:
 
 
 def label(space: Space, sample: Mapping[str, Any]) -> str:
-    """A sample in short: its variant, then its values, as the keys of `published` are."""
+    """Return a short name of a sample, its variant and values, as in the keys of `published`."""
     keys = [VARIANT] if space.variants else []
     return ", ".join(str(sample[key]) for key in [*keys, *space.settings])
 
 
 def published_figure(space: Space, sample: Mapping[str, Any]) -> float | None:
-    """The paper's figure for a sample, if it gives one."""
+    """Return the paper's figure for a sample, if there is one."""
     return space.published.get(label(space, sample))
 
 
 def values_of(axis: Any) -> list[Any] | None:
-    """All values of a grid or choice; None of anything else."""
+    """Return all values of a grid or choice; None for any other axis."""
     if isinstance(axis, Mapping) and set(axis) == {"grid_search"}:
         return list(axis["grid_search"])
     categories = getattr(axis, "categories", None)
@@ -110,7 +110,7 @@ def values_of(axis: Any) -> list[Any] | None:
 
 
 def ends_of(axis: Any) -> tuple[Any, Any]:
-    """The least and the largest value of a range; infinite, or None, where it has no ends."""
+    """Return the smallest and the largest value of a range; an open end is infinite or None."""
     from ray.tune.search.sample import Integer
 
     lower: Any = getattr(axis, "lower", None)
@@ -120,36 +120,36 @@ def ends_of(axis: Any) -> tuple[Any, Any]:
         first, last = multiples_of(axis)
         # 3 * 0.1 is above 0.3.
         return max(first * step, lower), min(last * step, upper)
-    if isinstance(axis, Integer):  # Ray Tune draws whole numbers below the upper one
+    if isinstance(axis, Integer):  # Ray Tune samples whole numbers below the upper one
         return lower, upper - 1
     return lower, upper
 
 
 def step_of(axis: Any) -> float | None:
-    """Of a range in steps, what all its values are multiples of."""
+    """Return the step of a range, of which all its values are multiples; None without steps."""
     sampler = getattr(axis, "sampler", None)
     return getattr(sampler, "q", None)
 
 
 def multiples_of(axis: Any) -> tuple[int, int]:
-    """The least and the largest k of a range in steps, whose values are k times its step."""
+    """Return the smallest and the largest k of a range in steps, whose values are k * step."""
     from ray.tune.search.sample import Integer
 
     step: Any = step_of(axis)
-    # Ray Tune draws the upper end too, except for whole numbers in steps of 1.
+    # Ray Tune samples the upper end too, except for whole numbers in steps of 1.
     upper = axis.upper - 1 if isinstance(axis, Integer) and step == 1 else axis.upper
     return math.ceil(axis.lower / step - 1e-9), math.floor(upper / step + 1e-9)
 
 
 def is_logarithmic(axis: Any) -> bool:
-    """Whether a range is drawn by orders of magnitude."""
+    """Return whether a range is sampled on a logarithmic scale."""
     sampler = axis.get_sampler()
     inner = sampler.get_sampler() if step_of(axis) is not None else sampler
     return str(inner) == "LogUniform"
 
 
 def is_axis(axis: Any) -> bool:
-    """Whether this is a grid or choice with values, or a range with two ends."""
+    """Return whether an axis is a grid or choice with values, or a range with two ends."""
     values = values_of(axis)
     if values is not None:
         return bool(values)
@@ -158,7 +158,7 @@ def is_axis(axis: Any) -> bool:
 
 
 def describe(axis: Any) -> str:
-    """An axis in words."""
+    """Return a description of an axis for a user."""
     values = values_of(axis)
     if values is not None:
         return ", ".join(map(str, values))

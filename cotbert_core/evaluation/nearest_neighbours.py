@@ -34,7 +34,7 @@ def lengths(vectors: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Hits:
-    """The nearest rows of one query, best first: cosines, ids and row numbers, each (n,), n <= k."""
+    """The nearest rows of one query, best first: cosine, id and row number, (n,) with n <= k."""
 
     scores: np.ndarray
     ids: np.ndarray

@@ -219,7 +219,7 @@ def _score(
 
 
 def _features(sides: list[np.ndarray]) -> np.ndarray:
-    """Return the features in float32: vectors (N, D), or [|u - v|, u * v] (N, 2 D) for pairs u, v."""
+    """Return features in float32: vectors (N, D), or [|u - v|, u * v] (N, 2 D) for pairs u, v."""
     u, *others = (np.asarray(side, np.float32) for side in sides)
     if not others:
         return u

@@ -16,8 +16,8 @@ from cotbert_core.errors import UserError, unknown
 
 BINARY = ("0", "1")
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
-# SentEval's text for a line without words, which keeps the published numbers of examples: CR (3,775)
-# has 4 such lines, MPQA (10,606) has 3.
+# SentEval's text for a line without words, which keeps the published numbers of examples: CR
+# (3,775) has 4 such lines, MPQA (10,606) has 3.
 NO_WORDS = "."
 
 
@@ -116,8 +116,8 @@ def _read_mrpc(paths: Sequence[Path]) -> list[Example]:
         label = _class(fields[0], BINARY, path, number)
         if len(fields) < 5:
             raise UserError(
-                f"{path}, line {number} has {len(fields)} tab-separated fields and must have 5 (the "
-                "label, two numbers and two sentences): download the task again"
+                f"{path}, line {number} has {len(fields)} tab-separated fields and must have 5 "
+                "(the label, two numbers and two sentences): download the task again"
             )
         examples.append(((_words(fields[3]), _words(fields[4])), label))
     return examples

@@ -87,7 +87,7 @@ def write_graph(encoder: SentenceEncoder, folder: Path) -> None:
 
 
 def _export(graph: FinishedVectors, path: Path) -> None:
-    """Export by the TorchScript exporter; torch 2.13's other one needs onnxscript and two packages."""
+    """Export with TorchScript: torch 2.13's other exporter needs onnxscript and two packages."""
     ids = torch.full((2, 7), max(graph.read_id, 0))
     attended = torch.ones_like(ids)
     attended[1, 5:] = 0

@@ -22,8 +22,8 @@ _SECRET_VARIABLE = re.compile(
 # The text between // and the last @ before the host. The second form is a password with a slash, a
 # question mark or a number sign in it, which database addresses may have; host:5000/ is a port.
 _USERINFO = re.compile(r"(?<!/)//(?!/)(?:[^\s/?#]*|[^\s/?#@:]*:(?!\d+[/?#])\S*)@")
-# The same in a text that is only an address, which a blank does not end: up to the last @, and up to
-# the last @ before a slash.
+# The same in a text that is only an address, which a blank does not end: up to the last @, and up
+# to the last @ before a slash.
 _ALONE = (
     re.compile(r"(?<!/)//(?!/)([^/?#@:]*:(?!\d+[/?#]).*)@", re.DOTALL),
     re.compile(r"(?<!/)//(?!/)([^/?#]*)@"),

@@ -1,4 +1,4 @@
-"""Model folders: Hugging Face models that sentence-transformers reads in the same way, without code.
+"""Model folders: Hugging Face models that sentence-transformers reads in the same way.
 
 The folder's tokenizer contains the template: its post-processor puts the template's token ids
 around the sentence, its normaliser applies the full-stop rule, and special tokens typed in a
