@@ -104,7 +104,7 @@ MISTAKES = {
     "seeds": (f"{TRAIN} --seeds none", "seeds is 'none': give how many"),
     "comparison": (f"compare last {READY}", "hold no recipe"),
     "whitening": (f"{EVALUATE} --readout last --whiten text.txt", "a sample of 2 sentences"),
-    "no head": (f"{EVALUATE} --readout top-tokens", "its checkpoint has none"),
+    "no head": (f"{EVALUATE} --readout top-tokens", "has no masked-language-model head"),
     "evaluate denoising": (f"{EVALUATE} --readout cls --denoise position", "denois"),
     "corpus": ("train quickstart --corpus none.txt --output out", r"'none\.txt' does not exist"),
     "train encoder": (
