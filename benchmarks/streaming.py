@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write_corpus(home / "corpus", encoder, rows)
             steps = (f"max_steps={options.steps}", f"eval_every={options.steps}")
             print(_line(rows, "in memory", _train(home, "held", encoder, *steps)))
-            steps += (f"shuffle_rows={SHUFFLE_ROWS}",)
+            steps += (f"shuffle_buffer_rows={SHUFFLE_ROWS}",)
             streamed.append(_train(home, "streamed", encoder, *steps))
             print(_line(rows, "streamed", streamed[-1]))
     growth = streamed[-1].worker_mib / streamed[0].worker_mib

@@ -1,1 +1,1 @@
-"""Ray clusters: one of several nodes on this machine, and jobs submitted to any."""
+"""Ray clusters: a local cluster with several nodes, and jobs submitted to any cluster."""

@@ -1,4 +1,4 @@
-"""Ray's own client of a job server."""
+"""Ray's client for a job server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ADDRESS = "RAY_API_SERVER_ADDRESS"
 
 
 def client_of(server: JobServer) -> Any:
-    """Ray's client, of this server whatever the environment names, and quiet."""
+    """Return a quiet client for this server, whatever address the environment has."""
     with _without("RAY_ADDRESS", ADDRESS):
         from ray.job_submission import JobSubmissionClient
 

@@ -1,8 +1,8 @@
-"""python -m cluster.hashed_lock REPORT: pip's report of an installation as a list with hashes.
+"""python -m cluster.hashed_lock REPORT: turn pip's installation report into a list with hashes.
 
-constraints.txt names versions; pip takes any file of that version. A list with hashes takes only
-the very files that it was made from. It belongs to one index, platform and Python, so it is made
-where it is used (docs/security.md), and `make` does not ask for it.
+constraints.txt lists versions, and pip accepts any file of a version. A list with hashes accepts
+only the files from which it was made. It is valid for one index, platform and Python, so it is made
+where it is used (docs/security.md), and `make` does not need it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from pipelines.runtime.progress import say, show
 
 
 def hashed_lock(report: Mapping[str, Any]) -> str:
-    """Return a requirements file that `pip install --require-hashes` takes, sorted by name.
+    """Return a requirements file for `pip install --require-hashes`, sorted by name.
 
-    The project itself, a folder, has no hash and is left out. UserError for an archive without one.
+    The project itself is a folder without a hash and is left out. Raises UserError for an archive
+    without a hash.
     """
     lines = []
     for item in report["install"]:
@@ -44,7 +45,7 @@ def main(arguments: list[str]) -> int:
     try:
         show(hashed_lock(json.loads(Path(arguments[0]).read_text(encoding="utf-8"))), end="")
     except (OSError, ValueError, KeyError) as error:
-        say(f"{arguments[0]!r} is no report of pip that can be used: {error}")
+        say(f"{arguments[0]!r} is not a usable report of pip: {error}")
         return 2
     return 0
 

@@ -1,7 +1,7 @@
-"""A command of this project as a job on a cluster.
+"""Submitting a command of this project as a job to a cluster.
 
-What can be wrong is looked for before anything is sent: the command, the address, the token, the
-versions, the job's name, room for its workers.
+Everything is checked before anything is sent: the command, the address, the token, the versions,
+the job's name, and the capacity for its workers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True)
 class Job:
-    """A command that may be submitted as it stands."""
+    """A command that is ready to be submitted.
+
+    words: the command's arguments. variables: environment variables to pass on. notes: sentences
+    to show to the user.
+    """
 
     name: str
     words: tuple[str, ...]
@@ -41,15 +45,15 @@ class Job:
 
 
 def find_address(given: str | None) -> str:
-    """--address, else RAY_API_SERVER_ADDRESS, else the cluster of `cotbert cluster up`."""
+    """Return --address, else RAY_API_SERVER_ADDRESS, else the address of the local cluster."""
     address = given or os.environ.get(ADDRESS)
     if address:
         return address
     local = running()
     if local is None:
         raise UserError(
-            f"no cluster is named and none is up here: give --address, set {ADDRESS}, or bring "
-            "one up by `cotbert cluster up`"
+            f"no cluster is given and none runs on this machine: give --address, set {ADDRESS}, or "
+            "start a cluster with `cotbert cluster up`"
         )
     return local.address
 
@@ -62,10 +66,11 @@ def check(
     environment: Sequence[str] = (),
     may_grow: bool = False,
 ) -> Job:
-    """The job that a command becomes; UserError for all that can be told to be wrong.
+    """Return the job for a command; UserError for anything that is wrong with it.
 
-    line: the command line that would run it. environment: NAME, to pass this process's value on,
-    or NAME=VALUE. may_grow: the cluster adds nodes, so what it has now does not count.
+    line: the command line that would run it. environment: NAME, to pass on this process's value,
+    or NAME=VALUE. may_grow: whether the cluster can add nodes, so its present capacity does not
+    matter.
     """
     given = command_paths.parse(command, line)
     need = resource_request.need_of(given, line.trainings(command[0], given))
@@ -78,7 +83,7 @@ def check(
         before = (known.get("metadata") or {}).get("command")
         which = "the same" if before == _line(new) else "another"
         raise UserError(
-            f"a job {name!r} is there already ({known['status'].lower()}), with {which} command: "
+            f"a job {name!r} already exists ({known['status'].lower()}), with {which} command: "
             "give another --name"
         )
     if may_grow:
@@ -100,7 +105,7 @@ def _given(environment: Sequence[str]) -> dict[str, str]:
         if not name.isidentifier():
             raise UserError(f"--env is {text!r}: give NAME, or NAME=VALUE")
         if not sign and name not in os.environ:
-            raise UserError(f"--env names {name}, which is not set here: set it, or give a value")
+            raise UserError(f"--env is {name}, which is not set here: set it, or give NAME=VALUE")
         given[name] = value if sign else os.environ[name]
     return given
 
@@ -117,7 +122,7 @@ def _new_name(command: str) -> str:
 
 
 def _notes(paths: Sequence[str], variables: dict[str, str], is_local: bool) -> tuple[str, ...]:
-    """What the user should know before the job runs elsewhere."""
+    """Return notes for the user about the job's environment."""
     store = variables.get("MLFLOW_TRACKING_URI", "")
     notes = [f"passed on: {', '.join(sorted(variables))}"] if variables else []
     if is_local:
@@ -128,15 +133,15 @@ def _notes(paths: Sequence[str], variables: dict[str, str], is_local: bool) -> t
     if not store:
         notes.append(
             "MLFLOW_TRACKING_URI is not set here: unless the cluster sets it, the record of the "
-            "run ends with its node"
+            "run is lost with its node"
         )
     elif store.startswith("sqlite:") or re.match(r"https?://([^/@]*@)?(localhost|127\.)", store):
-        notes.append(f"MLFLOW_TRACKING_URI is {redact(store)}, which each node takes for its own")
+        notes.append(f"MLFLOW_TRACKING_URI is {redact(store)}, which is local to each node")
     return tuple(notes)
 
 
 def submit(job: Job, server: JobServer) -> None:
-    """Send the code and start the job. UserError when another job has taken its name meanwhile."""
+    """Send the code and start the job; UserError if another job took its name in the meantime."""
     client = client_of(server)
     entrypoint = shlex.join(["python", "-m", "pipelines.cli", *job.words])
     with tempfile.TemporaryDirectory(prefix="cotbert-code-") as folder:
@@ -151,14 +156,12 @@ def submit(job: Job, server: JobServer) -> None:
             )
         except RuntimeError as error:
             if "already exists" in str(error):
-                raise UserError(
-                    f"a job {job.name!r} is there already: give another --name"
-                ) from None
+                raise UserError(f"a job {job.name!r} already exists: give another --name") from None
             raise
 
 
 def _line(words: Sequence[str]) -> str:
-    """The command as a user gives it, without the credentials of addresses: it is shown."""
+    """Return the command as the user typed it, for display without credentials in addresses."""
     return shlex.join(["cotbert", *without_credentials(words)])
 
 

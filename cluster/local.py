@@ -1,8 +1,8 @@
-"""A Ray cluster of several nodes on this machine: each a raylet of its own, on loopback alone.
+"""A Ray cluster with several nodes on this machine, each a raylet that only listens on loopback.
 
-It is what a large cluster is, only small: jobs come through a job server, workers of different
-nodes share nothing but the disk, and a token is asked for. `up` and `down` may be called from
-different processes; what is running stands in a file of the cache folder.
+It works like a large cluster: jobs go through a job server, workers of different nodes share only
+the disk, and a token is required. `up` and `down` may be called from different processes; a file in
+the cache folder records the running cluster.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def state_file() -> Path:
 
 
 def running() -> LocalCluster | None:
-    """The cluster that `up` made and that still has processes."""
+    """Return the cluster that `up` started, if it still has processes."""
     if not state_file().is_file():
         return None
     known = LocalCluster(**read_json(state_file()))
@@ -41,10 +41,11 @@ def running() -> LocalCluster | None:
 
 
 def up(nodes: int = 2, cpus_per_node: int | None = None) -> LocalCluster:
-    """Bring a cluster up and wait until its job server and all nodes answer.
+    """Start a cluster and wait until its job server and all nodes answer.
 
-    cpus_per_node: cores that tasks may ask of each node; this machine's, shared out, by default.
-    UserError when one is up already. Where a start fails, all that had started is stopped.
+    cpus_per_node: number of cores that each node offers to tasks (default: this machine's cores,
+    divided among the nodes). Raises UserError if a cluster is running. If a start fails, the nodes
+    that had started are stopped.
     """
     cluster = _plan(nodes, cpus_per_node)
     with _alone(), _claimed(cluster):
@@ -58,12 +59,12 @@ def up(nodes: int = 2, cpus_per_node: int | None = None) -> LocalCluster:
 
 
 def down() -> tuple[LocalCluster, int]:
-    """Stop the cluster of `up`; it, and how many processes there were (0: it had ended)."""
+    """Stop the cluster that `up` started; return it and its number of processes (0: had ended)."""
     with _alone():
         if not state_file().is_file():
             raise UserError(
-                "no cluster is up: `cotbert cluster up` makes one, and one that something else "
-                "started is left alone"
+                "no cluster is up: start one with `cotbert cluster up`; a cluster that something "
+                "else started is not stopped"
             )
         cluster = LocalCluster(**read_json(state_file()))
         return cluster, _remove(cluster)
@@ -71,7 +72,7 @@ def down() -> tuple[LocalCluster, int]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """No other process brings a cluster up or down in this block."""
+    """Prevent other processes from starting or stopping a cluster in this block."""
     lock = state_file().with_suffix(".lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
@@ -79,7 +80,7 @@ def _alone() -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                "another command is bringing a cluster up or down: wait until it has ended"
+                "another command is starting or stopping a cluster: wait until it has ended"
             ) from None
         yield
 
@@ -98,14 +99,17 @@ def _plan(nodes: int, cpus_per_node: int | None) -> LocalCluster:
 
 @contextmanager
 def _claimed(cluster: LocalCluster) -> Iterator[None]:
-    """The state file is this cluster's, written first so that `down` ends even a killed start."""
+    """Write the state file before this block starts nodes, so `down` can end a killed start.
+
+    An error in the block removes the cluster.
+    """
     known = running()
     if known is not None:
         raise UserError(
-            f"a cluster is up already, at {known.address}: use it, or end it by "
+            f"a cluster is up already, at {known.address}: use it, or stop it with "
             "`cotbert cluster down`"
         )
-    if state_file().is_file():  # of a cluster that has ended, with the machine perhaps
+    if state_file().is_file():  # left by a cluster that has ended, for example with the machine
         _remove(LocalCluster(**read_json(state_file())))
     Path(cluster.folder).mkdir(mode=0o700)
     write_json(state_file(), asdict(cluster))
@@ -117,7 +121,7 @@ def _claimed(cluster: LocalCluster) -> Iterator[None]:
 
 
 def _remove(cluster: LocalCluster) -> int:
-    """End its processes, then remove its folder and record."""
+    """End the cluster's processes, then delete its folder and state file."""
     ended = processes.stop(cluster.mark)
     shutil.rmtree(cluster.folder, ignore_errors=True)
     state_file().unlink(missing_ok=True)

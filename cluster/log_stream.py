@@ -1,4 +1,4 @@
-"""Jobs that are there: followed to their end, told of, stopped."""
+"""Following, describing and stopping submitted jobs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pipelines.runtime.progress import say, show
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 STOP_SECONDS = 60.0
-# The colours of Ray's lines, and returns to a line's beginning, are left out, not spelled out.
+# Colours and carriage returns in Ray's lines, which are removed instead of being escaped.
 _COLOUR, _RETURN = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\r\n?")
 
 
 def follow(name: str, server: JobServer) -> int:
-    """Print a job's output until it ends; its exit status.
+    """Print a job's output until it ends, and return its exit status.
 
-    An interruption ends the following alone: the job goes on.
+    An interruption only ends the output: the job continues.
     """
     ended = server.known_job(name)["status"] in ENDED
     try:
@@ -29,20 +29,20 @@ def follow(name: str, server: JobServer) -> int:
         job = _wait_for_end(name, server, None)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"the job goes on: `{again('logs', name, server)}` shows it again, "
-            f"`{again('stop', name, server)}` ends it"
+            f"the job continues: `{again('logs', name, server)}` shows its output again, "
+            f"`{again('stop', name, server)}` stops it"
         ) from None
     return exit_status(name, job)
 
 
 def _show(name: str, client: Any, ended: bool) -> None:
-    """Print a job's output, as it comes while the job runs."""
+    """Print a job's output, continuously while the job runs."""
     try:
         if ended:
             show(_clean(client.get_job_logs(name)), end="")
         else:
             asyncio.run(_print_output(client, name))
-    except Exception as error:  # of the connection: the job knows nothing of it
+    except Exception as error:  # an error of the connection, which does not affect the job
         say(f"the output of {name} cannot be shown further ({error}); waiting for its end")
 
 
@@ -57,7 +57,7 @@ def _clean(text: str) -> str:
 
 
 def _wait_for_end(name: str, server: JobServer, seconds: float | None) -> dict[str, Any]:
-    """What the server tells of a job once it has ended, or after so long."""
+    """Return the server's record of a job once it has ended, or after `seconds`."""
     limit = None if seconds is None else time.monotonic() + seconds
     while (job := server.known_job(name))["status"] not in ENDED:
         if limit is not None and time.monotonic() > limit:
@@ -67,7 +67,7 @@ def _wait_for_end(name: str, server: JobServer, seconds: float | None) -> dict[s
 
 
 def exit_status(name: str, job: dict[str, Any]) -> int:
-    """0 for a job that succeeded; else its own status, or 1, after a line that says why."""
+    """Return 0 for a job that succeeded, else its own status or 1, and print the reason."""
     if job["status"] == "SUCCEEDED":
         return 0
     code = job.get("driver_exit_code") or 1
@@ -80,16 +80,16 @@ def exit_status(name: str, job: dict[str, Any]) -> int:
 
 
 def reason(job: dict[str, Any]) -> str:
-    """Why a job failed, in a line: its own last error line, else what Ray tells."""
+    """Return why a job failed: its own last error line, else the last line of Ray's message."""
     lines = [line.strip() for line in (job.get("message") or "").splitlines() if line.strip()]
     own = [line for line in lines if line.startswith("cotbert: ")]
     if own:
         return own[-1].removeprefix("cotbert: ")
-    return (lines or ["its log tells"])[-1]
+    return (lines or ["see its log"])[-1]
 
 
 def stop(name: str, server: JobServer) -> str:
-    """End a job; what became of it, in a line."""
+    """Stop a job and return a sentence about its status."""
     status = server.known_job(name)["status"]
     if status in ENDED:
         return f"the job {name} had ended already: {status.lower()}"
@@ -97,13 +97,13 @@ def stop(name: str, server: JobServer) -> str:
     status = _wait_for_end(name, server, STOP_SECONDS)["status"]
     if status not in ENDED:
         raise RuntimeError(
-            f"the job {name} has not ended {STOP_SECONDS:.0f} s after it was told to"
+            f"the job {name} has not ended {STOP_SECONDS:.0f} s after the request to stop"
         )
     return f"the job {name} has ended: {status.lower()}"
 
 
 def describe(name: str, server: JobServer) -> list[tuple[str, str]]:
-    """A job's state, for a table."""
+    """Return the rows of a table about a job's state."""
     job = server.known_job(name)
     rows = [("job", name), ("status", job["status"].lower())]
     command = (job.get("metadata") or {}).get("command") or job["entrypoint"]
@@ -120,5 +120,5 @@ def describe(name: str, server: JobServer) -> list[tuple[str, str]]:
 
 
 def again(what: str, name: str, server: JobServer) -> str:
-    """The command that finds a job again."""
+    """Return the command that shows or stops a job. what: status, logs or stop."""
     return f"cotbert submit --{what} {name} --address {server.address}"

@@ -1,5 +1,4 @@
-"""One node of a cluster on this machine: the raylet that `ray start` leaves behind, its addresses,
-its environment and its share of the machine."""
+"""A node of a local cluster: the raylet of `ray start`, its addresses, environment and share."""
 
 from __future__ import annotations
 
@@ -24,10 +23,10 @@ STORE_BYTES = 2 << 30
 
 @dataclass(frozen=True)
 class LocalCluster:
-    """A cluster that `up` made.
+    """A cluster that `up` started.
 
-    address: of the job server, http://. ray_address: for RAY_ADDRESS. mark: in the environment of
-    all its processes. folder: of its nodes' logs and sockets.
+    address: http:// address of the job server. ray_address: value for RAY_ADDRESS. mark: text in
+    the environment of all its processes. folder: folder of its nodes' logs and sockets.
     """
 
     address: str
@@ -39,9 +38,9 @@ class LocalCluster:
 
 
 def start(cluster: LocalCluster, number: int) -> None:
-    """Start one node, 0 as the head; RuntimeError with Ray's words when it does not.
+    """Start one node; number 0 is the head. RuntimeError with Ray's message if it does not start.
 
-    A number above those that `up` started is one more, which has the GPUs of one that was lost.
+    A number above those that `up` started adds a node, which gets the GPUs of one that was lost.
     """
     folder = Path(cluster.folder) / str(number)
     folder.mkdir()
@@ -51,7 +50,7 @@ def start(cluster: LocalCluster, number: int) -> None:
     command += [f"--temp-dir={folder}", f"--object-store-memory={_store_bytes(cluster.nodes)}"]
     command += ["--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats"]
     environment = {**_environment(cluster, number), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
-    log = folder / "start.log"  # no pipe: the daemons would hold it open
+    log = folder / "start.log"  # not a pipe, which the daemons would keep open
     with log.open("wb") as output:
         done = subprocess.run(
             command,
@@ -72,7 +71,7 @@ def start(cluster: LocalCluster, number: int) -> None:
 
 
 def lose(cluster: LocalCluster, number: int) -> int:
-    """End a node as a machine without power ends, all at once; how many processes it had."""
+    """Kill all processes of a node at once, like a power loss, and return their number."""
     pids = processes.marked(_node_mark(cluster, number), processes.NODE_MARK)
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -85,9 +84,9 @@ def _node_mark(cluster: LocalCluster, number: int) -> str:
 
 
 def _where(cluster: LocalCluster, number: int) -> list[str]:
-    """A node's options of addresses and ports."""
+    """Return a node's options for addresses and ports."""
     if number:
-        # To 0.0.0.0 goes to loopback too, and unlike 127.0.0.1 Ray takes it as it is.
+        # 0.0.0.0 reaches loopback too, and unlike 127.0.0.1 Ray does not replace it.
         return [
             f"--address=0.0.0.0:{_port(cluster.ray_address)}",
             "--dashboard-agent-listen-port=0",
@@ -107,7 +106,7 @@ def _port(address: str) -> str:
 
 
 def _environment(cluster: LocalCluster, number: int) -> dict[str, str]:
-    """Of a node, and so of every job and worker on it."""
+    """Return the environment of a node, which every job and worker on it inherits."""
     own = {
         k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
     }
@@ -118,13 +117,13 @@ def _environment(cluster: LocalCluster, number: int) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         processes.MARK: cluster.mark,
         processes.NODE_MARK: _node_mark(cluster, number),
-        # Ray starts no second node where it believes that there cannot be one.
+        # By default Ray refuses to start a second node on the same machine.
         **{name: "1" if number else value for name, value in LOOPBACK.items()},
     }
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens at, all different."""
+    """Return different free ports of the loopback address."""
     free = [socket.socket() for _ in range(count)]
     try:
         for one in free:
@@ -136,7 +135,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _gpus() -> list[str]:
-    """This process's GPUs; each goes to one node alone."""
+    """Return the ids of this process's GPUs; each GPU belongs to one node only."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [gpu for gpu in named.split(",") if gpu not in ("", "-1")]
@@ -145,6 +144,6 @@ def _gpus() -> list[str]:
 
 
 def _store_bytes(nodes: int) -> int:
-    """Shared memory of each node's objects: the nodes together take half of what is free."""
+    """Return the bytes of each node's object store; all nodes take half of the free memory."""
     free = shutil.disk_usage("/dev/shm").free
     return max(100 << 20, min(STORE_BYTES, free // (2 * nodes)))

@@ -1,4 +1,4 @@
-"""What travels with a job: this project's code, and names of the environment. Never data."""
+"""The files and environment variables that are sent with a job: this project's code, never data."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGES = ("cluster", "cotbert_core", "pipelines", "tune_spaces")
-# Code, and the few files that lie beside it: the built-in pairs.
+# Code and the few data files in the packages, such as the built-in pairs.
 ENDINGS = (".py", ".tsv", ".typed")
-# Of MLflow, hubs and buckets: where they are, and what opens them.
+# Addresses and credentials of MLflow, hubs and buckets.
 PASSED = (
     "COTBERT_CACHE",
     "HF_ENDPOINT",
@@ -24,7 +24,7 @@ PASSED = (
     "OPENAI_API_KEY",
 )
 PASSED_PREFIX = "AWS_"
-# Files of the machine that submits; the cluster has its own, or a role.
+# Variables that name files of the submitting machine; the cluster has its own files, or a role.
 NOT_PASSED = (
     "AWS_CA_BUNDLE",
     "AWS_CONFIG_FILE",
@@ -35,7 +35,7 @@ NOT_PASSED = (
 
 
 def code_files() -> Iterator[tuple[Path, Path]]:
-    """(where a file of this project lies, its path in the package)."""
+    """Yield the path of each file of this project and its path in the package."""
     for name in PACKAGES:
         spec = find_spec(name)
         if spec is None or spec.origin is None:
@@ -54,7 +54,7 @@ def write_code(folder: Path) -> None:
 
 
 def passed_variables(environment: Mapping[str, str], more: tuple[str, ...] = ()) -> dict[str, str]:
-    """The variables that a job needs, of those that are set; `more` are asked for by name."""
+    """Return the variables that are set and that a job needs, including the names in `more`."""
     wanted = {*PASSED, *more}
     return {
         name: value
@@ -64,7 +64,7 @@ def passed_variables(environment: Mapping[str, str], more: tuple[str, ...] = ())
 
 
 def absolute_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """The same with paths that hold on from any folder: the cache, a database of MLflow."""
+    """Return the variables with absolute paths for the cache and for a database of MLflow."""
     held = dict(variables)
     if "COTBERT_CACHE" in held:
         held["COTBERT_CACHE"] = os.path.abspath(held["COTBERT_CACHE"])

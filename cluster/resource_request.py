@@ -1,4 +1,4 @@
-"""What a command asks of a cluster, against what the cluster has."""
+"""The resources that a command requests, and the check that a cluster has them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Need:
-    """Workers that must run at the same time, and the cores and GPUs of each."""
+    """The number of workers that must run at the same time, and the cores and GPUs of each."""
 
     workers: int
     cpus: int
@@ -24,8 +24,7 @@ class Need:
 
 
 def need_of(given: Mapping[str, Any], trainings: Sequence[TrainSettings]) -> Need | None:
-    """Return the most that the trainings of a command ask for; None of commands that take what
-    there is."""
+    """Return the largest request of a command's trainings; None for a command without trainings."""
     trials = given.get("max_concurrent", 1)
     needs = [
         Need(s.workers * trials, s.cpus_per_worker or 1, s.gpus_per_worker or 0) for s in trainings
@@ -34,7 +33,7 @@ def need_of(given: Mapping[str, Any], trainings: Sequence[TrainSettings]) -> Nee
 
 
 def check_room(command: str, need: Need | None, nodes: Sequence[Node], address: str) -> None:
-    """UserError when the workers of a command would wait for ever for cores or GPUs."""
+    """Raise UserError if the workers of a command would never get enough cores or GPUs."""
     if need is None:
         return
     resources = [{"CPU": node.cpus, "GPU": node.gpus} for node in nodes]
@@ -43,7 +42,7 @@ def check_room(command: str, need: Need | None, nodes: Sequence[Node], address: 
     cpus = ", ".join(f"{node.cpus:g}" for node in nodes)
     asked = f"{need.cpus} core(s) {f'and {need.gpus} GPU ' if need.gpus else ''}each"
     raise UserError(
-        f"{command} asks for {need.workers} workers at a time with {asked}, and "
+        f"{command} needs {need.workers} workers at a time with {asked}, and "
         f"the {len(nodes)} nodes of {address} have {cpus} CPUs and "
         f"{sum(node.gpus for node in nodes):g} GPUs in all: give fewer --workers, or --may-grow "
         "where the cluster adds nodes by itself"

@@ -1,7 +1,6 @@
 """The mathematics and the model of the three papers, without Ray or MLflow.
 
-Names are loaded when first asked for: `import cotbert_core` costs nothing, so that the command
-line can answer `--help` without importing torch.
+Names are loaded on first use, so the command line can answer `--help` without importing torch.
 """
 
 from __future__ import annotations

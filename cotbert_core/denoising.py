@@ -1,4 +1,4 @@
-"""Template denoising under the name that other people's scripts import."""
+"""Public module of template denoising; the code is in cotbert_core.encoder.template_denoising."""
 
 from cotbert_core.encoder.template_denoising import template_bias
 

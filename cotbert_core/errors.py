@@ -1,4 +1,4 @@
-"""The one exception for mistakes a user can mend, and the sentences that report them."""
+"""The exception for mistakes that a user can correct."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from cotbert_core.messages.redaction import redact
 
 
 class UserError(ValueError):
-    """A wrong command line, setting, path or input: told in one sentence, exit status 2.
+    """A wrong command line, setting, path or input, reported in one sentence with exit status 2.
 
-    Its message holds no credentials of the addresses and errors that it repeats.
+    Credentials in addresses and in quoted errors are removed from the message.
     """
 
     def __init__(self, message: object) -> None:
@@ -18,5 +18,5 @@ class UserError(ValueError):
 
 
 def unknown(kind: str, value: object, known: Iterable[str]) -> UserError:
-    """The error for a name that is not in the dictionary of its kind."""
+    """Return the error for a name that is not in the dictionary of its kind."""
     return UserError(f"unknown {kind} {value!r}: choose one of {', '.join(sorted(known))}")

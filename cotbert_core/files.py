@@ -1,4 +1,4 @@
-"""Folders and files that are whole or not there at all."""
+"""Folders and files that are written completely or not at all, and JSON files."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 from cotbert_core.errors import UserError
 
-# More is no configuration or manifest; as Python objects JSON takes up to 25 times as much.
+# No configuration or manifest is larger; as Python objects JSON takes up to 25 times as much.
 MOST_JSON_BYTES = 64 << 20
 
 
 def require_empty(path: Path) -> None:
-    """UserError when something is at `path` already; an empty folder is nothing."""
+    """Raise UserError if `path` exists, unless it is an empty folder."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"output {str(path)!r} already holds something: give a new folder")
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A folder PATH.partial to write into, which becomes PATH when the block ends well.
+    """Yield a folder PATH.partial, which is renamed to PATH if the block ends without an error.
 
-    What an earlier, interrupted job left in PATH.partial is discarded.
+    Files that an interrupted job left in PATH.partial are deleted.
     """
     require_empty(path)
     partial = path.with_name(path.name + ".partial")
@@ -42,7 +42,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all, its folder too where there is none."""
+    """Write a file completely or not at all, and make its folder if it does not exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")
@@ -54,10 +54,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file; UserError when it cannot be read."""
+    """Return the value of a JSON file; UserError if it cannot be read."""
     try:
-        if path.exists() and not path.is_file():  # a device has no end
-            raise OSError("it is no file")
+        if path.exists() and not path.is_file():  # reading a device would never end
+            raise OSError("it is not a file")
         with path.open("rb") as file:
             data = file.read(MOST_JSON_BYTES + 1)
         if len(data) > MOST_JSON_BYTES:
@@ -70,24 +70,24 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object of a JSON file; UserError when it cannot be read or holds another value."""
+    """Return the object in a JSON file; UserError if it cannot be read or is another value."""
     value = read_json(path)
     if not isinstance(value, dict):
-        raise UserError(f"{str(path)!r} holds no JSON object: copy it again from where it was made")
+        raise UserError(f"{str(path)!r} is not a JSON object: copy it again from where it was made")
     return value
 
 
 def part_of(folder: Path, relative: str) -> Path:
-    """The path of something in a folder; UserError where it is, or is a link to, a place outside.
+    """Return the path of a file in a folder; UserError if it, or its link's target, is outside.
 
-    A folder of the hub's cache holds links to blobs beside it, which are its own.
+    The links of a folder in the hub's cache may point to the blobs of the same encoder.
     """
     home = folder.resolve()
     roots = [home, home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [home]
     path = folder / relative
     if ".." in Path(relative).parts or not any(map(path.resolve().is_relative_to, roots)):
         raise UserError(
-            f"{str(folder)!r} names {relative!r}, which lies outside the folder and is not read: "
-            "copy what is needed into the folder"
+            f"{str(folder)!r} refers to {relative!r}, which is outside the folder and is not read: "
+            "copy the file into the folder"
         )
     return path

@@ -2,7 +2,7 @@
 
 Letters: b rows on this worker, B columns of the global batch, D hidden size; one worker has
 b = B. a(u, v) = exp(cos(u, v) / temperature); the temperature divides the cosine, and the papers
-use 0.05. `first` is the column of row 0's own positive: rank * b when the columns were gathered.
+use 0.05. `first` is the column of the positive of row 0: rank * b if the columns were gathered.
 Each worker returns the mean over its own rows; the mean over workers is the global loss.
 """
 
@@ -14,8 +14,9 @@ from torch import Tensor
 
 from cotbert_core.errors import UserError
 
-# A vector this short has no direction: it is the rounding left of an empty sentence minus its own
-# bias (at most 1e-5 in fp32; real ones are 1 to 5 long). Unit length would make its gradient 1e12.
+# A shorter vector has no direction: it is the rounding error of an empty sentence minus its own
+# bias (at most 1e-5 in fp32; real vectors have lengths of 1 to 5). Scaling it to unit length would
+# make its gradient 1e12.
 SMALLEST_NORM = 1e-4
 
 
@@ -27,10 +28,10 @@ def info_nce(
     temperature: float,
     first: int = 0,
 ) -> Tensor:
-    """Scalar mean over i of -log( a(i,i+) / sum_j [ a(i,j+) + a(i,j-) ] ).
+    """Return the scalar mean over i of -log( a(i,i+) / sum_j [ a(i,j+) + a(i,j-) ] ).
 
-    anchor: (b, D); positive, negative: (B, D). Without `negative` the a(i,j-) terms are absent
-    (InfoNCE, SimCSE eq. 1); with it they are ConPVP's and supervised SimCSE's.
+    anchor: (b, D); positive, negative: (B, D). Without `negative` there are no a(i,j-) terms
+    (InfoNCE, SimCSE eq. 1); with it this is the loss of ConPVP and of supervised SimCSE.
     """
     others = () if negative is None else ((anchor, negative),)
     return _contrast(anchor, positive, others, temperature, first)
@@ -44,9 +45,9 @@ def extended_info_nce(
     temperature: float,
     first: int = 0,
 ) -> Tensor:
-    """Scalar mean over i of -log( a(i,i+) / sum_j [ a(i,j+) + a(i,j-) + a(i+,j-) ] ).
+    """Return the scalar mean over i of -log( a(i,i+) / sum_j [ a(i,j+) + a(i,j-) + a(i+,j-) ] ).
 
-    CoT-BERT eq. 3: the last term pushes row i's positive away from every hard negative.
+    CoT-BERT eq. 3: the last term pushes the positive of row i away from every hard negative.
     anchor: (b, D); positive, negative: (B, D).
     """
     own = positive[first : first + len(anchor)]
@@ -60,9 +61,9 @@ def _contrast(
     temperature: float,
     first: int,
 ) -> Tensor:
-    """Cross-entropy of the own positive against all positives and the pairs in `others`."""
+    """Return the cross-entropy of each row's positive against all positives and `others`."""
     if not temperature > 0:
-        raise UserError(f"temperature is {temperature}: it divides the cosine, give a value > 0")
+        raise UserError(f"temperature is {temperature}: it divides the cosine; give a value > 0")
     pairs = ((anchor, positive), *others)
     logits = torch.cat([_cosines(rows, columns) for rows, columns in pairs], dim=1)
     target = torch.arange(first, first + len(anchor), device=anchor.device)
@@ -70,7 +71,10 @@ def _contrast(
 
 
 def _cosines(rows: Tensor, columns: Tensor) -> Tensor:
-    """(b, D), (B, D) -> (b, B), in at least fp32: at 0.05 a bf16 cosine is off by up to 0.08."""
+    """Return the cosines (b, B) of rows (b, D) and columns (B, D), in fp32 or better.
+
+    At temperature 0.05 the logit of a bf16 cosine is wrong by up to 0.08.
+    """
     if rows.dtype in (torch.bfloat16, torch.float16):
         rows, columns = rows.float(), columns.float()
     with torch.autocast(rows.device.type, enabled=False):
@@ -78,8 +82,10 @@ def _cosines(rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    """(N, D) vectors of length 1; those without a direction are 0 and get no gradient. What is
-    not a number stays so."""
+    """Return (N, D) vectors scaled to length 1; NaN stays NaN.
+
+    A vector without a direction becomes 0 and gets no gradient.
+    """
     norms = vectors.norm(dim=-1, keepdim=True)
-    # As F.normalize, whose gradients this has bit for bit where there is a direction.
+    # For the other vectors the gradients equal those of F.normalize bit for bit.
     return vectors / torch.where(norms <= SMALLEST_NORM, torch.inf, norms).expand_as(vectors)

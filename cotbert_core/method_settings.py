@@ -1,7 +1,7 @@
-"""The settings of each training method; `name` tells which.
+"""The settings of each training method; `name` selects the method.
 
-`template_roles` are the templates a method reads, `needs` the companion texts that its corpus
-must have and `uses` those it makes use of (`cotbert_core.training.batches.COLUMNS`).
+`template_roles` are the templates that a method uses, `needs` the paired texts that its corpus
+must have, and `uses` the paired texts that it uses (`cotbert_core.training.batches.COLUMNS`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Settings(BaseModel):
 
 
 class AnyMethodSettings(Settings):
-    """Of every method."""
+    """Base of the settings of every method."""
 
     roles: ClassVar[tuple[str, ...]] = ()
 
@@ -43,36 +43,36 @@ class AnyMethodSettings(Settings):
 
 
 class ContrastiveSettings(AnyMethodSettings):
-    """Of every method that has InfoNCE in its loss."""
+    """Base of the settings of every method with InfoNCE in its loss."""
 
     temperature: float = Field(0.05, gt=0)
-    """Divides the cosine."""
+    """The temperature, which divides the cosine."""
 
 
 class PromptedSettings(ContrastiveSettings):
-    """Of methods whose released code is PromptBERT's or made from it."""
+    """Base of the settings of methods whose released code is PromptBERT's or derived from it."""
 
     dev_reading: DevReading = "inference"
-    """How a dev check reads vectors: as at inference, or as released, without the full stop and,
-    for PromptBERT, denoised."""
+    """How a dev check reads vectors: as at inference, or as the released code does, without the
+    full stop and, for PromptBERT, denoised."""
     empty_sentence: EmptySentence = "bare"
-    """What a byte-level tokenizer (RoBERTa) has for an empty sentence at inference: nothing, or,
-    as released, the blank that precedes any other."""
+    """The text of an empty sentence at inference for a byte-level tokenizer (RoBERTa). bare: no
+    text. blank: the blank that precedes any other sentence, as in the released code."""
 
 
 class DenoisedSettings(PromptedSettings):
-    """Of methods that subtract a template's bias from the mask vector."""
+    """Base of the settings of methods that subtract a template's bias from the mask vector."""
 
     denoise: Denoise = "pad"
     pad_positions: PadPositions = "aligned"
-    """Position ids of RoBERTa's bias rows: those of the filled template, or as released, where
-    `pad` skips the pads and `position` counts from 0 instead of 2."""
+    """The position ids of RoBERTa's bias rows. aligned: those of the filled template. released: as
+    in the released code, where `pad` skips the pads and `position` counts from 0 instead of 2."""
     freeze_bias: bool = False
-    """Whether the template bias is taken without gradient."""
+    """Whether the template bias is computed without gradient."""
 
 
 class CotBertSettings(DenoisedSettings):
-    """CoT-BERT's objective (paper, section 3)."""
+    """The settings of CoT-BERT's objective (paper, section 3)."""
 
     roles: ClassVar[tuple[str, ...]] = ("anchor", "positive", "negative")
     name: Literal["cot-bert"] = "cot-bert"
@@ -81,7 +81,7 @@ class CotBertSettings(DenoisedSettings):
 
 
 class PromptBertSettings(DenoisedSettings):
-    """PromptBERT without labels (paper, section 4.3): two templates, or one and dropout."""
+    """The settings of PromptBERT without labels (paper, section 4.3)."""
 
     roles: ClassVar[tuple[str, ...]] = ("anchor", "positive")
     name: Literal["promptbert"] = "promptbert"
@@ -89,13 +89,14 @@ class PromptBertSettings(DenoisedSettings):
 
 
 class SupervisedPromptBertSettings(DenoisedSettings):
-    """PromptBERT on (sentence, entailment, contradiction) triples, all in one template."""
+    """The settings of PromptBERT on (sentence, entailment, contradiction) triples."""
 
     roles: ClassVar[tuple[str, ...]] = ("anchor",)
     name: Literal["promptbert-supervised"] = "promptbert-supervised"
     denoise: Denoise = "position"
     head: HeadName = "transform"
-    """Kept at inference: transform (BERT's prediction head) or tanh (the papers' RoBERTa)."""
+    """The head, kept at inference: transform (BERT's prediction head) or tanh (the papers' RoBERTa
+    models)."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -103,19 +104,19 @@ class SupervisedPromptBertSettings(DenoisedSettings):
 
 
 class OptiPromptSettings(PromptedSettings):
-    """A continuous template before a frozen encoder (PromptBERT, section 4.2)."""
+    """The settings of a continuous template for a frozen encoder (PromptBERT, section 4.2)."""
 
     roles: ClassVar[tuple[str, ...]] = ("anchor",)
     name: Literal["optiprompt"] = "optiprompt"
     head: HeadName = "transform"
-    """Of the training head, dropped afterwards."""
+    """The head during training; it is dropped afterwards."""
     replaced: Literal["template", "last"] = "template"
-    """What the trained embeddings stand for: each token of the template, or, as released, the last
-    token of a row that equals it."""
+    """The tokens that the trained embeddings replace. template: each token of the template. last:
+    the last token of a row that equals it, as in the released code."""
 
 
 class DenoSentSettings(ContrastiveSettings):
-    """DenoSent: a denoising decoder beside the contrastive loss."""
+    """The settings of DenoSent: a denoising decoder in addition to the contrastive loss."""
 
     roles: ClassVar[tuple[str, ...]] = ("anchor",)
     name: Literal["denosent"] = "denosent"
@@ -123,23 +124,24 @@ class DenoSentSettings(ContrastiveSettings):
     contrastive_weight: float = Field(5.0, gt=0)
     generative_weight: float = Field(7.0, gt=0)
     dropout: float = Field(0.825, ge=0, lt=1)
-    """The continuous noise: share of the decoder's input elements set to zero."""
+    """The continuous noise: the share of the decoder's input elements that is set to zero."""
     layers: int = Field(16, ge=1)
-    """Of the decoder."""
+    """The number of decoder layers."""
     heads: int = Field(1, ge=1)
-    """Attention heads of a decoder layer; must divide the encoder's hidden size."""
+    """The number of attention heads of a decoder layer; must divide the encoder's hidden size."""
     feed_forward: int = Field(2048, ge=1)
-    """Width of a decoder layer's inner product."""
+    """The inner size of a decoder layer's feed-forward part."""
     decoder_dropout: float = Field(0.1, ge=0, lt=1)
-    """Inside the decoder's layers."""
+    """The dropout rate inside the decoder's layers."""
     target: Literal["augmented", "original"] = "augmented"
-    """Rebuild x+ from noisy x+ (released code), or x from noisy x; x where a row has no x+."""
+    """The text that the decoder rebuilds. augmented: x+ from noisy x+ (released code), or x from
+    noisy x if a row has no x+. original: x from noisy x."""
     readout: Literal["mask", "cls", "mean"] = "mask"
     projected: bool = True
-    """Whether the contrastive vectors are those after the projection (released code)."""
+    """Whether the contrastive loss uses the vectors after the projection (released code)."""
     inference: Literal["whole", "released"] = "whole"
-    """How vectors are read after training: from whole sentences that end in a full stop, or as
-    released, without adding one and cut to max_length as in training."""
+    """How vectors are read after training. whole: from whole sentences that end in a full stop.
+    released: without an added full stop and cut to max_length, as in training."""
 
     @property
     def template_roles(self) -> tuple[str, ...]:
@@ -151,14 +153,14 @@ class DenoSentSettings(ContrastiveSettings):
 
 
 class SimCseSettings(ContrastiveSettings):
-    """SimCSE (Gao et al., 2021): the same sentence under two dropout masks, or triples."""
+    """The settings of SimCSE (Gao et al., 2021): two dropout masks of a sentence, or triples."""
 
     name: Literal["simcse"] = "simcse"
     readout: Literal["cls", "mean"] = "cls"
     triples: bool = False
-    """(sentence, entailment, contradiction) triples in place of dropout."""
+    """Whether to train on (sentence, entailment, contradiction) triples instead of dropout."""
     keep_head: bool = False
-    """Whether the dense and tanh head stays at inference, as supervised SimCSE's does."""
+    """Whether the dense and tanh head is kept at inference, as in supervised SimCSE."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -166,12 +168,12 @@ class SimCseSettings(ContrastiveSettings):
 
 
 class TsdaeSettings(AnyMethodSettings):
-    """TSDAE (Wang et al., 2021), by sentence-transformers' own loss."""
+    """The settings of TSDAE (Wang et al., 2021), trained with sentence-transformers' loss."""
 
     name: Literal["tsdae"] = "tsdae"
     readout: Literal["cls", "mean"] = "cls"
     deletion: float = Field(0.6, ge=0, lt=1)
-    """Share of a sentence's tokens that are deleted before it is encoded."""
+    """The share of a sentence's tokens that is deleted before it is encoded."""
 
 
 METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {

@@ -1,4 +1,4 @@
-"""SentenceEncoder: text in, vectors out, by whatever way the encoder was trained to be read."""
+"""SentenceEncoder: sentences to vectors, with the pooling that the encoder was trained with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.heads import Head, load_head, read_out
-from cotbert_core.encoder.pooling_config import Reading, reading_of
+from cotbert_core.encoder.pooling_config import PoolingConfig, resolve_pooling_config
 from cotbert_core.encoder.template_denoising import bias_rows
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import Denoise
@@ -30,26 +30,28 @@ from cotbert_core.training.precision import autocast
 
 
 class SentenceEncoder:
-    """An encoder, the way it is read, and `encode`."""
+    """An encoder with its pooling configuration and its head, if it has one."""
 
-    def __init__(self, backbone: Backbone, reading: Reading, head: Head | None = None) -> None:
-        if (head is None) != (reading.head is None):
+    def __init__(
+        self, backbone: Backbone, pooling: PoolingConfig, head: Head | None = None
+    ) -> None:
+        if (head is None) != (pooling.head is None):
             raise UserError(
-                f"the reading's head is {reading.head!r} and the head given is {head!r}: give both "
-                "or neither"
+                f"the pooling config's head is {pooling.head!r} and the head given is {head!r}: "
+                "give both or neither"
             )
         self.backbone = backbone
-        self.reading = reading
+        self.pooling = pooling
         self.head = head
-        bound = BoundTemplate.bind(reading.template, backbone.tokenizer.hf)
-        self.bound = replace(bound, last=reading.last)
+        bound = BoundTemplate.bind(pooling.template, backbone.tokenizer.hf)
+        self.bound = replace(bound, last=pooling.last)
         room = backbone.max_tokens - self.bound.length
         if room < 1:
             raise UserError(
-                f"the template takes {self.bound.length} tokens and the encoder {backbone.name!r} "
-                f"at most {backbone.max_tokens}: shorten the template"
+                f"the template has {self.bound.length} tokens and the encoder {backbone.name!r} "
+                f"takes at most {backbone.max_tokens}: shorten the template"
             )
-        self.max_length = min(room, reading.max_length or room)
+        self.max_length = min(room, pooling.max_length or room)
 
     @classmethod
     def from_pretrained(
@@ -65,28 +67,28 @@ class SentenceEncoder:
     ) -> SentenceEncoder:
         """Open a folder, a hub name or all-MiniLM-L6-v2.
 
-        A folder saved here is read as it was trained; any other by its own pooling (mean where
-        it names none). A template (a Template, a name or a text) changes that to its last mask.
-        readout: mask, cls or mean. max_length: tokens of a sentence, template not counted.
-        denoise: subtract the template's bias (position or pad) from the mask vector.
-        allow_pickle: take weights from pytorch_model.bin where there are no safetensors.
-        attention: how rows attend (cotbert_core.encoder.attention).
-        Raises UserError for what cannot be opened or read that way.
+        A folder saved by this package is read as it was trained, any other with its own pooling
+        (mean if it has none). template: a Template, a name or a text; its last mask is read.
+        readout: mask, cls or mean. max_length: maximum number of tokens of a sentence, without the
+        template. denoise: subtract the template's bias (position or pad) from the mask vector.
+        allow_pickle: read weights from pytorch_model.bin if there are no safetensors. attention:
+        the attention implementation (cotbert_core.encoder.attention). Raises UserError for an
+        encoder that cannot be opened or read that way.
         """
         backbone = load_backbone(str(name_or_path), allow_pickle=allow_pickle, attention=attention)
-        reading = reading_of(str(name_or_path), template, readout, max_length, denoise)
-        head = load_head(reading.head, str(name_or_path), backbone) if reading.head else None
-        made = cls(backbone, reading, head)
+        pooling = resolve_pooling_config(str(name_or_path), template, readout, max_length, denoise)
+        head = load_head(pooling.head, str(name_or_path), backbone) if pooling.head else None
+        made = cls(backbone, pooling, head)
         if max_length is not None and max_length > made.max_length:
             raise UserError(
                 f"max_length is {max_length} and the encoder {str(name_or_path)!r} takes "
-                f"{made.max_length} tokens beside its template: give {made.max_length} or fewer"
+                f"{made.max_length} tokens besides its template: give {made.max_length} or fewer"
             )
         return made
 
     @property
     def dimension(self) -> int:
-        """D, the size of a vector."""
+        """The size D of a vector."""
         return self.backbone.hidden_size
 
     def encode(
@@ -97,11 +99,12 @@ class SentenceEncoder:
         dtype: Literal["float32", "float16"] = "float32",
         precision: Precision = "auto",
     ) -> np.ndarray:
-        """(N,) sentences -> (N, D) vectors, in order.
+        """Return the vectors (N, D) of N sentences, in their order.
 
-        batch_tokens: padded tokens in one forward pass (None: what suits the device). normalize:
-        unit length (None: as the folder says, no for those trained here). dtype: of the result.
-        precision: bf16 where the machine has it, unless fp32 is asked for.
+        batch_tokens: maximum number of padded tokens in one forward pass (None: the device's
+        default). normalize: scale vectors to unit length (None: as stored in the folder; False for
+        models trained by this package). dtype: number format of the result. precision: number
+        format of matrix products; auto: bf16 if the device supports it, else fp32.
         """
         if isinstance(sentences, str):
             raise UserError("encode takes a list of sentences, not one string: put it in a list")
@@ -109,19 +112,19 @@ class SentenceEncoder:
         return self.encode_tokens(ids, batch_tokens, normalize, dtype, precision)
 
     def tokenize(self, sentences: Sequence[str], max_length: int | None = None) -> Ragged:
-        """Token ids of each sentence as `encode` sees them, without template and special tokens.
+        """Return the token ids that `encode` uses for each sentence, without template and specials.
 
-        max_length: cut to so many; None: whole, though the encoder takes no more than
-        `self.max_length`.
+        max_length: number of tokens to which sentences are cut; None: sentences are not cut,
+        although the encoder takes at most `self.max_length`.
         """
         texts = [" ".join(s.split()) for s in sentences]
-        if self.reading.full_stop:
+        if self.pooling.full_stop:
             texts = [end_with_full_stop(t) for t in texts]
         return self.backbone.tokenizer(
             texts,
             max_length,
-            in_template=self.reading.leading_blank,
-            empty_blank=self.reading.empty_blank,
+            in_template=self.pooling.leading_blank,
+            empty_blank=self.pooling.empty_blank,
         )
 
     @torch.inference_mode()
@@ -133,8 +136,10 @@ class SentenceEncoder:
         dtype: Literal["float32", "float16"] = "float32",
         precision: Precision = "auto",
     ) -> np.ndarray:
-        """(N, D) vectors of N sentences out of `tokenize`, each cut to `self.max_length` tokens;
-        the rest as for `encode`."""
+        """Return the vectors (N, D) of N sentences in token ids, cut to `self.max_length` tokens.
+
+        ids: from `tokenize`. The other arguments are those of `encode`.
+        """
         ids = ids.cut(self.max_length)
         rows = self.bound.wrap(ids)
         if not len(rows):
@@ -142,34 +147,33 @@ class SentenceEncoder:
         model = self.backbone.model.eval()
         budget = batch_tokens or self.backbone.batch_tokens
         with autocast(precision, next(model.parameters()).device):
-            vectors = encode_rows(self.backbone, rows, self.reading.readout, budget)
+            vectors = encode_rows(self.backbone, rows, self.pooling.readout, budget)
             bias = self._bias(ids.lengths, budget)
         vectors = read_out(vectors, bias, self.head)
-        if self.reading.normalize if normalize is None else normalize:
+        if self.pooling.normalize if normalize is None else normalize:
             vectors = torch.nn.functional.normalize(vectors, dim=-1)
         return vectors.cpu().numpy().astype(dtype, copy=False)
 
     def _bias(self, lengths: np.ndarray, budget: int) -> torch.Tensor | None:
-        """(N, D) template bias of sentences of these lengths, or None without denoising."""
-        mode, positions = self.reading.denoise, self.reading.pad_positions
+        """Return the template bias (N, D) for (N,) sentence lengths, or None without denoising."""
+        mode, positions = self.pooling.denoise, self.pooling.pad_positions
         if mode == "none":
             return None
         rows, which = bias_rows(self.backbone, self.bound, lengths, mode, positions)
         places = to_device(torch.from_numpy(which), self.backbone.device)
         return encode_rows(self.backbone, rows, "mask", budget)[places]
 
-    def save_pretrained(self, path: str | Path, facts: TrainingMetadata | None = None) -> None:
-        """Write a folder that opens here, in sentence-transformers and in AutoModel.
+    def save_pretrained(self, path: str | Path, metadata: TrainingMetadata | None = None) -> None:
+        """Write a folder that this package, sentence-transformers and AutoModel can open.
 
-        facts: of the training, for its model card. Warns where other libraries cannot carry how
-        it is read; they then refuse the folder. Raises UserError when `path` already holds
-        something.
+        metadata: what is known of the training, for the model card. Warns if other libraries cannot
+        represent the pooling; they then refuse the folder. Raises UserError if `path` is not empty.
         """
-        save_encoder(self.saved(facts), Path(path))
+        save_encoder(self.saved(metadata), Path(path))
 
-    def saved(self, facts: TrainingMetadata | None = None) -> SavedEncoder:
-        """All that a folder of it is made from."""
-        facts = facts or TrainingMetadata()
+    def saved(self, metadata: TrainingMetadata | None = None) -> SavedEncoder:
+        """Return everything from which a model folder is written."""
+        metadata = metadata or TrainingMetadata()
         return SavedEncoder(
-            self.backbone, self.bound, self.reading, self.max_length, self.head, facts
+            self.backbone, self.bound, self.pooling, self.max_length, self.head, metadata
         )

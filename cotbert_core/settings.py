@@ -1,12 +1,13 @@
-"""What a training run is: one frozen model, unknown keys refused, every fault told at once.
+"""The settings of a training run: one frozen model that refuses unknown keys and lists all faults.
 
-The flat form is what MLflow logs, what a checkpoint stores and what a sweep samples; `override`
-makes settings of it again through the same checks. Every default and every range lives here.
+MLflow logs the flat form, a run folder stores it and a sweep samples it; `override` turns flat
+values back into settings with the same checks. Every default and every range is defined here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -27,19 +28,22 @@ from cotbert_core.templates.template_texts import resolve_template
 
 Schedule = Literal["linear", "constant"]
 ROLES = ("anchor", "positive", "negative")
+# Former name of a setting -> its name now. Former names still work in settings files, in --set and
+# in the settings.json of an earlier run.
+FORMER_NAMES = {"chunk_size": "mini_batch_size", "shuffle_rows": "shuffle_buffer_rows"}
 
 
 class TemplateSettings(Settings):
-    """Templates by name (`cotbert templates`) or as a text with [X] and [MASK].
+    """The templates, each a name (`cotbert templates`) or a text with [X] and [MASK].
 
-    A method reads those of its roles; the others must be null.
+    A method reads the templates of its roles; the others must be null.
     """
 
     anchor: str | None = "cot-bert/anchor"
-    """Read at inference too."""
+    """The template that is also used at inference."""
     positive: str | None = "cot-bert/positive"
     negative: str | None = "cot-bert/negative"
-    """Hard negative; null leaves the a(i,j-) terms out of the loss."""
+    """The template of the hard negative; null leaves the a(i,j-) terms out of the loss."""
 
     @field_validator(*ROLES)
     @classmethod
@@ -50,62 +54,63 @@ class TemplateSettings(Settings):
 
 
 class OptimizerSettings(Settings):
-    """AdamW."""
+    """The settings of AdamW and its learning-rate schedule."""
 
     learning_rate: float = Field(1e-5, gt=0)
     weight_decay: float = Field(0.0, ge=0)
     clip: float = Field(1.0, gt=0)
-    """Largest gradient norm."""
+    """The gradient norm above which gradients are scaled down."""
     warmup_steps: int = Field(0, ge=0)
-    """Steps in which the rate rises linearly from 0, the rate of the first."""
+    """The number of steps in which the learning rate rises linearly; the first step has rate 0."""
     schedule: Schedule = "linear"
-    """After the warm-up: linear to 0 at the last step, or constant."""
+    """The schedule after the warm-up: linear decay to 0 at the last step, or constant."""
 
 
 class TrainSettings(Settings):
-    """One training run."""
+    """The settings of one training run."""
 
     encoder: str = "bert-base-uncased"
-    """A folder, a hub name or all-MiniLM-L6-v2."""
+    """The encoder to start from: a folder, a hub name or all-MiniLM-L6-v2."""
     templates: TemplateSettings = TemplateSettings()
     method: MethodSettings = CotBertSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     batch_size: int = Field(256, ge=2)
-    """Sentences in the global batch, over all workers."""
-    chunk_size: int | None = Field(None, ge=1)
-    """Rows (a sentence under a template) whose activations are kept at once; the backward pass
-    computes the others' again, so a large batch takes the memory of a chunk and about a third more
-    time, with the same loss and gradient. null: all are kept."""
+    """The number of sentences in the global batch, over all workers."""
+    mini_batch_size: int | None = Field(None, ge=1)
+    """The number of rows (a row is a sentence under a template) whose activations are in memory at
+    once. The backward pass computes them again, so a large batch takes the memory of a mini-batch
+    and about a third more time, with the same loss and gradient. null: keep all activations."""
     max_length: int = Field(32, ge=1)
-    """Tokens of a sentence, template not counted."""
+    """The maximum number of tokens of a sentence, without the template."""
     epochs: int = Field(1, ge=1)
     max_steps: int | None = Field(None, ge=1)
-    """Ends the run before `epochs` are over, or repeats the corpus until reached."""
-    shuffle_rows: int | None = Field(None, ge=1)
-    """Sentences shuffled together, about; they are read while the run goes on. null: all of the
-    corpus, held in memory, up to 20 million; above that 1 million."""
+    """The number of steps, whatever `epochs` says: the run stops early or repeats the corpus."""
+    shuffle_buffer_rows: int | None = Field(None, ge=1)
+    """About how many sentences are shuffled together while the corpus is streamed from disk. null:
+    the whole corpus in memory, up to 20 million sentences; above that 1 million at a time."""
     eval_every: int = Field(125, ge=1)
-    """Steps between dev checks; the best dev Spearman is kept."""
+    """The number of steps between dev checks; the model with the best dev Spearman is saved."""
     dev: Literal["sts-b", "sts-b+sick-r"] = "sts-b"
-    """What a dev check scores in a SentEval folder; of several the mean (DenoSent)."""
+    """The dev sets of a SentEval folder; the score of several is their mean (DenoSent)."""
     dropout: float | None = Field(None, ge=0, lt=1)
-    """The encoder's dropout rates; null keeps the encoder's own."""
+    """The encoder's dropout rates; null keeps the encoder's own rates."""
     precision: Precision = "auto"
-    """auto: bf16 where the machine has it."""
+    """The number format of matrix products; auto: bf16 where the machine supports it, else fp32."""
     attention: Attention = "auto"
-    """How rows attend (cotbert_core.encoder.attention); unpadded: without padding, the same numbers
-    with another order of dropout."""
+    """The attention implementation (cotbert_core.encoder.attention). unpadded: rows without
+    padding, which gives the same numbers but draws dropout in another order."""
     workers: int = Field(1, ge=1)
     min_workers: int | None = Field(None, ge=1)
-    """A run that has lost a node for good goes on with as few; null: it waits for a new one."""
+    """The number of workers with which a run may continue after it has lost a node; null: the run
+    waits for a new node."""
     node_seconds: int = Field(180, ge=0)
-    """So long a run with min_workers waits for a new node first: one that is replaced is back in
-    minutes."""
+    """The seconds for which a run with min_workers waits for a new node before it continues without
+    one: a node that is replaced is back in minutes."""
     gpus_per_worker: int | None = Field(None, ge=0, le=1)
-    """1: each worker trains on a GPU. 0: on CPU cores. null: on a GPU where there is one for every
+    """1: each worker trains on a GPU. 0: on CPU cores. null: on a GPU if there is one for every
     worker."""
     cpus_per_worker: int | None = Field(None, ge=1)
-    """Cores of each worker; null shares out those of the machines evenly."""
+    """The number of CPU cores of each worker; null divides the machines' cores evenly."""
     seed: int = Field(0, ge=0)
 
     @model_validator(mode="after")
@@ -116,14 +121,14 @@ class TrainSettings(Settings):
                 f"batch_size is {self.batch_size}: it must be a multiple of workers "
                 f"({self.workers})"
             )
-        if self.chunk_size is not None and not isinstance(self.method, ContrastiveSettings):
+        if self.mini_batch_size is not None and not isinstance(self.method, ContrastiveSettings):
             faults.append(
-                f"chunk_size is {self.chunk_size}: method {self.method.name} keeps all "
-                "activations; set chunk_size=null"
+                f"mini_batch_size is {self.mini_batch_size}: method {self.method.name} keeps all "
+                "activations; set mini_batch_size=null"
             )
-        if self.shuffle_rows is not None and self.shuffle_rows < self.batch_size:
+        if self.shuffle_buffer_rows is not None and self.shuffle_buffer_rows < self.batch_size:
             faults.append(
-                f"shuffle_rows is {self.shuffle_rows}: give at least batch_size "
+                f"shuffle_buffer_rows is {self.shuffle_buffer_rows}: give at least batch_size "
                 f"({self.batch_size}), or null"
             )
         if self.min_workers is not None and self.min_workers > self.workers:
@@ -136,15 +141,17 @@ class TrainSettings(Settings):
 
 
 def _template_faults(templates: TemplateSettings, method: MethodSettings) -> list[str]:
-    """The templates that the method lacks or has no use for, and those that do not agree."""
+    """Return an error message for each template that is missing, unused or inconsistent."""
     faults = []
     for role in ROLES:
         name, used = getattr(templates, role), role in method.template_roles
         if used and name is None and role != "negative":
-            faults.append(f"templates.{role} is null: method {method.name} reads it; give one")
+            faults.append(
+                f"templates.{role} is null: method {method.name} needs this template; give one"
+            )
         elif name is not None and not used:
             faults.append(
-                f"templates.{role} is {name!r}: method {method.name} has no use for it; set "
+                f"templates.{role} is {name!r}: method {method.name} does not use it; set "
                 f"templates.{role}=null"
             )
     if isinstance(method, CotBertSettings) and method.extended and templates.negative is None:
@@ -154,10 +161,10 @@ def _template_faults(templates: TemplateSettings, method: MethodSettings) -> lis
         )
     stages = {role: resolve_template(name).stages for role, name in templates if name is not None}
     if len(set(stages.values())) > 1:
-        told = ", ".join(f"templates.{role} has {count}" for role, count in stages.items())
+        counts = ", ".join(f"templates.{role} has {count}" for role, count in stages.items())
         faults.append(
-            f"{told} masks: all must have as many, since their vectors are compared; give "
-            "templates of one kind"
+            f"{counts} masks: all templates must have the same number of masks, because their "
+            "vectors are compared; give templates of one kind"
         )
     return faults
 
@@ -166,23 +173,23 @@ S = TypeVar("S", bound=Settings)
 
 
 def build(kind: type[S], values: Mapping[str, Any]) -> S:
-    """Settings from nested values; all faults in one UserError."""
+    """Return settings made from nested values; the UserError lists all faults."""
     try:
-        return kind.model_validate(values)
+        return kind.model_validate(_renamed(values))
     except ValidationError as error:
         raise UserError("; ".join(_fault(e) for e in error.errors())) from None
 
 
 def override(settings: S, changes: Mapping[str, Any]) -> S:
-    """Settings with some flat keys (`method.temperature`) replaced, all checks made again.
+    """Return settings in which some flat keys (`method.temperature`) have new values.
 
-    `model_fields_set` of the result names the fields that this or an earlier change gave; the
-    others have their defaults.
+    All checks are repeated. `model_fields_set` of the result names the fields that this or an
+    earlier change gave; the others have their defaults.
     """
-    values = settings.model_dump()
+    values, changes = settings.model_dump(), _renamed(changes)
     method = changes.get("method.name", values.get("method", {}).get("name"))
     if method != values.get("method", {}).get("name"):
-        # What is set for one method means nothing to another, which starts from its own defaults.
+        # The settings of one method mean nothing to another, which starts from its own defaults.
         values["method"] = {}
     for path, value in changes.items():
         *parents, leaf = path.split(".")
@@ -190,7 +197,7 @@ def override(settings: S, changes: Mapping[str, Any]) -> S:
         for parent in parents:
             place = place.setdefault(parent, {})
             if not isinstance(place, dict):
-                raise UserError(f"setting {path!r} is unknown: {parent} holds no further settings")
+                raise UserError(f"setting {path!r} is unknown: {parent} has no settings below it")
         place[leaf] = value
     made = build(type(settings), values)
     given = settings.model_fields_set | {path.split(".")[0] for path in changes}
@@ -198,13 +205,42 @@ def override(settings: S, changes: Mapping[str, Any]) -> S:
     return cast(S, made.model_construct(_fields_set=given, **dict(made)))
 
 
+def current_name(path: str) -> str:
+    """Return the current name of a flat setting, which may have a former name or a prefix."""
+    parents, dot, name = path.rpartition(".")
+    return parents + dot + FORMER_NAMES.get(name, name)
+
+
+def rename_notes(paths: Iterable[str]) -> list[str]:
+    """Return a sentence for each former name among flat settings, to be shown as a warning."""
+    former = [path for path in paths if current_name(path) != path]
+    return [f"setting {path!r} is now called {current_name(path)!r}" for path in former]
+
+
+def with_current_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flat settings under their current names; UserError for one under both names."""
+    for path in values:
+        name = current_name(path)
+        if name != path and name in values:
+            raise UserError(
+                f"setting {path!r} is the former name of {name!r} and both are given: give {name!r}"
+            )
+    return {current_name(path): value for path, value in values.items()}
+
+
+def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    for note in rename_notes(values):
+        warnings.warn(note, FutureWarning, stacklevel=3)
+    return with_current_names(values)
+
+
 def flatten(settings: Settings) -> dict[str, Any]:
-    """Settings as a flat dict with dotted keys."""
+    """Return settings as a flat dict with dotted keys."""
     return flatten_values(settings.model_dump())
 
 
 def flatten_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}."""
+    """Return nested values as a flat dict: {"a": {"b": 1}} becomes {"a.b": 1}."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -215,7 +251,7 @@ def flatten_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 def _fault(error: Any) -> str:
-    """One validation fault as: what, the value given, the rule."""
+    """Return a validation error of pydantic as one sentence: setting, value, rule."""
     parts = [str(part) for part in error["loc"]]
     if parts[:1] == ["method"] and len(parts) > 2:
         del parts[1]  # pydantic's tag of the method
@@ -242,4 +278,4 @@ def _unknown_setting(path: str, place: tuple[Any, ...]) -> str:
             else ""
         )
         return f"setting {path!r} is unknown: method {place[1]} has {known}{reason}"
-    return f"setting {path!r} is unknown: see `cotbert recipes NAME` for those there are"
+    return f"setting {path!r} is unknown: `cotbert recipes NAME` lists the settings"

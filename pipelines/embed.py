@@ -103,7 +103,7 @@ def _job(options: EmbedOptions) -> EmbedJob:
             f"truncate_dim is {dimension} and the model's vectors have {encoder.dimension} "
             "dimensions: give at most that many"
         )
-    normalize = options.normalize or encoder.reading.normalize
+    normalize = options.normalize or encoder.pooling.normalize
     storage = Storage(
         dimension, options.dtype, normalize, passthrough_types(plan), id_type=plan.id_type
     )

@@ -66,18 +66,18 @@ def export(options: ExportOptions, output: Path) -> dict[str, Any]:
 
 
 def _check_exportable(name: str, encoder: SentenceEncoder) -> None:
-    if encoder.reading.denoise != "none":
+    if encoder.pooling.denoise != "none":
         raise UserError(
             f"model {name!r} subtracts a template's bias from its vectors (denoise is "
-            f"{encoder.reading.denoise!r}), which a single ONNX graph cannot do: use "
+            f"{encoder.pooling.denoise!r}), which a single ONNX graph cannot do: use "
             "`cotbert embed`, or train with method.denoise=none"
         )
-    if encoder.reading.empty_blank and encoder.backbone.tokenizer.byte_level:
+    if encoder.pooling.empty_blank and encoder.backbone.tokenizer.byte_level:
         raise UserError(
             f"model {name!r} replaces an empty text by a blank, which a tokenizer.json cannot: use "
             "`cotbert embed`, or train with method.empty_sentence=bare"
         )
-    if encoder.reading.last:
+    if encoder.pooling.last:
         raise UserError(
             f"model {name!r} has trained tokens at the last occurrence of a word, which a "
             "tokenizer.json cannot find: use `cotbert embed`, or train with "
@@ -93,7 +93,7 @@ def _write_onnx(encoder: SentenceEncoder, output: Path) -> float:
         write_graph(encoder, folder)
         write_text(folder / "README.md", onnx_card(encoder.saved()))
         found = run_onnx(folder, CHECKED)
-        expected = encoder.encode(CHECKED, precision="fp32", normalize=encoder.reading.normalize)
+        expected = encoder.encode(CHECKED, precision="fp32", normalize=encoder.pooling.normalize)
         difference = float(np.abs(found - expected).max())
         if not difference <= ALLOWED:
             raise ExportError(

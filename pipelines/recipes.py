@@ -6,13 +6,22 @@ The STS averages are those of the papers. NLI triples are made by `cotbert prepa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from cotbert_core.errors import UserError, unknown
-from cotbert_core.settings import ROLES, TrainSettings, flatten_values, override
+from cotbert_core.settings import (
+    ROLES,
+    TrainSettings,
+    flatten_values,
+    override,
+    rename_notes,
+    with_current_names,
+)
+from pipelines.runtime.progress import say
 
 Recipe = Callable[[], TrainSettings]
 
@@ -189,10 +198,19 @@ def changed_paths(config: Path | None, assignments: Sequence[str]) -> set[str]:
 
 
 def _changes(config: Path | None, assignments: Sequence[str]) -> dict[str, Any]:
+    sources = [_read_config(config)] if config is not None else []
+    sources.append(dict(_assignment(text) for text in assignments))
     changes: dict[str, Any] = {}
-    if config is not None:
-        changes |= _read_config(config)
-    return changes | dict(_assignment(text) for text in assignments)
+    for values in sources:
+        for note in rename_notes(values):
+            _warn_once(note)
+        changes |= with_current_names(values)
+    return changes
+
+
+@cache
+def _warn_once(note: str) -> None:
+    say(f"warning: {note}")
 
 
 def _read_config(path: Path) -> dict[str, Any]:

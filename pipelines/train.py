@@ -236,8 +236,8 @@ def _save_model(job: Job, weights: dict[str, Any], path: Path, facts: TrainingMe
     method.load_state_dict(weights)
     # A run that was killed between its model and its result left a model with the same weights.
     shutil.rmtree(path, ignore_errors=True)
-    reading = replace(method.reading, settings=with_pairs(flatten(settings), job.dev))
-    encoder = SentenceEncoder(method.finished, reading, method.kept_head)
+    pooling = replace(method.pooling, settings=with_pairs(flatten(settings), job.dev))
+    encoder = SentenceEncoder(method.finished, pooling, method.kept_head)
     with warnings.catch_warnings(record=True) as caught:
         encoder.save_pretrained(path, facts)
     for warning in caught:

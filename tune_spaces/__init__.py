@@ -1,7 +1,7 @@
-"""Search spaces: what `cotbert tune` varies, each under a name or in a file of the user's.
+"""Search spaces: the settings that `cotbert tune` varies, by name or in a user's file.
 
-A space knows nothing of training: it says which settings of a recipe take which values. Whoever
-runs it makes settings of a sample by `changes`.
+A space has no training code: it gives the values of a recipe's settings. `changes` turns a sample
+into settings.
 """
 
 from tune_spaces.builtin_spaces import SPACES

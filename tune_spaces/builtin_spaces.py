@@ -1,4 +1,4 @@
-"""The named spaces: functions that return one. `cotbert spaces NAME` prints one."""
+"""The built-in search spaces: functions that return one. `cotbert spaces NAME` prints one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AVERAGE = "bert-base-uncased, average of 7 STS"
 
 
 def temperature() -> Space:
-    """The papers' two values, 0.03 and 0.05, lie inside."""
+    """Return a range of temperatures that includes the papers' two values, 0.03 and 0.05."""
     return Space(
         name="temperature",
         purpose="Temperature of the loss, any value from 0.01 to 0.2.",
@@ -22,8 +22,10 @@ def temperature() -> Space:
 
 
 def temperature_grid() -> Space:
-    """CoT-BERT's and PromptBERT's 0.05 and DenoSent's 0.03, with neighbours: the three papers
-    print no grid of their own."""
+    """Return a grid of temperatures around CoT-BERT's and PromptBERT's 0.05 and DenoSent's 0.03.
+
+    The three papers have no grid of their own.
+    """
     return Space(
         name="temperature-grid",
         purpose="Temperature of the loss: the papers' 0.03 and 0.05, and five others.",
@@ -35,7 +37,7 @@ def temperature_grid() -> Space:
 
 
 def denosent_dropout() -> Space:
-    """The sweep of DenoSent's section "Implementation", chosen by STS-B dev."""
+    """Return the sweep of DenoSent's section "Implementation", which STS-B dev decides."""
     return Space(
         name="denosent-dropout",
         purpose="DenoSent's own sweep: dropout of the decoder's input, and decoder layers.",
@@ -50,7 +52,7 @@ def denosent_dropout() -> Space:
 
 
 def denosent_dropout_range() -> Space:
-    """Wider than the grid on both sides: Figure 4b has its best inside."""
+    """Return a range that is wider than the grid on both sides; Figure 4b has its best inside."""
     return Space(
         name="denosent-dropout-range",
         purpose="Dropout of the decoder's input, any value from 0.75 to 0.95, and decoder layers.",
@@ -63,8 +65,11 @@ def denosent_dropout_range() -> Space:
 
 
 def optimizer() -> Space:
-    """The papers' learning rates, 1e-5 to 5e-5, their batches, 64 to 512, and their warm-ups, none
-    and 500 steps, lie inside."""
+    """Return learning rates, batch sizes and warm-up steps that include those of the papers.
+
+    The papers' learning rates are 1e-5 to 5e-5, their batches 64 to 512, and their warm-ups none
+    and 500 steps.
+    """
     return Space(
         name="optimizer",
         purpose="Learning rate, batch size and warm-up steps, in the ranges of the three papers.",
@@ -78,7 +83,7 @@ def optimizer() -> Space:
 
 
 def seeds() -> Space:
-    """PromptBERT's ten: Table 10 prints their mean and ends alone, so no seed has a figure."""
+    """Return ten seeds; PromptBERT's Table 10 only has their mean and ends, so no figures."""
     return Space(
         name="seeds",
         purpose="The same training with ten seeds, for the spread of PromptBERT's Table 10.",

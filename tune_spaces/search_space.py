@@ -1,7 +1,7 @@
-"""A space, its axes, and the settings that a sample of it stands for.
+"""A search space, and the settings of a sample.
 
-A setting's axis is a grid, a choice, or a range with two ends (tune_spaces.axes). Each of them can
-be tried at its corners before anything starts.
+The axis of a setting is a grid, a choice, or a range with two ends (tune_spaces.axes). Its corners
+can be checked before anything starts.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 
 from tune_spaces.axes import Axis, Choice, axis_of, grid
 
-# The key of a sample that tells which variant was drawn; no setting has this name.
+# The key of a sample that names its variant; no setting has this name.
 VARIANT = "variant"
 
 
 @dataclass(frozen=True)
 class Space:
-    """What a sweep varies.
+    """The settings that a sweep varies.
 
-    purpose: one sentence. recipe: the one that the space is made for.
+    purpose: one sentence. recipe: the recipe that the space is made for.
     settings: flat path of a setting -> its axis, ours or Ray Tune's, which becomes ours.
-    variants: name -> flat settings that change together; every trial takes one of them.
-    published: a trial's `label` -> the figure that a paper gives for it; source: where.
+    variants: name -> flat settings that change together; every trial uses one of them.
+    published: a trial's `label` -> its figure in a paper. source: the paper and table.
     """
 
     name: str
@@ -49,7 +49,7 @@ def axes_of(space: Space) -> dict[str, Axis]:
 
 
 def size(space: Space) -> int | None:
-    """How many different trials there are; None when an axis is continuous."""
+    """Return the number of different trials; None if an axis is continuous."""
     choices = [axis for axis in axes_of(space).values() if isinstance(axis, Choice)]
     if len(choices) < len(axes_of(space)):
         return None
@@ -57,23 +57,23 @@ def size(space: Space) -> int | None:
 
 
 def changes(space: Space, sample: Mapping[str, Any]) -> dict[str, Any]:
-    """The flat settings that a sample stands for, its variant's among them.
+    """Return the flat settings of a sample, including those of its variant.
 
-    What a sample holds beside the space's own axes, such as `seed`, is passed on.
+    Other entries of the sample, such as `seed`, are included unchanged.
     """
     settings = {path: value for path, value in sample.items() if path != VARIANT}
     return {**(space.variants[sample[VARIANT]] if space.variants else {}), **settings}
 
 
 def corners(space: Space) -> Iterator[dict[str, Any]]:
-    """Samples that hold every value of a grid or choice, and both ends of every range."""
+    """Yield all combinations of the values of grids and choices and of both ends of ranges."""
     axes = {path: axis.corners for path, axis in axes_of(space).items()}
     for point in itertools.product(*axes.values()):
         yield dict(zip(axes, point, strict=True))
 
 
 def enough_corners(space: Space, many: int) -> Iterator[dict[str, Any]]:
-    """All corners, or, where these are more than `many`, such as hold every pair of values."""
+    """Yield all corners, or, if there are more than `many`, corners with every pair of values."""
     axes = {path: axis.corners for path, axis in axes_of(space).items()}
     if len(axes) < 3 or math.prod(map(len, axes.values())) <= many:
         yield from corners(space)
@@ -85,11 +85,11 @@ def enough_corners(space: Space, many: int) -> Iterator[dict[str, Any]]:
 
 
 def label(space: Space, sample: Mapping[str, Any]) -> str:
-    """A sample in short: its variant, then its values, as the keys of `published` are."""
+    """Return a short name of a sample, its variant and values, as in the keys of `published`."""
     keys = [VARIANT] if space.variants else []
     return ", ".join(str(sample[key]) for key in [*keys, *space.settings])
 
 
 def published_figure(space: Space, sample: Mapping[str, Any]) -> float | None:
-    """The paper's figure for a sample, if it gives one."""
+    """Return the paper's figure for a sample, if there is one."""
     return space.published.get(label(space, sample))

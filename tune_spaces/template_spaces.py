@@ -1,4 +1,4 @@
-"""The spaces of variants: several settings, the three templates above all, change together."""
+"""Search spaces with variants, in which several settings, mainly the templates, change together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tune_spaces.search_space import Space
 
 Variant = dict[str, Any]
 
-# CoT-BERT's Table 3: the ends of the templates' names, and the figures.
+# CoT-BERT's Table 3: the last part of the templates' names, and the figures.
 TABLE_3 = {
     "only-prefix": 78.91,
     "only-suffix": 78.83,
@@ -22,7 +22,7 @@ TABLE_6 = {"no-denoising": 78.69, "position-denoising": 78.89}
 
 
 def templates() -> Space:
-    """CoT-BERT's loss under every template of the papers, and with more stages (section 5.2)."""
+    """Return CoT-BERT's loss with every template of the papers and more stages (section 5.2)."""
     return Space(
         name="templates",
         purpose="CoT-BERT's loss with other templates: wording, number of stages, quotes.",
@@ -44,7 +44,7 @@ def templates() -> Space:
 
 
 def cot_bert_ablations() -> Space:
-    """What the paper takes away from CoT-BERT, one thing at a time."""
+    """Return the paper's ablations of CoT-BERT, each of which removes one part."""
     return Space(
         name="cot-bert-ablations",
         purpose="CoT-BERT with one part removed: a stage, a term of the loss, or denoising.",
@@ -69,7 +69,7 @@ def _table_3() -> dict[str, Variant]:
 
 
 def _more_stages() -> dict[str, Variant]:
-    """Three and four masks, the last of which is read: the paper has no figure for them."""
+    """Return templates with three and four masks, for which the paper has no figures."""
     return {
         "three-stages": _worded(
             "means [MASK] , it is about [MASK] , so it can be summarized as [MASK] .",
@@ -86,7 +86,7 @@ def _more_stages() -> dict[str, Variant]:
 
 
 def _promptbert() -> dict[str, Variant]:
-    """PromptBERT's templates have no hard negative; a denied one is made as CoT-BERT makes its."""
+    """Return PromptBERT's templates, also with a negated one as in CoT-BERT as hard negative."""
     two = _roles("promptbert/anchor", "promptbert/positive")
     denied = 'This sentence : "[X]" does not mean [MASK] .'
     return {
@@ -102,12 +102,12 @@ def _promptbert() -> dict[str, Variant]:
 
 
 def _named(group: str) -> Variant:
-    """A group of three templates that `cotbert templates` lists."""
+    """Return a group of three templates that `cotbert templates` lists."""
     return _roles(f"{group}/anchor", f"{group}/positive", f"{group}/negative")
 
 
 def _worded(affirmed: str, denied: str, quoted: str = '"[X]"') -> Variant:
-    """CoT-BERT's three templates with other words after the sentence, or other quotes."""
+    """Return CoT-BERT's three templates with other words after the sentence, or other quotes."""
     return _roles(
         f"The sentence of {quoted} {affirmed}",
         f"The sentence : {quoted} {affirmed}",
@@ -124,5 +124,5 @@ def _roles(anchor: str, positive: str, negative: str | None = None) -> Variant:
 
 
 def _without_negative(variant: Variant) -> Variant:
-    """Without a hard negative there is no term with one."""
+    """Return a variant without the hard negative and without the loss term that needs it."""
     return {**variant, "templates.negative": None, "method.extended": False}

@@ -1,4 +1,4 @@
-"""A user's own space: a YAML file, or a Python file with a function `space()`."""
+"""Search spaces in users' files: YAML, or Python with a function `space()`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tune_spaces.search_space import VARIANT, Space
 
 YAML_ENDINGS = (".yaml", ".yml")
 PYTHON_ENDING = ".py"
-# How an axis is written in YAML.
+# The name of an axis in YAML -> what makes it.
 LISTS = {"grid": grid, "choice": choice}
 RANGES = {"uniform": uniform, "loguniform": loguniform}
 EXAMPLES = "{grid: [a, b]}, {choice: [a, b]}, {uniform: [low, high]} or {loguniform: [low, high]}"
 
 
 def open_space(name_or_file: str) -> Space:
-    """A space by its name in SPACES, or from a file; UserError for one that is no space."""
+    """Return a space by its name in SPACES, or from a file; UserError if it is not valid."""
     ending = Path(name_or_file).suffix.lower()
     if ending not in (*YAML_ENDINGS, PYTHON_ENDING):
         if name_or_file not in SPACES:
@@ -41,11 +41,11 @@ def _error(path: Path, fault: str) -> UserError:
 
 
 def _fault(space: Space) -> str | None:
-    """What is wrong with a space, whoever made it."""
+    """Return what is wrong with a space; None if it is valid."""
     if not space.settings and not space.variants:
         return "it varies nothing; give settings or variants"
     if VARIANT in space.settings:
-        return f"{VARIANT!r} is no setting; what changes together goes under variants"
+        return f"{VARIANT!r} is not a setting; put settings that change together under variants"
     for setting, axis in space.settings.items():
         if not (isinstance(axis, Axis) and axis.is_valid):
             return (
@@ -58,12 +58,12 @@ def _fault(space: Space) -> str | None:
             return f"variant {name} is {variant!r}: give settings and their values"
         twice = sorted(space.settings.keys() & variant.keys())
         if twice:
-            return f"{twice[0]} stands in settings and in variant {name}; leave it in one of them"
+            return f"{twice[0]} is in settings and in variant {name}; keep it in one of them"
     return None
 
 
 def _run(path: Path) -> Space:
-    """What the function `space` of a Python file returns."""
+    """Return the result of the function `space` of a Python file."""
     if not path.is_file():
         raise _error(path, "there is no such file; give a name of `cotbert spaces` or a file")
     try:
@@ -82,7 +82,7 @@ def _missing() -> Any:
 
 
 def _parse(path: Path) -> Space:
-    """A YAML file of the fields of Space."""
+    """Return the space in a YAML file, which has the fields of Space."""
     import yaml  # the command line imports this file, and most commands read no YAML
 
     try:
@@ -91,10 +91,10 @@ def _parse(path: Path) -> Space:
         raise _error(path, f"it cannot be read ({error}); give a YAML file") from None
     known = [f.name for f in fields(Space)]
     if not isinstance(values, dict):
-        raise _error(path, f"it holds no space; give {', '.join(known)}")
+        raise _error(path, f"it has no space; give the fields {', '.join(known)}")
     for key in values:
         if key not in known:
-            raise _error(path, f"{key!r} is unknown; a space has {', '.join(known)}")
+            raise _error(path, f"{key!r} is unknown; a space has the fields {', '.join(known)}")
     if not isinstance(values.get("recipe"), str):
         raise _error(path, f"recipe is {values.get('recipe')!r}: give one of `cotbert recipes`")
     return Space(
@@ -154,7 +154,7 @@ def _figure(path: Path, key: str, figure: Any) -> float:
 
 
 def _value(path: Path, setting: str, value: Any) -> Any:
-    """One setting's value; YAML 1.1 takes 3e-5, without a dot, for a text."""
+    """Return the value of a setting; YAML 1.1 reads 3e-5, without a dot, as a text."""
     if isinstance(value, (dict, list)):
         raise _error(
             path, f"{setting} is {value!r}: give one value; a path has dots (method.denoise)"

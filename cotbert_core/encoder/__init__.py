@@ -1,1 +1,1 @@
-"""Opening an encoder, running rows through it, and reading vectors out of it."""
+"""Opening an encoder, running rows through it, and pooling its output to sentence vectors."""

@@ -1,9 +1,9 @@
-"""How an encoder attends: to padded rows, or to packed ones.
+"""Attention implementations of an encoder, for padded rows and for packed rows.
 
-Packed, the tokens of a batch stand one after the other in one row, without padding, and each
-attends to those of its own sentence alone. torch's jagged attention does that, with gradient and
-with the dropout of the padded way: on a GPU in bf16 by its flash kernel for unequal lengths, on a
-CPU by padding inside the attention alone, which is right but slower than padded rows.
+In a packed batch the tokens of all sentences form one row, without padding, and each token attends
+only to the tokens of its own sentence. torch's jagged attention does that, with gradients and with
+the same dropout as for padded rows: on a GPU in bf16 by its flash kernel for unequal lengths, on a
+CPU by padding inside the attention, which is correct but slower than padded rows.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from cotbert_core.errors import UserError
 from cotbert_core.settings import Attention
 
 PLAIN, UNPADDED = "plain", "unpadded"
-# Families whose layers hand what they do not know themselves on to the attention.
-OWN = ("bert", "roberta", "xlm-roberta")
+# Families whose layers pass unknown keyword arguments on to the attention function.
+FAMILIES = ("bert", "roberta", "xlm-roberta")
 
 
-def opened_with(attention: Attention, device: torch.device) -> str:
-    """What transformers is asked for when it opens an encoder."""
+def initial_attention(attention: Attention, device: torch.device) -> str:
+    """Return the attention implementation with which transformers opens an encoder."""
     if attention in ("eager", "sdpa"):
         return attention
     return "sdpa" if device.type == "cuda" else "eager"
 
 
-def attend(model: Any, name: str, attention: Attention) -> str:
-    """Let the opened encoder NAME attend as asked; return transformers' name for the way it does.
+def set_attention(model: Any, name: str, attention: Attention) -> str:
+    """Set the attention implementation of the opened encoder NAME; return transformers' name of it.
 
-    auto: on a CPU `plain`, where the family can; else what it was opened with. On rows of 30 to 50
-    tokens transformers' `eager` is 12-20 % faster than `sdpa` there, and `plain` takes 0.87 of its
-    time in a training step in bf16. UserError for a family that cannot.
+    auto: `plain` on a CPU if the family supports it, else the initial one. On rows of 30 to 50
+    tokens transformers' `eager` is 12-20 % faster than `sdpa` there, and `plain` takes 0.87 of the
+    time of `eager` in a training step in bf16. Raises UserError for a family without support.
     """
     family = model.config.model_type
-    if attention in (PLAIN, UNPADDED) and family not in OWN:
+    if attention in (PLAIN, UNPADDED) and family not in FAMILIES:
         raise UserError(
             f"attention is {attention!r} and encoder {name!r} is of the family {family!r}: only "
-            f"{', '.join(OWN)} have it; leave attention=auto"
+            f"the families {', '.join(FAMILIES)} support it; set attention=auto"
         )
-    own = PLAIN if attention == "auto" and model.device.type == "cpu" else attention
-    if own not in (PLAIN, UNPADDED) or family not in OWN:
-        return opened_with(attention, model.device)
+    chosen = PLAIN if attention == "auto" and model.device.type == "cpu" else attention
+    if chosen not in (PLAIN, UNPADDED) or family not in FAMILIES:
+        return initial_attention(attention, model.device)
     _register()
-    model.set_attn_implementation(own)
-    return own
+    model.set_attn_implementation(chosen)
+    return chosen
 
 
 def _register() -> None:
@@ -72,10 +72,11 @@ def plain_attention(
     dropout: float = 0.0,
     **others: Any,
 ) -> tuple[Tensor, Tensor]:
-    """(N, heads, L, d) -> (N, L, heads, d), and the weights (N, heads, L, L) it mixed by.
+    """Return the attended values (N, L, heads, d) and the weights (N, heads, L, L).
 
-    In one number format: under autocast transformers' own takes the weights from bf16 to fp32, and
-    back for the product with the values, which rounds them all the same.
+    query, key, value: (N, heads, L, d). The weights keep one number format: under autocast
+    transformers' own function converts them from bf16 to fp32 and back for the product with the
+    values, which rounds them anyway.
     """
     scores = torch.matmul(query * scaling, key.transpose(2, 3))
     if attention_mask is not None:
@@ -98,10 +99,11 @@ def unpadded_attention(
     longest: int | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """(1, heads, T, d) of T packed tokens -> (1, T, heads, d).
+    """Return the attended values (1, T, heads, d) of T packed tokens.
 
-    offsets: (N + 1,) where each of the N rows begins, and T; longest: tokens of the longest row.
-    Without offsets the rows are padded ones, (N, heads, L, d), and attention_mask is theirs.
+    query, key, value: (1, heads, T, d). offsets: (N + 1,) the start of each of the N rows, and T.
+    longest: number of tokens of the longest row. Without offsets the rows are padded,
+    (N, heads, L, d), and attention_mask belongs to them.
     """
     if offsets is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -114,7 +116,7 @@ def unpadded_attention(
 
 
 def _rows(packed: Tensor, offsets: Tensor, longest: int | None) -> Tensor:
-    """(1, heads, T, d) -> N rows of (heads, their length, d)."""
+    """Return packed values (1, heads, T, d) as N jagged rows (heads, length, d)."""
     tokens = packed[0].transpose(0, 1).contiguous()
     rows = torch.nested.nested_tensor_from_jagged(tokens, offsets, min_seqlen=1, max_seqlen=longest)
     return rows.transpose(1, 2)

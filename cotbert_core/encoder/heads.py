@@ -1,7 +1,7 @@
-"""Small layers behind the readout. Most are dropped after training; some methods keep theirs.
+"""Small layers behind the pooling. Most are dropped after training; some methods keep theirs.
 
-Letters: N rows, D hidden size. A head also says how a template's bias b is taken off the mask
-vector h: the papers' code does it before dense and tanh, head(h - b), but behind BERT's
+Letters: N rows, D hidden size. A head also defines how a template's bias b is subtracted from the
+mask vector h: the papers' code subtracts it before dense and tanh, head(h - b), but after BERT's
 prediction transform, head(h) - head(b).
 """
 
@@ -20,7 +20,7 @@ HEAD_FILE = "head.safetensors"
 
 
 class TanhHead(nn.Module):
-    """(N, D) -> (N, D): dense and tanh."""
+    """A dense layer and tanh: (N, D) -> (N, D)."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -30,14 +30,15 @@ class TanhHead(nn.Module):
         return torch.tanh(self.dense(vectors))
 
     def denoised(self, vectors: Tensor, bias: Tensor) -> Tensor:
-        """Two of (N, D) -> (N, D)."""
+        """Return the head's output (N, D) with the bias (N, D) subtracted."""
         return self.forward(vectors - bias)
 
 
 class TransformHead(nn.Module):
-    """(N, D) -> (N, D): dense, the encoder's activation, layer norm (BERT's prediction head).
+    """A dense layer, the encoder's activation and layer norm, as in BERT's prediction head.
 
-    fresh: the weights are new, not those of a checkpoint's masked-language-model head.
+    Maps (N, D) to (N, D). fresh: whether the weights are new, not taken from a checkpoint's
+    masked-language-model head.
     """
 
     fresh = True
@@ -55,7 +56,7 @@ class TransformHead(nn.Module):
         return out
 
     def denoised(self, vectors: Tensor, bias: Tensor) -> Tensor:
-        """Two of (N, D) -> (N, D)."""
+        """Return the head's output (N, D) with the bias (N, D) subtracted."""
         return self.forward(vectors) - self.forward(bias)
 
 
@@ -64,7 +65,7 @@ HEADS: dict[str, type[Head]] = {"tanh": TanhHead, "transform": TransformHead}
 
 
 def _dense(size: int) -> nn.Linear:
-    """As the papers' code begins: weights N(0, 0.02), bias 0."""
+    """Return a linear layer initialised as in the papers' code: weights N(0, 0.02), bias 0."""
     layer = nn.Linear(size, size)
     nn.init.normal_(layer.weight, std=0.02)
     nn.init.zeros_(layer.bias)
@@ -72,10 +73,10 @@ def _dense(size: int) -> nn.Linear:
 
 
 def new_head(name: str, backbone: Backbone) -> Head:
-    """A head to be trained on this encoder, by its name in HEADS.
+    """Return a head to be trained on this encoder, by its name in HEADS.
 
-    `transform` begins as that of the checkpoint's masked-language-model head, as released; where
-    the checkpoint has none, and for `tanh`, weights are N(0, 0.02) and biases 0.
+    `transform` starts from the weights of the checkpoint's masked-language-model head, as in the
+    released code. Without such a head, and for `tanh`, weights are N(0, 0.02) and biases 0.
     """
     head = HEADS[name](backbone.model.config)
     if isinstance(head, TransformHead):
@@ -87,31 +88,31 @@ def new_head(name: str, backbone: Backbone) -> Head:
 
 
 def head_notes(head: Head | None, backbone: Backbone) -> list[str]:
-    """What a user should know of how this head begins."""
+    """Return the notes that a user should see about the initial weights of this head."""
     if not isinstance(head, TransformHead) or not head.fresh:
         return []
     return [
-        f"encoder {backbone.name!r} has no masked-language-model head: the transform head begins "
+        f"encoder {backbone.name!r} has no masked-language-model head: the transform head starts "
         "with new weights, N(0, 0.02)"
     ]
 
 
 def read_out(vectors: Tensor, bias: Tensor | None = None, head: Head | None = None) -> Tensor:
-    """(N, D) vectors with their template's bias (N, D) taken off, behind the head if any."""
+    """Return (N, D) vectors minus their template's bias (N, D), passed through the head if any."""
     if head is None:
         return vectors if bias is None else vectors - bias
     return head(vectors) if bias is None else head.denoised(vectors, bias)
 
 
 def load_head(name: str, encoder: str, backbone: Backbone) -> Head:
-    """The head that was saved in an encoder's folder; UserError when it is not there."""
+    """Return the head that is saved in an encoder's folder; UserError if it is missing."""
     from safetensors.torch import load_file
 
     path = saved_part(encoder, HEAD_FILE)
     if not path.is_file():
         raise UserError(
-            f"encoder {encoder!r} is read through a {name} head and its folder has no {HEAD_FILE}: "
-            "copy the folder again, whole"
+            f"encoder {encoder!r} needs its {name} head and the folder has no {HEAD_FILE}: copy "
+            "the whole folder again"
         )
     head = HEADS[name](backbone.model.config)
     try:
@@ -119,7 +120,7 @@ def load_head(name: str, encoder: str, backbone: Backbone) -> Head:
     except Exception as error:  # safetensors and torch have errors of their own
         reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"{str(path)!r} does not hold the {name} head of encoder {encoder!r} ({reason}): copy "
-            "the folder again, whole"
+            f"{str(path)!r} is not the {name} head of encoder {encoder!r} ({reason}): copy the "
+            "whole folder again"
         ) from error
     return head.to(backbone.device).eval()

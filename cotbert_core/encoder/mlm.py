@@ -1,7 +1,7 @@
 """The head of a masked language model on top of an encoder: hidden states to token scores.
 
-Letters: D hidden size, V vocabulary size. dense, activation, layer norm, then a product with the
-output embeddings: in BERT and RoBERTa alike, under different names.
+Letters: D hidden size, V vocabulary size. BERT and RoBERTa have the same layers under different
+names: dense, activation, layer norm, then a product with the output embeddings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from cotbert_core.encoder.backbone import Backbone, open_pretrained
 from cotbert_core.errors import UserError
 
-# Where each family keeps its head; the names of all its weights start so.
+# The prefix of the names of the head's weights in each family.
 _HEADS = {
     "bert": "cls.predictions",
     "roberta": "lm_head",
@@ -27,10 +27,10 @@ WEIGHT_STD = 0.02
 
 
 class MlmHead(nn.Module):
-    """(..., D) hidden states -> (..., V) logits.
+    """A masked-language-model head: (..., D) hidden states -> (..., V) logits.
 
-    fresh: the transform's weights are new, not the checkpoint's. Where the output weights are
-    tied they are the encoder's word embeddings themselves, the same Parameter.
+    fresh: whether the transform's weights are new, not the checkpoint's. Tied output weights are
+    the same Parameter as the encoder's word embeddings.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class MlmHead(nn.Module):
 
     @property
     def weight(self) -> nn.Parameter:
-        """(V, D) output embeddings."""
+        """The output embeddings, (V, D)."""
         return cast(nn.Parameter, self.decoder.weight)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -51,31 +51,31 @@ class MlmHead(nn.Module):
 
 
 def mlm_head(backbone: Backbone) -> MlmHead:
-    """The checkpoint's own head if it has one, else a fresh one (`fresh` says which)."""
+    """Return the checkpoint's own head if it has one, else a fresh one (see `fresh`)."""
     return _checkpoint_head(backbone) or fresh_mlm_head(backbone)
 
 
 def load_mlm_head(backbone: Backbone) -> MlmHead:
-    """The checkpoint's own head.
+    """Return the checkpoint's own head.
 
-    Raises UserError when it has none: transformers would fill it with random numbers.
+    Raises UserError if it has none: transformers would initialise one at random.
     """
     head = _checkpoint_head(backbone)
     if head is None:
         raise UserError(
-            f"the masked-language-model head of encoder {backbone.name!r} is needed and its "
-            "checkpoint has none: use one that has, such as bert-base-uncased or roberta-base"
+            f"the checkpoint of encoder {backbone.name!r} has no masked-language-model head, which "
+            "is needed: use an encoder that has one, such as bert-base-uncased or roberta-base"
         )
     return head
 
 
 def checkpoint_transform(backbone: Backbone) -> dict[str, Tensor] | None:
-    """The checkpoint's weights between hidden states and output embeddings: `dense` and `norm`.
+    """Return the weights `dense` and `norm` of the checkpoint's own head.
 
-    None when it has no head, or is of a family whose head is not known.
+    Returns None if it has no head, or if its family is not supported.
     """
-    known = backbone.model.config.model_type in _HEADS
-    head = _checkpoint_head(backbone) if known else None
+    supported = backbone.model.config.model_type in _HEADS
+    head = _checkpoint_head(backbone) if supported else None
     if head is None:
         return None
     weights = head.state_dict()
@@ -83,8 +83,10 @@ def checkpoint_transform(backbone: Backbone) -> dict[str, Tensor] | None:
 
 
 def fresh_mlm_head(backbone: Backbone) -> MlmHead:
-    """A new transform, weights N(0, 0.02) and biases 0, with the encoder's word embeddings as the
-    output layer."""
+    """Return a head with a new transform and the encoder's word embeddings as the output layer.
+
+    Weights are N(0, 0.02) and biases 0.
+    """
     from transformers.activations import ACT2FN
 
     _prefix(backbone)
@@ -103,7 +105,7 @@ def fresh_mlm_head(backbone: Backbone) -> MlmHead:
 
 
 def _checkpoint_head(backbone: Backbone) -> MlmHead | None:
-    """The head that the checkpoint holds; None when any of its weights is missing there."""
+    """Return the head in the checkpoint; None if any of its weights is missing."""
     from transformers import AutoModelForMaskedLM
 
     prefix = _prefix(backbone)
@@ -129,15 +131,15 @@ def _prefix(backbone: Backbone) -> str:
     family = backbone.model.config.model_type
     if family not in _HEADS:
         raise UserError(
-            f"encoder {backbone.name!r} is of the family {family!r}: a masked-language-model head "
-            f"is known for {', '.join(_HEADS)}; use an encoder of one of these"
+            f"encoder {backbone.name!r} is of the family {family!r}, whose masked-language-model "
+            f"head is not supported: use an encoder of the families {', '.join(_HEADS)}"
         )
     return _HEADS[family]
 
 
 @contextmanager
 def no_loading_report() -> Iterator[None]:
-    """Without transformers' table of weights that are missing or left over."""
+    """Hide transformers' table of missing and unused weights in this block."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()

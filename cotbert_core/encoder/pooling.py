@@ -1,4 +1,8 @@
-"""How a sentence vector is read from the last layer. Letters: N rows, L tokens, D hidden size."""
+"""Pooling: how a sentence vector is read from the last layer of an encoder.
+
+Letters: N rows, L tokens, D hidden size. Each function takes hidden (N, L, D), readout (N,) the
+position of each row's last mask, and lengths (N,) in tokens, and returns (N, D).
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,17 @@ Readout = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def read_mask(hidden: Tensor, readout: Tensor, lengths: Tensor) -> Tensor:
-    """(N, L, D) -> (N, D): the vector at each row's own last mask."""
+    """Return the vector at each row's last mask."""
     return hidden[torch.arange(len(hidden), device=hidden.device), readout]
 
 
 def read_cls(hidden: Tensor, readout: Tensor, lengths: Tensor) -> Tensor:
-    """(N, L, D) -> (N, D): the vector of the first token."""
+    """Return the vector of the first token."""
     return hidden[:, 0]
 
 
 def read_mean(hidden: Tensor, readout: Tensor, lengths: Tensor) -> Tensor:
-    """(N, L, D) -> (N, D): the mean over all attended tokens, special tokens included."""
+    """Return the mean over all attended tokens, including special tokens."""
     attended = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]
     summed = (hidden * attended.unsqueeze(-1)).sum(dim=1, dtype=torch.float32)
     return summed / lengths[:, None]

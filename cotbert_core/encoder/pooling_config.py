@@ -1,4 +1,4 @@
-"""How vectors are read from an encoder, and how a model folder remembers it."""
+"""The pooling configuration of an encoder: how vectors are read from it, and how it is stored."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from cotbert_core.files import part_of, read_json, read_object, write_json
 from cotbert_core.method_settings import Denoise, HeadName, PadPositions
 from cotbert_core.templates.template_texts import Template, resolve_template
 
-READING_FILE = "cotbert.json"
+POOLING_CONFIG_FILE = "cotbert.json"
 POOLING_MODES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+# What a configuration loses when its readout or template is replaced: it belongs to the old one.
+_REPLACED: dict[str, Any] = {"normalize": False, "denoise": "none", "head": None, "last": ()}
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How vectors are read from an encoder; a saved folder remembers it.
+class PoolingConfig:
+    """How sentence vectors are read from an encoder; stored in a saved folder.
 
-    max_length: most tokens of a sentence, template not counted; None: what the encoder takes.
-    full_stop: the papers' rule for evaluation, see `end_with_full_stop`.
-    denoise: subtract the template's bias at inference too. head: a layer behind the readout that
-    was trained with the encoder and stays, see `cotbert_core.encoder.heads`.
-    blank: a byte-level tokenizer gets a blank before the sentence though there is no template.
-    empty_blank: an empty sentence in a template gets that blank too, as in the released code.
-    last: pairs of token ids, see `BoundTemplate`.
-    method, settings: how the encoder was trained, for the record.
+    readout: a name in `READOUTS`. max_length: maximum number of tokens of a sentence, without the
+    template; None: the encoder's limit. full_stop: apply the papers' evaluation rule, see
+    `end_with_full_stop`. normalize: scale vectors to unit length. denoise: subtract the template's
+    bias at inference too. head: a layer after the readout that is kept after training, see
+    `cotbert_core.encoder.heads`. blank: put a blank before a sentence for a byte-level tokenizer
+    even without a template. empty_blank: put that blank into a template for an empty sentence too,
+    as the released code does. last: pairs of token ids, see `BoundTemplate`. method, settings: how
+    the encoder was trained, for information.
     """
 
     readout: str = "mean"
@@ -54,105 +56,103 @@ class Reading:
         if self.readout not in READOUTS:
             raise unknown("readout", self.readout, READOUTS)
         if self.readout == "mask" and self.template is None:
-            raise UserError("readout 'mask' reads a template's mask: give a template too")
+            raise UserError("readout is 'mask' and there is no template: give a template too")
         if self.denoise not in (*DENOISERS, "none"):
             raise unknown("denoising mode", self.denoise, (*DENOISERS, "none"))
         if self.head is not None and self.head not in HEADS:
             raise unknown("head", self.head, HEADS)
-        # JSON knows lists alone.
+        # JSON has lists but no tuples.
         object.__setattr__(self, "last", tuple((old, new) for old, new in self.last))
         if self.denoise != "none" and self.readout != "mask":
             raise UserError(
-                f"denoise is {self.denoise!r} with the {self.readout} readout: it subtracts a "
-                "template's mask vector; give a template and leave the readout out"
+                f"denoise is {self.denoise!r} with the {self.readout} readout: denoising subtracts "
+                "a template's mask vector; give a template and leave the readout out"
             )
 
     @property
     def leading_blank(self) -> bool:
-        """Whether a byte-level tokenizer gets a blank before a sentence."""
+        """Whether a sentence gets a leading blank for a byte-level tokenizer."""
         return self.template is not None or self.blank
 
 
-def reading_of(
+def resolve_pooling_config(
     name: str,
     template: Template | str | None = None,
     readout: str | None = None,
     max_length: int | None = None,
     denoise: Denoise | None = None,
-) -> Reading:
-    """The reading of an encoder NAME: what its folder remembers, changed by what is asked for."""
-    reading = Reading(**load_reading(name))
+) -> PoolingConfig:
+    """Return the pooling configuration of an encoder NAME, with the given values replaced.
+
+    template: a Template, a name or a text; read at its last mask unless readout is given.
+    max_length: tokens. None keeps the value in the encoder's folder.
+    """
+    pooling = PoolingConfig(**load_pooling_config(name))
+    changes: dict[str, Any] = {}
     if template is not None:
         chosen = template if isinstance(template, Template) else resolve_template(template)
-        reading = replace(
-            reading,
-            template=chosen,
-            readout=readout or "mask",
-            full_stop=True,
-            normalize=False,
-            max_length=None,
-            denoise="none",
-            head=None,
-            last=(),
-        )
-    elif readout is not None and readout != reading.readout:
-        kept = reading.template if readout == "mask" else None
-        reading = replace(
-            reading,
-            readout=readout,
-            template=kept,
-            normalize=False,
-            denoise="none",
-            head=None,
-            last=(),
-        )
+        changes = {"readout": readout or "mask", "full_stop": True, "max_length": None}
+        changes |= {"template": chosen, **_REPLACED}
+    elif readout is not None and readout != pooling.readout:
+        kept = pooling.template if readout == "mask" else None
+        changes = {"readout": readout, "template": kept, **_REPLACED}
+    pooling = replace(pooling, **changes)
     if denoise is not None:
-        reading = replace(reading, denoise=denoise)
+        pooling = replace(pooling, denoise=denoise)
     if max_length is not None:
         if max_length < 1:
             raise UserError(f"max_length is {max_length}: give at least 1 token")
-        reading = replace(reading, max_length=max_length)
-    return reading
+        pooling = replace(pooling, max_length=max_length)
+    return pooling
 
 
-def load_reading(name: str) -> dict[str, Any]:
-    """The fields of a Reading that the folder of an encoder NAME remembers, else its pooling."""
+def load_pooling_config(name: str) -> dict[str, Any]:
+    """Return the fields of a PoolingConfig for an encoder NAME.
+
+    They come from cotbert.json, or from the modules of a sentence-transformers folder; a folder
+    with neither gives no fields.
+    """
     folder = Path(locate_encoder(name))
     if not folder.is_dir():
         folder = _small_hub_files(name)
-    if (folder / READING_FILE).is_file():
-        values = read_object(part_of(folder, READING_FILE))
-        if values.pop("format", None) != 1:
-            raise UserError(
-                f"{folder / READING_FILE} is not of format 1: open the folder with the version "
-                "that wrote it, or copy it again"
-            )
-        strange = sorted(set(values) - {field.name for field in fields(Reading)})
-        if strange:
-            raise UserError(
-                f"{folder / READING_FILE} names {', '.join(strange)}, which this version does not "
-                "know: open the folder with the version that wrote it, or a newer one"
-            )
-        return _checked_fields(folder / READING_FILE, values)
+    if (folder / POOLING_CONFIG_FILE).is_file():
+        return _read_fields(folder)
     if (folder / "modules.json").is_file():
-        return _sentence_transformers_reading(folder)
+        return _sentence_transformers_pooling(folder)
     return {}
 
 
+def _read_fields(folder: Path) -> dict[str, Any]:
+    file = folder / POOLING_CONFIG_FILE
+    values = read_object(part_of(folder, POOLING_CONFIG_FILE))
+    if values.pop("format", None) != 1:
+        raise UserError(
+            f"{file} is not of format 1: open the folder with the version that wrote it, or copy "
+            "it again"
+        )
+    strange = sorted(set(values) - {field.name for field in fields(PoolingConfig)})
+    if strange:
+        raise UserError(
+            f"{file} has the fields {', '.join(strange)}, which this version does not know: open "
+            "the folder with the version that wrote it, or a newer one"
+        )
+    return _checked_fields(file, values)
+
+
 def _checked_fields(file: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """The fields as a Reading has them; UserError for one of another type."""
-    kinds = get_type_hints(Reading)
+    """Return the fields with the types of a PoolingConfig; UserError for any other type."""
+    kinds = get_type_hints(PoolingConfig)
     template = values.get("template")
     if template is not None:
         _check_template(file, template)
         values = values | {"template": Template(**template)}
     for name, value in values.items():
         if name in ("denoise", "head") and isinstance(value, str):
-            continue  # Reading knows the names and says them
+            continue  # PoolingConfig checks the names itself
         if name == "template":
-            continue  # made by then
+            continue  # checked above
         try:
-            # As JSON, where a list stands for a tuple.
+            # Validated as JSON, in which a tuple is a list.
             TypeAdapter(kinds[name]).validate_json(json.dumps(value), strict=True)
         except (ValidationError, RecursionError):
             raise _wrong(file, name, value) from None
@@ -173,17 +173,19 @@ def _check_template(file: Path, template: Any) -> None:
 def _wrong(file: Path, name: str, value: Any) -> UserError:
     shown = repr(value) if isinstance(value, str | int | float | bool | None) else "a value"
     return UserError(
-        f"{str(file)!r} gives {name} as {shown[:80]}, which it cannot be: copy the folder again "
-        "from where it was made"
+        f"{str(file)!r} gives {name} as {shown[:80]}, which is not a valid value: copy the folder "
+        "again from where it was made"
     )
 
 
 def _small_hub_files(name: str) -> Path:
-    """A folder with the files of a hub encoder that say how it is read; from the cache when the
-    hub does not answer."""
+    """Return a folder with the small files of a hub encoder that define its pooling.
+
+    They come from the cache if the hub cannot be reached.
+    """
     from huggingface_hub import snapshot_download
 
-    wanted = ["modules.json", "*/config.json", "*_config.json", READING_FILE]
+    wanted = ["modules.json", "*/config.json", "*_config.json", POOLING_CONFIG_FILE]
     try:
         return Path(
             snapshot_download(name, allow_patterns=wanted, local_files_only=not hub_answers())
@@ -195,35 +197,35 @@ def _small_hub_files(name: str) -> Path:
         ) from None
 
 
-def _sentence_transformers_reading(folder: Path) -> dict[str, Any]:
-    """Readout, length and normalisation of a sentence-transformers folder."""
-    reading: dict[str, Any] = {}
+def _sentence_transformers_pooling(folder: Path) -> dict[str, Any]:
+    """Return readout, max_length and normalize of a sentence-transformers folder."""
+    pooling: dict[str, Any] = {}
     for module in _modules(folder / "modules.json"):
         kind = module["type"].rsplit(".", 1)[-1]
         if kind == "Transformer":
-            # sentence-transformers 6 keeps the limit with the tokenizer, which says 1e30 for none.
+            # sentence-transformers 6 stores the limit with the tokenizer; 1e30 means no limit.
             limit = _limit(folder / "sentence_bert_config.json", "max_seq_length")
             limit = limit or _limit(folder / "tokenizer_config.json", "model_max_length")
-            # [CLS] and [SEP] count towards it there, not here.
-            reading["max_length"] = limit - 2 if limit and limit < 1e30 else None
+            # That limit includes [CLS] and [SEP]; max_length does not.
+            pooling["max_length"] = limit - 2 if limit and limit < 1e30 else None
         elif kind == "Pooling":
-            reading["readout"] = _pooling_mode(part_of(folder, f"{module['path']}/config.json"))
+            pooling["readout"] = _pooling_mode(part_of(folder, f"{module['path']}/config.json"))
         elif kind == "Normalize":
-            reading["normalize"] = True
+            pooling["normalize"] = True
         else:
             raise UserError(
-                f"encoder {str(folder)!r} has a {kind} module, which is not read here: give "
-                "--readout and a folder without modules.json, or encode it with "
-                "sentence-transformers"
+                f"encoder {str(folder)!r} has a {kind} module, which is not supported: give "
+                "--readout and a folder without modules.json, or use sentence-transformers to "
+                "encode with it"
             )
-    return reading
+    return pooling
 
 
 def _modules(file: Path) -> list[dict[str, str]]:
-    """The entries of modules.json; UserError where they have no type or path, or one outside."""
+    """Return the entries of modules.json; UserError unless each has a type and a path inside."""
     modules = read_json(file)
     if not isinstance(modules, list):
-        raise UserError(f"{str(file)!r} holds no list of modules: copy the folder again")
+        raise UserError(f"{str(file)!r} is not a list of modules: copy the folder again")
     for module in modules:
         texts = module if isinstance(module, dict) else {}
         if not all(isinstance(texts.get(key), str) for key in ("type", "path")):
@@ -241,12 +243,12 @@ def _pooling_mode(config: Path) -> str:
     modes += [named] if isinstance(named, str) and named in POOLING_MODES.values() else []
     others = [k for k, v in values.items() if k.startswith("pooling_mode_") and v is True]
     if len(modes) != 1 or len(others) > 1:
-        raise UserError(f"{config} names a pooling other than cls or mean: give --readout")
+        raise UserError(f"{config} has a pooling mode other than cls or mean: give --readout")
     return modes[0]
 
 
 def _limit(path: Path, key: str) -> int | None:
-    """The tokens that a file allows, special tokens included; None where it names none."""
+    """Return a file's limit in tokens, including special tokens; None if it has no limit."""
     value = read_object(path).get(key) if path.is_file() else None
     if value is None:
         return None
@@ -255,6 +257,6 @@ def _limit(path: Path, key: str) -> int | None:
     return int(min(value, 1e30))
 
 
-def save_reading(reading: Reading, folder: Path) -> None:
-    """Write what `load_reading` reads."""
-    write_json(folder / READING_FILE, {"format": 1} | asdict(reading))
+def save_pooling_config(pooling: PoolingConfig, folder: Path) -> None:
+    """Write the configuration into a folder, for `load_pooling_config`."""
+    write_json(folder / POOLING_CONFIG_FILE, {"format": 1} | asdict(pooling))

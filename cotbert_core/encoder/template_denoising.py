@@ -1,8 +1,8 @@
-"""Template denoising: the vector that the empty template gives, to subtract (docs/methods.md).
+"""Template denoising: subtracting the vector of the empty template (docs/methods.md).
 
-The bias depends on the template and the sentence's token count n alone, so one short row per
-distinct n is all that is ever computed; the papers' code runs every length up to 80 tokens for
-every template at every step. Letters: K distinct lengths, L tokens, D hidden size.
+The bias depends only on the template and the sentence's token count n, so one short row per
+distinct n is computed; the papers' code runs every length up to 80 tokens for every template at
+every step. Letters: K distinct lengths, L tokens, D hidden size.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ BiasRows = Callable[[BoundTemplate, np.ndarray, PadPositions, int], Rows]
 def _position_rows(
     template: BoundTemplate, lengths: np.ndarray, pad_positions: PadPositions, position_start: int
 ) -> Rows:
-    """PromptBERT section 4.3: the bare template, positions after the slot moved on by n.
+    """Return rows of the bare template, with positions after the slot shifted by n.
 
-    released: position ids from 0, though RoBERTa's filled rows begin at `position_start`.
+    PromptBERT section 4.3. pad_positions "released": position ids start at 0, although RoBERTa's
+    filled rows start at `position_start`.
     """
     bare = template.wrap_pads(np.zeros_like(lengths))
     width = bare.ids.shape[1]
@@ -42,10 +43,10 @@ def _position_rows(
 def _pad_rows(
     template: BoundTemplate, lengths: np.ndarray, pad_positions: PadPositions, position_start: int
 ) -> Rows:
-    """CoT-BERT section 3.3: n attended [PAD] tokens in the slot.
+    """Return rows of the template with n attended [PAD] tokens in the slot (CoT-BERT section 3.3).
 
-    aligned: every token sits where it sits in the filled template. released: where transformers
-    puts it when no position ids are given: RoBERTa then skips pads, BERT does not.
+    pad_positions "aligned": every token has its position in the filled template. "released": its
+    position if transformers gets no position ids: RoBERTa then skips pads, BERT does not.
     """
     rows = template.wrap_pads(lengths)
     if pad_positions == "aligned" or position_start == 0:
@@ -65,7 +66,7 @@ def _empty_rows(
     mode: Denoise,
     pad_positions: PadPositions,
 ) -> Rows:
-    """One row of the empty template for each length."""
+    """Return one row of the empty template for each length."""
     if mode not in DENOISERS:
         raise unknown("denoising mode", mode, DENOISERS)
     return DENOISERS[mode](template, lengths, pad_positions, backbone.position_start)
@@ -78,8 +79,10 @@ def bias_rows(
     mode: Denoise,
     pad_positions: PadPositions = "aligned",
 ) -> tuple[Rows, np.ndarray]:
-    """Rows of the empty template for the K distinct values of `lengths` (N,), and (N,) indices
-    into them."""
+    """Return K rows of the empty template, one per distinct length, and (N,) indices into them.
+
+    lengths: (N,) tokens of each sentence.
+    """
     distinct, which = np.unique(np.asarray(lengths, np.int64), return_inverse=True)
     return _empty_rows(backbone, template, distinct, mode, pad_positions), which
 
@@ -92,18 +95,19 @@ def shared_bias_rows(
     pad_positions: PadPositions,
     limit: int,
 ) -> tuple[Rows, np.ndarray]:
-    """This worker's share of the rows for the K distinct lengths of all workers, and (N,) indices
-    into the vectors that gather_biases gives.
+    """Return this worker's share of the bias rows, and (N,) indices into the gathered biases.
 
-    limit: no length is above it. Each share has as many rows, the last may hold one twice; dealt
-    out there and back (0, 1, 1, 0), since one way the last worker would have the longest ones.
+    The rows are for the K distinct lengths of all workers. lengths: (N,) tokens of this worker's
+    sentences. limit: upper bound of all lengths. All shares have the same number of rows, so a
+    share may repeat a row. Workers take lengths in alternating order (0, 1, 1, 0), because in one
+    order the last worker would get the longest rows. `gather_biases` gathers the vectors.
     """
     workers = world_size()
     distinct = union(lengths, limit)
-    turn, whose = np.divmod(np.arange(len(distinct)), workers)
-    whose = np.where(turn % 2, workers - 1 - whose, whose)
+    turn, owner = np.divmod(np.arange(len(distinct)), workers)
+    owner = np.where(turn % 2, workers - 1 - owner, owner)
     each = -(-len(distinct) // workers)
-    own = distinct[whose == rank()]
+    own = distinct[owner == rank()]
     rows = _empty_rows(
         backbone,
         template,
@@ -112,11 +116,14 @@ def shared_bias_rows(
         pad_positions,
     )
     place = np.searchsorted(distinct, lengths)
-    return rows, whose[place] * each + turn[place]
+    return rows, owner[place] * each + turn[place]
 
 
 def gather_biases(shares: Sequence[Tensor]) -> list[Tensor]:
-    """(k, D) of this worker for each template -> (W * k, D) of all workers, with gradient."""
+    """Return the biases of all workers, (W * k, D) for each template, with gradient.
+
+    shares: this worker's biases, (k, D) for each template.
+    """
     return [gather_with_gradient(share) for share in shares]
 
 
@@ -127,9 +134,9 @@ def template_bias(
     mode: Denoise,
     pad_positions: PadPositions = "aligned",
 ) -> Tensor:
-    """(len(lengths), D): the bias for sentences of the given token counts, in that order.
+    """Return the template's bias for sentences of the given token counts, (len(lengths), D).
 
-    `none` gives zeros. Runs in the encoder's current mode (dropout, gradient).
+    mode `none` gives zeros. The encoder runs in its current mode (dropout, gradient).
     """
     if mode == "none":
         return torch.zeros(len(lengths), encoder.hidden_size, device=encoder.device)

@@ -1,4 +1,4 @@
-"""Independent pieces of inference on the CPU side by side, one piece a thread."""
+"""Independent pieces of CPU inference in parallel, one thread per piece."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-# How many threads torch uses is a fact of the whole process while a thread is new to it.
-_TURN = threading.Lock()
+# torch's number of threads applies to the whole process while a new thread starts.
+_LOCK = threading.Lock()
 
 
 def map_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """`function` of each item, without gradient and otherwise in the caller's modes, on as many
-    threads as torch would use for one.
+    """Return `function` of each item, computed in as many threads as torch uses for one operation.
 
-    Threads of one operation wait for each other at its end, so that whatever holds up one of them
-    holds up all; batches beside each other do not. On 2 cores of an Intel Xeon (2026-11-22) that is
-    8 % of `encode()`, and 20 % in a Ray worker, among the cluster's own processes.
+    Gradients are disabled; inference mode and autocast are the caller's. The threads of one
+    operation wait for each other at its end, so a delay of one delays all; batches in parallel do
+    not wait. On 2 cores of an Intel Xeon (2026-11-22) that is 8 % of `encode()`, and 20 % in a Ray
+    worker, among the cluster's own processes.
     """
-    with _TURN:
+    with _LOCK:
         total = torch.get_num_threads()
         threads = min(total, len(items))
         if threads < 2:
             return [function(item) for item in items]
-        # A thread begins with none of the caller's modes.
+        # A new thread has none of the caller's modes.
         inference = torch.is_inference_mode_enabled()
         enabled, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 

@@ -1,4 +1,4 @@
-"""How many tokens an encoder takes, from its configuration alone: no weights are read."""
+"""The token limit of an encoder, from its configuration; no weights are read."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from cotbert_core.errors import UserError
 
 
 def most_tokens(name: str) -> int | None:
-    """Return the most tokens of a row of an encoder NAME, special tokens included.
+    """Return the maximum number of tokens in a row of an encoder NAME, including special tokens.
 
-    None where only its tokenizer is at hand, or its kind has no fixed number of positions.
+    Returns None if only its tokenizer is available, or if it has no fixed number of positions.
     """
     from transformers import AutoConfig, AutoModel
 
     try:
         config = open_pretrained(AutoConfig, name)
-        with torch.device("meta"):  # the modules without memory for their weights
+        with torch.device("meta"):  # allocates no memory for weights
             model = AutoModel.from_config(  # type: ignore[no-untyped-call]
                 config, trust_remote_code=False
             )
@@ -27,10 +27,10 @@ def most_tokens(name: str) -> int | None:
 
 
 def check_max_length(max_length: int, encoder: str) -> None:
-    """UserError where no encoder row can hold a sentence of `max_length` tokens."""
+    """Raise UserError if a row of the encoder cannot hold a sentence of `max_length` tokens."""
     most = most_tokens(encoder)
     if most is not None and max_length > most:
         raise UserError(
             f"max_length is {max_length} and encoder {encoder!r} takes at most {most} tokens: "
-            f"give {most} or fewer, with room for a template"
+            f"give {most} or fewer, and leave space for a template"
         )

@@ -1,4 +1,4 @@
-"""Evaluation: pure functions of an `encode` callable and data; nothing is logged or written."""
+"""Evaluation: pure functions of an `encode` callable and data, which log and write nothing."""
 
 from __future__ import annotations
 

@@ -1,26 +1,27 @@
-"""How vectors lie in space. Letters: N sentences, D size of a vector."""
+"""Alignment, uniformity and anisotropy of vectors. Letters: N sentences, D size of a vector."""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy.special import logsumexp
 
-# Rows of the distance matrix computed at once: 1,024 x 10,000 distances take 80 MB.
+# The rows of the distance matrix computed at once: 1,024 x 10,000 distances take 80 MB.
 BLOCK = 1024
 
 
 def alignment(left: np.ndarray, right: np.ndarray) -> float:
-    """Mean |f(x) - f(x+)|^2 over pairs of unit vectors (CoT-BERT eq. 4); lower is better.
+    """Return the mean |f(x) - f(x+)|^2 over pairs of unit vectors (CoT-BERT eq. 4).
 
-    left, right: (N, D), row i of both mean the same: pairs with a gold score above 4.
+    left, right: (N, D); row i of both has the same meaning (a gold score above 4). Lower is better.
     """
     return float((np.square(_unit(left) - _unit(right)).sum(axis=1)).mean())
 
 
 def uniformity(vectors: np.ndarray) -> float:
-    """log mean exp(-2 |f(x) - f(y)|^2) over all pairs x != y (CoT-BERT eq. 5); lower is better.
+    """Return log mean exp(-2 |f(x) - f(y)|^2) over all pairs x != y (CoT-BERT eq. 5).
 
-    vectors: (N, D) of distinct sentences. Memory is one block of distances, not N x N.
+    vectors: (N, D) of distinct sentences. Lower is better. Only one block of distances is in memory
+    at a time, not N x N.
     """
     unit = _unit(vectors)
     count = len(unit)
@@ -34,9 +35,10 @@ def uniformity(vectors: np.ndarray) -> float:
 
 
 def anisotropy(vectors: np.ndarray) -> float:
-    """|sum over i != j of cos(s_i, s_j)| / (N^2 - N) (PromptBERT eq. 1), from the sum vector.
+    """Return |sum over i != j of cos(s_i, s_j)| / (N^2 - N) (PromptBERT eq. 1).
 
-    The sum of all cosines is |sum of the unit vectors|^2, so no N x N matrix is needed.
+    vectors: (N, D). The sum of all cosines is |sum of the unit vectors|^2, so no N x N matrix is
+    needed.
     """
     unit = _unit(vectors)
     count = len(unit)

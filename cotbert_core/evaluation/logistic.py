@@ -1,16 +1,15 @@
 """Logistic regression with an L2 penalty, fast for hundreds of fits on the same vectors.
 
-The minimum is that of scikit-learn's LogisticRegression: for labels y of N examples with
-features x, a weight vector w_k and an intercept b_k for each of K classes (one of both for two
-classes),
+The minimum is that of scikit-learn's LogisticRegression: for labels y of N examples with features
+x, a weight vector w_k and an intercept b_k for each of K classes (one of each for two classes),
 
     1 / N sum_i -log p(y_i | x_i) + 1 / (2 C N) sum_k |w_k|^2
 
-The way there is shorter. The features are centred (the free intercept takes it up), turned to
-their principal axes (a rotation leaves the penalty as it is), and the solver, L-BFGS, works in
-units in which the upper bound of the curvature along each axis is 1. For CR with all-MiniLM-L6-v2
-a fit takes 6 to 8 steps in place of 15 to 33, and 12 in place of 185 to 432 where the vectors are
-15 times as long, as those of encoders that do not normalise are.
+It is reached in fewer steps: the features are centred (the free intercept compensates), rotated to
+their principal axes (which does not change the penalty), and scaled for the solver, L-BFGS, so that
+the upper bound of the curvature along each axis is 1. For CR with all-MiniLM-L6-v2 a fit takes 6 to
+8 steps instead of 15 to 33, and 12 instead of 185 to 432 for vectors that are 15 times as long, as
+those of encoders that do not normalise are.
 
 Letters: N examples, D size of a feature, K columns of logits (1 for two classes).
 """
@@ -22,37 +21,40 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Greatest entry of the gradient in the solver's units. Accuracies are then those at 1e-8 in
-# float64 but for an example or two; with 1e-3 a fold of TREC, vectors 15 times as long, is 1.3
-# points off.
+# The largest gradient entry, in the solver's units, at which it stops. Accuracies then equal those
+# at 1e-8 in float64 except for one or two examples; with 1e-3 a fold of TREC, with vectors 15 times
+# as long, is 1.3 points off.
 TOLERANCE = 1e-4
 MAX_STEPS = 1000
 
 
 @dataclass(frozen=True)
 class LogisticModel:
-    """weights: (D + 1, K), the last row the intercepts. converged: within MAX_STEPS steps."""
+    """A fitted model. weights: (D + 1, K), the last row has the intercepts.
+
+    converged: whether the solver converged within MAX_STEPS steps.
+    """
 
     weights: np.ndarray
     steps: int
     converged: bool
 
     def predict(self, rows: np.ndarray) -> np.ndarray:
-        """(N, D + 1) from `design` -> (N,) classes."""
+        """Return the classes (N,). rows: (N, D + 1) from `design`."""
         logits = rows @ self.weights
         if logits.shape[1] == 1:
             return np.asarray((logits[:, 0] > 0).astype(int))
         return np.asarray(logits.argmax(axis=1))
 
     def accuracy(self, rows: np.ndarray, labels: np.ndarray) -> float:
-        """Share of right answers x 100."""
+        """Return the share of right answers x 100."""
         return 100 * float((self.predict(rows) == labels).mean())
 
 
 def design(*parts: np.ndarray) -> list[np.ndarray]:
-    """(N, D) features of each part -> (N, D + 1) float32 rows that `fit` solves fast.
+    """Return rows (N, D + 1) in float32 for `fit`, one array for each part of features (N, D).
 
-    Centre and axes are those of the first part. The last column is 1, for the intercept.
+    Centre and axes come from the first part. The last column is 1, for the intercept.
     """
     centre = parts[0].mean(axis=0)
     centred = parts[0] - centre
@@ -65,9 +67,9 @@ def design(*parts: np.ndarray) -> list[np.ndarray]:
 
 
 def fit(rows: np.ndarray, labels: np.ndarray, regularisation: float) -> LogisticModel:
-    """The model that minimises the formula above for C = `regularisation`.
+    """Return the model that minimises the formula above for C = `regularisation`.
 
-    rows: (N, D + 1) with a last column of 1; labels: (N,), the classes 0, 1, ... all present.
+    rows: (N, D + 1), the last column is 1. labels: (N,) classes 0, 1, ..., all present.
     """
     from scipy.optimize import minimize
 
@@ -82,23 +84,23 @@ def fit(rows: np.ndarray, labels: np.ndarray, regularisation: float) -> Logistic
     slope = _two_classes(labels) if columns == 1 else _many_classes(labels, classes)
 
     def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
-        # Products in float32, 0.6 of the time of float64; the solver's own sums in float64.
+        # float32 products take 0.6 of the time of float64; the solver itself computes in float64.
         weights = (point.reshape(size, columns) * unit).astype(np.float32)
         loss, by_logit = slope(rows @ weights)
         by_weight = rows.T @ by_logit + penalty * weights
         total = loss + 0.5 * float((penalty * np.square(weights)).sum())
         return total, (by_weight * unit).ravel().astype(np.float64)
 
-    # ftol 0: near the minimum the loss in float32 stands still before the gradient is small.
+    # ftol 0: near the minimum the loss in float32 stops changing before the gradient is small.
     options = {"maxiter": MAX_STEPS, "gtol": TOLERANCE, "ftol": 0.0}
     start = np.zeros(size * columns)
     found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
     weights = (found.x.reshape(size, columns) * unit).astype(np.float32)
-    # Status 1: out of steps. 2: no further progress in float32, which is the minimum.
+    # Status 1: step limit reached. 2: no further progress in float32, which is the minimum.
     return LogisticModel(weights, int(found.nit), found.status != 1)
 
 
-# Logits (N, K) -> the mean loss, and its derivative by them (N, K).
+# A function of logits (N, K) that returns the mean loss and its derivative (N, K).
 Slope = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 

@@ -1,4 +1,4 @@
-"""An encoder as the package mteb takes one (its EncoderProtocol, mteb 2)."""
+"""An encoder with the interface of the package mteb (EncoderProtocol, mteb 2)."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from cotbert_core.evaluation.pairs import Encode
 
 
 class MtebModel:
-    """`encode` behind mteb's interface: no prompts by task, cosine similarity."""
+    """An `encode` callable with mteb's interface: no task prompts, cosine similarity."""
 
     def __init__(self, encode: Encode, name: str = "cotbert/encoder") -> None:
         self._encode, self._name = encode, name
 
     def encode(self, inputs: Iterable[Mapping[str, Any]], **_: Any) -> np.ndarray:
-        """Batches of {"text": texts}, as mteb's DataLoader gives them -> (N, D) vectors.
+        """Return the vectors (N, D) of all texts. inputs: mteb's batches {"text": texts}.
 
-        All of them are encoded at once: sorted by length they need fewer padded tokens.
+        All batches are encoded at once: sorted by length they have less padding.
         """
         return self._encode([text for batch in inputs for text in batch["text"]])
 
     def similarity(self, left: Any, right: Any) -> Any:
-        """(N, D), (M, D) -> (N, M) cosines."""
+        """Return the cosines (N, M) of left (N, D) and right (M, D)."""
         from mteb.similarity_functions import cos_sim
 
         return cos_sim(left, right)
 
     def similarity_pairwise(self, left: Any, right: Any) -> Any:
-        """(N, D), (N, D) -> (N,) cosines."""
+        """Return the cosines (N,) of left (N, D) and right (N, D)."""
         from mteb.similarity_functions import pairwise_cos_sim
 
         return pairwise_cos_sim(left, right)

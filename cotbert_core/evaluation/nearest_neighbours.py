@@ -1,9 +1,9 @@
-"""The k vectors nearest to each query by cosine, exactly, block by block.
+"""Exact search for the k vectors nearest to each query by cosine, block by block.
 
-Q queries, N rows of a block, D dimensions, k rows kept of each query. A matrix product in float32
-finds the rows that can be among the k; those alone are scored again in float64, one row like
-another, since the product's last bits depend on where in a block a row lies and on the number of
-threads. So equal vectors have equal scores and the k rows are the same however the rows are cut.
+Letters: Q queries, N rows of a block, D dimensions, k rows kept for each query. A matrix product in
+float32 finds the rows that can be among the k. Only those are scored again in float64, row by row,
+because the last bits of the product depend on a row's position in its block and on the number of
+threads. So equal vectors have equal scores, and the k rows do not depend on the blocks.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 
-# The square of a length below which float32 has too few digits left for a direction.
+# The squared length below which float32 has too few digits for a direction.
 LEAST_SQUARE = 1e-30
-# What float32 rounds away of a number, relative to it.
+# The relative rounding error of float32.
 ROUNDING = 2.0**-24
 
 
 def lengths(vectors: np.ndarray) -> np.ndarray:
-    """(N, D) float32 -> (N,) Euclidean lengths; NaN for a vector that has no direction.
+    """Return the Euclidean lengths (N,) of float32 vectors (N, D), NaN for unusable vectors.
 
-    That is one of zeros, one shorter than 1e-15, one that holds a NaN or infinity, and one whose
-    square float32 does not hold.
+    Unusable are vectors of zeros, vectors shorter than 1e-15, vectors with NaN or infinity, and
+    vectors whose squared length overflows float32.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("nd,nd->n", vectors, vectors)
@@ -34,7 +34,7 @@ def lengths(vectors: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Hits:
-    """The nearest rows of one query, best first, (n,) with n <= k: cosine, id and row number."""
+    """The nearest rows of one query, best first: cosine, id and row number, (n,) with n <= k."""
 
     scores: np.ndarray
     ids: np.ndarray
@@ -44,7 +44,7 @@ class Hits:
         return len(self.ids)
 
     def best(self, k: int) -> Hits:
-        """The first k by falling score; equal scores by id, equal ids by row number."""
+        """Return the k best hits; equal scores are ordered by id, equal ids by row number."""
         order = np.lexsort((self.rows, self.ids, -self.scores))[:k]
         return Hits(self.scores[order], self.ids[order], self.rows[order])
 
@@ -73,10 +73,10 @@ class Nearest:
         self._hits = [Hits(np.empty(0), empty, empty) for _ in exact]
 
     def add(self, ids: np.ndarray, rows: np.ndarray, vectors: np.ndarray) -> None:
-        """A block: (N,) int64 ids and row numbers, (N, D) float32 vectors that have a direction."""
+        """Add a block. ids, rows: (N,) int64. vectors: (N, D) float32, all usable (`lengths`)."""
         near = (vectors @ self._queries.T) / lengths(vectors)[:, None]
-        # The sums' error is at most D roundings each for product and length; a few are added for
-        # the square root, the division and the query's own rounding.
+        # The error of the sums is at most D roundings each for product and length, plus a few for
+        # the square root, the division and the rounding of the query.
         margin = (2 * vectors.shape[1] + 8) * ROUNDING
         for number, hits in enumerate(self._hits):
             chosen = np.flatnonzero(near[:, number] >= self._least(near[:, number], hits, margin))
@@ -86,21 +86,21 @@ class Nearest:
                 self._hits[number] = hits.joined(block).best(self._k)
 
     def _least(self, near: np.ndarray, hits: Hits, margin: float) -> float:
-        """The least float32 cosine of a row that can be among the k."""
+        """Return the smallest float32 cosine of a row that can be among the k."""
         if len(hits) == self._k:
             return float(hits.scores[-1]) - margin
         if len(near) <= self._k:
             return -np.inf
-        # Of the block's own k best the last may be too high, and another row too low.
+        # The last of the block's own k best may be too high, and another row too low.
         return float(np.partition(near, -self._k)[-self._k]) - 2 * margin
 
     def found(self) -> list[Hits]:
-        """For each query its nearest rows of all blocks so far."""
+        """Return for each query its nearest rows in all blocks so far."""
         return list(self._hits)
 
 
 def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """(N,) cosines of (N, D) vectors with a (D,) query of unit length, in float64, row by row."""
+    """Return the cosines (N,) in float64. vectors: (N, D). query: (D,) of unit length."""
     exact = vectors.astype(np.float64)
     scores: np.ndarray = (exact * query).sum(axis=1) / _lengths(exact)
     clipped: np.ndarray = np.clip(scores, -1.0, 1.0)

@@ -1,4 +1,4 @@
-"""Graded sentence pairs: reading them, and the Spearman correlation of cosine and grade."""
+"""Graded sentence pairs, and the Spearman correlation of cosines and grades."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = ("score", "sentence1", "sentence2")
 
 @dataclass(frozen=True)
 class Pairs:
-    """left[i] and right[i] were graded gold[i], 0 (unrelated) to 5 (same meaning)."""
+    """Sentence pairs left[i], right[i] with grades gold[i], 0 (unrelated) to 5 (same meaning)."""
 
     left: list[str]
     right: list[str]
@@ -31,7 +31,11 @@ class Pairs:
 
 @dataclass(frozen=True)
 class PairScores:
-    """spearman: x 100. cosine: (N,) predicted similarity. The geometry is of the same vectors."""
+    """The scores of an encoder on N pairs.
+
+    spearman: correlation x 100. alignment, uniformity: geometry of the same vectors. cosine: (N,)
+    predicted similarities.
+    """
 
     spearman: float
     alignment: float
@@ -40,10 +44,10 @@ class PairScores:
 
 
 def read_pairs(path: str | Path, split: str | None = None) -> Pairs:
-    """Pairs from a tab-separated file with a header naming score, sentence1 and sentence2.
+    """Return pairs from a tab-separated file with the columns score, sentence1 and sentence2.
 
-    split: keep the rows whose column `split` has this value; a file without that column is
-    taken whole. Raises UserError naming the line for what cannot be read.
+    split: use only rows with this value in the column `split`, if the file has that column.
+    Raises UserError with the line number for a row that cannot be read.
     """
     path = Path(path)
     if not path.is_file():
@@ -54,8 +58,8 @@ def read_pairs(path: str | Path, split: str | None = None) -> Pairs:
         missing = [c for c in COLUMNS if c not in (rows.fieldnames or ())]
         if missing:
             raise UserError(
-                f"pairs file {str(path)!r} has no column {missing[0]!r}: its first line must name "
-                "score, sentence1 and sentence2, tab-separated"
+                f"pairs file {str(path)!r} has no column {missing[0]!r}: its first line must be "
+                "the column names score, sentence1 and sentence2, separated by tabs"
             )
         for row in rows:
             if split is not None and row.get("split", split) != split:
@@ -86,19 +90,19 @@ def _grade(value: str | None, path: Path, line: int) -> float:
 
 
 def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """(N, D), (N, D) -> (N,) cosines in float64."""
+    """Return the cosines (N,) of left (N, D) and right (N, D), in float64."""
     left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
     norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     return np.asarray((left * right).sum(axis=1) / np.maximum(norms, 1e-12))
 
 
 def spearman(cosine: np.ndarray, gold: np.ndarray) -> float:
-    """Spearman correlation x 100."""
+    """Return the Spearman correlation x 100 of cosine (N,) and gold (N,)."""
     return float(spearmanr(cosine, gold).statistic) * 100
 
 
 def encode_distinct(encode: Encode, *groups: Sequence[str]) -> list[np.ndarray]:
-    """The vectors of each group of sentences; a sentence that occurs often is encoded once."""
+    """Return the vectors of each group of sentences; each distinct sentence is encoded once."""
     place: dict[str, int] = {}
     rows = [np.array([place.setdefault(s, len(place)) for s in group], int) for group in groups]
     vectors = encode(list(place))
@@ -106,9 +110,9 @@ def encode_distinct(encode: Encode, *groups: Sequence[str]) -> list[np.ndarray]:
 
 
 def score_pairs(encode: Encode, pairs: Pairs) -> PairScores:
-    """Spearman and geometry of an encoder on graded pairs.
+    """Return Spearman and geometry of an encoder on graded pairs.
 
-    Alignment is over the pairs graded above 4, uniformity over all distinct sentences.
+    Alignment is over pairs with a grade above 4, uniformity over all distinct sentences.
     """
     distinct = list(dict.fromkeys([*pairs.left, *pairs.right]))
     place = {s: i for i, s in enumerate(distinct)}
@@ -116,10 +120,10 @@ def score_pairs(encode: Encode, pairs: Pairs) -> PairScores:
     left = vectors[[place[s] for s in pairs.left]]
     right = vectors[[place[s] for s in pairs.right]]
     cosine = cosines(left, right)
-    alike = pairs.gold > 4.0
+    similar = pairs.gold > 4.0
     return PairScores(
         spearman=spearman(cosine, pairs.gold),
-        alignment=alignment(left[alike], right[alike]) if alike.any() else float("nan"),
+        alignment=alignment(left[similar], right[similar]) if similar.any() else float("nan"),
         uniformity=uniformity(vectors),
         cosine=cosine,
     )

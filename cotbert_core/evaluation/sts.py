@@ -1,8 +1,8 @@
-"""The seven STS tasks in SentEval's layout.
+"""The seven STS tasks in SentEval's file layout.
 
-Spearman of the cosine of raw vectors against the gold score, x 100. STS12 to STS16 are several
-subsets: one Spearman over all pairs of the year, with the mean and the size-weighted mean of
-the subsets' Spearman beside it.
+The score is the Spearman correlation x 100 of the vectors' cosines and the gold scores. STS12 to
+STS16 have several subsets: their score is over all pairs of the year, and the mean and the
+size-weighted mean of the subsets' scores are reported too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SUBSETS = {
 
 @dataclass(frozen=True)
 class Predicted:
-    """cosine, gold: (N,) similarities of N pairs, predicted and given."""
+    """The predicted similarities (`cosine`) and gold scores of N pairs, each (N,)."""
 
     cosine: np.ndarray
     gold: np.ndarray
@@ -41,7 +41,7 @@ _SICK = {"dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
 
 
 def _load_year(folder: Path, task: str) -> dict[str, Pairs]:
-    """Each subset of STS12..16. A pair whose gold line is empty has no score and is skipped."""
+    """Return the subsets of one of STS12..16. A pair with an empty gold line is skipped."""
     home = folder / f"{task}-en-test"
     return {name: _load_subset(home, name) for name in _SUBSETS[task]}
 
@@ -51,12 +51,14 @@ def _load_subset(home: Path, name: str) -> Pairs:
     lines, golds = _lines(pair_file), _lines(gold_file)
     if len(lines) != len(golds):
         raise UserError(
-            f"{pair_file} has {len(lines)} lines and {gold_file.name} {len(golds)}: they must be "
-            "equal; download the task again"
+            f"{pair_file} has {len(lines)} lines and {gold_file.name} {len(golds)}: both must have "
+            "the same number; download the task again"
         )
     scored = [(line.split("\t"), gold) for line, gold in zip(lines, golds, strict=True) if gold]
     if any(len(fields) < 2 for fields, _ in scored):
-        raise UserError(f"{pair_file} has a line without two tab-separated sentences: mend it")
+        raise UserError(
+            f"{pair_file} has a line without two tab-separated sentences: download the task again"
+        )
     return _pairs([(f[0], f[1], gold) for f, gold in scored], pair_file)
 
 
@@ -85,7 +87,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _pairs(rows: Iterable[tuple[str, str, str]], path: Path) -> Pairs:
-    """Sentences split on white space and joined again with single blanks."""
+    """Return pairs whose sentences have single blanks in place of any white space."""
     rows = list(rows)
     try:
         gold = np.array([float(score) for _, _, score in rows])
@@ -95,7 +97,7 @@ def _pairs(rows: Iterable[tuple[str, str, str]], path: Path) -> Pairs:
     return Pairs([left for left, _ in join], [right for _, right in join], gold)
 
 
-# Task -> (folder below the SentEval folder, loader of its subsets).
+# Each task -> (folder inside the SentEval folder, loader of its subsets).
 Loader = Callable[[Path], dict[str, Pairs]]
 STS_TASKS: dict[str, tuple[str, Loader]] = {
     **{t: (f"STS/{t}-en-test", lambda d, t=t: _load_year(d / "STS", t)) for t in _SUBSETS},  # type: ignore[misc]
@@ -105,14 +107,14 @@ STS_TASKS: dict[str, tuple[str, Loader]] = {
 
 
 def load_dev(senteval_dir: str | Path, task: str = "STS-B") -> Pairs:
-    """The dev file of STS-B or SICK-R, by which the papers choose the best step."""
+    """Return the dev set of STS-B or SICK-R, which the papers use to choose the best step."""
     if task == "SICK-R":
         return _load_sick(Path(senteval_dir) / "SICK", "dev")["all"]
     return _load_stsb(Path(senteval_dir) / "STS", "dev")["all"]
 
 
 def task_name(name: str) -> str:
-    """A task's name however it is written (STSB, sts-b); UserError for one that is not known."""
+    """Return the name of a task in any spelling (STSB, sts-b); UserError if it is unknown."""
     plain = {t.replace("-", "").lower(): t for t in STS_TASKS}
     plain |= {"stsbenchmark": "STS-B", "sickrelatedness": "SICK-R"}
     key = name.replace("-", "").lower()
@@ -122,7 +124,7 @@ def task_name(name: str) -> str:
 
 
 def missing_tasks(senteval_dir: str | Path, tasks: Sequence[str]) -> list[str]:
-    """Those of `tasks` whose folder is not there."""
+    """Return the tasks whose folder does not exist."""
     folder = Path(senteval_dir)
     return [t for t in tasks if not (folder / STS_TASKS[t][0]).is_dir()]
 
@@ -130,9 +132,10 @@ def missing_tasks(senteval_dir: str | Path, tasks: Sequence[str]) -> list[str]:
 def predict_sts(
     encode: Encode, senteval_dir: str | Path, tasks: Sequence[str] = tuple(STS_TASKS)
 ) -> dict[str, Subsets]:
-    """For each task its subsets' predicted and gold similarities, `all` where there is one.
+    """Return for each task the predicted and gold similarities of its subsets.
 
-    Every distinct sentence of all tasks is encoded once. Raises UserError for a missing task.
+    The only subset of a task without subsets is `all`. Every distinct sentence of all tasks is
+    encoded once. Raises UserError for a missing task.
     """
     folder = Path(senteval_dir)
     data = {task: STS_TASKS[task][1](folder) for task in map(task_name, tasks)}
@@ -148,16 +151,17 @@ def predict_sts(
 def evaluate_sts(
     encode: Encode, senteval_dir: str | Path, tasks: Sequence[str] = tuple(STS_TASKS)
 ) -> dict[str, dict[str, Any]]:
-    """For each task: spearman over all pairs, mean and wmean over its subsets (x 100), pairs.
+    """Return the scores of each task (x 100) and its number of pairs.
 
-    Every distinct sentence of all tasks is encoded once. Raises UserError for a missing task.
+    The scores are spearman over all pairs, and mean and wmean over the subsets. Every distinct
+    sentence of all tasks is encoded once. Raises UserError for a missing task.
     """
     predicted = predict_sts(encode, senteval_dir, tasks)
     return {task: score_subsets(subsets) for task, subsets in predicted.items()}
 
 
 def pooled(subsets: Subsets) -> Predicted:
-    """All pairs of a task: what the papers call the setting `all`."""
+    """Return all pairs of a task together, which the papers call the setting `all`."""
     parts = list(subsets.values())
     return Predicted(
         np.concatenate([part.cosine for part in parts]),
@@ -166,7 +170,7 @@ def pooled(subsets: Subsets) -> Predicted:
 
 
 def score_subsets(subsets: Subsets) -> dict[str, Any]:
-    """The entry of one task in the result of `evaluate_sts`."""
+    """Return the entry of one task in the result of `evaluate_sts`."""
     each = {name: spearman(part.cosine, part.gold) for name, part in subsets.items()}
     together = pooled(subsets)
     scores = list(each.values())

@@ -1,16 +1,16 @@
 """SentEval's seven transfer tasks (PromptBERT Table 15).
 
-How well a plain classifier reads the class of a sentence from its frozen vector. Accuracy x 100.
+The score is the accuracy x 100 of a linear classifier of frozen sentence vectors.
 
-The protocol is that of SentEval's validation.py with its logistic regression: the same splits,
-seed and grids, nothing left out. MR, CR, SUBJ and MPQA have no test part: 10 folds, each scored
-by a classifier of the other nine, whose regularisation is chosen by 10 folds inside those nine.
-TREC and MRPC choose by 10 folds of the training part, SST2 by its dev part.
+The protocol is that of SentEval's validation.py with its logistic regression: the same splits, seed
+and grids. MR, CR, SUBJ and MPQA have no test part: each of 10 folds is scored by a classifier of
+the other nine, and its regularisation is chosen by 10 folds inside those nine. TREC and MRPC choose
+it by 10 folds of the training part, SST2 by its dev part.
 
-One thing differs: SentEval left the solving to scikit-learn's liblinear (one class against the
-rest, the intercept penalised), and here it is `logistic.fit` (softmax, the intercept free). The
-papers' tables come from SentEval's other classifier, a torch model without a hidden layer that
-is trained by Adam until its dev accuracy no longer rises.
+There is one difference: SentEval uses scikit-learn's liblinear (one class against the rest, with a
+penalised intercept), and this module `logistic.fit` (softmax, with a free intercept). The papers'
+tables come from SentEval's other classifier, a torch model without a hidden layer that is trained
+with Adam until its dev accuracy stops rising.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ __all__ = ["TRANSFER_TASKS", "evaluate_transfer", "missing_transfer_tasks", "tra
 
 FOLDS = 10
 SENTEVAL_SEED = 1111
-# Inverse strengths of the L2 penalty, scikit-learn's C: validation.py has these two ranges.
+# Inverse strengths of the L2 penalty (scikit-learn's C), the two ranges of validation.py.
 GRID = tuple(2.0**t for t in range(-2, 4))
 TRAIN_TEST_GRID = tuple(2.0**t for t in range(-1, 6))
 
-# Rows from logistic.design (N, D + 1), labels (N,).
+# Rows from logistic.design (N, D + 1) and labels (N,).
 Block = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass
 class Outcome:
-    """A value for each time a regularisation was chosen and a test part scored (x 100).
+    """The results of a task, one value for each chosen regularisation and scored test part.
 
-    unconverged: how many of all classifiers were stopped before they had converged. right: of
-    each test part whether an example was told its class; the order is that of the parts.
+    Accuracies and f1 are x 100. unconverged: number of classifiers that were stopped before they
+    had converged. right: for each test part, whether each example was classified correctly.
     """
 
     accuracy: list[float] = field(default_factory=list)
@@ -65,9 +65,9 @@ class Outcome:
         return model
 
     def choose(self, splits: Iterable[tuple[Block, Block]], grid: Sequence[float]) -> float:
-        """The C of `grid` with the best mean accuracy over (train, dev) splits.
+        """Return the C of `grid` with the best mean accuracy over (train, dev) splits.
 
-        Of equals, after SentEval's rounding to two decimals, the strongest regularisation.
+        Means are rounded to two decimals as in SentEval; of equals the smallest C is chosen.
         """
         scores = [[self.fit(train, c).accuracy(*dev) for c in grid] for train, dev in splits]
         means = np.mean(scores, axis=0).round(2)
@@ -77,7 +77,7 @@ class Outcome:
         return grid[best]
 
     def test(self, train: Block, test: Block, regularisation: float) -> None:
-        """Scores `test` with a classifier of all of `train`."""
+        """Train a classifier on `train`, score it on `test` and store the results."""
         rows, labels = test
         predicted = self.fit(train, regularisation).predict(rows)
         self.right.append(predicted == labels)
@@ -86,16 +86,16 @@ class Outcome:
 
 
 def f1(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Harmonic mean of precision and recall of class 1; 0 where it is neither there nor found.
+    """Return the harmonic mean of precision and recall of class 1.
 
-    predicted, labels: (N,).
+    predicted, labels: (N,). The result is 0 if class 1 is neither predicted nor a label.
     """
     both = np.sum((predicted == 1) & (labels == 1))
     return float(2 * both / max(1, np.sum(predicted == 1) + np.sum(labels == 1)))
 
 
 def folds(block: Block, seed: int) -> Iterator[tuple[Block, Block]]:
-    """The 10 (nine tenths, one tenth) splits of a block, classes in equal shares in each."""
+    """Yield the 10 stratified (nine tenths, one tenth) splits of a block."""
     from sklearn.model_selection import StratifiedKFold
 
     rows, labels = block
@@ -105,19 +105,19 @@ def folds(block: Block, seed: int) -> Iterator[tuple[Block, Block]]:
 
 
 def _nested(parts: dict[str, Block], seed: int, outcome: Outcome) -> None:
-    """Folds inside folds: SentEval's InnerKFoldClassifier."""
+    """Score nested folds, as SentEval's InnerKFoldClassifier does."""
     for train, test in folds(parts["train"], seed):
         outcome.test(train, test, outcome.choose(folds(train, seed), GRID))
 
 
 def _train_test(parts: dict[str, Block], seed: int, outcome: Outcome) -> None:
-    """Folds of the training part, then the test part: SentEval's KFoldClassifier."""
+    """Choose by folds of the training part and score the test part (SentEval's KFoldClassifier)."""
     chosen = outcome.choose(folds(parts["train"], seed), TRAIN_TEST_GRID)
     outcome.test(parts["train"], parts["test"], chosen)
 
 
 def _train_dev_test(parts: dict[str, Block], seed: int, outcome: Outcome) -> None:
-    """Three given parts: SentEval's SplitClassifier. Nothing is drawn."""
+    """Choose by the dev part and score the test part (SentEval's SplitClassifier); no sampling."""
     chosen = outcome.choose([(parts["train"], parts["dev"])], GRID)
     outcome.test(parts["train"], parts["test"], chosen)
 
@@ -131,8 +131,11 @@ PROTOCOLS: dict[str, Callable[[dict[str, Block], int, Outcome], None]] = {
 
 @dataclass(frozen=True)
 class Transferred:
-    """scores: as `evaluate_transfer` gives them. right: (N,) whether each test example was told
-    its class; with equal labels and seed the examples are the same ones in the same order."""
+    """The result of one task.
+
+    scores: an entry of `evaluate_transfer`. right: (N,) whether each test example was classified
+    correctly; with the same labels and seed the examples and their order are the same.
+    """
 
     scores: dict[str, Any]
     right: np.ndarray
@@ -144,14 +147,14 @@ def evaluate_transfer(
     tasks: Sequence[str] = tuple(TRANSFER_TASKS),
     seed: int = SENTEVAL_SEED,
 ) -> dict[str, dict[str, Any]]:
-    """For each task: accuracy, dev_accuracy (x 100), train, test (examples), regularisation.
+    """Return for each task its accuracies (x 100), example counts and regularisation.
 
-    MRPC has f1 (x 100) too. regularisation lists the chosen C, one for each outer fold; train
-    and test are both the whole task where there are folds alone. unconverged counts the
-    classifiers that were stopped at 1,000 steps. seed: of the folds. Every distinct sentence of
-    all tasks is encoded once; one core is used. Raises UserError for an unknown or missing task,
-    a line without a label or a class too small for the folds, all before anything is encoded,
-    and for vectors that are not finite.
+    The entries are accuracy, dev_accuracy, f1 (MRPC only), train and test (numbers of examples;
+    both are the whole task if it has only folds), regularisation (the chosen C of each outer fold)
+    and unconverged (number of classifiers that were stopped at 1,000 steps). seed: seed of the
+    folds. Every distinct sentence of all tasks is encoded once; one core is used. Before encoding
+    raises UserError for an unknown or missing task, a line without a label or a class that is too
+    small for the folds; after encoding for vectors that are not finite.
     """
     done = transfer(encode, senteval_dir, tasks, seed)
     return {task: transferred.scores for task, transferred in done.items()}
@@ -163,7 +166,7 @@ def transfer(
     tasks: Sequence[str] = tuple(TRANSFER_TASKS),
     seed: int = SENTEVAL_SEED,
 ) -> dict[str, Transferred]:
-    """`evaluate_transfer` with the single answers."""
+    """Return the results of `evaluate_transfer` with the correctness of each example."""
     names = list(dict.fromkeys(map(transfer_task_name, tasks)))
     data = {name: TRANSFER_TASKS[name].load(senteval_dir) for name in names}
     for name, parts in data.items():
@@ -175,11 +178,11 @@ def transfer(
 
 def _check_classes(task: str, train: Part) -> None:
     counts = np.bincount(train.labels, minlength=2)
-    # Two for each fold, so that nine tenths of them still fill ten folds inside.
+    # With two examples per fold, nine tenths of them are still enough for ten inner folds.
     if counts.min() < 2 * FOLDS:
         raise UserError(
             f"{task}: class number {int(counts.argmin())} has {int(counts.min())} training "
-            f"examples: {FOLDS} folds need at least {2 * FOLDS}; download the task again"
+            f"examples, and {FOLDS} folds need at least {2 * FOLDS}: download the task again"
         )
 
 
@@ -191,11 +194,11 @@ def _score(
     features = [_features([next(vectors) for _ in part.sides]) for part in parts.values()]
     if not all(np.isfinite(rows).all() for rows in features):
         raise UserError(
-            f"{task}: the encoder gives vectors that are not finite: it has diverged, take an "
-            "earlier step of it"
+            f"{task}: the encoder gives vectors that are not finite, so its training has diverged: "
+            "use the model of an earlier step"
         )
     outcome = Outcome()
-    # Products this small gain nothing from threads.
+    # Threads do not speed up products of this size.
     with threadpool_limits(1):
         blocks = {
             name: (rows, part.labels)
@@ -216,7 +219,7 @@ def _score(
 
 
 def _features(sides: list[np.ndarray]) -> np.ndarray:
-    """(N, D) vectors as they are; of a pair u, v: [|u - v|, u * v] (N, 2 D). In float32."""
+    """Return features in float32: vectors (N, D), or [|u - v|, u * v] (N, 2 D) for pairs u, v."""
     u, *others = (np.asarray(side, np.float32) for side in sides)
     if not others:
         return u

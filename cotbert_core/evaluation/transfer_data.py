@@ -1,7 +1,7 @@
-"""The seven transfer tasks of a SentEval folder: sentences, labels, and the files they are in.
+"""The sentences, labels and files of the seven transfer tasks in a SentEval folder.
 
-Examples stand in SentEval's order (by number of words, then by label, see its binary.py, trec.py
-and mrpc.py), so that a seed means the same folds here as there.
+Examples are in SentEval's order (by number of words, then by label; see its binary.py, trec.py and
+mrpc.py), so that a seed gives the same folds.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from cotbert_core.errors import UserError, unknown
 
 BINARY = ("0", "1")
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
-# What SentEval's examples read for a line without words, so that the counts of examples stay the
-# published ones: CR (3,775) has 4 such lines, MPQA (10,606) has 3.
+# SentEval's text for a line without words, which keeps the published numbers of examples: CR
+# (3,775) has 4 such lines, MPQA (10,606) has 3.
 NO_WORDS = "."
 
 
 @dataclass(frozen=True)
 class Part:
-    """N examples. sides: one list of N sentences, two for a task of pairs; labels: (N,) ints."""
+    """N examples. sides: one list of N sentences, or two for pairs. labels: (N,) ints."""
 
     sides: tuple[list[str], ...]
     labels: np.ndarray
@@ -32,16 +32,16 @@ class Part:
         return len(self.labels)
 
 
-# The sentences of an example, one or the two of a pair, and the number of its class.
+# The one or two sentences of an example, and the number of its class.
 Example = tuple[tuple[str, ...], int]
 
 
 @dataclass(frozen=True)
 class TransferTask:
-    """Where a task's files are below the SentEval folder, and how they are read.
+    """The files of a task inside the SentEval folder, and how they are read.
 
-    files: part -> paths. A part of two paths holds a class in each, the higher class first.
-    protocol: a name in transfer.PROTOCOLS.
+    protocol: a name in transfer.PROTOCOLS. files: part -> paths; two paths are one file for each
+    class, the higher class first. read: reader of the paths of a part.
     """
 
     protocol: str
@@ -50,11 +50,11 @@ class TransferTask:
 
     @property
     def paths(self) -> list[str]:
-        """All files of the task, relative to the SentEval folder."""
+        """The paths of all files of the task, relative to the SentEval folder."""
         return [name for names in self.files.values() for name in names]
 
     def load(self, senteval_dir: str | Path) -> dict[str, Part]:
-        """The parts by name. Raises UserError for a missing file or a line that has no label."""
+        """Return the parts by name; UserError for a missing file or a line without a label."""
         folder = Path(senteval_dir)
         missing = [name for name in self.paths if not (folder / name).is_file()]
         if missing:
@@ -78,7 +78,7 @@ def _ordered(examples: list[Example]) -> Part:
 
 
 def _read_classes(paths: Sequence[Path]) -> list[Example]:
-    """A sentence a line, a file for each class."""
+    """Read files with one sentence per line, one file for each class."""
     return [
         ((_words(line),), label)
         for label, path in zip(reversed(range(len(paths))), paths, strict=True)
@@ -87,7 +87,7 @@ def _read_classes(paths: Sequence[Path]) -> list[Example]:
 
 
 def _read_sst(paths: Sequence[Path]) -> list[Example]:
-    """`sentence<tab>label` a line."""
+    """Read a file with lines `sentence<tab>label`."""
     (path,) = paths
     examples: list[Example] = []
     for number, line in enumerate(_lines(path), 1):
@@ -97,7 +97,7 @@ def _read_sst(paths: Sequence[Path]) -> list[Example]:
 
 
 def _read_trec(paths: Sequence[Path]) -> list[Example]:
-    """`COARSE:fine question` a line; the class is the coarse one."""
+    """Read a file with lines `COARSE:fine question`; the class is the coarse label."""
     (path,) = paths
     examples: list[Example] = []
     for number, line in enumerate(_lines(path), 1):
@@ -108,7 +108,7 @@ def _read_trec(paths: Sequence[Path]) -> list[Example]:
 
 
 def _read_mrpc(paths: Sequence[Path]) -> list[Example]:
-    """`label<tab>id<tab>id<tab>sentence<tab>sentence` a line, after a header."""
+    """Read a file with lines `label<tab>id<tab>id<tab>sentence<tab>sentence` after a header."""
     (path,) = paths
     examples: list[Example] = []
     for number, line in enumerate(_lines(path)[1:], 2):
@@ -116,8 +116,8 @@ def _read_mrpc(paths: Sequence[Path]) -> list[Example]:
         label = _class(fields[0], BINARY, path, number)
         if len(fields) < 5:
             raise UserError(
-                f"{path}, line {number}: {len(fields)} tab-separated fields: a line needs 5, the "
-                "label, two numbers and two sentences"
+                f"{path}, line {number} has {len(fields)} tab-separated fields and must have 5 "
+                "(the label, two numbers and two sentences): download the task again"
             )
         examples.append(((_words(fields[3]), _words(fields[4])), label))
     return examples
@@ -137,7 +137,7 @@ def _words(text: str) -> str:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file in UTF-8 or, where its bytes are not that, in ISO-8859-1."""
+    """Return the lines of a file in UTF-8 or, if it is not valid UTF-8, in ISO-8859-1."""
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")
@@ -145,7 +145,7 @@ def _lines(path: Path) -> list[str]:
         text = content.decode("iso-8859-1")
     if not text.strip():
         raise UserError(f"{path} is empty: download the task again")
-    # Not splitlines: byte 0x85, an ellipsis in Windows files, would end a line in ISO-8859-1.
+    # Not splitlines: byte 0x85, an ellipsis in Windows files, is a line end in ISO-8859-1.
     return [line.strip("\r") for line in text.removesuffix("\n").split("\n")]
 
 
@@ -153,7 +153,7 @@ def _opposed(higher: str, lower: str) -> TransferTask:
     return TransferTask("nested", {"train": (higher, lower)}, _read_classes)
 
 
-# SentEval's own names of folders and files.
+# The tasks with SentEval's own names of folders and files.
 TRANSFER_TASKS: dict[str, TransferTask] = {
     "MR": _opposed("MR/rt-polarity.pos", "MR/rt-polarity.neg"),
     "CR": _opposed("CR/custrev.pos", "CR/custrev.neg"),
@@ -178,7 +178,7 @@ TRANSFER_TASKS: dict[str, TransferTask] = {
 
 
 def transfer_task_name(name: str) -> str:
-    """A task's name however it is written (sst-2, Trec); UserError for one that is not known."""
+    """Return the name of a task in any spelling (sst-2, Trec); UserError if it is unknown."""
     key = name.replace("-", "").upper()
     if key not in TRANSFER_TASKS:
         raise unknown("transfer task", name, TRANSFER_TASKS)
@@ -186,7 +186,7 @@ def transfer_task_name(name: str) -> str:
 
 
 def missing_transfer_tasks(senteval_dir: str | Path, tasks: Sequence[str]) -> list[str]:
-    """Those of `tasks` of which a file is not there."""
+    """Return the tasks of which a file does not exist."""
     folder = Path(senteval_dir)
     return [
         task

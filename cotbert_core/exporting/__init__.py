@@ -1,1 +1,1 @@
-"""A trained encoder as an ONNX graph or an OpenVINO model."""
+"""Exporting a trained encoder to an ONNX graph or an OpenVINO model."""

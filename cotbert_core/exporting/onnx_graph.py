@@ -1,8 +1,8 @@
-"""An encoder as one ONNX graph: token ids in, finished sentence vectors out.
+"""An encoder as one ONNX graph, from token ids to finished sentence vectors.
 
-The template is no part of the graph: it lies in the tokenizer beside it, as in a saved folder.
-The other files are what ONNX servers ask for (cotbert_core.saving.server_files).
-Letters: N rows, L tokens, D hidden size.
+The template is not part of the graph: the tokenizer adds it, as in a saved folder. The other files
+are those that ONNX servers need (cotbert_core.saving.server_files). Letters: N rows, L tokens, D
+hidden size.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import Head, read_out
-from cotbert_core.saving.model_folder import copy_embedding, reading_tokenizer
+from cotbert_core.saving.model_folder import copy_embedding, template_tokenizer
 from cotbert_core.saving.server_files import save_tokenizer, serve_graph
 from cotbert_core.sentence_encoder import SentenceEncoder
 
 INPUTS = ("input_ids", "attention_mask")
 OUTPUT = "sentence_embedding"
-# 17 has LayerNormalization as one node; every ONNX Runtime since 1.12 knows it.
+# 17 has LayerNormalization as one node; every ONNX Runtime since 1.12 supports it.
 OPSET = 17
 
 
 class FinishedVectors(nn.Module):
-    """(N, L) ids and attention mask -> (N, D): encoder, readout, head, unit length if asked for."""
+    """A model from ids and attention mask (N, L) to vectors (N, D): encoder, readout, head.
+
+    read_id: id of the token that is read by the readout mask. normalize: scale to unit length.
+    """
 
     def __init__(
         self, backbone: Backbone, readout: str, read_id: int, head: Head | None, normalize: bool
@@ -41,7 +44,7 @@ class FinishedVectors(nn.Module):
         self.head, self.normalize = head, normalize
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        # Explicit positions: padding is on the right, so they are those of the unpadded row.
+        # Padding is on the right, so positions are the same as in the unpadded row.
         positions = torch.arange(input_ids.shape[1], device=input_ids.device) + self.start
         hidden = self.model(
             input_ids=input_ids,
@@ -64,19 +67,19 @@ class FinishedVectors(nn.Module):
 
 
 def write_graph(encoder: SentenceEncoder, folder: Path) -> None:
-    """Write model.onnx, its tokenizer and the files servers ask for; denoise must be none."""
-    tokenizer, read_token = reading_tokenizer(encoder.saved())
+    """Write model.onnx, its tokenizer and the files for servers; denoise must be none."""
+    tokenizer, read_token = template_tokenizer(encoder.saved())
     read_id = -1 if read_token is None else tokenizer.convert_tokens_to_ids(read_token)
     backbone = copy.copy(encoder.backbone)
     backbone.model = copy.deepcopy(encoder.backbone.model).cpu().eval().float()
-    # Attention in plain operators: an exporter has its own idea of the fused one.
+    # Attention in plain operators: exporters convert the fused operator in different ways.
     backbone.attention = "eager"
     backbone.model.set_attn_implementation(backbone.attention)
     if encoder.bound.stages > 1 and read_token is not None:
         copy_embedding(backbone.model, encoder.bound.mask_id, read_id)
     head = copy.deepcopy(encoder.head).cpu().eval() if encoder.head is not None else None
     graph = FinishedVectors(
-        backbone, encoder.reading.readout, read_id, head, encoder.reading.normalize
+        backbone, encoder.pooling.readout, read_id, head, encoder.pooling.normalize
     )
     _export(graph.eval(), folder / "model.onnx")
     _save_tokenizer(tokenizer, folder)
@@ -85,13 +88,13 @@ def write_graph(encoder: SentenceEncoder, folder: Path) -> None:
 
 
 def _export(graph: FinishedVectors, path: Path) -> None:
-    """By the TorchScript exporter: torch 2.13's other one needs onnxscript and its two packages."""
+    """Export with TorchScript: torch 2.13's other exporter needs onnxscript and two packages."""
     ids = torch.full((2, 7), max(graph.read_id, 0))
     attended = torch.ones_like(ids)
     attended[1, 5:] = 0
     dynamic = {name: {0: "texts", 1: "tokens"} for name in INPUTS} | {OUTPUT: {0: "texts"}}
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # it says that it is old, and where it traces
+        warnings.simplefilter("ignore")  # warnings that the exporter is old, and about tracing
         torch.onnx.export(
             graph,
             (ids, attended),
@@ -105,10 +108,10 @@ def _export(graph: FinishedVectors, path: Path) -> None:
 
 
 def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Write a tokenizer that also cuts and pads, for the library tokenizers alone.
+    """Write a tokenizer that also cuts and pads, for use by the library tokenizers alone.
 
-    No special token is looked for in a text, not even one that has no place in the vocabulary:
-    the graph knows by its id which token is read.
+    It finds no special tokens in a text, not even one that is missing in the vocabulary: the graph
+    finds the token that is read by its id.
     """
     save_tokenizer(tokenizer, folder)
     path = folder / "tokenizer.json"

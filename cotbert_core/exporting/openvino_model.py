@@ -1,10 +1,10 @@
-"""An encoder compiled by OpenVINO: on CPUs the same rows, templates and readouts, sooner.
+"""An encoder compiled by OpenVINO, which is faster on CPUs.
 
-It stands in for the transformers model of a Backbone, so that sorting, template biases, readouts
-and heads are those of SentenceEncoder. On 2 cores of an Intel Xeon with AMX (2026-11-22, bf16,
-all-MiniLM-L6-v2) it encodes 1.3 times as fast as torch in bf16, at a least cosine to fp32 of
-0.99994 (torch: 0.99993): it fuses what lies between the products and keeps the weights packed.
-OpenVINO is an extra, imported when it is asked for.
+The compiled model replaces the transformers model of a Backbone, so sorting, template biases,
+readouts and heads are those of SentenceEncoder. On 2 cores of an Intel Xeon with AMX (2026-11-22,
+bf16, all-MiniLM-L6-v2) it encodes 1.3 times as fast as torch in bf16, with a minimum cosine to fp32
+of 0.99994 (torch: 0.99993): it fuses the operations between products and keeps weights packed.
+OpenVINO is an extra that is only imported on use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PRECISIONS = {"bf16": "bf16", "fp32": "f32"}
 
 
 def check_openvino(encoder: SentenceEncoder) -> None:
-    """UserError where it is not installed, or the encoder is not on the CPU."""
+    """Raise UserError if OpenVINO is not installed or the encoder is not on the CPU."""
     if find_spec("openvino") is None:
         raise UserError(
             "backend 'openvino' needs the package openvino: install the extra, "
@@ -38,33 +38,38 @@ def check_openvino(encoder: SentenceEncoder) -> None:
         )
     if encoder.backbone.device.type != "cpu":
         raise UserError(
-            "backend 'openvino' computes on CPU cores and this machine has a GPU: leave it out"
+            "backend 'openvino' computes on CPU cores and this machine has a GPU: leave the "
+            "backend out"
         )
 
 
 def with_openvino(encoder: SentenceEncoder, precision: Precision = "auto") -> SentenceEncoder:
-    """The same encoder with its model compiled for this machine's cores; it cannot be trained.
+    """Return the encoder with its model compiled for this machine's cores; it cannot be trained.
 
-    precision: of the compiled model, for good. UserError as of check_openvino.
+    precision: number format of the compiled model, which cannot be changed later. Raises UserError
+    as check_openvino does.
     """
     check_openvino(encoder)
     backbone = encoder.backbone
     chosen = resolve_precision(precision, backbone.device)
     model = OpenVinoModel(backbone.model, PRECISIONS[chosen])
     return SentenceEncoder(
-        replace(backbone, model=model, attention="eager"), encoder.reading, encoder.head
+        replace(backbone, model=model, attention="eager"), encoder.pooling, encoder.head
     )
 
 
 class OpenVinoModel(nn.Module):
-    """What encode_rows calls: ids, mask and positions (n, L) to an output with last_hidden_state
-    (n, L, D) in float32. As many requests run beside each other as there are threads."""
+    """A compiled model with the interface that encode_rows needs.
+
+    It takes ids, mask and positions (n, L) and returns an output with last_hidden_state (n, L, D)
+    in float32. The number of parallel requests is the number of threads.
+    """
 
     def __init__(self, model: nn.Module, precision: str) -> None:
         super().__init__()
         self.config: Any = model.config
         self.device = torch.device("cpu")
-        # Backbone asks it where positions begin.
+        # Backbone.position_start reads padding_idx.
         padding = getattr(model.embeddings, "padding_idx", None)
         self.embeddings: Any = SimpleNamespace(padding_idx=padding)
         self.place = nn.Parameter(torch.empty(0), requires_grad=False)  # on the CPU
@@ -80,12 +85,12 @@ class OpenVinoModel(nn.Module):
         given = (input_ids, attention_mask, position_ids)
         request = self._request()
         request.infer([np.ascontiguousarray(tensor.numpy()) for tensor in given])
-        # The request's memory is written again by its next batch.
+        # The next batch overwrites the request's memory.
         hidden = torch.from_numpy(request.get_output_tensor(0).data).clone()
         return SimpleNamespace(last_hidden_state=hidden)
 
     def _request(self) -> Any:
-        """This thread's own: a request is not to be shared."""
+        """Return this thread's request; threads must not share one."""
         if not hasattr(self._own, "request"):
             self._own.request = self._compiled.create_infer_request()
         return self._own.request
@@ -111,19 +116,19 @@ def _compile(model: Any, precision: str, threads: int) -> Any:
     hints = {
         "INFERENCE_PRECISION_HINT": precision,
         "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": threads,  # one core a batch, as with torch (cotbert_core/encoder/threads.py)
+        "NUM_STREAMS": threads,  # one core per batch, as in cotbert_core/encoder/threads.py
     }
     return openvino.Core().compile_model(_converted(_Last(model.eval())), "CPU", hints)
 
 
 def _converted(model: nn.Module) -> Any:
-    """As openvino.convert_model does, which also reports to its makers that it was used."""
+    """Convert a model like openvino.convert_model, but without sending usage statistics."""
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
-    ids = torch.ones((2, 3), dtype=torch.int64)  # what is traced; both sizes may be any
+    ids = torch.ones((2, 3), dtype=torch.int64)  # the traced input; both sizes stay dynamic
     with torch.no_grad(), warnings.catch_warnings(), no_loading_report():
-        warnings.simplefilter("ignore")  # of tracing, about sizes that are not followed
+        warnings.simplefilter("ignore")  # warnings of tracing about sizes that it does not follow
         traced = TorchScriptPythonDecoder(model, example_input=(ids, ids, ids))
     frontend = FrontEndManager().load_by_framework("pytorch")
     return frontend.convert(frontend.load(traced))

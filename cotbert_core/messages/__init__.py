@@ -1,1 +1,1 @@
-"""What may be shown or stored of a text or an error: redacted, printable, and explained."""
+"""Texts and errors made safe to show or store: redacted and printable; detection of full disks."""

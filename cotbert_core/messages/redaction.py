@@ -1,8 +1,8 @@
-"""Credentials taken out of addresses and error texts before they are shown or stored.
+"""Removal of credentials from addresses and error texts before they are shown or stored.
 
-`redact` is for whatever a person or MLflow reads; it also knows the secrets of this process's
-environment. `without_credentials` looks at addresses alone: its answer is the same on every machine
-and in every later run, so files that a later run compares use it.
+`redact` is for texts that a person or MLflow reads; it also hides the secrets of this process's
+environment. `without_credentials` only changes addresses: its result is the same on every machine
+and in every later run, so it is used for files that a later run compares.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ SHORTEST_SECRET = 6
 _SECRET_VARIABLE = re.compile(
     r"(PASSWORD|PASSWD|PASSPHRASE|TOKEN|SECRET|KEY|CREDENTIALS?)$", re.IGNORECASE
 )
-# What stands between // and the last @ before the host. The second form is a password with a slash,
-# a question mark or a number sign in it, which database addresses may have; host:5000/ is a port.
+# The text between // and the last @ before the host. The second form is a password with a slash, a
+# question mark or a number sign in it, which database addresses may have; host:5000/ is a port.
 _USERINFO = re.compile(r"(?<!/)//(?!/)(?:[^\s/?#]*|[^\s/?#@:]*:(?!\d+[/?#])\S*)@")
-# The same in an address that stands alone, where a blank ends nothing: up to the last @ of all, and
-# up to the last @ before a slash.
+# The same in a text that is only an address, which a blank does not end: up to the last @, and up
+# to the last @ before a slash.
 _ALONE = (
     re.compile(r"(?<!/)//(?!/)([^/?#@:]*:(?!\d+[/?#]).*)@", re.DOTALL),
     re.compile(r"(?<!/)//(?!/)([^/?#]*)@"),
 )
-# What stands before @ without a colon is mostly a user's name, and a token when it is this long.
+# A text before @ without a colon is usually a user name; one of this length is a token.
 SHORTEST_TOKEN = 16
 _SECRET_NAME = r"(?:token|secret|passw|pwd|key|sig|auth|cred|sas|session)"
-# A value ends at a blank or the next option; quotes and brackets that close a text are no part.
+# A value ends at a blank or the next option; closing quotes and brackets are not part of it.
 _VALUE = r"[^\s&#]*?(?=[&#\s]|['\")\]>,;:.]*(?:\s|$))"
 _QUERY = re.compile(rf"([?&;#][\w.%\[\]-]*{_SECRET_NAME}[\w.%\[\]-]*=){_VALUE}", re.IGNORECASE)
-# As database drivers and shells write them.
+# Assignments as database drivers and shells write them.
 _ASSIGNED = re.compile(
     r"((?<![\w.-])(?:\w+_)?(?:password|passwd|pwd|secret|access_?key|api_?key|access_token)\s*=\s*)"
     + _VALUE,
@@ -47,10 +47,10 @@ _HEADER = re.compile(
 
 
 def redact(text: object, environment: Mapping[str, str] | None = None) -> str:
-    """Return str(text) without passwords, tokens and keys, each replaced by ***.
+    """Return str(text) with every password, token and key replaced by ***.
 
-    Hidden are credentials of addresses, authorization headers, and the values of secret variables
-    of the environment (default: this process's) wherever they stand.
+    This covers credentials in addresses, authorization headers, and the values of secret variables
+    of the environment (default: this process's) anywhere in the text.
     """
     shown = str(text)
     secrets = _secrets(os.environ if environment is None else environment)
@@ -60,7 +60,7 @@ def redact(text: object, environment: Mapping[str, str] | None = None) -> str:
 
 
 def without_credentials(value: Any) -> Any:
-    """Return a JSON value whose texts, keys included, hold no credentials in addresses."""
+    """Return a JSON value with the credentials of all addresses hidden, including those in keys."""
     if isinstance(value, str):
         return _without_addresses(value)
     if isinstance(value, Mapping):
@@ -88,7 +88,7 @@ def _secrets(environment: Mapping[str, str]) -> set[str]:
 
 
 def _passwords(address: str) -> Iterator[str]:
-    """Yield what an address holds of passwords, tokens and keys, as it stands there."""
+    """Yield the passwords, tokens and keys of an address, as they are written there."""
     for userinfo in filter(None, (pattern.search(address) for pattern in _ALONE)):
         user, colon, password = userinfo[1].partition(":")
         if colon or len(user) >= SHORTEST_TOKEN:

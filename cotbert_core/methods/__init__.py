@@ -1,7 +1,7 @@
-"""The training methods: a batch in, a loss and its named parts out.
+"""The training methods, which turn a batch into a loss with named parts.
 
 A method is one file here, one settings class in `cotbert_core.method_settings` and one entry in
-METHODS. No method knows Ray; across workers it sees the global batch through
+METHODS. A method does not use Ray; it gets the global batch of all workers through
 `cotbert_core.training.distributed`.
 """
 
@@ -31,8 +31,8 @@ __all__ = ["METHODS", "Method", "MethodOutput", "build_method"]
 
 
 def build_method(backbone: Backbone, settings: TrainSettings) -> Method:
-    """The method that the settings name, around an encoder.
+    """Return the method that the settings select, with the given encoder.
 
-    Raises UserError for settings that this encoder cannot follow.
+    Raises UserError for settings that this encoder does not support.
     """
     return METHODS[settings.method.name](backbone, settings)

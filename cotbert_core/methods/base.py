@@ -1,4 +1,4 @@
-"""What every training method is."""
+"""The base class of every training method."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import Head
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings import PromptedSettings
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten
@@ -21,18 +21,21 @@ from cotbert_core.training.flops import Work
 
 @dataclass
 class MethodOutput:
-    """loss: scalar mean over this worker's rows; parts: named numbers to show beside it."""
+    """The result of a forward pass.
+
+    loss: scalar mean over this worker's rows. parts: named numbers to log in addition to the loss.
+    """
 
     loss: Tensor
     parts: dict[str, Tensor] = field(default_factory=dict)
 
 
 class Method(nn.Module):
-    """An encoder with what is trained beside it.
+    """An encoder with the layers that are trained together with it.
 
-    `encoder` is the part that is saved, with `kept_head` in methods that keep a layer at
-    inference; everything else is dropped after training. Raises UserError for settings that this
-    encoder cannot follow.
+    `encoder` is saved, and so is `kept_head` in methods that keep a layer at inference; everything
+    else is dropped after training. Raises UserError for settings that this encoder does not
+    support.
     """
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
@@ -42,25 +45,25 @@ class Method(nn.Module):
         self.settings = settings
         self.kept_head: Head | None = None
         self.work = Work()
-        """Of all forward passes so far, on this worker; whoever counts steps sets it back."""
+        """The work of this worker's forward passes since the caller last reset it."""
 
     @abstractmethod
     def forward(self, batch: Batch) -> MethodOutput:
-        """b rows of this worker -> loss and parts."""
+        """Return loss and parts for the b rows of this worker."""
 
     def notes(self, columns: Sequence[str]) -> list[str]:
-        """What a user should know who trains this on a corpus with these companion columns."""
+        """Return notes for a user who trains on a corpus with these columns of paired texts."""
         unused = [name for name in columns if name not in self.settings.method.uses]
         if not unused:
             return []
         method = self.settings.method.name
-        return [f"method {method} makes no use of the corpus's {' and '.join(unused)} texts"]
+        return [f"method {method} does not use the corpus's {' and '.join(unused)} texts"]
 
     @property
-    def reading(self) -> Reading:
-        """How the trained encoder is read: by default at the anchor template's last mask."""
+    def pooling(self) -> PoolingConfig:
+        """The pooling of the trained encoder: by default the anchor template's last mask."""
         method = self.settings.method
-        return Reading(
+        return PoolingConfig(
             "mask",
             self.template("anchor").at_inference,
             full_stop=True,
@@ -70,30 +73,30 @@ class Method(nn.Module):
         )
 
     @property
-    def dev_reading(self) -> Reading:
-        """How a dev check reads the encoder: as at inference, or as `method.dev_reading` says."""
+    def dev_pooling(self) -> PoolingConfig:
+        """The pooling in a dev check: as at inference, unless `method.dev_reading` is released."""
         method = self.settings.method
         if isinstance(method, PromptedSettings) and method.dev_reading == "released":
-            return replace(self.reading, full_stop=False)
-        return self.reading
+            return replace(self.pooling, full_stop=False)
+        return self.pooling
 
     @property
     def finished(self) -> Backbone:
-        """The encoder as it is saved."""
+        """The encoder in the form in which it is saved."""
         return self.backbone
 
     @property
     def sentence_encoder(self) -> SentenceEncoder:
-        """The encoder as it will be used, sharing this method's weights."""
-        return SentenceEncoder(self.backbone, self.reading, self.kept_head)
+        """The encoder for inference, sharing this method's weights."""
+        return SentenceEncoder(self.backbone, self.pooling, self.kept_head)
 
     @property
     def dev_encoder(self) -> SentenceEncoder:
-        """The encoder as a dev check reads it, sharing this method's weights."""
-        return SentenceEncoder(self.backbone, self.dev_reading, self.kept_head)
+        """The encoder for dev checks, sharing this method's weights."""
+        return SentenceEncoder(self.backbone, self.dev_pooling, self.kept_head)
 
     def template(self, role: str) -> Template:
-        """The template of a role that these settings have."""
+        """Return the template of a role, which the settings must have."""
         name = getattr(self.settings.templates, role)
         assert name is not None, role
         return resolve_template(name)

@@ -1,7 +1,7 @@
-"""What the contrastive methods share: views of a batch, encoded together, told apart.
+"""The base of the contrastive methods: views of a batch that are encoded together and contrasted.
 
-A view is one reading of every sentence: a template (or none) around one of its texts. Letters:
-b rows of this worker, B of the global batch, D hidden size.
+A view of a sentence is a template (or none) around one of its texts. Letters: b rows of this
+worker, B rows of the global batch, D hidden size.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ from cotbert_core.training.step_timer import section
 
 # The rows of a step, sorted by length, run in batches of this many tokens: 192 rows of unequal
 # length in one batch would spend a quarter of a CPU's time on padding. A GPU starts a kernel for
-# each operation of each batch, so its batches are larger: of a CoT-BERT step of 256 Wikipedia
-# sentences 10 % is padding with 3 batches, 24 % with one; a step of 64 stays one batch.
+# each operation of each batch, so its batches are larger: in a CoT-BERT step of 256 Wikipedia
+# sentences 10 % of the tokens are padding with 3 batches and 24 % with one; a step of 64 is one
+# batch.
 CPU_TRAIN_TOKENS = 4096
 CUDA_TRAIN_TOKENS = 16384
 S = TypeVar("S")
 
 
 def train_tokens(device: torch.device) -> int:
-    """Return how many padded tokens a training step gives the device at a time."""
+    """Return the maximum number of padded tokens in one forward pass of a training step."""
     return CPU_TRAIN_TOKENS if device.type == "cpu" else CUDA_TRAIN_TOKENS
 
 
 @dataclass(frozen=True)
 class View:
-    """template: around each of the b texts. The bias rows of equal templates are shared."""
+    """A template around each of b texts. Views with equal templates share their bias rows."""
 
     template: BoundTemplate
     texts: Ragged
 
 
 class Contrastive(Method):
-    """A method with InfoNCE over views."""
+    """A method with an InfoNCE loss over views."""
 
     readout = "mask"
 
@@ -61,15 +62,15 @@ class Contrastive(Method):
         self.temperature = settings.method.temperature
 
     def bind(self, role: str | None) -> BoundTemplate:
-        """A role's template in token ids; None: the special tokens alone."""
+        """Return a role's template in token ids; for None only the special tokens."""
         template = self.template(role) if role else None
         return BoundTemplate.bind(template, self.backbone.tokenizer.hf)
 
     def encode(self, views: list[View]) -> list[tuple[Tensor, Tensor | None]]:
-        """For each view (b, D) vectors, and (b, D) biases of their template or None.
+        """Return for each view its (b, D) vectors, and the (b, D) biases of its template or None.
 
-        All rows of the step, the biases' too, go through the encoder together, sorted by length.
-        Each worker computes its share of the biases that any of them needs.
+        All rows of the step, including bias rows, go through the encoder together, sorted by
+        length. Each worker computes its share of the biases that all workers need.
         """
         filled = [view.template.wrap(view.texts) for view in views]
         method = self.settings.method
@@ -95,8 +96,10 @@ class Contrastive(Method):
     def _bias_rows(
         self, template: BoundTemplate, views: list[View], method: DenoisedSettings
     ) -> tuple[Rows, list[np.ndarray]]:
-        """This worker's rows for a template's lengths; for each of its views (b,) indices into all
-        workers' vectors of them."""
+        """Return this worker's bias rows of a template, and indices into all workers' biases.
+
+        The indices are (b,) for each view with this template.
+        """
         lengths = [view.texts.lengths for view in views if view.template == template]
         rows, which = shared_bias_rows(
             self.backbone,
@@ -111,25 +114,25 @@ class Contrastive(Method):
     def _encode_rows(
         self, filled: Sequence[Rows], empty: Sequence[Rows] = ()
     ) -> tuple[Tensor, ...]:
-        """(n, D) of each part; `empty` are those of empty templates."""
+        """Return the vectors (n, D) of each part. empty: parts that are rows of empty templates."""
         parts = [*filled, *empty]
         rows = concatenate_rows(parts, self.backbone.tokenizer.hf.pad_token_id)
-        # Packed rows have no padding to save, so on a GPU they all run at once.
+        # Packed rows have no padding, so on a GPU they all run at once.
         packed_at_once = self.backbone.packs and self.backbone.device.type != "cpu"
         budget = None if packed_at_once else train_tokens(self.backbone.device)
-        chunk = self.settings.chunk_size
+        mini_batch_size = self.settings.mini_batch_size
         lengths = rows.lengths.numpy()
         self.work += Work(
             tokens=float(lengths.sum()),
-            padding=padding(lengths, budget, chunk, packed=self.backbone.packs)[0],
+            padding=padding(lengths, budget, mini_batch_size, packed=self.backbone.packs)[0],
             bias_tokens=float(sum(int(part.lengths.sum()) for part in empty)),
             flops=encoder_flops(self.encoder, lengths, backward=torch.is_grad_enabled()),
         )
-        vectors = encode_rows(self.backbone, rows, self.readout, budget, chunk)
+        vectors = encode_rows(self.backbone, rows, self.readout, budget, mini_batch_size)
         return torch.split(vectors, [len(p) for p in parts])
 
     def contrast(self, vectors: list[Tensor], *, extended: bool = False) -> Tensor:
-        """Scalar loss of (b, D) anchors, positives and, if there are three, hard negatives.
+        """Return the scalar loss of (b, D) anchors, positives and, if given, hard negatives.
 
         Positives and negatives are gathered from all workers, with gradient.
         """
@@ -142,5 +145,5 @@ class Contrastive(Method):
 
 
 def mean_cosine(left: Tensor, right: Tensor) -> Tensor:
-    """Scalar mean cosine of two of (b, D), without gradient."""
+    """Return the scalar mean cosine of left and right (b, D), without gradient."""
     return torch.cosine_similarity(left.detach().float(), right.detach().float()).mean()

@@ -1,6 +1,6 @@
 """CoT-BERT: two-stage templates, template denoising, extended InfoNCE (paper, section 3).
 
-With `extended: false` the hard negatives are ConPVP's a(i,j-) terms alone.
+With `extended: false` the hard negatives appear only in ConPVP's a(i,j-) terms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cotbert_core.training.batches import Batch
 
 
 class CotBert(Contrastive):
-    """Anchor, positive and hard negative of a sentence are three templates around it."""
+    """CoT-BERT: anchor, positive and hard negative are three templates around a sentence."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)

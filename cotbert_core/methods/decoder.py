@@ -1,10 +1,10 @@
-"""DenoSent's decoder: rebuilds a noisy sentence with the help of one sentence vector.
+"""DenoSent's decoder, which rebuilds a noisy sentence with the help of one sentence vector.
 
-A stack of post-norm Transformer decoder layers, as torch's, without a causal mask, whose memory
-is a single vector. Attention over one key always weighs it 1, whatever the query: cross-attention
-is W_o W_v z + b, the same for every token, and needs neither queries nor keys. In training its
-dropout still falls on that weight, for each token and head by itself. Letters: b rows, L tokens,
-D size, h heads.
+It is a stack of post-norm Transformer decoder layers like torch's, without a causal mask, and its
+memory is a single vector. Attention over one key gives it weight 1, whatever the query, so
+cross-attention is W_o W_v z + b, the same for every token, and needs neither queries nor keys. In
+training dropout still applies to that weight, separately for each token and head. Letters: b rows,
+L tokens, D size, h heads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cotbert_core.errors import UserError
 
 
 class SelfAttention(nn.Module):
-    """(b, L, D) -> (b, L, D), each token over all that are attended."""
+    """Self-attention (b, L, D) -> (b, L, D) over the attended tokens (b, L)."""
 
     def __init__(self, size: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class SelfAttention(nn.Module):
 
 
 class MemoryAttention(nn.Module):
-    """(b, D) memory -> (b, L, D) or (b, 1, D): cross-attention to a memory of one vector."""
+    """Cross-attention to a memory of one vector: (b, D) -> (b, L, D) or (b, 1, D)."""
 
     def __init__(self, size: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class MemoryAttention(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention, memory and feed-forward, each added and layer-normed."""
+    """Self-attention, memory attention and feed-forward, each with a residual and layer norm."""
 
     def __init__(self, size: int, heads: int, feed_forward: int, dropout: float) -> None:
         super().__init__()
@@ -86,9 +86,9 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """(b, L, D) noisy tokens, (b, L) which of them are attended, (b, D) memory -> (b, L, D).
+    """A stack of decoder layers. Raises UserError unless `heads` divides `size`.
 
-    Raises UserError when the heads do not divide the size.
+    tokens: (b, L, D) noisy embeddings. attended: (b, L) bool. memory: (b, D). Returns (b, L, D).
     """
 
     def __init__(
@@ -111,13 +111,15 @@ class Decoder(nn.Module):
 
 
 def _begin(module: nn.Module) -> None:
-    """Weights as the released code begins: N(0, 0.02), biases 0; the projections into
-    attention, which are no Linear there, by Xavier's rule for the three of them together."""
+    """Initialise a module as the released code does: weights N(0, 0.02), biases 0.
+
+    The input projections of attention are one matrix there and are initialised by Xavier's rule.
+    """
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=0.02)
         nn.init.zeros_(module.bias)
     elif isinstance(module, SelfAttention):
         nn.init.xavier_uniform_(module.inward.weight)
     elif isinstance(module, MemoryAttention):
-        # One of the three: uniform within sqrt(6 / (D + 3 D)).
+        # One of the three projections: uniform within sqrt(6 / (D + 3 D)).
         nn.init.xavier_uniform_(module.value.weight, gain=0.5**0.5)

@@ -1,9 +1,9 @@
 """DenoSent: the sentence vector helps a decoder to rebuild the sentence from noise.
 
-The encoder's vector z of x, through a projection, is the decoder's whole memory; what it reads
-are the input embeddings of x+ (or x), cut loose from the encoder and mostly set to zero. Beside
-this denoising loss stands InfoNCE between x and x+. Projection, decoder and vocabulary head are
-dropped after training. Letters: b rows of this worker, T tokens of all rows, D hidden size.
+The encoder's vector z of x, after a projection, is the decoder's only memory. The decoder's input
+is the input embeddings of x+ (or x), detached from the encoder and mostly set to zero. The other
+part of the loss is InfoNCE between x and x+. Projection, decoder and vocabulary head are dropped
+after training. Letters: b rows of this worker, T tokens of all rows, D hidden size.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.dropout import dropout
 from cotbert_core.encoder.forward import budget_slices
 from cotbert_core.encoder.mlm import mlm_head
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings import DenoSentSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine, train_tokens
 from cotbert_core.methods.decoder import Decoder
-from cotbert_core.methods.simcse import plain_reading
+from cotbert_core.methods.simcse import plain_pooling_config
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import Rows
@@ -38,7 +38,7 @@ from cotbert_core.training.step_timer import section
 
 
 class DenoSent(Contrastive):
-    """Contrastive loss, denoising loss, or both."""
+    """DenoSent with the contrastive loss, the denoising loss, or both."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -63,7 +63,7 @@ class DenoSent(Contrastive):
             self.vocabulary = mlm_head(backbone)
 
     def forward(self, batch: Batch) -> MethodOutput:
-        """The loss is the weighted sum of its parts `contrastive` and `generative`."""
+        """Return the loss, which is the weighted sum of `contrastive` and `generative`."""
         others = batch.sentences if batch.augmented is None else batch.augmented
         texts = [batch.sentences, others] if self.contrasts else [batch.sentences]
         raw = [vectors for vectors, _ in self.encode([View(self.anchor, t) for t in texts])]
@@ -82,9 +82,9 @@ class DenoSent(Contrastive):
         return MethodOutput(torch.stack(losses).sum(), {k: v.detach() for k, v in parts.items()})
 
     def denoise(self, target: Ragged, memory: Tensor) -> Tensor:
-        """Scalar mean cross-entropy of rebuilding every token of the b wrapped `target` rows.
+        """Return the scalar mean cross-entropy of rebuilding the tokens of b wrapped rows.
 
-        memory: (b, D). The mean is over the tokens of all workers.
+        target: b texts in token ids. memory: (b, D). The mean is over the tokens of all workers.
         """
         rows = self.anchor.wrap(target)
         lengths = rows.lengths.numpy()
@@ -92,10 +92,10 @@ class DenoSent(Contrastive):
         order = np.argsort(-lengths, kind="stable")
         budget = train_tokens(memory.device)
         total = torch.zeros((), device=memory.device)
-        chunk = self.settings.chunk_size
-        for start, stop in budget_slices(lengths[order], budget, chunk):
+        mini_batch_size = self.settings.mini_batch_size
+        for start, stop in budget_slices(lengths[order], budget, mini_batch_size):
             piece = rows, torch.from_numpy(order[start:stop]), int(lengths[order[start]]), memory
-            if chunk:
+            if mini_batch_size:
                 total = total + recomputed(self._rebuilt, *piece, device=memory.device)
             else:
                 total = total + self._rebuilt(*piece)
@@ -103,8 +103,11 @@ class DenoSent(Contrastive):
         return total * world_size() / tokens
 
     def _decoder_flops(self, lengths: np.ndarray) -> float:
-        """Model FLOPs of decoder and vocabulary head, forward and backward: what reads the memory
-        meets each row once, all else each token."""
+        """Return the model FLOPs of decoder and vocabulary head, forward and backward.
+
+        lengths: (b,) tokens of each row. The layers that read the memory run once per row, all
+        others once per token.
+        """
         per_token = linear_weights(self.decoder, but="memory")
         per_row = linear_weights(self.decoder)[0] - per_token[0]
         words = linear_weights(self.vocabulary)[0]
@@ -113,10 +116,10 @@ class DenoSent(Contrastive):
         return layered + 6.0 * (per_row * len(lengths) + words * float(lengths.sum()))
 
     def _rebuilt(self, rows: Rows, chosen: Tensor, width: int, memory: Tensor) -> Tensor:
-        """Summed cross-entropy over the tokens of the chosen rows."""
+        """Return the sum of the cross-entropy over the tokens of the chosen rows."""
         ids = rows.ids[chosen, :width]
         attended = torch.arange(width) < rows.lengths[chosen][:, None]
-        # A GPU that selects by a mask makes the host wait until it has counted; places it need not.
+        # With a mask the host would wait until the GPU has counted its elements; indices avoid it.
         places = attended.flatten().nonzero().squeeze(1)
         parts = (ids, attended, places, ids[attended], chosen)
         ids, attended, places, target, chosen = (to_device(p, memory.device) for p in parts)
@@ -128,7 +131,7 @@ class DenoSent(Contrastive):
         return F.cross_entropy(scores.float(), target, reduction="sum")
 
     def _embedded(self, ids: Tensor) -> Tensor:
-        """(n, L, D) the encoder's input embeddings of ids (n, L), without gradient."""
+        """Return the encoder's input embeddings (n, L, D) of ids (n, L), without gradient."""
         positions = torch.arange(ids.shape[1], device=ids.device) + self.backbone.position_start
         with torch.no_grad():
             embedded: Tensor = self.encoder.embeddings(
@@ -141,19 +144,19 @@ class DenoSent(Contrastive):
         if self.generates and self.vocabulary.fresh:
             notes.append(
                 f"encoder {self.backbone.name!r} has no masked-language-model head: the decoder "
-                "writes through a new one, tied to the encoder's word embeddings"
+                "uses a new one, tied to the encoder's word embeddings"
             )
         if "augmented" not in columns:
             notes.append(
-                "the corpus has no augmented texts: positives differ by dropout alone, and each "
-                "sentence is rebuilt from its own noisy self"
+                "the corpus has no augmented texts: positives differ only in dropout, and each "
+                "sentence is rebuilt from its own noisy embeddings"
             )
         return notes
 
     @property
-    def reading(self) -> Reading:
+    def pooling(self) -> PoolingConfig:
         masked = self.readout == "mask"
-        reading = super().reading if masked else plain_reading(self.settings, self.readout)
+        pooling = super().pooling if masked else plain_pooling_config(self.settings, self.readout)
         if self.method.inference == "released":
-            return replace(reading, full_stop=False, max_length=self.settings.max_length)
-        return replace(reading, full_stop=True)
+            return replace(pooling, full_stop=False, max_length=self.settings.max_length)
+        return replace(pooling, full_stop=True)

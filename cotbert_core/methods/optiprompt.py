@@ -1,9 +1,9 @@
-"""OptiPrompt (PromptBERT, section 4.2): a continuous template before a frozen encoder.
+"""OptiPrompt (PromptBERT, section 4.2): a continuous template for a frozen encoder.
 
-Every token of the template but [CLS], [MASK] and [SEP] becomes a new token of its own, whose
-embedding begins as that of the token it replaces and is all that moves in the encoder. A saved
-folder holds these tokens in its vocabulary, so that it is read like any other. The objective is
-SimCSE's: the same sentence twice, under two dropout masks.
+Every token of the template except [CLS], [MASK] and [SEP] becomes a new token. The embeddings of
+the new tokens start as copies of those that they replace, and nothing else in the encoder is
+trained. A saved folder has these tokens in its vocabulary, so it is read like any other. The
+objective is SimCSE's: the same sentence twice, under two dropout masks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import head_notes, new_head, read_out
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings import OptiPromptSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
@@ -32,7 +32,7 @@ from cotbert_core.training.batches import Batch
 
 
 class PromptEmbedding(nn.Module):
-    """Word embeddings of V frozen tokens and k trained ones, whose ids are V .. V + k - 1."""
+    """Word embeddings of V frozen tokens and k trained ones with the ids V .. V + k - 1."""
 
     def __init__(self, table: nn.Embedding, replaced: list[int]) -> None:
         super().__init__()
@@ -41,21 +41,21 @@ class PromptEmbedding(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """(V + k, D)."""
+        """The embeddings of all tokens, (V + k, D)."""
         return torch.cat([self.table.weight, self.rows])
 
     def forward(self, ids: Tensor) -> Tensor:
         own = ids - self.table.num_embeddings
         frozen = self.table(torch.where(own < 0, ids, 0))
-        # Every frozen token reads one row of padding, whose gradient is not added up: on a GPU many
-        # additions to one row take their turns.
+        # Every frozen token reads one row of padding, whose gradient is not summed: many additions
+        # to one row run one after another on a GPU.
         unused = len(self.rows)
         padded = F.pad(self.rows, (0, 0, 0, 1))
         trained = F.embedding(torch.where(own < 0, unused, own), padded, padding_idx=unused)
         return torch.where((own < 0).unsqueeze(-1), frozen, trained)
 
     def merged(self) -> nn.Embedding:
-        """One plain table of all V + k tokens."""
+        """Return one plain embedding table of all V + k tokens."""
         weight = self.weight.detach().clone()
         size, padding = tuple(weight.shape), self.table.padding_idx
         merged = nn.Embedding(size[0], size[1], padding_idx=padding, device="meta")
@@ -71,7 +71,7 @@ class _Prompt:
 
 
 class OptiPrompt(Contrastive):
-    """The template's embeddings and a head that is dropped are trained; nothing else moves."""
+    """OptiPrompt, which trains the template's embeddings and a head that is dropped afterwards."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -86,7 +86,7 @@ class OptiPrompt(Contrastive):
         self._last: tuple[tuple[int, int], ...] = ()
         if settings.method.replaced == "last":
             self._template = self.template("anchor")
-            # Of equal tokens of the template the last one's embedding is used, as released.
+            # As in the released code, the last of equal tokens of the template gets the embedding.
             own = {old: table.num_embeddings + n for n, old in enumerate(prompt.replaced)}
             self._last = tuple(own.items())
         bound = BoundTemplate.bind(self._template, prompt.tokenizer.hf)
@@ -98,15 +98,15 @@ class OptiPrompt(Contrastive):
         return MethodOutput(self.contrast(vectors), {"positive_cosine": mean_cosine(*vectors)})
 
     @property
-    def reading(self) -> Reading:
-        return replace(super().reading, template=self._template, last=self._last)
+    def pooling(self) -> PoolingConfig:
+        return replace(super().pooling, template=self._template, last=self._last)
 
     def notes(self, columns: Sequence[str]) -> list[str]:
         return super().notes(columns) + head_notes(self.head, self.backbone)
 
     @property
     def finished(self) -> Backbone:
-        """The encoder with the trained rows in its own table."""
+        """The encoder with the trained embeddings in its own table."""
         model = copy.deepcopy(self.backbone.model)
         table = model.get_input_embeddings().merged()
         model.set_input_embeddings(table)
@@ -115,7 +115,7 @@ class OptiPrompt(Contrastive):
 
 
 def _own_tokens(backbone: Backbone, template: Template) -> _Prompt:
-    """The template written in new tokens, a tokenizer that has them, and the ids they replace."""
+    """Return the template in new tokens, a tokenizer that has them, and the ids they replace."""
     plain = backbone.tokenizer.hf
     bound, bare = BoundTemplate.bind(template, plain), BoundTemplate.bind(None, plain)
     before = bound.before[len(bare.before) :]
@@ -129,7 +129,7 @@ def _own_tokens(backbone: Backbone, template: Template) -> _Prompt:
 
     own = Template(written(before) + template.slot + written(after), template.slot, template.mask)
     tokenizer = copy.deepcopy(plain)
-    # Ids follow the table's rows: some vocabularies are shorter than their table.
+    # The new ids start after the table's rows: some vocabularies are shorter than their table.
     spare = backbone.model.get_input_embeddings().num_embeddings - len(tokenizer)
     tokenizer.add_tokens(_free_names(plain, "SPARE", spare), special_tokens=True)
     tokenizer.add_tokens(names, special_tokens=True)
@@ -137,7 +137,7 @@ def _own_tokens(backbone: Backbone, template: Template) -> _Prompt:
 
 
 def _free_names(tokenizer: Any, stem: str, count: int) -> list[str]:
-    """Names of tokens that are not there yet: an encoder trained this way has some already."""
+    """Return unused names of tokens; an encoder trained this way already has some such tokens."""
     taken = tokenizer.get_vocab()
     names = (f"[{stem}{number}]" for number in itertools.count())
     return list(itertools.islice((name for name in names if name not in taken), max(0, count)))

@@ -1,8 +1,8 @@
 """PromptBERT (paper, section 4.3): without labels, and supervised by triples.
 
-Without labels a sentence's two views are two templates around it; with the same template in both
-roles they differ in dropout alone (Table 8). Supervised, one template is around sentence,
-entailment and contradiction, and the head and the denoising stay at inference.
+Without labels the two views of a sentence are two templates around it; with the same template in
+both roles they differ only in dropout (Table 8). The supervised method puts one template around
+sentence, entailment and contradiction, and keeps head and denoising at inference.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import TanhHead, head_notes, new_head, read_out
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings import PromptBertSettings, SupervisedPromptBertSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
@@ -21,7 +21,7 @@ from cotbert_core.training.batches import Batch
 
 
 class PromptBert(Contrastive):
-    """Two templates around each sentence."""
+    """PromptBERT without labels: two templates around each sentence."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -34,18 +34,18 @@ class PromptBert(Contrastive):
         return MethodOutput(self.contrast(vectors), {"positive_cosine": mean_cosine(*vectors)})
 
     @property
-    def dev_reading(self) -> Reading:
+    def dev_pooling(self) -> PoolingConfig:
         method = self.settings.method
         assert isinstance(method, PromptBertSettings)
         if method.dev_reading == "inference":
-            return super().dev_reading
+            return super().dev_pooling
         return replace(
-            super().dev_reading, denoise=method.denoise, pad_positions=method.pad_positions
+            super().dev_pooling, denoise=method.denoise, pad_positions=method.pad_positions
         )
 
 
 class SupervisedPromptBert(Contrastive):
-    """One template around sentence, entailment and contradiction; InfoNCE with a(i,j-)."""
+    """Supervised PromptBERT: one template for each text of a triple; InfoNCE with a(i,j-)."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -69,11 +69,11 @@ class SupervisedPromptBert(Contrastive):
         return super().notes(columns) + head_notes(self.kept_head, self.backbone)
 
     @property
-    def reading(self) -> Reading:
+    def pooling(self) -> PoolingConfig:
         method = self.settings.method
         assert isinstance(method, SupervisedPromptBertSettings)
         return replace(
-            super().reading,
+            super().pooling,
             denoise=method.denoise,
             pad_positions=method.pad_positions,
             head=method.head,

@@ -1,4 +1,4 @@
-"""SimCSE (Gao et al., 2021): no template; a sentence's two views differ in dropout alone.
+"""SimCSE (Gao et al., 2021): no template; the two views of a sentence differ only in dropout.
 
 With `triples` the positive is the entailment and the contradiction is a hard negative.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import TanhHead, read_out
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings import HeadName, SimCseSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
@@ -16,7 +16,7 @@ from cotbert_core.training.batches import Batch
 
 
 class SimCse(Contrastive):
-    """The same sentence twice, or (sentence, entailment, contradiction)."""
+    """SimCSE on the same sentence twice, or on (sentence, entailment, contradiction) triples."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -40,13 +40,18 @@ class SimCse(Contrastive):
         return MethodOutput(self.contrast(vectors), parts)
 
     @property
-    def reading(self) -> Reading:
+    def pooling(self) -> PoolingConfig:
         kept: HeadName | None = "tanh" if self.method.keep_head else None
-        return plain_reading(self.settings, self.method.readout, kept)
+        return plain_pooling_config(self.settings, self.method.readout, kept)
 
 
-def plain_reading(settings: TrainSettings, readout: str, head: HeadName | None = None) -> Reading:
-    """Of an encoder trained without a template on a corpus that was tokenized as for one."""
-    return Reading(
+def plain_pooling_config(
+    settings: TrainSettings, readout: str, head: HeadName | None = None
+) -> PoolingConfig:
+    """Return the pooling of an encoder that was trained without a template.
+
+    Corpora are tokenized for templates, so such an encoder keeps the leading blank.
+    """
+    return PoolingConfig(
         readout, blank=True, head=head, method=settings.method.name, settings=flatten(settings)
     )

@@ -1,5 +1,6 @@
-"""TSDAE (Wang et al., 2021): rebuild a sentence, token by token, from the vector of what is left
-of it. A baseline: the loss and its decoder are sentence-transformers' own.
+"""TSDAE (Wang et al., 2021): a decoder rebuilds a sentence from the vector of its remaining tokens.
+
+It is a baseline: loss and decoder are sentence-transformers' own.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from torch import Tensor
 from cotbert_core.encoder.backbone import Backbone, locate_encoder
 from cotbert_core.encoder.forward import padding
 from cotbert_core.encoder.mlm import no_loading_report
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import TsdaeSettings
 from cotbert_core.methods.base import Method, MethodOutput
-from cotbert_core.methods.simcse import plain_reading
+from cotbert_core.methods.simcse import plain_pooling_config
 from cotbert_core.saving.model_folder import ONLY_HERE
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
@@ -29,7 +30,7 @@ from cotbert_core.training.flops import Work, encoder_flops
 
 
 class Tsdae(Method):
-    """Deletes tokens, encodes the rest, rebuilds the whole with a decoder tied to the encoder."""
+    """TSDAE: a decoder tied to the encoder rebuilds sentences with deleted tokens."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -45,7 +46,7 @@ class Tsdae(Method):
         return MethodOutput(self.objective([self._features(r) for r in rows], None))
 
     def _count(self, lengths: np.ndarray) -> None:
-        """The encoder's work; the decoder's, which shares its weights, is not counted."""
+        """Count the work of the encoder, but not of the decoder, which shares its weights."""
         self.work += Work(
             tokens=float(lengths.sum()),
             padding=padding(lengths, None)[0],
@@ -59,13 +60,15 @@ class Tsdae(Method):
         return {name: to_device(value, device) for name, value in features.items()}
 
     @property
-    def reading(self) -> Reading:
-        return plain_reading(self.settings, self.method.readout)
+    def pooling(self) -> PoolingConfig:
+        return plain_pooling_config(self.settings, self.method.readout)
 
 
 def delete_tokens(sentences: Ragged, deletion: float) -> Ragged:
-    """Each token kept with probability 1 - deletion (torch's generator); of a sentence that would
-    be left empty one token stays."""
+    """Return sentences in which each token is deleted with a probability of `deletion`.
+
+    Random numbers come from torch's generator. A sentence that would lose all its tokens keeps one.
+    """
     lengths = sentences.lengths
     chances = torch.rand(len(sentences.flat)).numpy()
     kept = chances >= deletion
@@ -78,20 +81,20 @@ def delete_tokens(sentences: Ragged, deletion: float) -> Ragged:
 
 
 def _objective(backbone: Backbone, readout: str) -> Any:
-    """sentence-transformers' loss around this encoder's own weights."""
+    """Return sentence-transformers' loss for this encoder's own weights."""
     try:
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.losses import DenoisingAutoEncoderLoss
         from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     except ImportError:
         raise UserError(
-            "method tsdae is sentence-transformers' and that package is not installed: pip "
+            "method tsdae needs the package sentence-transformers, which is not installed: pip "
             "install 'cotbert[tsdae]'"
         ) from None
     tokenizer = Path(locate_encoder(backbone.name)) / "tokenizer.json"
     if tokenizer.is_file() and ONLY_HERE in tokenizer.read_text(encoding="utf-8"):
         raise UserError(
-            f"method tsdae opens its encoder by sentence-transformers, which cannot read "
+            f"method tsdae opens its encoder with sentence-transformers, which cannot read "
             f"{backbone.name!r} (its README.md says why): train from another encoder"
         )
     device = backbone.device
@@ -100,5 +103,5 @@ def _objective(backbone: Backbone, readout: str) -> Any:
         first.model = backbone.model
         pooling = Pooling(backbone.hidden_size, pooling_mode=readout)
         whole = SentenceTransformer(modules=[first, pooling], device=str(device))
-        # Tied, the encoder's weights are the decoder's, which was opened on the CPU.
+        # The decoder's own weights, which are not tied to the encoder's, were opened on the CPU.
         return DenoisingAutoEncoderLoss(whole).to(device)

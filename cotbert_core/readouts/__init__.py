@@ -1,6 +1,6 @@
-"""Sentence vectors of an encoder that nobody fine-tuned (PromptBERT sections 3, 4.1 and 6.1).
+"""Sentence vectors of an encoder without fine-tuning (PromptBERT sections 3, 4.1 and 6.1).
 
-`FEATURES` holds each readout under its name: what builds it, and the options that it uses.
+`FEATURES` maps each readout's name to the function that builds it and the options that it uses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import unknown
 from cotbert_core.readouts.layers import first_and_last
 from cotbert_core.readouts.options import FeatureOptions, refuse_unused
@@ -29,18 +29,18 @@ Build = Callable[[Backbone, FeatureOptions, Counted, Precision], Features]
 
 @dataclass(frozen=True)
 class Feature:
-    """build: makes the readout of an encoder. uses: the fields of FeatureOptions it reads."""
+    """A readout. build: makes it for an encoder. uses: the fields of FeatureOptions it uses."""
 
     build: Build
     uses: frozenset[str] = frozenset()
 
 
 def _last(backbone: Backbone, _: FeatureOptions, __: Counted, precision: Precision) -> Features:
-    return partial(SentenceEncoder(backbone, Reading("mean")).encode, precision=precision)
+    return partial(SentenceEncoder(backbone, PoolingConfig("mean")).encode, precision=precision)
 
 
 def _cls(backbone: Backbone, _: FeatureOptions, __: Counted, precision: Precision) -> Features:
-    return partial(SentenceEncoder(backbone, Reading("cls")).encode, precision=precision)
+    return partial(SentenceEncoder(backbone, PoolingConfig("cls")).encode, precision=precision)
 
 
 def _first_last(
@@ -77,10 +77,10 @@ def build_features(
     counted: Counted = None,
     precision: Precision = "auto",
 ) -> Features:
-    """The readout `name` of an encoder: a function of (N,) sentences to (N, D) vectors.
+    """Return the readout `name` of an encoder: a function from N sentences to (N, D) vectors.
 
-    counted: the sentences over which tokens are counted to find the most frequent (None: those of
-    each call). Raises UserError for an option that the readout has no use for.
+    counted: the sentences in which the most frequent tokens are counted (None: the sentences of
+    each call). Raises UserError for an option that the readout does not use.
     """
     if name not in FEATURES:
         raise unknown("readout", name, FEATURES)

@@ -1,7 +1,7 @@
-"""Means over an encoder's own layers, special tokens included (PromptBERT section 3).
+"""Means over an encoder's own layers, including special tokens (PromptBERT section 3).
 
-The text of a sentence, its length limit and the batches are `SentenceEncoder.encode`'s. Letters:
-N rows, L tokens, D hidden size.
+Each readout wraps the model, so that `SentenceEncoder.encode` handles texts, length limit and
+batches. Letters: N rows, L tokens, D hidden size.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from cotbert_core.encoder.backbone import Backbone
 
 
 class FirstAndLast:
-    """A transformers model whose last layer is the mean of its embedding output and its last.
+    """A transformers model whose last layer is the mean of its embedding output and last layer.
 
-    The embedding output (words, positions and types, after their layer norm) is what SimCSE and
-    PromptBERT call the first layer; BERT-whitening takes the first Transformer layer.
+    SimCSE and PromptBERT call the embedding output (words, positions and types, after their layer
+    norm) the first layer; BERT-whitening uses the first Transformer layer.
     """
 
     def __init__(self, model: Any) -> None:
@@ -33,12 +33,12 @@ class FirstAndLast:
         return getattr(self._model, name)
 
 
-class ThreeReadings(FirstAndLast):
-    """A transformers model whose last layer is (N, L, 3 D): at every token its last layer, the
-    mean of its first and last, and the first token's last layer, side by side.
+class ThreeReadouts(FirstAndLast):
+    """A transformers model with three readouts per token, concatenated to (N, L, 3 D).
 
-    The mean over the tokens then holds the readouts `THREE_READINGS` of one forward pass. Not for
-    packed rows, whose first tokens are in one line with all others.
+    They are the last layer, the mean of the first and the last layer, and the first token's last
+    layer. The mean over the tokens then has the readouts `THREE_READOUTS` from one forward pass.
+    Does not support packed rows, in which only the first row's first token comes first.
     """
 
     def __call__(self, **inputs: Any) -> SimpleNamespace:
@@ -49,14 +49,14 @@ class ThreeReadings(FirstAndLast):
 
 
 # By their names in `cotbert_core.readouts.FEATURES`, in the order of ThreeReadings' thirds.
-THREE_READINGS = ("last", "first-last", "cls")
+THREE_READOUTS = ("last", "first-last", "cls")
 
 
-def three_readings(backbone: Backbone) -> Backbone:
-    """The encoder whose mean over the tokens is three readouts at once, (N, 3 D)."""
-    return replace(backbone, model=ThreeReadings(backbone.model))
+def three_readouts(backbone: Backbone) -> Backbone:
+    """Return the encoder with a model whose mean over the tokens is three readouts, (N, 3 D)."""
+    return replace(backbone, model=ThreeReadouts(backbone.model))
 
 
 def first_and_last(backbone: Backbone) -> Backbone:
-    """The encoder read at its first and last layer, each (N, L, D), in place of its last."""
+    """Return the encoder with the mean of its first and last layer in place of the last."""
     return replace(backbone, model=FirstAndLast(backbone.model))

@@ -1,4 +1,4 @@
-"""Looks at an encoder's tokens: what the mask predicts, what kinds there are, where they lie.
+"""Views of an encoder's tokens: mask predictions, kinds of tokens, a projection of embeddings.
 
 Letters: N sentences, V vocabulary size, D hidden size.
 """
@@ -21,32 +21,31 @@ from cotbert_core.method_settings import Denoise
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import BoundTemplate
 
-# PromptBERT section 3 tells apart: tokens that begin a word, subwords, tokens with capitals, and
-# (Table 3) those of punctuation alone; digits and special tokens have no letters either.
+# The kinds of PromptBERT section 3: tokens that begin a word, subwords, tokens with capitals, and
+# (Table 3) punctuation; digits and special tokens, which have no letters either, count as other.
 KINDS = ("word", "subword", "capital", "other")
-# Places kept free in BERT's vocabulary and padding of RoBERTa's: never trained.
+# Reserved tokens of BERT's vocabulary and padding tokens of RoBERTa's: never trained.
 UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
 
 
 def mask_vectors(
     backbone: Backbone, template: BoundTemplate, sentences: Ragged, denoise: Denoise = "none"
 ) -> Tensor:
-    """(N, D) vectors at the template's last mask, less the empty template's."""
+    """Return the (N, D) vectors at the template's last mask minus those of the empty template."""
     vectors = encode_rows(backbone, template.wrap(sentences), "mask", backbone.batch_tokens)
     return vectors - template_bias(backbone, template, sentences.lengths, denoise)
 
 
 def check_top(top: int, size: int) -> None:
-    """UserError unless the `top` best of `size` tokens can be shown."""
+    """Raise UserError unless 1 <= top <= size. size: number of tokens in the vocabulary."""
     if not 1 <= top <= size:
         raise UserError(f"top is {top}: give 1 to {size}, the tokens of the vocabulary")
 
 
 def top_tokens(logits: Tensor, top: int) -> np.ndarray:
-    """(N, V) logits -> (N, top) token ids, best first (PromptBERT Table 7); the smaller id first
-    where logits are equal.
+    """Return the (N, top) token ids with the largest (N, V) logits (PromptBERT Table 7).
 
-    Raises UserError unless 1 <= top <= V.
+    The best is first, and of equal logits the smaller id. Raises UserError unless 1 <= top <= V.
     """
     check_top(top, logits.shape[-1])
     order = torch.sort(logits, dim=-1, descending=True, stable=True).indices
@@ -54,7 +53,7 @@ def top_tokens(logits: Tensor, top: int) -> np.ndarray:
 
 
 def token_texts(tokens: Sequence[str], byte_level: bool) -> list[str]:
-    """Tokens as a reader knows them: byte-level ones decoded, without the leading blank."""
+    """Return tokens as readable text: byte-level tokens decoded, without the leading blank."""
     if not byte_level:
         return list(tokens)
     decode = decoders.ByteLevel().decode
@@ -64,11 +63,11 @@ def token_texts(tokens: Sequence[str], byte_level: bool) -> list[str]:
 def token_kinds(
     tokens: Sequence[str], byte_level: bool, special: Sequence[str] = ()
 ) -> list[str | None]:
-    """For each token one of KINDS, or None for a place that the vocabulary keeps free.
+    """Return for each token one of KINDS, or None for a reserved token.
 
-    other: a special token or no letter in it. Of the rest, subword: does not begin a word (`##`
-    before it in WordPiece, no leading blank in byte-level BPE); capital: begins a word and has a
-    capital letter; word: begins a word and has none.
+    other: a special token or a token without letters. subword: another token that does not begin a
+    word (`##` before it in WordPiece, no leading blank in byte-level BPE). capital: begins a word
+    and has a capital letter. word: begins a word and has no capital letter.
     """
     decode = decoders.ByteLevel().decode
     never = frozenset(special)
@@ -87,10 +86,11 @@ def token_kinds(
 
 
 def projection(table: np.ndarray, axes: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """(V, D) -> (V, axes) principal components and (axes,) shares of the variance, largest first.
+    """Return the (V, axes) principal components of a (V, D) table and their shares of the variance.
 
-    From the D x D covariance, in float64. A component's sign is free: its largest weight is
-    made positive, so that a picture is the same on every machine.
+    The shares are (axes,), the largest first. Computed from the D x D covariance in float64. The
+    sign of a component is arbitrary: its largest weight is made positive, so that a plot is the
+    same on every machine.
     """
     exact = np.asarray(table, np.float64)
     centred = exact - exact.mean(axis=0)

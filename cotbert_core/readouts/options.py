@@ -1,4 +1,4 @@
-"""What may be asked of the readouts of `cotbert_core.readouts`, and what belongs to which."""
+"""The options of the readouts in `cotbert_core.readouts`, and the check that each is used."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from cotbert_core.templates.template_texts import Template
 
 @dataclass(frozen=True)
 class FeatureOptions:
-    """remove: biases of PromptBERT Table 3, of frequent, subwords, case and punctuation.
-    frequent: how many of the most frequent tokens go with `frequent`. top_k: tokens of eq. (3).
-    denoise: none, position or pad. template: a Template, a name or a text."""
+    """The options of all readouts.
+
+    remove: biases of PromptBERT Table 3 to remove: frequent, subwords, case, punctuation.
+    frequent: number of the most frequent tokens that `frequent` removes. top_k: number of tokens in
+    eq. (3). denoise: none, position or pad. template: a Template, a name or a text.
+    """
 
     remove: tuple[str, ...] = ()
     frequent: int = 36
@@ -24,7 +27,7 @@ class FeatureOptions:
 
 
 def refuse_unused(readout: str, options: FeatureOptions, used: Collection[str]) -> None:
-    """UserError for an option that is not at its default and means nothing to the readout."""
+    """Raise UserError for an option that has no effect on the readout and is not at its default."""
     for field in fields(options):
         value = getattr(options, field.name)
         if field.name in used or value == field.default:
@@ -35,6 +38,6 @@ def refuse_unused(readout: str, options: FeatureOptions, used: Collection[str]) 
                 "mask; choose the readout mask or top-tokens, or leave denoise out"
             )
         raise UserError(
-            f"{field.name} is {value!r} with the {readout} readout, which has no use for it: "
-            "leave it out or choose another readout"
+            f"{field.name} is {value!r} with the {readout} readout, which does not use it: leave "
+            "it out or choose another readout"
         )

@@ -1,7 +1,7 @@
 """The mean of static token embeddings, with or without its biases (PromptBERT section 3, Table 3).
 
-The word embedding table alone: no positions, no token types, no layer norm. Letters: N sentences,
-T their tokens together, V vocabulary size, D hidden size.
+Only the word embedding table is used: no positions, no token types, no layer norm. Letters: N
+sentences, T tokens of all of them, V vocabulary size, D hidden size.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ WORD_STARTS = ("Ġ", "▁")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """begins_word, has_letter_or_digit: (V,) of bool."""
+    """Properties of the V tokens of a vocabulary, each (V,) bool."""
 
     begins_word: np.ndarray
     has_letter_or_digit: np.ndarray
 
     @classmethod
     def of(cls, tokenizer: SentenceTokenizer, size: int) -> Vocabulary:
-        """Of the `size` tokens of an embedding table."""
+        """Return the properties of the first `size` tokens, the rows of an embedding table."""
         tokens = [str(t) for t in tokenizer.hf.convert_ids_to_tokens(range(size))]
         model = json.loads(tokenizer.json)["model"]
         texts = tokens
@@ -46,13 +46,16 @@ class Vocabulary:
         if is_byte_level(tokenizer.hf.backend_tokenizer):
             decode = decoders.ByteLevel().decode
             texts = [decode([token]) for token in tokens]
-        # Half a letter cannot be told from half a quotation mark: it is kept.
+        # Part of a letter looks the same as part of a quotation mark: such a token is kept.
         wordlike = [any(map(str.isalnum, t)) or "\ufffd" in t for t in texts]
         return cls(np.array(begins), np.array(wordlike))
 
 
 def most_frequent(tokens: Ragged, size: int, count: int) -> np.ndarray:
-    """(V,) of bool: the `count` tokens that occur most often; of equals the smaller ids."""
+    """Return (V,) bool, True for the `count` most frequent tokens; of equals the smaller ids.
+
+    size: V.
+    """
     counts = np.bincount(tokens.flat, minlength=size)
     chosen = np.argsort(-counts, kind="stable")[:count]
     frequent = np.zeros(size, bool)
@@ -60,9 +63,10 @@ def most_frequent(tokens: Ragged, size: int, count: int) -> np.ndarray:
     return frequent
 
 
-# The tokens (V,) that a switch of Table 3 removes, from the vocabulary and the frequent ones.
-# Byte-level: a sentence's first word has no blank before it and is a subword here, as there.
-# Upper case is removed from the text: `case` lowers it before it is tokenized.
+# Each bias of Table 3 -> a function of the vocabulary and the frequent tokens (V,) that returns the
+# tokens (V,) to remove. The first word of a sentence has no blank before it, so for a byte-level
+# tokenizer it is a subword, as in the paper's code. `case` removes no tokens: the text is made
+# lower case before it is tokenized.
 REMOVALS: dict[str, Callable[[Vocabulary, np.ndarray], np.ndarray]] = {
     "frequent": lambda vocabulary, frequent: frequent,
     "subwords": lambda vocabulary, frequent: ~vocabulary.begins_word,
@@ -72,12 +76,12 @@ REMOVALS: dict[str, Callable[[Vocabulary, np.ndarray], np.ndarray]] = {
 
 
 class StaticFeatures:
-    """(N,) sentences -> (N, D) means of their tokens' static embeddings.
+    """A function from N sentences to the (N, D) means of their tokens' static embeddings.
 
-    [CLS] and [SEP] count as tokens, as in the paper's code, unless biases are removed: then they
-    go too. A sentence of which nothing would be left keeps all of its tokens; `kept_whole` counts
-    such sentences. counted: the sentences whose tokens are counted, each once, to find the most
-    frequent; None: those of the call.
+    [CLS] and [SEP] count as tokens, as in the paper's code, unless biases are removed: then these
+    tokens are removed too. A sentence that would lose all its tokens keeps them; `kept_whole`
+    counts such sentences. counted: the distinct sentences in which the most frequent tokens are
+    counted; None: the sentences of each call.
     """
 
     def __init__(
@@ -108,7 +112,7 @@ class StaticFeatures:
         return np.asarray(means.cpu().numpy())
 
     def _removed(self, sentences: Sequence[str]) -> np.ndarray:
-        """(V,) of bool: the tokens to leave out."""
+        """Return (V,) bool, True for the tokens to remove."""
         names = self._options.remove
         frequent = np.zeros(len(self._table), bool)
         if "frequent" in names:
@@ -130,7 +134,7 @@ class StaticFeatures:
 
 
 def between(before: tuple[int, ...], tokens: Ragged, after: tuple[int, ...]) -> Ragged:
-    """Each list with `before` and `after` around it."""
+    """Return the lists of ids with `before` put before and `after` after each of them."""
     around = len(before) + len(after)
     rows = Ragged.from_lengths(
         np.empty(len(tokens.flat) + len(tokens) * around, np.int32), tokens.lengths + around
@@ -143,8 +147,10 @@ def between(before: tuple[int, ...], tokens: Ragged, after: tuple[int, ...]) -> 
 
 
 def remove_tokens(tokens: Ragged, removed: np.ndarray) -> tuple[Ragged, int]:
-    """The lists without the tokens that `removed` (V,) marks, and how many were kept whole:
-    those of which nothing would be left."""
+    """Return the lists without the tokens that `removed` (V,) marks, and the number kept whole.
+
+    A list that would lose all its tokens is kept whole.
+    """
     kept = ~removed[tokens.flat]
     counts = np.diff(np.concatenate([[0], np.cumsum(kept)])[tokens.offsets])
     whole = counts == 0

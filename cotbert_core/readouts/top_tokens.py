@@ -1,4 +1,4 @@
-"""The tokens that the mask predicts, as a sentence vector (PromptBERT section 4.1, eq. 3).
+"""A sentence vector from the tokens that the mask predicts (PromptBERT section 4.1, eq. 3).
 
 Letters: N sentences, V vocabulary size, D hidden size, k tokens.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.mlm import load_mlm_head
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import UserError
 from cotbert_core.readouts.options import FeatureOptions
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -21,15 +21,16 @@ from cotbert_core.settings import Precision
 from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
 from cotbert_core.templates.tokenizing import is_byte_level
 
-# Sentences whose logits are held at once: 256 x 50,000 floats take 50 MB.
+# Number of sentences whose logits are in memory at once: 256 x 50,000 floats take 50 MB.
 LOGIT_ROWS = 256
 
 
 class TopTokenFeatures:
-    """(N,) sentences -> (N, D) means of the k likeliest tokens' static embeddings, weighted by
-    probability. Without a template: PromptBERT's manual one of the encoder's family.
+    """A function from N sentences to (N, D) means of the likeliest k tokens' static embeddings.
 
-    Raises UserError for a checkpoint without a masked-language-model head and unless 1 <= k <= V.
+    The means are weighted by probability. The default template is PromptBERT's manual template for
+    the encoder's family. Raises UserError for a checkpoint without a masked-language-model head,
+    and unless 1 <= k <= V.
     """
 
     def __init__(
@@ -40,8 +41,8 @@ class TopTokenFeatures:
         check_top_k(options.top_k, len(self._table))
         self._top_k, self._precision = options.top_k, precision
         self.template = _template(backbone, options.template)
-        reading = Reading("mask", self.template, full_stop=True, denoise=options.denoise)
-        self._encoder = SentenceEncoder(backbone, reading)
+        pooling = PoolingConfig("mask", self.template, full_stop=True, denoise=options.denoise)
+        self._encoder = SentenceEncoder(backbone, pooling)
 
     @torch.inference_mode()
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
@@ -54,10 +55,13 @@ class TopTokenFeatures:
 
 
 def weighted_top_tokens(logits: Tensor, table: Tensor, top_k: int) -> Tensor:
-    """(N, V) logits, (V, D) static embeddings -> (N, D) by eq. (3): the k likeliest tokens'
-    embeddings, weighted by probability, the weights of the k adding up to 1."""
+    """Return the vectors (N, D) of eq. (3): the mean embedding of the likeliest k tokens.
+
+    logits: (N, V). table: (V, D) static embeddings. The weights are the probabilities of the k
+    tokens, scaled to a sum of 1.
+    """
     best = torch.topk(logits, top_k, dim=-1)
-    # Dividing by the k tokens' share is the softmax over these k alone.
+    # Dividing by the sum of k probabilities is the same as a softmax over the k logits.
     weights = torch.softmax(best.values, dim=-1)
     return torch.nn.functional.embedding_bag(
         best.indices, table, per_sample_weights=weights, mode="sum"
@@ -65,7 +69,7 @@ def weighted_top_tokens(logits: Tensor, table: Tensor, top_k: int) -> Tensor:
 
 
 def check_top_k(top_k: int, size: int) -> None:
-    """UserError unless `top_k` of `size` tokens can be taken."""
+    """Raise UserError unless 1 <= top_k <= size. size: number of tokens in the vocabulary."""
     if not 1 <= top_k <= size:
         raise UserError(f"top_k is {top_k}: give 1 to {size}, the tokens of the vocabulary")
 

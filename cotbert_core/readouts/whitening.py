@@ -1,7 +1,7 @@
 """Whitening of sentence vectors (BERT-whitening, Su et al. 2021, arXiv 2103.15316, section 3).
 
-x' = (x - mean) U diag(eigenvalues)^-1/2, so that over the sample the K components kept have
-variance 1 and no covariance. Letters: N vectors of the sample, M vectors, D their size.
+x' = (x - mean) U diag(eigenvalues)^-1/2: over the sample the K components have variance 1 and no
+covariance. Letters: N vectors in the sample, M vectors to whiten, D their size.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 
-# Of the largest eigenvalue: a direction with less variance than this (a deviation 100,000 times
-# smaller) is the rounding of float32 vectors, and scaling that up would drown the others.
+# A direction with less than this share of the largest eigenvalue (a deviation 100,000 times
+# smaller) is the rounding error of float32 vectors; scaled up it would outweigh the others.
 SMALLEST_SHARE = 1e-10
 
 
 @dataclass(frozen=True)
 class Whitening:
-    """mean: (D,); kernel: (D, K), a column a component, largest variance first; both float64.
+    """A whitening transform. mean: (D,) float64. kernel: (D, K) float64, one column per component.
 
-    A component without variance in the sample has a column of zeros.
+    The component with the largest variance is first; one without variance has a column of zeros.
     """
 
     mean: np.ndarray
@@ -29,7 +29,7 @@ class Whitening:
 
     @classmethod
     def fit(cls, vectors: np.ndarray, dimensions: int | None = None) -> Whitening:
-        """From a sample (N, D), keeping the K = `dimensions` largest components (None: all D).
+        """Return the whitening of a sample (N, D). dimensions: K, number of components (None: D).
 
         Raises UserError unless N > D and 1 <= K <= D.
         """
@@ -46,16 +46,16 @@ class Whitening:
         return cls(mean, directions * scales)
 
     def apply(self, vectors: np.ndarray) -> np.ndarray:
-        """(M, D) -> (M, K), float64."""
+        """Return whitened vectors (M, K) in float64. vectors: (M, D)."""
         return np.asarray((np.asarray(vectors, np.float64) - self.mean) @ self.kernel)
 
 
 def check_sample(count: int, size: int, dimensions: int | None = None) -> None:
-    """UserError unless `count` vectors of `size` numbers can be whitened to `dimensions`."""
+    """Raise UserError unless `count` vectors of `size` numbers can be whitened to `dimensions`."""
     if count <= size:
         raise UserError(
             f"whitening has a sample of {count} sentences for vectors of {size} numbers: it needs "
-            f"at least {size + 1}; give more text"
+            f"at least {size + 1} sentences; give more text"
         )
     if dimensions is not None and not 1 <= dimensions <= size:
         raise UserError(f"whitening dimensions is {dimensions}: give 1 to {size}, the vector size")

@@ -1,1 +1,1 @@
-"""Model folders and the card in them."""
+"""Model folders and their model cards."""

@@ -1,8 +1,8 @@
 """The model card: README.md of a saved folder, as the Hugging Face hub shows it.
 
-It says how the encoder was made and read, how good it was, and how to load it; its Python blocks
-run in the folder as they stand (a test runs them). What nobody told is left out; no path of the
-machine goes in, since cards are published.
+It says how the encoder was trained, how vectors are read, what it scored, and how to load it; its
+Python blocks run in the folder without changes (a test runs them). Unknown facts are left out. The
+card has no paths of the machine, because cards are published.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ CARD_FILE = "README.md"
 _HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w.-]+)?")
 _HUB_NAMES = {MINILM: f"sentence-transformers/{MINILM}"}
 _SCORES_END = "<!-- further scores go above this line -->"
-# Settings of a run that change what comes out; the folder's cotbert.json has all of them.
+# The settings that matter most for the result; the folder's cotbert.json has all settings.
 _SETTINGS = (
     *("batch_size", "max_length", "epochs", "max_steps", "dropout", "precision", "seed"),
     *("optimizer.learning_rate", "optimizer.schedule", "optimizer.warmup_steps"),
 )
 
 
-def card_text(saved: SavedEncoder, read_token: str | None, facts: TrainingMetadata) -> str:
-    """README.md. read_token: the token that is read, None for the readouts cls and mean."""
+def card_text(saved: SavedEncoder, read_token: str | None, metadata: TrainingMetadata) -> str:
+    """Return README.md. read_token: the token that is read; None for the readouts cls and mean."""
     parts = [
         _front_matter(saved),
         _introduction(saved),
         _loading(saved, read_token),
         _section("How it was made", _table(_making(saved))),
-        _section("Data", _table(facts.data) if facts.data else "Not recorded."),
-        _section("Scores", _scores(facts.scores)),
-        _section("Made with", _table(facts.made)) if facts.made else "",
+        _section("Data", _table(metadata.data) if metadata.data else "Not recorded."),
+        _section("Scores", _scores(metadata.scores)),
+        _section("Made with", _table(metadata.made)) if metadata.made else "",
         _section("License", _LICENSE),
     ]
     return "\n".join(part for part in parts if part)
 
 
 def onnx_card(saved: SavedEncoder) -> str:
-    """README.md beside an exported graph."""
+    """Return the README.md of a folder with an exported ONNX graph."""
     return "\n".join(
         [
             _introduction(saved),
@@ -73,17 +73,17 @@ def onnx_card(saved: SavedEncoder) -> str:
 
 
 def add_scores(folder: Path, scores: Sequence[Score]) -> None:
-    """Put scores that came later into a folder's card; one that has no place for them stays."""
+    """Add later scores to a folder's card; a card without the mark for them is not changed."""
     path = folder / CARD_FILE
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if _SCORES_END in text:
         lines = "".join(f"{_score_line(score)}\n" for score in scores)
-        before, _, after = text.rpartition(_SCORES_END)  # a template may hold the mark too
+        before, _, after = text.rpartition(_SCORES_END)  # a template may contain the mark too
         write_text(path, before + lines + _SCORES_END + after)
 
 
 def base_model(name: str) -> str | None:
-    """The hub's name of an encoder NAME; None for a folder."""
+    """Return the hub name of an encoder NAME; None for a folder."""
     known = _HUB_NAMES.get(name, name)
     return known if _HUB_NAME.fullmatch(known) and not Path(name).exists() else None
 
@@ -92,8 +92,8 @@ def _front_matter(saved: SavedEncoder) -> str:
     tags = ["sentence-similarity", "feature-extraction", "cotbert"]
     if saved.is_portable:
         tags.insert(0, "sentence-transformers")
-    if saved.reading.method is not None:
-        tags.append(saved.reading.method)
+    if saved.pooling.method is not None:
+        tags.append(saved.pooling.method)
     library = ["library_name: sentence-transformers"] if saved.is_portable else []
     base = base_model(_began_as(saved))
     return "\n".join(
@@ -111,27 +111,27 @@ def _front_matter(saved: SavedEncoder) -> str:
 
 
 def _began_as(saved: SavedEncoder) -> str:
-    """The encoder NAME that the training began from."""
-    return str((saved.reading.settings or {}).get("encoder", saved.backbone.name))
+    """Return the encoder NAME that the training started from."""
+    return str((saved.pooling.settings or {}).get("encoder", saved.backbone.name))
 
 
 def _introduction(saved: SavedEncoder) -> str:
-    method = saved.reading.method
+    method = saved.pooling.method
     how = f"trained by {plain(method)}" if method else "read as described below"
     return (
         f"# Sentence encoder, {how}\n\n"
         f"Texts to vectors of {saved.backbone.hidden_size} numbers; the cosine of two says how "
-        "alike the texts are.\n"
+        "similar the texts are.\n"
     )
 
 
 def _loading(saved: SavedEncoder, read_token: str | None) -> str:
     own = block("cotbert_core", OWN)
-    served = serving_line(saved.not_served, saved.reading.denoise == "none")
+    served = serving_line(saved.not_served, saved.pooling.denoise == "none")
     if not saved.is_portable:
         why = (
             f"**Only `cotbert_core` reads this folder**: {saved.not_carried}. Its vectors "
-            "would be others without that, so sentence-transformers, MLflow's flavour of it and "
+            "would be different without that, so sentence-transformers, MLflow's flavour of it and "
             "transformers' tokenizers refuse the folder.\n"
         )
         return f"## How to load it\n\n{why}\n{own}{served}"
@@ -141,7 +141,7 @@ def _loading(saved: SavedEncoder, read_token: str | None) -> str:
         "equal (cosine at least 0.999999 in fp32). The template lies in the tokenizer; no code of "
         "this folder is run.\n\n"
         + block("sentence-transformers", SENTENCE_TRANSFORMERS)
-        + block("transformers", transformers_lines(saved.reading, read_token))
+        + block("transformers", transformers_lines(saved.pooling, read_token))
         + own
         + 'In MLflow: `mlflow.sentence_transformers.log_model(SentenceTransformer("."), '
         'name="encoder")`, and `mlflow.pyfunc.load_model` wherever mlflow and '
@@ -150,13 +150,13 @@ def _loading(saved: SavedEncoder, read_token: str | None) -> str:
 
 
 def _making(saved: SavedEncoder) -> dict[str, Any]:
-    """Method, encoder, templates, readout and the settings that matter."""
-    reading, settings = saved.reading, saved.reading.settings or {}
+    """Return the table of method, encoder, templates, readout and the most important settings."""
+    pooling, settings = saved.pooling, saved.pooling.settings or {}
     began = _began_as(saved)
     rows: dict[str, Any] = {
-        "method": plain(reading.method or "no training recorded"),
+        "method": plain(pooling.method or "no training recorded"),
         "encoder": plain(base_model(began) or f"a folder named {Path(began).name}"),
-        **({"template": code(reading.template.text)} if reading.template else {}),
+        **({"template": code(pooling.template.text)} if pooling.template else {}),
         **{
             f"{role} in training": code(_template_text(str(settings[f"templates.{role}"])))
             for role in ("anchor", "positive", "negative")
@@ -165,7 +165,7 @@ def _making(saved: SavedEncoder) -> dict[str, Any]:
         "vector": _readout(saved),
         "longest text": f"{saved.max_length} tokens; more are cut off",
     }
-    if reading.full_stop:
+    if pooling.full_stop:
         rows["full stop"] = "added to texts that end in none of . ? \" '"
     chosen = [key for key in settings if key in _SETTINGS or key.startswith("method.")]
     rows |= {
@@ -186,12 +186,12 @@ def _readout(saved: SavedEncoder) -> str:
         "cls": "last layer at the first token",
         "mean": "mean of the last layer over all tokens",
     }
-    parts = [words[saved.reading.readout]]
-    if saved.reading.denoise != "none":
-        parts.append(f"minus the template's bias ({code(saved.reading.denoise)})")
-    if saved.reading.head is not None:
-        parts.append(f"behind a {plain(saved.reading.head)} head")
-    if saved.reading.normalize:
+    parts = [words[saved.pooling.readout]]
+    if saved.pooling.denoise != "none":
+        parts.append(f"minus the template's bias ({code(saved.pooling.denoise)})")
+    if saved.pooling.head is not None:
+        parts.append(f"behind a {plain(saved.pooling.head)} head")
+    if saved.pooling.normalize:
         parts.append("unit length")
     return ", ".join(parts)
 
@@ -217,7 +217,10 @@ def _table(rows: Mapping[str, Any]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """A bar or a line break would end the cell; code() and plain() have escaped their own."""
+    """Return a value for a table cell, without the line breaks and bars that would end the cell.
+
+    Bars that code() or plain() escaped are not changed.
+    """
     return re.sub(r"(?<!\\)\|", r"\|", " ".join(str(value).splitlines()))
 
 

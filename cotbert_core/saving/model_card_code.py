@@ -1,10 +1,10 @@
-"""The Python of a model card: how each library opens the folder in which the card lies."""
+"""The Python blocks of a model card, which show how each library opens the card's folder."""
 
 from __future__ import annotations
 
 import json
 
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.messages.printable import printable
 
 EXAMPLE = '["One sentence.", "Another one."]'
@@ -58,26 +58,29 @@ vectors = torch.tanh(vectors @ head["dense.weight"].T + head["dense.bias"])
 """
 
 
-def transformers_lines(reading: Reading, read_token: str | None) -> str:
-    """What a user without sentence-transformers writes."""
+def transformers_lines(pooling: PoolingConfig, read_token: str | None) -> str:
+    """Return the Python code that computes vectors with transformers alone."""
     if read_token is None:
-        lines = _READOUT_LINES[reading.readout]
+        lines = _READOUT_LINES[pooling.readout]
     else:
         lines = (
             'read = inputs["input_ids"] == tokenizer.convert_tokens_to_ids('
             f"{_string(read_token)})\n"
             "vectors = hidden[read]\n"
         )
-    if reading.head == "tanh":
+    if pooling.head == "tanh":
         lines += _TANH_LINES
-    if reading.normalize:
+    if pooling.normalize:
         lines += "vectors = torch.nn.functional.normalize(vectors, dim=-1)\n"
     return _TRANSFORMERS + lines
 
 
 def serving_line(not_served: str | None, exportable: bool) -> str:
-    """Return the card's sentence on inference servers. not_served: why they refuse the folder,
-    None if they do not. exportable: whether `cotbert export --format onnx` takes it."""
+    """Return the card's sentence on inference servers.
+
+    not_served: why they refuse the folder; None if they do not. exportable: whether `cotbert export
+    --format onnx` supports the model.
+    """
     if not_served is None:
         return "The servers text-embeddings-inference and vLLM give these vectors too.\n"
     refused = f"text-embeddings-inference and vLLM refuse this folder, since {not_served}"
@@ -91,7 +94,7 @@ def serving_line(not_served: str | None, exportable: bool) -> str:
 
 
 def _string(text: str) -> str:
-    """A text as a literal of Python, on one line."""
+    """Return a text as a Python literal on one line."""
     return printable(json.dumps(text, ensure_ascii=False))
 
 

@@ -1,11 +1,11 @@
-"""Model folders: a Hugging Face model that sentence-transformers reads as we do, without code.
+"""Model folders: Hugging Face models that sentence-transformers reads in the same way.
 
-The template moves into the folder's tokenizer: its post-processor puts the template's token ids
+The folder's tokenizer contains the template: its post-processor puts the template's token ids
 around the sentence, its normaliser applies the full-stop rule, and special tokens typed in a
-sentence stay text. `WordWeights` then weighs every token 0 but the one that is read, and mean
-pooling returns that one's vector. With several masks the last becomes a token of its own,
-[READOUT], whose embedding copies the mask's. The tokenizer without all this is kept in
-plain_tokenizer/, for ourselves: training goes on from it, and so does `SentenceEncoder`.
+sentence stay text. `WordWeights` then gives weight 0 to every token except the one that is read,
+and mean pooling returns the vector of that token. With several masks the last one becomes a token
+of its own, [READOUT], whose embedding is a copy of the mask's. plain_tokenizer/ has the tokenizer
+without the template, which `SentenceEncoder` and further training use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import nn
 
 from cotbert_core.encoder.backbone import PLAIN_TOKENIZER
 from cotbert_core.encoder.heads import HEAD_FILE, TanhHead
-from cotbert_core.encoder.pooling_config import save_reading
+from cotbert_core.encoder.pooling_config import save_pooling_config
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.messages.printable import printable
 from cotbert_core.saving import server_files
@@ -32,19 +32,20 @@ from cotbert_core.saving.saved_encoder import SavedEncoder
 from cotbert_core.templates.tokenizing import is_byte_level
 
 READOUT_TOKEN = "[READOUT]"
-# Where the papers' rule adds a full stop: at the end, after a character that is none of . ? " '
+# The papers' rule adds a full stop at the end, unless the last character is one of . ? " '
 FULL_STOP_PLACE = r"(?<=[^.?\"'])\z"
-# What str.split() splits at: Python counts four control characters as white space, \s does not.
+# White space as in str.split(): Python also counts four control characters, \s does not.
 WHITE_SPACE = r"[\s\x1c-\x1f]+"
-# In its own namespace: for a name outside it asks for trust_remote_code, which would not help.
+# A name in sentence-transformers' own namespace: for any other name it would ask the user for
+# trust_remote_code, which does not help.
 _NOT_FOR_SENTENCE_TRANSFORMERS = {
     "idx": 0,
     "name": "0",
     "path": "",
     "type": "sentence_transformers.models.only_cotbert_core_SentenceEncoder_reads_this_folder",
 }
-# Every tokenizer class of transformers tells this version in its error. A missing file would not
-# do: transformers 5 then makes a tokenizer of five tokens, without a word.
+# Every tokenizer class of transformers shows this version in its error. A missing file is not
+# enough: transformers 5 would then make a tokenizer of five tokens without a warning.
 ONLY_HERE = "cotbert_core.SentenceEncoder alone reads this folder: see README.md"
 _NOT_FOR_TRANSFORMERS = {
     "version": ONLY_HERE,
@@ -53,15 +54,14 @@ _NOT_FOR_TRANSFORMERS = {
 
 
 def save_encoder(encoder: SavedEncoder, path: Path) -> None:
-    """Write the folder `path` whole or not at all; UserError when something is there."""
+    """Write the folder `path` completely or not at all; UserError if it is not empty."""
     with atomic_folder(path) as folder:
         _write_folder(encoder, folder)
     if not encoder.is_portable:
         warnings.warn(
-            f"{printable(path)} opens with cotbert_core.SentenceEncoder alone, since "
-            f"{encoder.not_carried}: "
-            "sentence-transformers, MLflow and transformers' tokenizers cannot carry that and "
-            "refuse it",
+            f"only cotbert_core.SentenceEncoder can open {printable(path)}, because "
+            f"{encoder.not_carried}: sentence-transformers, MLflow and transformers' tokenizers do "
+            "not support that and refuse the folder",
             stacklevel=3,
         )
 
@@ -69,7 +69,7 @@ def save_encoder(encoder: SavedEncoder, path: Path) -> None:
 def _write_folder(encoder: SavedEncoder, folder: Path) -> None:
     plain = encoder.backbone.tokenizer.hf
     plain.save_pretrained(str(folder / PLAIN_TOKENIZER))
-    tokenizer, read_token = reading_tokenizer(encoder)
+    tokenizer, read_token = template_tokenizer(encoder)
     if encoder.is_portable:
         server_files.save_tokenizer(tokenizer, folder)
     else:
@@ -84,27 +84,27 @@ def _write_folder(encoder: SavedEncoder, folder: Path) -> None:
     if encoder.head is not None:
         save_file(_cpu_weights(encoder.head), str(folder / HEAD_FILE))
     _make_readable(folder)
-    save_reading(encoder.reading, folder)
-    write_text(folder / CARD_FILE, card_text(encoder, read_token, encoder.facts))
+    save_pooling_config(encoder.pooling, folder)
+    write_text(folder / CARD_FILE, card_text(encoder, read_token, encoder.metadata))
 
 
 def _make_readable(folder: Path) -> None:
-    """safetensors writes its files for their owner alone; give them the mode of any new file."""
+    """Give safetensors files the mode of any new file; the library makes them private."""
     mask = os.umask(0)
     os.umask(mask)
     for path in folder.rglob("*.safetensors"):
         path.chmod(0o666 & ~mask)
 
 
-def reading_tokenizer(encoder: SavedEncoder) -> tuple[Any, str | None]:
-    """The folder's tokenizer, which wraps the template itself, and the token that is read."""
+def template_tokenizer(encoder: SavedEncoder) -> tuple[Any, str | None]:
+    """Return the tokenizer that adds the template itself, and the token that is read."""
     from transformers import PreTrainedTokenizerFast
 
     plain, bound = encoder.backbone.tokenizer.hf, encoder.bound
     backend = Tokenizer.from_str(plain.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
-    read_token = plain.mask_token if encoder.reading.readout == "mask" else None
+    read_token = plain.mask_token if encoder.pooling.readout == "mask" else None
     after, before = list(bound.after), list(bound.before)
     if read_token is not None and bound.stages > 1:
         read_token = READOUT_TOKEN
@@ -124,11 +124,11 @@ def reading_tokenizer(encoder: SavedEncoder) -> tuple[Any, str | None]:
 
 
 def _normalizer(encoder: SavedEncoder, backend: Tokenizer) -> Any:
-    """White space folded, a full stop added, a blank put first where words are told by blanks."""
+    """Return a normaliser that folds white space and adds the full stop and the leading blank."""
     steps: list[Any] = [normalizers.Replace(Regex(WHITE_SPACE), " "), normalizers.Strip()]
-    if encoder.reading.full_stop:
+    if encoder.pooling.full_stop:
         steps.append(normalizers.Replace(Regex(FULL_STOP_PLACE), "."))
-    if encoder.reading.leading_blank and is_byte_level(backend):
+    if encoder.pooling.leading_blank and is_byte_level(backend):
         steps.append(normalizers.Prepend(" "))
     if backend.normalizer is not None:
         steps.append(backend.normalizer)
@@ -136,7 +136,7 @@ def _normalizer(encoder: SavedEncoder, backend: Tokenizer) -> Any:
 
 
 def _template_processor(backend: Tokenizer, before: list[int], after: list[int]) -> Any:
-    """A post-processor that puts these ids around a sentence."""
+    """Return a post-processor that puts token ids before and after a sentence."""
     names = {i: f"<{i}>" for i in (*before, *after)}
     return processors.TemplateProcessing(
         single=[*(names[i] for i in before), "$A", *(names[i] for i in after)],
@@ -149,7 +149,7 @@ def _template_processor(backend: Tokenizer, before: list[int], after: list[int])
 
 
 def copy_embedding(model: Any, source: int, target: int) -> None:
-    """Give the token `target` the embedding of `source`, adding the row if it is not there."""
+    """Copy the embedding of the token `source` to `target`, and add that row if necessary."""
     if model.get_input_embeddings().num_embeddings <= target:
         model.resize_token_embeddings(target + 1, mean_resizing=False)
     with torch.no_grad():
@@ -160,10 +160,10 @@ def copy_embedding(model: Any, source: int, target: int) -> None:
 def _write_modules(
     encoder: SavedEncoder, tokenizer: Any, read_token: str | None, folder: Path
 ) -> None:
-    """modules.json and the small modules behind the Transformer.
+    """Write modules.json and the small modules after the Transformer.
 
-    What they cannot carry is named as a module that does not exist there, so that opening the
-    folder fails loudly instead of giving other vectors.
+    If these modules cannot represent the pooling, modules.json names a module that does not exist,
+    so that opening the folder fails instead of giving different vectors.
     """
     if not encoder.is_portable:
         write_json(folder / "modules.json", [_NOT_FOR_SENTENCE_TRANSFORMERS])
@@ -172,14 +172,14 @@ def _write_modules(
     if read_token is not None:
         modules.append(("1_WordWeights", "WordWeights"))
         _write_word_weights(tokenizer, read_token, folder / "1_WordWeights")
-    readout = "mean" if read_token is not None else encoder.reading.readout
-    # In 1_Pooling/ a server would take it for all that follows the Transformer.
+    readout = "mean" if read_token is not None else encoder.pooling.readout
+    # A server would take 1_Pooling/ for the only module after the Transformer.
     modules.append(("1_Pooling" if encoder.not_served is None else "2_Pooling", "Pooling"))
     server_files.write_pooling(folder / modules[-1][0], encoder.backbone.hidden_size, readout)
     if isinstance(encoder.head, TanhHead):
         modules.append((f"{len(modules)}_Dense", "Dense"))
         _write_dense(encoder.head, folder / modules[-1][0])
-    if encoder.reading.normalize:
+    if encoder.pooling.normalize:
         modules.append((f"{len(modules)}_Normalize", "Normalize"))
         (folder / modules[-1][0]).mkdir()
     listing = [
@@ -196,7 +196,7 @@ def _cpu_weights(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _write_dense(head: TanhHead, folder: Path) -> None:
-    """The head as sentence-transformers' Dense module."""
+    """Write the head as a Dense module of sentence-transformers."""
     size = head.dense.out_features
     config = {"in_features": size, "out_features": size, "bias": True}
     activation = "torch.nn.modules.activation.Tanh"
@@ -206,7 +206,7 @@ def _write_dense(head: TanhHead, folder: Path) -> None:
 
 
 def _write_word_weights(tokenizer: Any, read_token: str, folder: Path) -> None:
-    """Weight 1 for the token that is read, 0 for every other."""
+    """Write a WordWeights module with weight 1 for the token that is read and 0 for all others."""
     vocabulary = [str(t) for t in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
     config = {"vocab": vocabulary, "word_weights": {read_token: 1.0}, "unknown_word_weight": 0.0}
     write_json(folder / "config.json", config)

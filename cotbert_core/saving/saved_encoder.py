@@ -1,4 +1,4 @@
-"""What a model folder and its card are made of."""
+"""The contents of a model folder and its card."""
 
 from __future__ import annotations
 
@@ -6,46 +6,46 @@ from dataclasses import dataclass, field
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import Head
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.templates.wrapping import BoundTemplate
 
 
 @dataclass(frozen=True)
 class SavedEncoder:
-    """What is saved: an encoder, its template in token ids, how it is read, and its limit."""
+    """An encoder to be saved, with its template in token ids, its pooling and its token limit."""
 
     backbone: Backbone
     bound: BoundTemplate
-    reading: Reading
+    pooling: PoolingConfig
     max_length: int
     head: Head | None = None
-    facts: TrainingMetadata = field(default_factory=TrainingMetadata)
+    metadata: TrainingMetadata = field(default_factory=TrainingMetadata)
 
     @property
     def is_portable(self) -> bool:
-        """Whether other libraries can read it."""
+        """Whether other libraries can read the folder."""
         return self.not_carried is None
 
     @property
     def not_carried(self) -> str | None:
-        """What sentence-transformers' own modules and a tokenizer cannot do, None if nothing."""
+        """Why sentence-transformers' modules and a tokenizer are not enough; None if they are."""
         missing = []
-        if self.reading.denoise != "none":
-            missing.append("a template's bias is taken off its vectors")
-        if self.reading.head == "transform":
+        if self.pooling.denoise != "none":
+            missing.append("a template's bias is subtracted from its vectors")
+        if self.pooling.head == "transform":
             missing.append("its head has a layer norm of the encoder's own epsilon")
-        if self.reading.empty_blank and self.backbone.tokenizer.byte_level:
+        if self.pooling.empty_blank and self.backbone.tokenizer.byte_level:
             missing.append("an empty text gets a blank, which no tokenizer.json can add")
-        if self.reading.last:
+        if self.pooling.last:
             missing.append("its trained tokens stand where a word of a text occurs last")
         return " and ".join(missing) or None
 
     @property
     def not_served(self) -> str | None:
-        """What servers that pool on their own cannot do, None if nothing."""
+        """Why servers with their own pooling give other vectors; None if they do not."""
         if self.not_carried is not None:
             return self.not_carried
-        if self.reading.readout == "mask":
+        if self.pooling.readout == "mask":
             return "its vector is read at a mask token"
         return "its vector goes through a head" if self.head is not None else None

@@ -1,11 +1,11 @@
-"""What inference servers read of a folder, written so that none of them gives other vectors.
+"""The files that inference servers read, written so that no server gives different vectors.
 
-text-embeddings-inference reads 1_Pooling/config.json, or takes the first token where a BERT has
-none; vLLM reads the first Pooling of modules.json; both skip modules that they do not know. A
-vector read at a mask token, or behind a head, would then silently be another one (cosine 0.3 to
-0.8), so such a folder holds what makes them stop. They also open tokenizer.json by the library
-tokenizers, whose switch that keeps a typed "[MASK]" text is no part of that file. docs/models.md
-has their rules, with sources.
+text-embeddings-inference reads 1_Pooling/config.json, or uses the first token for a BERT without
+that file; vLLM reads the first Pooling of modules.json; both skip modules that they do not know. A
+vector at a mask token or after a head would then silently be a different one (cosine 0.3 to 0.8),
+so such a folder has files that make the servers refuse it. They also open tokenizer.json with the
+library tokenizers, whose option that keeps a typed "[MASK]" as text is not part of that file.
+docs/models.md has the servers' rules, with sources.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from cotbert_core.encoder.pooling_config import POOLING_MODES
 from cotbert_core.files import read_json, write_json
 
 SERVERS_POOLING = "1_Pooling"
-# vLLM (and whatever goes by `architectures`) refuses a name that it does not know and shows it;
-# transformers and sentence-transformers go by `model_type`.
+# vLLM, like other programs that use `architectures`, refuses an unknown name and shows it;
+# transformers and sentence-transformers use `model_type`.
 REFUSED_ARCHITECTURE = "NotForServersThatPoolOnTheirOwn_SeeTheReadme"
-# Old versions of text-embeddings-inference ask for these two keys as well.
+# Old versions of text-embeddings-inference need these two keys as well.
 _OTHER_MODES = ("pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens")
-# transformers 4 and 5 both know this class; 5 would write one that 4 does not.
+# transformers 4 and 5 both have this class; 5 would write the name of one that 4 does not have.
 _TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 
 
 def write_pooling(folder: Path, hidden_size: int, readout: str | None) -> None:
-    """Write a Pooling module's config.json; readout None: no mode, which servers refuse."""
+    """Write a Pooling module's config.json. readout: cls or mean; None: no mode, for refusal."""
     modes = {key: mode == readout for key, mode in POOLING_MODES.items()}
     modes |= dict.fromkeys(_OTHER_MODES, False)
     write_json(folder / "config.json", {"word_embedding_dimension": hidden_size} | modes)
 
 
 def refuse_servers(folder: Path, hidden_size: int) -> None:
-    """Make servers stop at a saved folder that transformers and sentence-transformers still open.
+    """Make servers refuse a folder that transformers and sentence-transformers can still open.
 
-    No module of modules.json may lie in 1_Pooling/.
+    No module of modules.json may be in 1_Pooling/.
     """
     write_pooling(folder / SERVERS_POOLING, hidden_size, None)
     _name_no_architecture(folder)
@@ -51,11 +51,11 @@ def _name_no_architecture(folder: Path) -> None:
 
 
 def serve_graph(folder: Path, hidden_size: int, max_tokens: int) -> None:
-    """Write what servers ask for beside model.onnx, whose one output is the finished vector.
+    """Write the files that servers need in addition to model.onnx, whose output is the vector.
 
-    text-embeddings-inference takes the output sentence_embedding as it is, but asks for a pooling
-    first; it cuts texts by sentence_bert_config.json alone. fastembed before 0.9 asks for
-    special_tokens_map.json, and looks for whatever that names in a text.
+    text-embeddings-inference uses the output sentence_embedding without pooling, but requires a
+    pooling file; it cuts texts by sentence_bert_config.json only. fastembed before 0.9 requires
+    special_tokens_map.json, and treats the tokens in it as special in a text.
     """
     write_pooling(folder / SERVERS_POOLING, hidden_size, "cls")
     write_max_tokens(folder, max_tokens)
@@ -64,15 +64,15 @@ def serve_graph(folder: Path, hidden_size: int, max_tokens: int) -> None:
 
 
 def write_max_tokens(folder: Path, max_tokens: int) -> None:
-    """Write sentence_bert_config.json: most tokens of a row, the template's included."""
+    """Write sentence_bert_config.json with the maximum number of tokens, including the template."""
     length = {"max_seq_length": max_tokens, "do_lower_case": False}
     write_json(folder / "sentence_bert_config.json", length)
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Write a transformers tokenizer whose tokenizer.json keeps typed special tokens text.
+    """Write a transformers tokenizer whose tokenizer.json keeps typed special tokens as text.
 
-    transformers finds them in tokenizer_config.json, and their ids in the vocabulary.
+    transformers finds the special tokens in tokenizer_config.json, and their ids in the vocabulary.
     """
     tokenizer.save_pretrained(str(folder))
     path = folder / "tokenizer.json"
@@ -83,11 +83,11 @@ def save_tokenizer(tokenizer: Any, folder: Path) -> None:
 
 
 def without_special_tokens(rules: dict[str, Any]) -> dict[str, Any]:
-    """Return tokenizer.json's rules with no special token that is looked for in a text.
+    """Return the rules of tokenizer.json without special tokens that it would find in a text.
 
-    The template's token ids do not need them. Their ids stay known: where the vocabulary is a
-    table (WordPiece, BPE), it takes those that it lacks. A Unigram vocabulary is a list with
-    scores, so one that it lacks stays a special token.
+    The template is added by ids and does not need them. Their ids stay valid: missing ones are
+    added to a vocabulary that is a table (WordPiece, BPE). A Unigram vocabulary is a list with
+    scores, so a token that it lacks stays a special token.
     """
     vocabulary = rules["model"]["vocab"]
     special = [token for token in rules["added_tokens"] if token["special"]]

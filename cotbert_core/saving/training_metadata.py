@@ -1,4 +1,4 @@
-"""What a model folder records of the training that made it."""
+"""The record of the training in a model folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Score:
-    """Spearman x 100 of an encoder on graded pairs, before and after (None: not measured)."""
+    """The Spearman x 100 on graded pairs before and after training (None: not measured)."""
 
     name: str
     before: float | None
@@ -18,10 +18,10 @@ class Score:
 
 @dataclass(frozen=True)
 class TrainingMetadata:
-    """What only the job that trained an encoder knows of it.
+    """What only the job that trained an encoder knows.
 
-    data: of the corpus, label to value. scores: before the training and after it. made: date,
-    commit, versions, label to value.
+    data: facts about the corpus, label to value. scores: scores before and after training. made:
+    date, commit and versions, label to value.
     """
 
     data: Mapping[str, Any] = field(default_factory=dict)

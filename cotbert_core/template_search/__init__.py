@@ -1,1 +1,1 @@
-"""Searching and generating templates for an encoder that nobody trained."""
+"""Searching and generating templates for an encoder without training it."""

@@ -1,8 +1,8 @@
-"""Templates from word definitions: T5 fills the blanks around a word and what defines it.
+"""Templates from word definitions: T5 fills the blanks around a word and its definition.
 
-PromptBERT section 4.2, after LM-BFF's generation (Gao et al. 2021, section 5.2). A definition
-takes the place of the sentence and its word that of the mask; the blanks that T5 fills the same
-way for all definitions are the rest of the template.
+This is PromptBERT section 4.2, after LM-BFF's generation (Gao et al. 2021, section 5.2). A
+definition takes the place of the sentence and its word the place of the mask; the texts with which
+T5 fills the blanks, the same for all definitions, are the rest of the template.
 Letters: E definitions, K outputs in the beam, L tokens of an output so far, V vocabulary.
 """
 
@@ -25,8 +25,8 @@ from cotbert_core.templates.template_texts import Template
 from cotbert_core.training.devices import current_device
 
 SENTINELS = ("<extra_id_0>", "<extra_id_1>", "<extra_id_2>")
-# Where the definition stands -> (what T5 reads, the template of its two blanks). The word follows
-# a blank, so the mask does too; whether a blank follows it is for T5 to say.
+# The place of the definition -> (T5's input, the template made from its two blanks). The word
+# follows a blank, so the mask does too; T5 decides whether a blank follows it.
 FORMS = {
     "before": ("{definition} <extra_id_0> {word} <extra_id_1>", "[X]{first} [MASK]{second}"),
     "after": ("<extra_id_0> {word} <extra_id_1> {definition}", "{first} [MASK]{second} [X]"),
@@ -35,7 +35,7 @@ FORMS = {
 
 @dataclass(frozen=True)
 class Definition:
-    """A word and what it means."""
+    """A word and the text of its definition."""
 
     word: str
     text: str
@@ -43,7 +43,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Generator:
-    """A T5 model. sentinels: ids of SENTINELS; words: (V,) tokens that may fill a blank."""
+    """A T5 model. sentinels: ids of SENTINELS. words: (V,) bool, tokens that may fill a blank."""
 
     model: Any
     tokenizer: Any
@@ -57,7 +57,11 @@ class Generator:
 
 @dataclass(frozen=True)
 class Generated:
-    """templates: text and score, best first; how many outputs were none, or one seen before."""
+    """The generated templates.
+
+    templates: text and score, best first. malformed: number of outputs that are not a template.
+    repeated: number of outputs that repeat a template.
+    """
 
     templates: list[tuple[str, float]]
     malformed: int
@@ -65,9 +69,9 @@ class Generated:
 
 
 def load_generator(name: str) -> Generator:
-    """A T5 model by folder or hub name, in fp32, on this process's device.
+    """Load a T5 model by folder or hub name, in fp32, onto this process's device.
 
-    Raises UserError for what cannot be loaded or has no sentinel tokens.
+    Raises UserError for a model that cannot be loaded or has no sentinel tokens.
     """
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -98,7 +102,9 @@ def _from_pretrained(auto_class: Any, name: str, **kwargs: Any) -> Any:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     folder = os.path.isdir(name)
     if not folder and (name.startswith((".", "/", "~")) or name.count("/") > 1):
-        raise UserError(f"model folder {name!r} does not exist: give one or a hub name")
+        raise UserError(
+            f"model folder {name!r} does not exist: give an existing folder or a hub name"
+        )
     location = str(Path(name).resolve()) if folder else name
     local = folder or not hub_answers()
     try:
@@ -124,10 +130,11 @@ def fill_blanks(
     count: int = 500,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> list[Output]:
-    """The outputs of one form that are likeliest over all definitions together, best first.
+    """Return the outputs of one form that are likeliest for all definitions together, best first.
 
-    beam: outputs followed at a time. max_tokens: most tokens of both blanks. count: outputs
-    wanted. on_step: told of each token, of max_tokens + 2 at most.
+    beam: number of outputs that are extended in each step. max_tokens: maximum number of tokens in
+    both blanks. count: maximum number of outputs. on_step: called with the number of each step, at
+    most max_tokens + 2.
     """
     states = [_encoded(generator, definition, form) for definition in definitions]
 
@@ -148,8 +155,7 @@ def fill_blanks(
 
 
 def _encoded(generator: Generator, definition: Definition, form: str) -> Tensor:
-    """(1, n, D) the encoder's states for a definition of n tokens, with a blank on either side of
-    its word."""
+    """Return T5's encoder states (1, n, D) for a definition and its word between two blanks."""
     text = FORMS[form][0].format(definition=definition.text, word=definition.word)
     ids = generator.tokenizer(text, return_tensors="pt").input_ids.to(generator.device)
     states: Tensor = generator.model.get_encoder()(input_ids=ids).last_hidden_state
@@ -157,14 +163,14 @@ def _encoded(generator: Generator, definition: Definition, form: str) -> Tensor:
 
 
 def _mean_log_probabilities(model: Any, states: Sequence[Tensor], tokens: Tensor) -> Tensor:
-    """(K, V) log P(next | tokens, definition), mean over E definitions.
+    """Return log P(next token | tokens, definition) (K, V), the mean over E definitions.
 
-    The outputs so far (22 tokens at most) are read anew at each step: the caches of all beams and
-    definitions, which would save that, do not fit in memory.
+    states: E encoder states. tokens: (K, L) outputs so far, at most 22 tokens. They are read again
+    in each step: the caches of all beams and definitions do not fit in memory.
     """
     from transformers.modeling_outputs import BaseModelOutput
 
-    # Logits of the last token alone: those of all L take L x V numbers a beam.
+    # Only the logits of the last token: those of all L tokens are L x V numbers per beam.
     head = model.get_output_embeddings()
     hook = head.register_forward_pre_hook(lambda _, inputs: (inputs[0][:, -1:],))
     try:
@@ -182,7 +188,7 @@ def _mean_log_probabilities(model: Any, states: Sequence[Tensor], tokens: Tensor
 def templates_of(
     generator: Generator, outputs: dict[str, list[Output]], count: int = 500
 ) -> Generated:
-    """The templates of the outputs of each form: `count` at most, the likeliest first."""
+    """Return the templates of each form's outputs, at most `count`, the likeliest first."""
     filled = [
         (template_text(generator.tokenizer, output.tokens, form), output.score)
         for form, found in outputs.items()
@@ -198,7 +204,7 @@ def templates_of(
 
 
 def template_text(tokenizer: Any, tokens: Iterable[int], form: str) -> str | None:
-    """The template that an output makes, or None when it does not hold [X] and [MASK] once each."""
+    """Return the template of an output, or None unless it has [X] and [MASK] once each."""
     text = tokenizer.decode(
         list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False
     )

@@ -1,4 +1,4 @@
-"""Beam search for what fills two blanks, likeliest over many inputs at once.
+"""Beam search for the texts of two blanks that are likeliest for many inputs together.
 
 Letters: K outputs in the beam, L tokens of an output so far, V vocabulary.
 """
@@ -11,14 +11,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# (K, L) outputs so far -> (K, V) log-probabilities of the next token.
+# A function from outputs so far (K, L) to the log-probabilities (K, V) of the next token.
 Next = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Output:
-    """tokens: <extra_id_0> A <extra_id_1> B <extra_id_2>; score: log-probability of them all,
-    mean over the definitions."""
+    """An output of the search.
+
+    tokens: <extra_id_0> A <extra_id_1> B <extra_id_2>. score: their log-probability, the mean over
+    the definitions.
+    """
 
     tokens: tuple[int, ...]
     score: float
@@ -35,10 +38,13 @@ def joint_beam(
     count: int,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> list[Output]:
-    """Beam search for `sentinel words sentinel words sentinel`, best first.
+    """Return the best outputs `sentinel words sentinel words sentinel`, the best first.
 
-    An output that ends takes its place in the beam for that step. The search ends when none is
-    left, or when `count` have ended better than the best that has not: it can only get worse.
+    following: log-probabilities of the next token. start: id of the first token. sentinels: ids of
+    the three sentinels. words: (V,) bool, tokens that may fill a blank. The other arguments are
+    those of `fill_blanks`. An output that ends counts towards the beam in that step. The search
+    stops if no output is left, or if `count` outputs have ended with better scores than the best
+    unfinished one, whose score can only fall.
     """
     opened = torch.tensor([[start]], device=words.device)
     scores = following(opened)[:, sentinels[0]].double()
@@ -63,7 +69,7 @@ def joint_beam(
 
 
 def _allowed(tokens: Tensor, sentinels: Sequence[int], words: Tensor, max_tokens: int) -> Tensor:
-    """(K, V) what may follow: a word while there is room, or the sentinel that ends the blank."""
+    """Return (K, V) bool: words up to the token limit, and the sentinel that ends the blank."""
     second = (tokens == sentinels[1]).any(dim=1)
     used = tokens.shape[1] - 2 - second.long()
     allowed = words & (used < max_tokens)[:, None]

@@ -1,4 +1,4 @@
-"""Scoring many templates on the same graded pairs: the sentences are tokenized once.
+"""Scoring many templates on the same graded pairs, whose sentences are tokenized once.
 
 Letters: N pairs, S distinct sentences, D size of a vector.
 """
@@ -12,7 +12,7 @@ import torch
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.forward import encode_rows
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.evaluation.pairs import Pairs, cosines, spearman
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
@@ -24,7 +24,10 @@ from cotbert_core.training.precision import autocast
 
 @dataclass(frozen=True)
 class TokenizedPairs:
-    """sentences: (S) distinct ones in token ids; left, right: (N,) rows of them; gold: (N,)."""
+    """N graded pairs of S distinct sentences in token ids.
+
+    left, right: (N,) sentence numbers. gold: (N,) grades.
+    """
 
     sentences: Ragged
     left: np.ndarray
@@ -36,8 +39,11 @@ class TokenizedPairs:
 
 
 def tokenize_pairs(backbone: Backbone, pairs: Pairs) -> TokenizedPairs:
-    """Graded pairs as they go into any template, by the papers' rule for evaluation: a full stop
-    is added, and no sentence is cut but by the encoder's own limit."""
+    """Return graded pairs in token ids, for use in any template.
+
+    As in the papers' evaluation a full stop is added, and sentences are only cut to the encoder's
+    own limit.
+    """
     place = {s: i for i, s in enumerate(dict.fromkeys([*pairs.left, *pairs.right]))}
     texts = [end_with_full_stop(" ".join(s.split())) for s in place]
     return TokenizedPairs(
@@ -48,24 +54,24 @@ def tokenize_pairs(backbone: Backbone, pairs: Pairs) -> TokenizedPairs:
     )
 
 
-def read_by(backbone: Backbone, template: Template) -> SentenceEncoder:
-    """The encoder read at the template's last mask.
+def encoder_for(backbone: Backbone, template: Template) -> SentenceEncoder:
+    """Return an encoder that reads the template's last mask.
 
-    Raises UserError for a template that does not fit its tokenizer or leaves no room.
+    Raises UserError for a template that does not fit the tokenizer or the encoder's token limit.
     """
-    return SentenceEncoder(backbone, Reading("mask", template, full_stop=True))
+    return SentenceEncoder(backbone, PoolingConfig("mask", template, full_stop=True))
 
 
 @torch.inference_mode()
 def score_template(
     backbone: Backbone, pairs: TokenizedPairs, template: Template, precision: Precision = "auto"
 ) -> float:
-    """Spearman x 100 of the (S, D) vectors under a template; NaN when all cosines are equal.
+    """Return the Spearman x 100 of a template; NaN if all cosines are equal.
 
-    The same number as `score_pairs` of a SentenceEncoder with this template.
-    Raises UserError as `read_by` does.
+    It equals `score_pairs` for a SentenceEncoder with this template. Raises UserError as
+    `encoder_for` does.
     """
-    encoder = read_by(backbone, template)
+    encoder = encoder_for(backbone, template)
     rows = encoder.bound.wrap(pairs.sentences.cut(encoder.max_length))
     model = backbone.model.eval()
     with autocast(precision, next(model.parameters()).device):

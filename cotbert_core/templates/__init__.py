@@ -1,1 +1,1 @@
-"""Templates: their texts, tokens around a sentence, and rows of token ids."""
+"""Templates as text, tokenized templates around sentences, and lists of token ids."""

@@ -1,6 +1,6 @@
-"""Many token-id lists of different lengths as one flat array: no object per sentence.
+"""Many token-id lists of different lengths in one flat array, without an object per sentence.
 
-N = number of lists, T = total number of tokens.
+Letters: N number of lists, T total number of tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Ragged:
-    """flat: (T,) int32 ids; offsets: (N+1,) int64, list i is flat[offsets[i]:offsets[i+1]]."""
+    """N lists of ids. flat: (T,) int32 ids of all lists. offsets: (N + 1,) int64.
+
+    List i is flat[offsets[i]:offsets[i + 1]].
+    """
 
     flat: np.ndarray
     offsets: np.ndarray
@@ -39,20 +42,20 @@ class Ragged:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(N,) int64."""
+        """The lengths of the lists, (N,) int64."""
         return np.diff(self.offsets)
 
     def take(self, rows: np.ndarray | Sequence[int]) -> Ragged:
-        """The chosen lists, in the order given."""
+        """Return the lists with the numbers `rows`, in that order."""
         rows = np.asarray(rows, np.int64)
         starts = self.offsets[rows]
         taken = Ragged.from_lengths(self.flat[:0], self.offsets[rows + 1] - starts)
-        # Where each token was: as far from where it will be as the first one of its list.
+        # All tokens of a list move by the same distance as its first token.
         shifts = np.repeat(starts - taken.offsets[:-1], taken.lengths)
         return Ragged(self.flat[shifts + np.arange(len(shifts))], taken.offsets)
 
     def cut(self, max_length: int) -> Ragged:
-        """Each list cut to its first `max_length` tokens; itself when none is longer."""
+        """Return the lists cut to their first `max_length` tokens; no copy if none is longer."""
         lengths = self.lengths
         if not len(self) or lengths.max() <= max_length:
             return self
@@ -61,7 +64,7 @@ class Ragged:
 
 
 def concatenate(parts: Iterable[Ragged]) -> Ragged:
-    """All lists of `parts`, in order."""
+    """Return all lists of `parts`, in order."""
     parts = list(parts)
     flat = np.concatenate([p.flat for p in parts]) if parts else np.zeros(0, np.int32)
     lengths = np.concatenate([p.lengths for p in parts]) if parts else np.zeros(0, np.int64)

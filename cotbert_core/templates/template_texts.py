@@ -1,10 +1,10 @@
-"""Templates as text: one slot for the sentence, one or more masks, the last of which is read.
+"""Templates as text: one slot for the sentence and one or more masks, the last of which is read.
 
-A Template knows nothing of tokens; `cotbert_core.templates.wrapping` binds it to a tokenizer.
-`TEMPLATES` holds every template of the three papers under its name. `[MASK]` stands for the mask
-token of whatever encoder is used. Blanks matter to byte-level tokenizers (RoBERTa), which make
-another token of ` .` than of `.` and one of a blank at the end; WordPiece (BERT) ignores them. The
-groups `.../released` have the blanks of the released code, the others those of the papers' text.
+`cotbert_core.templates.wrapping` binds a Template to a tokenizer. `TEMPLATES` has every template of
+the three papers by name. `[MASK]` stands for the mask token of any encoder. Blanks matter to
+byte-level tokenizers (RoBERTa): ` .` and `.` are different tokens, and a blank at the end is a
+token; WordPiece (BERT) ignores blanks. The groups `.../released` have the blanks of the released
+code, the others those of the papers' text.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from cotbert_core.errors import UserError, unknown
 
 @dataclass(frozen=True)
 class Template:
-    """Text around a sentence.
+    """The text around a sentence.
 
-    text: holds `slot` exactly once and `mask` at least once; else UserError.
+    text: contains `slot` exactly once and `mask` at least once; otherwise UserError.
     """
 
     text: str
@@ -29,8 +29,8 @@ class Template:
         slots = self.text.count(self.slot)
         if slots != 1:
             raise UserError(
-                f"template {self.text!r} holds the slot {self.slot} {slots} times: "
-                f"it must hold it once; put {self.slot} where the sentence goes"
+                f"template {self.text!r} has the slot {self.slot} {slots} times and must have it "
+                f"once: put {self.slot} where the sentence goes"
             )
         if self.stages == 0:
             raise UserError(
@@ -40,25 +40,30 @@ class Template:
 
     @property
     def stages(self) -> int:
-        """Number of masks (CoT-BERT section 3: comprehension, then summarization, makes two)."""
+        """The number of masks (CoT-BERT section 3: two, for comprehension and summarization)."""
         return self.text.count(self.mask)
 
     @property
     def parts(self) -> tuple[str, str]:
-        """Text before and after the slot. Blanks before the slot are dropped, as in the papers'
-        code: a byte-level tokenizer would make a token of them, WordPiece ignores them."""
+        """The text before and after the slot.
+
+        Blanks before the slot are removed, as in the papers' code: a byte-level tokenizer would
+        make a token of them, and WordPiece ignores them.
+        """
         before, after = self.text.split(self.slot)
         return before.rstrip(), after
 
     @property
     def at_inference(self) -> Template:
-        """The template without blanks at its end: CoT-BERT's released code trains with one, and
-        strips it from the text when it evaluates."""
+        """The template without blanks at its end.
+
+        CoT-BERT's released code has such a blank in training and strips it for evaluation.
+        """
         return replace(self, text=self.text.rstrip())
 
 
 def resolve_template(name_or_text: str) -> Template:
-    """A template by its name in TEMPLATES, or made from a text that holds [X]."""
+    """Return a template by its name in TEMPLATES, or from a text with [X]."""
     if name_or_text in TEMPLATES:
         return TEMPLATES[name_or_text]
     if "[X]" in name_or_text or "MASK" in name_or_text.upper() or " " in name_or_text:
@@ -67,7 +72,7 @@ def resolve_template(name_or_text: str) -> Template:
     raise unknown("template", name_or_text, TEMPLATES)
 
 
-# CoT-BERT Table 3: what follows the sentence, as (anchor and positive, hard negative).
+# CoT-BERT Table 3: the text after the sentence, as (anchor and positive, hard negative).
 _COT_STAGES = {
     "": (
         "means [MASK] , so it can be summarized as [MASK] .",
@@ -111,13 +116,13 @@ TEMPLATES: dict[str, Template] = {
     "promptbert/manual": Template('This sentence : "[X]" means [MASK] .'),
     "promptroberta/anchor": Template("This sentence : ' [X] ' means [MASK] ."),
     "promptroberta/positive": Template("The sentence : ' [X] ' means [MASK] ."),
-    # As released: no blank before the full stop, which is another token for RoBERTa then.
+    # The released code has no blank before the full stop, which is a different token for RoBERTa.
     "promptroberta/released/anchor": Template("This sentence : ' [X] ' means[MASK]."),
     "promptroberta/released/positive": Template("The sentence : ' [X] ' means[MASK]."),
     "denosent": Template('"[X]" means [MASK].'),
     "denosent/paper": Template("[X] means [MASK]."),
 }
-# As released: training leaves a blank at the end, a token of its own for RoBERTa.
+# The released code trains with a blank at the end, which is a token of its own for RoBERTa.
 TEMPLATES |= {
     f"cot-roberta/released/{role}": Template(TEMPLATES[f"cot-roberta/{role}"].text + " ")
     for role in ("anchor", "positive", "negative")

@@ -1,9 +1,9 @@
-"""Sentences to token ids, without special tokens and without a template.
+"""Tokenizing sentences without special tokens and without a template.
 
 "[MASK]" or "</s>" typed inside a sentence stays plain text: splitting on special tokens is off.
-A byte-level tokenizer gets a blank before a sentence that goes into a template, as it has there
-("' [X] '"); the papers' code has that blank when it evaluates but not when it trains. An empty
-sentence gets it only where that is asked for: no tokenizer.json can carry it.
+For a byte-level tokenizer a sentence that goes into a template gets a leading blank, as in
+"' [X] '"; the papers' code has that blank in evaluation but not in training. An empty sentence gets
+the blank only with `empty_blank`: a tokenizer.json cannot express that.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tokenizers import Tokenizer
 from cotbert_core.errors import UserError
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 
-# Characters that are tokenized together: the backend takes 200 to 600 bytes for each of them until
-# the ids are taken out of it. 8,192 sentences have 1 million.
+# Number of characters that are tokenized together: the backend needs 200 to 600 bytes for each of
+# them until the ids are copied. 8,192 sentences have 1 million.
 CHARACTERS = 2 << 20
 
 
 class PlainTokenizer:
-    """Sentences to ids by a tokenizer given as JSON text; needs neither torch nor transformers."""
+    """A tokenizer made from JSON text, which needs neither torch nor transformers."""
 
     def __init__(self, tokenizer_json: str) -> None:
         self._backend = Tokenizer.from_str(tokenizer_json)
@@ -40,9 +40,10 @@ class PlainTokenizer:
         in_template: bool = True,
         empty_blank: bool = False,
     ) -> Ragged:
-        """Token ids of each sentence, cut to `max_length` tokens unless that is None.
+        """Return the token ids of each sentence, cut to `max_length` tokens unless that is None.
 
-        empty_blank: an empty sentence gets the blank of a byte-level tokenizer too.
+        in_template: put the leading blank before a sentence for a byte-level tokenizer.
+        empty_blank: put that blank into an empty sentence too.
         """
         texts = list(sentences)
         if in_template and self._blank:
@@ -64,12 +65,12 @@ class PlainTokenizer:
 
     @property
     def hash(self) -> str:
-        """Short digest of vocabulary and rules: two encoders share a corpus when it is equal."""
+        """A short digest of vocabulary and rules; encoders with the same one can share a corpus."""
         return hashlib.sha256(self.json.encode()).hexdigest()[:16]
 
 
 def _by_characters(texts: list[str]) -> Iterator[list[str]]:
-    """The texts in lists of about CHARACTERS, at least one text each."""
+    """Yield the texts in lists of about CHARACTERS characters, with at least one text each."""
     start = characters = 0
     for place, text in enumerate(texts):
         characters += len(text)
@@ -81,7 +82,7 @@ def _by_characters(texts: list[str]) -> Iterator[list[str]]:
 
 
 class SentenceTokenizer(PlainTokenizer):
-    """The plain-text side of a Hugging Face tokenizer, which stays at hand as `hf`."""
+    """A PlainTokenizer made from a Hugging Face tokenizer, which is the attribute `hf`."""
 
     def __init__(self, tokenizer: Any) -> None:
         if not getattr(tokenizer, "is_fast", False):
@@ -94,10 +95,10 @@ class SentenceTokenizer(PlainTokenizer):
 
 
 def is_byte_level(backend: Tokenizer) -> bool:
-    """Whether words are told apart by a leading blank in the token (GPT-2, RoBERTa)."""
+    """Return whether a leading blank in a token marks a new word (GPT-2, RoBERTa)."""
     return "ByteLevel" in repr(backend.pre_tokenizer)
 
 
 def end_with_full_stop(sentence: str) -> str:
-    """The papers' evaluation rule: a full stop unless the sentence ends in one of . ? " '."""
+    """Return the sentence with a full stop unless it ends in one of . ? " ' (the papers' rule)."""
     return sentence + "." if sentence and sentence[-1] not in ".?\"'" else sentence

@@ -1,4 +1,4 @@
-"""Token ids around token ids: a template bound to a tokenizer, and the rows made with it.
+"""Templates bound to a tokenizer, and the rows of token ids made with them.
 
 Letters: N rows, L longest row in tokens, k masks of the template, n tokens of a sentence.
 A row is [CLS] prefix x suffix [SEP]; x is cut before it is wrapped, the template never is.
@@ -20,10 +20,10 @@ from cotbert_core.templates.template_texts import Template
 
 @dataclass(frozen=True)
 class Rows:
-    """Padded rows ready for an encoder.
+    """Padded rows for an encoder.
 
-    ids: (N, L) int64; lengths: (N,) tokens that are attended; readout: (N,) position whose
-    vector is read; positions: (N, L) position ids, counted from 0, or None for 0..L-1.
+    ids: (N, L) int64. lengths: (N,) number of attended tokens. readout: (N,) position of the token
+    that is read. positions: (N, L) position ids, counted from 0; None: 0..L-1.
     """
 
     ids: Tensor
@@ -37,10 +37,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class BoundTemplate:
-    """A template in token ids: `before` starts with [CLS], `after` ends with [SEP].
+    """A template in token ids. `before` starts with [CLS], `after` ends with [SEP].
 
-    Without a template (readouts cls and mean) both hold those special tokens alone and k is 0.
-    last: pairs of ids; the last token of a row that has the first is exchanged for the second.
+    Without a template (readouts cls and mean) these are the only tokens, and k is 0. stages: k.
+    last: pairs of ids; the last token of a row with the first id gets the second id.
     """
 
     before: tuple[int, ...]
@@ -52,7 +52,7 @@ class BoundTemplate:
 
     @classmethod
     def bind(cls, template: Template | None, tokenizer: Any) -> BoundTemplate:
-        """Tokenize prefix and suffix once each."""
+        """Return the template tokenized by a Hugging Face tokenizer; None: no template."""
         first, last = _special_ends(tokenizer)
         before, after = template.parts if template else ("", "")
         mask = tokenizer.mask_token
@@ -77,18 +77,18 @@ class BoundTemplate:
         found = (bound.before + bound.after).count(bound.mask_id)
         if found != bound.stages:
             raise UserError(
-                f"template {template and template.text!r} has {bound.stages} masks but its tokens "
-                f"have {found}: keep {mask} apart from other text"
+                f"template {template and template.text!r} has {bound.stages} masks and its tokens "
+                f"have {found}: separate {mask} from other text"
             )
         return bound
 
     @property
     def length(self) -> int:
-        """Tokens that the template adds to a sentence, special tokens included."""
+        """The number of tokens that the template adds to a sentence, including special tokens."""
         return len(self.before) + len(self.after)
 
     def readout(self, lengths: np.ndarray) -> np.ndarray:
-        """(N,) position of the last mask for sentences of `lengths` tokens; 0 without a mask."""
+        """Return the positions (N,) of the last mask, 0 without a mask. lengths: (N,) tokens."""
         if self.mask_id in self.after:
             last = len(self.after) - 1 - self.after[::-1].index(self.mask_id)
             return np.asarray(len(self.before) + lengths + last)
@@ -98,9 +98,9 @@ class BoundTemplate:
         return np.zeros_like(lengths)
 
     def wrap(self, sentences: Ragged) -> Rows:
-        """(N) sentences without special tokens to rows.
+        """Return N rows with the template around N sentences, which have no special tokens.
 
-        Raises UserError naming the row whose mask count is not k: a sentence holds the mask id.
+        Raises UserError if a row does not have k masks: its sentence contains the mask id.
         """
         lengths = sentences.lengths
         ids = self._layout(lengths)
@@ -117,7 +117,7 @@ class BoundTemplate:
         )
 
     def wrap_pads(self, lengths: np.ndarray) -> Rows:
-        """The template around n [PAD] tokens, for each n of `lengths`; the pads are attended."""
+        """Return rows with the template around n attended [PAD] tokens, for each n of `lengths`."""
         return Rows(
             ids=torch.from_numpy(_exchange_last(self._layout(lengths), self.last)),
             lengths=torch.from_numpy(lengths + self.length),
@@ -125,7 +125,7 @@ class BoundTemplate:
         )
 
     def _layout(self, lengths: np.ndarray) -> np.ndarray:
-        """(N, L) ids: the template at its place for each length, [PAD] everywhere else."""
+        """Return ids (N, L) with the template in place for each length, and [PAD] elsewhere."""
         width = int(lengths.max(initial=0)) + self.length
         ids = np.full((len(lengths), width), self.pad_id, np.int64)
         ids[:, : len(self.before)] = self.before
@@ -142,14 +142,14 @@ class BoundTemplate:
         if len(wrong) and self.stages:
             row = int(wrong[0])
             raise UserError(
-                f"row {row} has {int(counts[row])} mask tokens, the template has {self.stages}: "
-                "the sentence itself holds the mask id; tokenize it with `cotbert prepare`, which "
-                "keeps a typed mask as plain text"
+                f"row {row} has {int(counts[row])} mask tokens and the template has {self.stages}: "
+                "the sentence itself contains the mask id; tokenize it with `cotbert prepare`, "
+                "which keeps a typed mask as plain text"
             )
 
 
 def _exchange_last(ids: np.ndarray, pairs: tuple[tuple[int, int], ...]) -> np.ndarray:
-    """(N, L) ids in which each row's last token of a pair's first id has the second instead."""
+    """Return ids (N, L) in which the last token with a pair's first id has the second id."""
     exchanged = ids.copy() if pairs else ids
     for old, new in pairs:
         found = ids[:, ::-1] == old
@@ -159,7 +159,7 @@ def _exchange_last(ids: np.ndarray, pairs: tuple[tuple[int, int], ...]) -> np.nd
 
 
 def _special_ends(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The special tokens that the tokenizer puts before and after a text."""
+    """Return the special tokens that the tokenizer puts before and after a text."""
     probe = tokenizer.encode("a", add_special_tokens=False)
     whole = tokenizer.encode("a", add_special_tokens=True)
     at = next(i for i in range(len(whole)) if whole[i : i + len(probe)] == probe)
@@ -167,7 +167,7 @@ def _special_ends(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def concatenate_rows(parts: list[Rows], pad_id: int) -> Rows:
-    """All rows of `parts` padded to one width; positions are made explicit if any part has them."""
+    """Return all rows of `parts` padded to one width, with positions if any part has them."""
     width = max(p.ids.shape[1] for p in parts)
     ids = torch.cat([_widen(p.ids, width, pad_id) for p in parts])
     positions = None

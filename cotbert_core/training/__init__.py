@@ -1,1 +1,1 @@
-"""One training step and what it needs: batches, sampling, workers, checkpoints, timing."""
+"""The training step and its parts: batches, sampling, workers, checkpoints, timing."""

@@ -1,4 +1,4 @@
-"""What a method is given: the sentences of a batch, and the texts that go with each of them."""
+"""A batch: sentences in token ids, and the texts that are paired with each of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ COLUMNS = ("augmented", "negative")
 class Batch:
     """N rows of token ids without special tokens and without a template.
 
-    augmented: another text of the same meaning (a back-translation, a rewrite, an entailment).
-    negative: a text that is no paraphrase though it looks like one (a contradiction).
+    augmented: another text with the same meaning (a back-translation, a rewrite, an entailment).
+    negative: a similar text with another meaning (a contradiction).
     """
 
     sentences: Ragged
@@ -29,21 +29,21 @@ class Batch:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Which of COLUMNS are there."""
+        """The names in COLUMNS that this batch has."""
         return tuple(name for name in COLUMNS if getattr(self, name) is not None)
 
     @property
     def tokens(self) -> np.ndarray:
-        """(N,) int64 tokens of each row, its companions' included."""
-        companions = (getattr(self, name).lengths for name in self.columns)
-        return sum(companions, start=self.sentences.lengths)
+        """The number of tokens of each row, including its paired texts, (N,) int64."""
+        paired_texts = (getattr(self, name).lengths for name in self.columns)
+        return sum(paired_texts, start=self.sentences.lengths)
 
     def take(self, rows: np.ndarray) -> Batch:
-        """The chosen rows, in the order given."""
+        """Return the rows with the numbers `rows`, in that order."""
         return self._each(lambda texts: texts.take(rows))
 
     def cut(self, max_length: int) -> Batch:
-        """Each text cut to its first `max_length` tokens."""
+        """Return the batch with each text cut to its first `max_length` tokens."""
         return self._each(lambda texts: texts.cut(max_length))
 
     def _each(self, change: Callable[[Ragged], Ragged]) -> Batch:

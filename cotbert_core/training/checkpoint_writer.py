@@ -1,9 +1,9 @@
-"""Checkpoints written beside the training.
+"""Writing checkpoints in the background while the training continues.
 
 A checkpoint of BERT-base is 1.3 GB, and writing it to a disk takes 2 to 6 seconds: on a GPU as long
-as dozens of steps. There the state is copied into the host's memory, which stops the training for
-a fraction of a second, and a thread writes the copy. On a CPU the thread would take a core from the
-steps, so the checkpoint is written before the next step begins.
+as dozens of steps. On a GPU the state is therefore copied into the host's memory, which stops the
+training for a fraction of a second, and a thread writes the copy. On a CPU the thread would take a
+core from the steps, so the checkpoint is written before the next step starts.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cotbert_core.training.checkpoints import Checkpoint, check_attempt, write_c
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of one attempt, one after the other.
+    """A writer of the checkpoints of one attempt, one after the other.
 
-    attempt: name of the attempt, from `begin_attempt`. background: write in a thread; the state
-    may change as soon as `write` returns.
+    attempt: the attempt's name, from `begin_attempt`. background: whether to write in a thread; the
+    state may change as soon as `write` returns.
     """
 
     def __init__(self, folder: Path, attempt: str | None, *, background: bool) -> None:
@@ -31,10 +31,10 @@ class CheckpointWriter:
         self._pending: Future[Checkpoint] | None = None
 
     def write(self, step: int, score: float, state: dict[str, Any]) -> None:
-        """Write a checkpoint, or begin to in the background.
+        """Write a checkpoint, or start to write it in the background.
 
-        Raises OSError and SupersededError of `write_checkpoint`, in the background from `wait`.
-        Whatever was begun before must have been waited for, so that there is one copy at a time.
+        Raises the OSError and SupersededError of `write_checkpoint`; in the background `wait`
+        raises them. Call `wait` before the next `write`, so that there is one copy at a time.
         """
         if self._pending is not None:
             raise RuntimeError("a checkpoint is still being written: wait for it first")
@@ -51,17 +51,17 @@ class CheckpointWriter:
         check_attempt(self._folder, self._attempt)
 
     def wait(self) -> None:
-        """Wait until nothing is being written; raise the error of what was."""
+        """Wait until the checkpoint is written, and raise the error if that failed."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
 
 
 def host_copy(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a state that later steps do not change, its tensors on the CPU.
+    """Return a copy of a state with all tensors on the CPU, which later steps do not change.
 
-    Tensors that are one and the same (tied weights) are copied once. Those on a GPU go into pinned
-    memory, all at once.
+    Tied weights, which are the same tensor, are copied once. Tensors on a GPU are copied into
+    pinned memory, all at once.
     """
     copies: dict[tuple[Any, ...], Tensor] = {}
 

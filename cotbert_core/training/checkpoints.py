@@ -1,12 +1,12 @@
-"""Checkpoints: all that the next step of a run depends on, on disk whole or not at all.
+"""Checkpoints: the complete state of a run after a step, written completely or not at all.
 
 A checkpoint is a folder `step-00000010` with the state and a note of its size and checksum. It is
-written under another name, forced to the disk and renamed, so a kill or a full disk leaves the one
-before. One that was damaged later is told and passed over.
+written under another name, forced to the disk and renamed, so a kill or a full disk leaves the
+previous checkpoint intact. A checkpoint that was damaged later is reported and skipped.
 
-A worker whose driver or node was lost may live on for a while. So each start of a run's workers is
-an attempt, and only the latest one writes: an earlier one finds that out before its checkpoint gets
-its name.
+A worker whose driver or node was lost may continue for a while. So each start of a run's workers is
+an attempt, and only the latest attempt writes: an earlier one notices that before it renames its
+checkpoint.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ from cotbert_core.messages.full_disk import means_full_disk
 from cotbert_core.messages.printable import printable
 
 STATE_FILE, NOTE_FILE, ATTEMPT_FILE = "state.pt", "checkpoint.json", "attempt"
-# The newest so many stay, so that there is one to fall back to, and the best.
+# The number of newest checkpoints that are kept, in addition to the best one: with two there is one
+# to fall back to.
 NEWEST = 2
 CHUNK_BYTES = 1 << 22
 
 
 class SupersededError(Exception):
-    """Another attempt of the same run has begun; this one writes nothing more."""
+    """Another attempt of the same run has started; this one stops writing."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """score: of the dev check that it was written after; the higher the better."""
+    """A checkpoint on disk. score: score of its dev check; higher is better."""
 
     path: Path
     step: int
     score: float
 
     def damage(self) -> str | None:
-        """What is wrong with its state, read through once; None where it is as it was written."""
+        """Return what is wrong with the state, which is read once; None if it is intact."""
         note, file = read_json(self.path / NOTE_FILE), self.path / STATE_FILE
         if not file.is_file():
             return f"{STATE_FILE} is missing"
@@ -58,15 +59,21 @@ class Checkpoint:
         return None if checksum(file) == note["crc32"] else f"{STATE_FILE} was changed"
 
     def load(self, *, mapped: bool = False) -> dict[str, Any]:
-        """Its state, on the CPU. mapped: a part is read when it is used, so whoever wants the
-        weights alone does not read the optimizer's twice as many; the file must stay so long."""
+        """Return the state, on the CPU.
+
+        mapped: read each part on first use, so that loading only the weights does not read the
+        optimizer's state, which is twice as large; the file must not be deleted meanwhile.
+        """
         file = self.path / STATE_FILE
         return dict(torch.load(file, map_location="cpu", weights_only=True, mmap=mapped))
 
 
 def begin_attempt(folder: Path) -> str:
-    """The name of a new attempt. From now on no other one writes checkpoints in this folder, and
-    what others had half written is gone."""
+    """Start a new attempt and return its name.
+
+    Earlier attempts can no longer write checkpoints in this folder, and their incomplete ones are
+    deleted.
+    """
     attempt = secrets.token_hex(8)
     write_text(folder / ATTEMPT_FILE, attempt)
     for left in folder.glob("step-*.partial"):
@@ -77,10 +84,10 @@ def begin_attempt(folder: Path) -> str:
 def write_checkpoint(
     folder: Path, step: int, score: float, state: dict[str, Any], attempt: str | None = None
 ) -> Checkpoint:
-    """Write one, then remove those that are neither new nor the best. OSError and SupersededError
-    leave the others as they were.
+    """Write a checkpoint, then delete those that are neither among the newest nor the best.
 
-    attempt: of `begin_attempt`; without one nobody else writes here.
+    After OSError or SupersededError the other checkpoints are unchanged. attempt: from
+    `begin_attempt`; None if no other process writes here.
     """
     path = folder / f"step-{step:08}"
     partial = path.with_name(f"{path.name}.{attempt or 'own'}.partial")
@@ -91,9 +98,9 @@ def write_checkpoint(
         note = {"step": step, "score": score, "bytes": size, "crc32": crc}
         write_json(partial / NOTE_FILE, note)
         check_attempt(folder, attempt)
-        shutil.rmtree(path, ignore_errors=True)  # of an earlier run, damaged since
+        shutil.rmtree(path, ignore_errors=True)  # a damaged checkpoint of an earlier attempt
         partial.rename(path)
-    except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
+    except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a full disk
         number = errno.ENOSPC if means_full_disk(error) else getattr(error, "errno", None)
         message = f"checkpoint {str(path)!r} cannot be written ({error})"
         raise OSError(number or errno.EIO, message, str(path)) from error
@@ -104,9 +111,9 @@ def write_checkpoint(
 
 
 def _write_state(file: Path, state: dict[str, Any]) -> tuple[int, int]:
-    """Write the state and force it to the disk; its size in bytes and its CRC-32.
+    """Write the state, force it to the disk, and return its size in bytes and its CRC-32.
 
-    Until it is forced there a machine that loses its power may keep the name and lose the bytes.
+    Without fsync a machine that loses power may keep the file's name and lose its bytes.
     """
     with file.open("wb") as stream:
         counted = _CheckedStream(stream)
@@ -119,11 +126,10 @@ def _write_state(file: Path, state: dict[str, Any]) -> tuple[int, int]:
 
 
 class _CheckedStream:
-    """A file for writing that counts its bytes and their CRC-32 on the way, so that 1.3 GB of
-    BERT-base are not read again for them.
+    """A file for writing that computes its size and CRC-32, so the 1.3 GB are not read again.
 
-    error: what the file refused first. It is kept, not raised: torch's archive writer is C++ and
-    makes a SystemError of it that names neither the disk nor the file.
+    error: the first error of the file. It is stored, not raised: torch's archive writer is C++ and
+    would turn it into a SystemError that names neither the disk nor the file.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -143,19 +149,19 @@ class _CheckedStream:
         return size
 
     def flush(self) -> None:
-        """Do nothing: whoever opened the file flushes it."""
+        """Do nothing: the caller flushes the file."""
 
 
 def check_attempt(folder: Path, attempt: str | None) -> None:
     """Raise SupersededError when another attempt than this has begun."""
     if attempt is not None and (folder / ATTEMPT_FILE).read_text(encoding="utf-8") != attempt:
         raise SupersededError(
-            f"another attempt writes the checkpoints in {str(folder)!r}: this one ends"
+            f"a newer attempt writes the checkpoints in {str(folder)!r}: this one stops"
         )
 
 
 def checkpoints(folder: Path) -> list[Checkpoint]:
-    """All in a folder, the oldest first; their states are not looked at."""
+    """Return all checkpoints in a folder, the oldest first; their states are not checked."""
     found = []
     for file in sorted(folder.glob(f"step-????????/{NOTE_FILE}")):
         try:
@@ -167,17 +173,20 @@ def checkpoints(folder: Path) -> list[Checkpoint]:
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """The last one that is not damaged. Warns of those that are."""
+    """Return the newest undamaged checkpoint, and warn about damaged ones."""
     return _first_whole(checkpoints(folder)[::-1])
 
 
 def best(folder: Path) -> Checkpoint | None:
-    """The one with the highest score, the first of equals. Warns of those that are damaged."""
+    """Return the undamaged checkpoint with the highest score, the first of equals.
+
+    Warns about damaged ones.
+    """
     return _first_whole(_by_score(checkpoints(folder)))
 
 
 def _by_score(found: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """The best first, the first of equals before the others."""
+    """Return checkpoints sorted by score, the best first; equal scores keep their order."""
     return sorted(found, key=lambda checkpoint: -checkpoint.score)
 
 
@@ -204,9 +213,9 @@ def _prune(folder: Path) -> None:
 
 
 def checksum(file: Path) -> int:
-    """CRC-32 of its bytes: against damage, not against malice."""
+    """Return the CRC-32 of a file, which detects damage but not manipulation."""
     crc = 0
     with file.open("rb") as stream:
-        while chunk := stream.read(CHUNK_BYTES):
-            crc = zlib.crc32(chunk, crc)
+        while block := stream.read(CHUNK_BYTES):
+            crc = zlib.crc32(block, crc)
     return crc

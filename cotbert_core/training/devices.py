@@ -1,7 +1,7 @@
-"""The device that this process computes on: chosen here, and asked for everywhere else.
+"""The device that this process computes on; all other modules get it from here.
 
-A worker that was given no GPU still sees the GPUs of its machine. Whoever starts a worker therefore
-states the worker's device, and no other module asks whether CUDA is available.
+A worker without a GPU of its own still sees the GPUs of its machine. The code that starts a worker
+therefore sets its device, and no other module checks whether CUDA is available.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ _chosen: torch.device | None = None
 
 
 def current_device() -> torch.device:
-    """Return the device that `use_device` chose; otherwise the current GPU, or the CPU where torch
-    finds no GPU."""
+    """Return the device that `use_device` set, by default the current GPU or else the CPU."""
     if _chosen is not None:
         return _chosen
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -25,14 +24,16 @@ def use_device(device: torch.device | str) -> torch.device:
     global _chosen
     _chosen = torch.device(device)
     if _chosen.type == "cuda" and _chosen.index is not None:
-        # NCCL, and "cuda" without a number, mean torch's current device.
+        # NCCL, and "cuda" without a number, use torch's current device.
         torch.cuda.set_device(_chosen)
     return _chosen
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a CPU tensor on the device. A GPU copies it from pinned memory while the host goes on
-    to prepare the next batch."""
+    """Return a CPU tensor on the device.
+
+    A GPU copies it from pinned memory while the host prepares the next batch.
+    """
     if device.type != "cuda":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)

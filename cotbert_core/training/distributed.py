@@ -1,6 +1,6 @@
-"""The global batch across workers: every worker contrasts its rows with everyone's columns.
+"""The global batch of all workers: each worker contrasts its rows with the columns of all.
 
-Works in any torch.distributed process group, and as one worker when there is none.
+The functions work in any torch.distributed process group, and without one as a single worker.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ def rank() -> int:
 
 
 def in_parallel(method: nn.Module) -> nn.Module:
-    """The method under DDP, which averages gradients over workers; as it is where there is one."""
+    """Return the method in DDP, which averages gradients; unchanged for one worker."""
     if world_size() == 1:
         return method
-    # Gradients lie where they are sent from: 2 % of a step of all-MiniLM-L6-v2, and their size.
+    # Gradients are views of the buffers that are sent, which saves their memory and 2 % of a step
+    # of all-MiniLM-L6-v2.
     return nn.parallel.DistributedDataParallel(method, gradient_as_bucket_view=True)
 
 
 def gather_with_gradient(vectors: Tensor) -> Tensor:
-    """(b, D) on each worker -> (W * b, D) in rank order on all of them.
+    """Return the vectors (W * b, D) of all workers in rank order. vectors: (b, D).
 
-    Backward sums, over workers, the gradient that each has for this worker's rows. With losses
-    that are means over local rows, DDP's average over workers then is the gradient of the global
-    mean: no further scaling. (SimCSE-family code keeps only the local share.)
+    The backward pass sums over workers the gradient that each has for this worker's rows. If losses
+    are means over local rows, DDP's average over workers is then the gradient of the global mean,
+    without further scaling. (SimCSE-family code keeps only the local share.)
     """
     if world_size() == 1:
         return vectors
@@ -62,7 +63,7 @@ class _Gather(torch.autograd.Function):
 
 
 def union(values: np.ndarray, limit: int) -> np.ndarray:
-    """The distinct numbers, each in 0..limit, that any worker has, in order, on all of them."""
+    """Return the sorted distinct integers of all workers. values: integers in 0..limit."""
     if world_size() == 1:
         return np.unique(values)
     there = torch.zeros(limit + 1, dtype=torch.int32, device=_device())
@@ -73,22 +74,22 @@ def union(values: np.ndarray, limit: int) -> np.ndarray:
 
 
 def _device() -> torch.device:
-    """Where the process group takes tensors from."""
+    """Return the device from which the process group sends tensors."""
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def gather_values(value: float) -> list[float]:
-    """One number of each worker, in rank order, on all of them."""
+    """Return one number of each worker, in rank order."""
     if world_size() == 1:
         return [value]
     return [row[0] for row in gather_rows(torch.tensor([value], dtype=torch.float64))]
 
 
 def gather_rows(values: Tensor) -> list[list[float]]:
-    """Return the (n,) numbers of each worker, in rank order, on all of them.
+    """Return the (n,) numbers of each worker, in rank order.
 
-    All W * n numbers come from the device in one transfer, since the host waits for each transfer
-    until the device has done everything before it.
+    All W * n numbers come from the device in one transfer, because for each transfer the host waits
+    until the device has finished all earlier work.
     """
     if world_size() == 1:
         return [values.tolist()]
@@ -100,7 +101,7 @@ def gather_rows(values: Tensor) -> list[list[float]]:
 
 
 def sums(values: Sequence[float]) -> list[float]:
-    """Each number summed over the workers, on all of them."""
+    """Return each number summed over the workers."""
     if world_size() == 1:
         return list(values)
     total = torch.tensor(values, dtype=torch.float64, device=_device())
@@ -110,7 +111,7 @@ def sums(values: Sequence[float]) -> list[float]:
 
 
 def gather_objects(value: Any) -> list[Any]:
-    """A small picklable value of each worker, in rank order, on all of them."""
+    """Return a small picklable value of each worker, in rank order."""
     if world_size() == 1:
         return [value]
     values: list[Any] = [None] * world_size()
@@ -122,7 +123,7 @@ def gather_objects(value: Any) -> list[Any]:
 def encode_together(
     encode: Callable[[Sequence[str]], np.ndarray], sentences: Sequence[str]
 ) -> np.ndarray:
-    """(N,) sentences -> (N, D) on every worker, each having encoded its share of them."""
+    """Return the vectors (N, D) of N sentences; each worker encodes its share of them."""
     workers = world_size()
     if workers == 1:
         return encode(sentences)

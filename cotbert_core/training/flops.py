@@ -1,11 +1,11 @@
-"""What a step gives an encoder to do: tokens, padding, and the FLOPs that the model takes.
+"""The work of a training step: tokens, padding and model FLOPs.
 
-Model FLOPs are those that the mathematics needs, whatever the machine does: 2 for each
-multiply-add of the linear layers and of attention's two products, the backward pass twice the
-forward one, on real tokens alone. Padding and activations that are computed again do not count, nor
-do embeddings, norms, softmax, heads and the loss (Narayanan et al., 2021, appendix, without their
-recomputation; Chowdhery et al., 2022, appendix B, "model FLOPs utilization"). Letters: n tokens of
-a row, D hidden size, F inner size of the feed-forward, L layers.
+Model FLOPs are those that the mathematics needs, whatever the machine computes: 2 for each
+multiply-add of the linear layers and of attention's two products, and twice as many in the backward
+pass, for real tokens only. Padding, recomputed activations, embeddings, norms, softmax, heads and
+the loss do not count (Narayanan et al., 2021, appendix, without their recomputation; Chowdhery et
+al., 2022, appendix B, "model FLOPs utilization", MFU). Letters: n tokens of a row, D hidden size,
+F inner size of the feed-forward, L layers.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from torch import nn
 from cotbert_core.settings import Precision
 from cotbert_core.training.precision import resolve_precision
 
-# Rows of the square matrices whose product is timed, 2 (bf16) to 14 ms (fp32) on one AVX512 core,
-# and for how long it is tried: on a machine that does other things most tries are disturbed.
+# The rows of the square matrices whose product is timed (2 ms in bf16 to 14 ms in fp32 on an AVX512
+# core), and the seconds for which it is repeated: on a busy machine most repetitions are disturbed.
 CPU_PRODUCT, CUDA_PRODUCT, RATE_SECONDS = 1024, 8192, 0.25
 
 
 @dataclass(frozen=True)
 class Work:
-    """tokens: attended ones; padding: the others of the batches; bias_tokens: tokens of rows of
-    the empty template, among `tokens`; flops: of the model, forward and backward."""
+    """The work of some forward and backward passes.
+
+    tokens: number of attended tokens. padding: number of padding tokens. bias_tokens: number of
+    attended tokens in rows of the empty template. flops: model FLOPs, forward and backward.
+    """
 
     tokens: float = 0.0
     padding: float = 0.0
@@ -41,24 +44,25 @@ class Work:
 
     @property
     def padding_share(self) -> float:
-        """Of all tokens that the encoder was given."""
+        """The share of padding in all tokens, 0 to 1."""
         return self.padding / max(1.0, self.tokens + self.padding)
 
     @property
     def bias_share(self) -> float:
-        """Of the tokens that are no padding."""
+        """The share of bias tokens in the attended tokens, 0 to 1."""
         return self.bias_tokens / max(1.0, self.tokens)
 
 
 def transformer_flops(
     lengths: np.ndarray, hidden: int, layers: int, weights: int, trained: int, *, backward: bool
 ) -> float:
-    """Model FLOPs of rows of (N,) lengths through L layers.
+    """Return the model FLOPs of N rows in L layers.
 
-    weights: all that a token meets in linear layers, L (4 D^2 + 2 D F) in BERT; trained: those that
-    have a gradient. Forward 2 a weight and token; backward 2 for the input's gradient and 2 for
-    that of a trained weight. Attention's products are 4 n^2 D a layer and row, thrice with
-    backward.
+    lengths: (N,) tokens of each row. hidden: D. layers: L. weights: number of weights in the linear
+    layers that each token passes, L (4 D^2 + 2 D F) in BERT. trained: number of those that have a
+    gradient. backward: whether to include the backward pass. Forward takes 2 per weight and token;
+    backward 2 for the gradient of the input and 2 for that of a trained weight. Attention's
+    products take 4 n^2 D per layer and row, three times that with backward.
     """
     tokens, squares = float(lengths.sum()), float((lengths.astype(np.float64) ** 2).sum())
     linear = 2.0 * tokens * (2 * weights + trained if backward else weights)
@@ -66,9 +70,11 @@ def transformer_flops(
 
 
 def encoder_flops(model: Any, lengths: np.ndarray, *, backward: bool = True) -> float:
-    """Model FLOPs of a transformers encoder for rows of (N,) lengths; the pooler is left out,
-    since nothing reads it. Exact for BERT, RoBERTa and all whose layers each have their own
-    weights."""
+    """Return the model FLOPs of a transformers encoder for rows of (N,) lengths.
+
+    The pooler does not count, because its output is not used. The result is exact for BERT, RoBERTa
+    and every model whose layers do not share weights.
+    """
     weights, trained = linear_weights(model, but="pooler")
     config = model.config
     return transformer_flops(
@@ -77,8 +83,10 @@ def encoder_flops(model: Any, lengths: np.ndarray, *, backward: bool = True) -> 
 
 
 def linear_weights(model: nn.Module, but: str | None = None) -> tuple[int, int]:
-    """How many weights the linear layers have, and how many of them have a gradient, without the
-    layers inside a part of the name `but`."""
+    """Return the number of weights in the linear layers, and the number of those with a gradient.
+
+    but: name of a part of the model whose layers do not count.
+    """
     linear = [
         module.weight
         for name, module in model.named_modules()
@@ -87,12 +95,12 @@ def linear_weights(model: nn.Module, but: str | None = None) -> tuple[int, int]:
     return sum(w.numel() for w in linear), sum(w.numel() for w in linear if w.requires_grad)
 
 
-def matrix_rate(precision: Precision, device: torch.device) -> float:
-    """FLOPs a second of the device in the chosen format: the fastest product of two square
-    matrices of CPU_PRODUCT or CUDA_PRODUCT rows by this process's threads in RATE_SECONDS.
+def measured_peak_flops(precision: Precision, device: torch.device) -> float:
+    """Return the measured peak FLOPs per second of the device in the chosen number format.
 
-    What the machine reaches in practice, not what its maker states. Draws nothing from torch's own
-    random numbers.
+    It is the fastest product of two square matrices with CPU_PRODUCT or CUDA_PRODUCT rows, by this
+    process's threads, within RATE_SECONDS: what the machine reaches in practice, not what its
+    maker states. torch's own random state is not used.
     """
     size = CUDA_PRODUCT if device.type == "cuda" else CPU_PRODUCT
     bf16 = resolve_precision(precision, device) == "bf16"
@@ -109,5 +117,5 @@ def matrix_rate(precision: Precision, device: torch.device) -> float:
 def _product_seconds(square: torch.Tensor) -> float:
     started = time.perf_counter()
     product = square @ square
-    float(product[0, 0])  # a GPU has then done it
+    float(product[0, 0])  # waits until a GPU has finished
     return time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Which rows of a corpus a step trains on, and which of them are whose.
+"""The rows of a corpus that a step trains on, and their division among workers.
 
 Letters: B sentences in the global batch, W workers, b = B / W rows of one worker.
 """
@@ -14,13 +14,15 @@ from cotbert_core.training.batches import Batch
 
 
 def steps_in_epoch(sentences: int, batch_size: int) -> int:
-    """Whole batches in the corpus. The ragged last batch is dropped: the count of negatives is
-    part of the objective."""
+    """Return the number of whole batches in the corpus.
+
+    An incomplete last batch is dropped: the number of negatives is part of the objective.
+    """
     return sentences // batch_size
 
 
 def total_steps(sentences: int, settings: TrainSettings) -> int:
-    """Steps of the whole run."""
+    """Return the number of steps of the whole run."""
     if settings.max_steps is not None:
         return settings.max_steps
     return settings.epochs * steps_in_epoch(sentences, settings.batch_size)
@@ -29,10 +31,10 @@ def total_steps(sentences: int, settings: TrainSettings) -> int:
 def batches(
     sentences: int, settings: TrainSettings, done: int, total: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """(step, (B,) corpus rows of the global batch) for the steps after `done`.
+    """Yield (step, (B,) corpus rows of the global batch) for the steps after `done`.
 
-    The order of an epoch is a permutation seeded by (seed, epoch), so a resumed run sees the
-    batches that the uninterrupted one would have seen, and any number of workers the same ones.
+    The order of an epoch is a permutation seeded by (seed, epoch), so a resumed run gets the same
+    batches as an uninterrupted one, with any number of workers.
     """
     per_epoch = steps_in_epoch(sentences, settings.batch_size)
     order, order_epoch = np.empty(0, np.int64), -1
@@ -46,19 +48,19 @@ def batches(
 
 
 def own_share(batch: Batch, rank: int, workers: int) -> Batch:
-    """The b rows of this worker: every row of the global batch is one worker's, and each has
-    nearly the same work."""
-    return batch.take(deal(batch.tokens, workers)[rank])
+    """Return the b rows of this worker; all workers have nearly the same number of tokens."""
+    return batch.take(shard_by_length(batch.tokens, workers)[rank])
 
 
-def deal(work: np.ndarray, workers: int) -> np.ndarray:
-    """(B,) work of each row -> (W, b) rows of each worker, in the order of the batch.
+def shard_by_length(tokens: np.ndarray, workers: int) -> np.ndarray:
+    """Return the row numbers (W, b) of each worker, in the order of the batch.
 
-    From the heaviest down they are dealt to 0, 1, .., W-1, W-1, .., 1, 0, 0, 1 and so on: equal
-    counts, lengths spread alike, and sums that differ by no more than the heaviest row from the
-    lightest. Of 64 docstring sentences the longer of two consecutive halves has 4 % more tokens
-    than the mean (13 % at most), dealt like this 0.3 % (1.2 %); the other worker waits for it.
+    tokens: (B,) tokens of each row. From the longest to the shortest, rows go to the workers 0, 1,
+    .., W-1, W-1, .., 1, 0, 0, 1 and so on. So each worker gets the same number of rows with similar
+    lengths, and the sums differ by at most the difference of the longest and the shortest row. If
+    64 docstring sentences are cut into two halves, the longer half has 4 % more tokens than the
+    mean (13 % at most), and with this order 0.3 % (1.2 %); the other worker waits for it.
     """
-    rounds = np.argsort(-work, kind="stable").reshape(-1, workers)
+    rounds = np.argsort(-tokens, kind="stable").reshape(-1, workers)
     rounds[1::2] = rounds[1::2, ::-1].copy()
     return np.sort(rounds.T, axis=1)

@@ -1,8 +1,8 @@
-"""The order of a corpus that is too large to shuffle whole.
+"""The order of the rows of a corpus that is too large to be shuffled as a whole.
 
-An epoch goes through the parts of the corpus in an order drawn for it. Neighbours are put together
-into windows of about `shuffle_rows` rows, and the rows of a window are shuffled together. What a
-step trains on follows from the seed and the number of the step alone.
+Each epoch goes through the parts of the corpus in a random order. Neighbouring parts form windows
+of about `shuffle_buffer_rows` rows, and the rows of a window are shuffled together. The rows of a
+step depend only on the seed and the number of the step.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ import numpy as np
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.sampling import steps_in_epoch
 
-# Above so many rows a corpus is streamed unless the settings say otherwise. In memory a Wikipedia
-# sentence of 20 tokens is 88 bytes of every worker, 4 a token and 8 for where it begins, and 158
-# while it is read (benchmarks/streaming.py): 3.2 GB for so many.
+# A corpus with more rows is streamed unless the settings say otherwise. A Wikipedia sentence of 20
+# tokens takes 88 bytes in the memory of every worker, 4 per token and 8 for its offset, and 158
+# while it is read (benchmarks/streaming.py): 3.2 GB for this number of rows.
 MEMORY_ROWS = 20_000_000
-# Rows shuffled together then: some 60 parts from anywhere in the corpus, 88 MB.
+# The rows that are then shuffled together: some 60 parts from anywhere in the corpus, 88 MB.
 WINDOW_ROWS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Window:
-    """parts: whose rows are shuffled together, laid end to end in this order; of the shuffled rows
-    those from `start` to `stop` are trained on."""
+    """Rows that are shuffled together.
+
+    parts: parts of the corpus, whose rows are concatenated in this order. seed: seed of the
+    shuffle. start, stop: the range of the shuffled rows that is trained on.
+    """
 
     parts: tuple[int, ...]
     seed: tuple[int, ...]
@@ -34,26 +37,26 @@ class Window:
     stop: int
 
     def order(self, rows: int) -> np.ndarray:
-        """(stop - start,) row numbers among the `rows` of all its parts."""
+        """Return the row numbers (stop - start,) in their order. rows: rows of all the parts."""
         return np.random.default_rng(self.seed).permutation(rows)[self.start : self.stop]
 
 
 def window_rows(settings: TrainSettings, sentences: int) -> int | None:
-    """Rows that are shuffled together; None: all, in memory."""
-    if settings.shuffle_rows is None and sentences > MEMORY_ROWS:
+    """Return the number of rows that are shuffled together; None: all rows, in memory."""
+    if settings.shuffle_buffer_rows is None and sentences > MEMORY_ROWS:
         return WINDOW_ROWS
-    return settings.shuffle_rows
+    return settings.shuffle_buffer_rows
 
 
 def windows(
     part_rows: Sequence[int], settings: TrainSettings, together: int, done: int, total: int
 ) -> Iterator[Window]:
-    """The windows that the steps after `done` read; their rows one after another are these steps'
-    global batches, which go on across the border of two windows. part_rows: rows of each part;
-    together: rows of a window, about.
+    """Yield the windows that the steps after `done` read.
 
-    The first window begins where step `done` ended, and an epoch's ragged end is left out, as it
-    is of a corpus in memory.
+    Their rows, one after another, are the global batches of these steps; a batch may continue in
+    the next window. part_rows: number of rows of each part. together: approximate number of rows in
+    a window. The first window starts where step `done` ended. An incomplete last batch of an epoch
+    is dropped, as for a corpus in memory.
     """
     size, rows = settings.batch_size, np.asarray(part_rows)
     per_epoch = steps_in_epoch(int(rows.sum()), size)
@@ -64,14 +67,14 @@ def windows(
             count = int(rows[parts].sum())
             start, stop = max(begin, 0), min(end, count)
             if start < stop:
-                # Not 0 for the first: numpy's generators of (a, b) and (a, b, 0) are one.
+                # Numbered from 1: numpy's generators seeded with (a, b) and (a, b, 0) are the same.
                 seed = (settings.seed, epoch, number + 1)
                 yield Window(tuple(parts.tolist()), seed, start, stop)
             begin, end = begin - count, end - count
 
 
 def _together(rows: np.ndarray, seed: tuple[int, ...], together: int) -> list[np.ndarray]:
-    """The parts in an order drawn from the seed, split into windows as even as parts allow."""
+    """Return the parts in random order, split into windows with similar numbers of rows."""
     order = np.random.default_rng(seed).permutation(len(rows))
     starts = np.cumsum(rows[order]) - rows[order]
     count = max(1, int(rows.sum()) // together)

@@ -1,10 +1,10 @@
-"""Where the seconds of a training step go: code names its sections, a clock adds them up.
+"""Timing of the sections of a training step: code marks sections, and a clock sums their seconds.
 
-Without a clock a section is one look at a module's variable. With one, a section's seconds are its
-own alone: those of a section inside it are the inner one's, so that all of a step add up to no more
-than the step. Backward functions run while the thread that asked for them waits (on a CPU in that
-very thread, for a GPU in autograd's own), so one stack of open sections is true for both: what the
-backward of a gather takes is "gather", not "backward".
+Without a clock a section only reads a module variable. With a clock the seconds of a section do not
+include those of a section inside it, so all sections of a step add up to at most the step. Backward
+functions run while the thread that called backward waits (on a CPU in the same thread, for a GPU in
+autograd's thread), so one stack of open sections is correct for both: the backward pass of a gather
+counts as "gather", not as "backward".
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ SECTIONS: tuple[Section, ...] = get_args(Section)
 
 
 class Clock:
-    """Seconds by section since the last lap, of one process that enters them one at a time.
+    """The seconds of each section since the last lap, in a process with one active section.
 
-    On a GPU every change of section waits for what was given to the device: its work is else
-    counted where it is first waited for. A step then does the same with less overlap.
+    On a GPU every change of section waits for the device, because otherwise its work would count in
+    the section that first waits for it. A step then does the same work with less overlap.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -52,7 +52,7 @@ class Clock:
 
     def _now(self) -> float:
         if self._device.type == "cuda":
-            # This stream alone: gradients that DDP sends beside it wait for whoever needs them.
+            # Only this stream: gradients that DDP sends in another stream are not waited for here.
             torch.cuda.current_stream(self._device).synchronize()
         return time.perf_counter()
 
@@ -65,12 +65,12 @@ class Clock:
         self._open.pop()
 
     def rename(self, name: Section) -> None:
-        """From now on the innermost section is another."""
+        """End the innermost section and continue as another."""
         self._charge()
         self._open[-1] = name
 
     def _charge(self) -> None:
-        """What has gone by since the last change, to the section that was innermost."""
+        """Add the seconds since the last change to the innermost section."""
         now = self._now()
         if self._open:
             name = self._open[-1]
@@ -78,15 +78,14 @@ class Clock:
         self._since = now
 
     def lap(self) -> tuple[float, dict[Section, float]]:
-        """Seconds since the last lap, and of the sections that were entered in it. Called outside
-        of all sections."""
+        """Return the seconds since the last lap and of each section; call it outside sections."""
         assert not self._open, self._open
         seconds, sections = self._now() - self._lap, self._seconds
         self._begin()
         return seconds, sections
 
     def skip(self) -> None:
-        """What has gone by since the last lap belongs to none."""
+        """Discard the seconds since the last lap."""
         self._begin()
 
 
@@ -95,7 +94,7 @@ _NO_SECTION = nullcontext()
 
 
 def section(name: Section) -> AbstractContextManager[None]:
-    """The block's seconds are `name`'s, where a clock runs; a trace shows it under that name."""
+    """Count the block's seconds as `name` if a clock runs; traces show the block by that name."""
     return _NO_SECTION if _clock is None else _clocked(_clock, name)
 
 
@@ -111,9 +110,11 @@ def _clocked(clock: Clock, name: Section) -> Iterator[None]:
 
 @contextmanager
 def section_after_gradients(weights: Sequence[Tensor], name: Section) -> Iterator[None]:
-    """Around a backward pass: once the gradient of every weight is computed, what is left of the
-    section is `name`'s; of no weights nothing changes. Under DDP what is left is waiting for the
-    other workers' gradients."""
+    """Count the rest of a backward pass as `name` once all gradients of `weights` are computed.
+
+    Under DDP the rest is waiting for the gradients of the other workers. Without weights nothing
+    changes.
+    """
     if _clock is None or not weights:
         yield
         return
@@ -127,7 +128,7 @@ def section_after_gradients(weights: Sequence[Tensor], name: Section) -> Iterato
 
 @contextmanager
 def clocked_sections(device: torch.device) -> Iterator[Clock]:
-    """A clock for all sections of this process, for the length of the block."""
+    """Yield a clock that times all sections of this process in this block."""
     global _clock
     assert _clock is None, "one clock at a time"
     _clock = Clock(device)

@@ -35,7 +35,7 @@ def vectors_metadata(
     scale: one number per dimension for int8: value = stored * scale. normalize: whether vectors
     have unit length, because of the option or because the model does so.
     """
-    template = encoder.reading.template
+    template = encoder.pooling.template
     facts: dict[str, Any] = {
         "dimension": storage.dimension,
         "dtype": options.dtype,
@@ -43,10 +43,10 @@ def vectors_metadata(
         "model": model,
         "model_digest": digest,
         "model_commit": model_commit(encoder),
-        "readout": encoder.reading.readout,
+        "readout": encoder.pooling.readout,
         "template": template.text if template else None,
-        "denoise": encoder.reading.denoise,
-        "head": encoder.reading.head,
+        "denoise": encoder.pooling.denoise,
+        "head": encoder.pooling.head,
         "max_tokens": encoder.max_length,
         "on_long": options.on_long,
         "backend": options.backend,

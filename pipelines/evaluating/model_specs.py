@@ -52,8 +52,8 @@ class ModelSpec:
         name = self.readout
         if name is None or name in READOUTS:
             encoder = SentenceEncoder.from_pretrained(self.name, self.template, name)
-            reading = encoder.reading
-            return OpenModel(encoder.backbone, encoder, reading.readout, reading.template)
+            pooling = encoder.pooling
+            return OpenModel(encoder.backbone, encoder, pooling.readout, pooling.template)
         if name not in FEATURES:
             raise unknown("readout", name, {*READOUTS, *FEATURES})
         backbone, options = load_backbone(self.name), FeatureOptions(template=self.template)

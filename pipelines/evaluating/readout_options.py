@@ -101,8 +101,8 @@ def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenRead
         encoder = SentenceEncoder.from_pretrained(
             options.model, options.template, options.readout, denoise=options.denoise
         )
-        reading = encoder.reading
-        own = (encoder.backbone, reading.readout, reading.template, reading.method)
+        pooling = encoder.pooling
+        own = (encoder.backbone, pooling.readout, pooling.template, pooling.method)
         return OpenReadout(encoder, *own, _used(options, FeatureOptions()))
     chosen = feature_options(options)
     backbone = load_backbone(options.model)

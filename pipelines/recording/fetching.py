@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.encoder.backbone import from_anywhere
-from cotbert_core.encoder.pooling_config import READING_FILE
+from cotbert_core.encoder.pooling_config import POOLING_CONFIG_FILE
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import without_credentials
 from pipelines.recording.store import connect, patient, reason, shown_uri, tracking_uri
@@ -26,7 +26,7 @@ SCHEMES = ("models:/", "runs:/")
 _ALIAS = re.compile(r"models:/([^/@]+)@(.+)")
 _LATEST = re.compile(r"models:/([^/@]+)/latest")
 # Files by which the folder of an encoder is recognised, the most specific first.
-MARKS = (READING_FILE, "modules.json", "config.json")
+MARKS = (POOLING_CONFIG_FILE, "modules.json", "config.json")
 
 
 def fetch_model(name: str) -> str:

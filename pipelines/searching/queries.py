@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.encoder.backbone import locate_encoder
-from cotbert_core.encoder.pooling_config import reading_of
+from cotbert_core.encoder.pooling_config import resolve_pooling_config
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
@@ -95,7 +95,7 @@ def _reading(name: str, manifest: dict[str, Any]) -> dict[str, Any]:
     Requesting a template would drop what the model stores with its own: head, denoising and longest
     sentence.
     """
-    own = reading_of(name)
+    own = resolve_pooling_config(name)
     remembered = {
         "template": own.template and own.template.text,
         "readout": own.readout,

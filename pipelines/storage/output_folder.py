@@ -11,7 +11,7 @@ from typing import Any
 from cotbert_core import files
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
-from cotbert_core.settings import flatten_values
+from cotbert_core.settings import flatten_values, with_current_names
 from pipelines.runtime.progress import say
 
 RESULT_FILE = "result.json"
@@ -118,7 +118,7 @@ def changed_settings(file: Path, record: Mapping[str, Any]) -> list[str]:
     A setting that did not exist when the job was started differs unless its value describes what
     the job did then (LATER_SETTINGS).
     """
-    before, now = (flatten_values(r) for r in (read_json(file), record))
+    before, now = (with_current_names(flatten_values(r)) for r in (read_json(file), record))
     implied = {
         key: value
         for key in now.keys() - before.keys()

@@ -17,7 +17,7 @@ import torch
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone, load_tokenizer
 from cotbert_core.encoder.mlm import load_mlm_head
-from cotbert_core.encoder.pooling_config import load_reading
+from cotbert_core.encoder.pooling_config import load_pooling_config
 from cotbert_core.encoder.template_denoising import DENOISERS
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.evaluation import anisotropy, read_pairs
@@ -81,7 +81,7 @@ def top_tokens_of(options: TokensOptions) -> list[TopTokens]:
 def _template(options: TokensOptions, tokenizer: SentenceTokenizer) -> Template:
     if options.template is not None:
         return resolve_template(options.template)
-    own: Template | None = load_reading(options.encoder).get("template")
+    own: Template | None = load_pooling_config(options.encoder).get("template")
     byte_level = is_byte_level(tokenizer.hf.backend_tokenizer)
     return own or TEMPLATES["promptroberta/anchor" if byte_level else "promptbert/manual"]
 

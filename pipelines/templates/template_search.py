@@ -17,7 +17,7 @@ from cotbert_core.encoder.backbone import Backbone, from_anywhere, load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json, write_text
-from cotbert_core.template_search.search import read_by, score_template, tokenize_pairs
+from cotbert_core.template_search.search import encoder_for, score_template, tokenize_pairs
 from cotbert_core.templates.template_texts import resolve_template
 from cotbert_core.templates.tokenizing import is_byte_level
 from pipelines.recording import tracking
@@ -146,7 +146,7 @@ def _check_fit(backbone: Backbone, choices: Choices) -> None:
     """Raise UserError for a template that does not fit the encoder, before any is scored."""
     texts = choices if isinstance(choices, tuple) else _widest(choices)
     for text in texts:
-        read_by(backbone, resolve_template(text))
+        encoder_for(backbone, resolve_template(text))
 
 
 def _widest(lists: Lists) -> list[str]:

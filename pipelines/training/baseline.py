@@ -20,13 +20,13 @@ import numpy as np
 import torch
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.pooling_config import Reading, load_reading
+from cotbert_core.encoder.pooling_config import PoolingConfig, load_pooling_config
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.evaluation.pairs import Encode, cosines, encode_distinct, spearman
 from cotbert_core.files import read_json, write_json
 from cotbert_core.readouts import build_features
-from cotbert_core.readouts.layers import THREE_READINGS, three_readings
+from cotbert_core.readouts.layers import THREE_READOUTS, three_readouts
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from pipelines.recording.tracking import BASELINE, BASELINE_SPEARMAN, DEV_SPEARMAN, Run, metric_name
@@ -83,12 +83,12 @@ def score_untouched(
         reader = SentenceEncoder.from_pretrained(encoder)
         sides = _encode(partial(reader.encode, precision=precision), dev)
         return Baseline(f"{OWN[own]} (its own)", None, _scores(dev, sides))
-    reader = SentenceEncoder(three_readings(load_backbone(encoder)), Reading("mean"))
+    reader = SentenceEncoder(three_readouts(load_backbone(encoder)), PoolingConfig("mean"))
     sides = _encode(partial(reader.encode, precision=precision), dev)
-    thirds = [np.split(side, len(THREE_READINGS), axis=1) for side in sides]
+    thirds = [np.split(side, len(THREE_READOUTS), axis=1) for side in sides]
     found = [
         Baseline(NAMES[readout], readout, _scores(dev, [side[third] for side in thirds]))
-        for third, readout in enumerate(THREE_READINGS)
+        for third, readout in enumerate(THREE_READOUTS)
     ]
     # Equal cosines alone have no correlation, and NaN is greater than nothing.
     return max(found, key=lambda one: np.nan_to_num(one.spearman, nan=-np.inf))
@@ -98,7 +98,7 @@ def _own_readout(encoder: str) -> str | None:
     """The readout that the encoder's folder names; None where it names none or one that is not
     read here."""
     try:
-        return load_reading(encoder).get("readout")
+        return load_pooling_config(encoder).get("readout")
     except UserError as error:
         say(f"note: the baseline is not the encoder's own pooling: {error}")
         return None

@@ -52,7 +52,7 @@ class Training:
     """Whether every dev check is reported to a sweep."""
     judged: Path | None = None
     """Where a sweep says whether the run may go on; None: nobody asks."""
-    matrix_rate: float = float("nan")
+    measured_peak_flops: float = float("nan")
     """FLOPs a second of all workers' matrix products together."""
     step: int = 0
 

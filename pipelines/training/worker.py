@@ -23,7 +23,7 @@ from cotbert_core.training.batches import Batch
 from cotbert_core.training.checkpoint_writer import CheckpointWriter
 from cotbert_core.training.devices import use_device
 from cotbert_core.training.distributed import encode_together, in_parallel, rank, sums
-from cotbert_core.training.flops import Work, matrix_rate
+from cotbert_core.training.flops import Work, measured_peak_flops
 from cotbert_core.training.memory import keep_freed_memory
 from cotbert_core.training.step import make_optimizer, train_step
 from cotbert_core.training.step_timer import section
@@ -116,7 +116,7 @@ def _set_up(job: dict[str, Any]) -> Training:
         metrics=MetricsWriter(Path(job["metrics"])),
         reported=job["reported"],
         judged=Path(job["judged"]) if job["judged"] else None,
-        matrix_rate=sums([matrix_rate(settings.precision, backbone.device)])[0],
+        measured_peak_flops=sums([measured_peak_flops(settings.precision, backbone.device)])[0],
     )
 
 
@@ -140,18 +140,18 @@ def _step(training: Training, step: int, batch: Batch, waited: float) -> None:
             **result.parts,
             "data_wait_seconds": waited,
             "step_seconds": seconds,
-            **_speeds(work, seconds, training.matrix_rate),
+            **_speeds(work, seconds, training.measured_peak_flops),
         },
     )
 
 
-def _speeds(work: Work, seconds: float, matrix_rate: float) -> dict[str, float]:
+def _speeds(work: Work, seconds: float, measured_peak_flops: float) -> dict[str, float]:
     """How well a step used the machines. work: of all workers."""
     return {
         TOKENS_PER_SECOND: work.tokens / seconds,
         PADDING_SHARE: work.padding_share,
         MODEL_FLOPS_PER_SECOND: work.flops / seconds,
-        FLOP_USE: work.flops / seconds / matrix_rate,
+        FLOP_USE: work.flops / seconds / measured_peak_flops,
     }
 
 

@@ -55,11 +55,11 @@ def test_an_address_that_is_none(own_place, capsys, address):
 
 
 def test_no_address_at_all(own_place, capsys):
-    assert "no cluster is named and none is up here" in refusal(capsys, "--", *TRAIN)
+    assert "no cluster is given and none runs on this machine" in refusal(capsys, "--", *TRAIN)
 
 
 @pytest.mark.parametrize(
-    ("token", "text"), [(None, "asks for a token: put"), ("other", "does not take the token: put")]
+    ("token", "text"), [(None, "requires a token: put"), ("other", "rejects the token: put")]
 )
 def test_the_token(own_place, capsys, monkeypatch, token, text):
     if token:
@@ -91,8 +91,8 @@ def test_a_token_is_made_once_and_for_its_owner_alone(own_place):
     [
         (answers(ray="2.9.3"), "runs Ray 2.9.3 and this is Ray 2."),
         (answers(python="3.8.19"), "runs Python 3.8 and this is Python 3."),
-        ({}, "is no Ray job server"),
-        ({"/api/version": (200, ["a"])}, "is no Ray job server"),
+        ({}, "is not a Ray job server"),
+        ({"/api/version": (200, ["a"])}, "is not a Ray job server"),
         ({"/api/version": (200, b"<html>")}, "no Ray job server answers at"),
         ({"/api/version": (503, {})}, "answers with status 503"),
     ],
@@ -106,7 +106,7 @@ def test_another_server(own_place, capsys, told, text):
 def test_an_unknown_job(own_place, capsys, question):
     with FakeServer(answers(jobs={"known": JOB})) as fake:
         told = refusal(capsys, question, "knwon", "--address", fake.url)
-    assert f"the cluster at {fake.url} knows no job 'knwon'" in told
+    assert f"the cluster at {fake.url} has no job 'knwon'" in told
 
 
 def test_a_job_of_that_name_is_there(own_place, capsys):
@@ -114,13 +114,13 @@ def test_a_job_of_that_name_is_there(own_place, capsys):
     with FakeServer(answers(jobs={"mine": same})) as fake:
         for more, which in (((), "the same"), (("--set", "seed=1"), "another")):
             told = refusal(capsys, "--address", fake.url, "--name", "mine", "--", *TRAIN, *more)
-            assert f"'mine' is there already (succeeded), with {which} command: give" in told
+            assert f"'mine' already exists (succeeded), with {which} command: give" in told
 
 
 @pytest.mark.parametrize(
     ("nodes", "more", "text"),
     [
-        ((2, 2), ("--workers", "8"), "train asks for 8 workers at a time with 1 core(s) each"),
+        ((2, 2), ("--workers", "8"), "train needs 8 workers at a time with 1 core(s) each"),
         # Three nodes of two cores have six, and yet no room for two workers of three.
         ((2, 2, 2), ("--workers", "2", "--set", "cpus_per_worker=3"), "the 3 nodes of"),
         ((0, 1), ("--workers", "2"), "have 0, 1 CPUs and 0 GPUs in all"),
@@ -136,7 +136,7 @@ def test_too_few_gpus(own_place, capsys):
     words = (*TRAIN, "--set", "gpus_per_worker=1", "--set", "batch_size=60", "--workers")
     with FakeServer(answers(nodes=(1, 1, 1, 0), gpus=1)) as fake:
         told = refusal(capsys, "--address", fake.url, "--", *words, "4")
-        text = "train asks for 4 workers at a time with 1 core(s) and 1 GPU each, and the 4 nodes"
+        text = "train needs 4 workers at a time with 1 core(s) and 1 GPU each, and the 4 nodes"
         assert text in told
         assert "1, 1, 1, 0 CPUs and 4 GPUs in all" in told
         server = JobServer(fake.url)

@@ -197,7 +197,7 @@ def test_a_job_as_it_is_sent(place, monkeypatch):
     [
         ({"name": "a/b"}, "the job's name is 'a/b'"),
         ({"environment": ["1=2"]}, "--env is '1=2'"),
-        ({"environment": ["NOT_SET_HERE"]}, "--env names NOT_SET_HERE, which is not set here"),
+        ({"environment": ["NOT_SET_HERE"]}, "--env is NOT_SET_HERE, which is not set here"),
     ],
 )
 def test_names_that_are_none(own_place, options, text):
@@ -217,7 +217,7 @@ def test_a_cluster_that_grows_is_not_asked_for_its_cores(own_place):
         ({"status": "SUCCEEDED", "driver_exit_code": 0}, 0, ""),
         ({"status": "FAILED", "driver_exit_code": 2, "message": "x\ncotbert: no"}, 2, "failed: no"),
         ({"status": "FAILED", "driver_exit_code": -9, "message": "killed"}, 1, "failed: killed"),
-        ({"status": "FAILED", "message": None}, 1, "failed: its log tells"),
+        ({"status": "FAILED", "message": None}, 1, "failed: see its log"),
         ({"status": "STOPPED", "driver_exit_code": None}, 1, "was stopped"),
     ],
 )
@@ -243,7 +243,7 @@ class Broken:
     ("error", "status", "text"),
     [
         (RuntimeError("gone"), 2, "cannot be shown further (gone); waiting for its end"),
-        (KeyboardInterrupt(), 130, "interrupted; the job goes on: `cotbert submit --logs mine"),
+        (KeyboardInterrupt(), 130, "interrupted; the job continues: `cotbert submit --logs mine"),
     ],
 )
 def test_a_job_outlives_who_looks_at_it(own_place, monkeypatch, capsys, error, status, text):

@@ -80,7 +80,7 @@ def test_two_commands_at_a_time_are_refused(own_place, capsys):
     with local._alone():
         for action in ("up", "down"):
             assert main(["cluster", action]) == 2
-            assert "another command is bringing a cluster" in capsys.readouterr().err
+            assert "another command is starting or stopping a cluster" in capsys.readouterr().err
     assert main(["cluster", "down"]) == 2
     assert "no cluster is up" in capsys.readouterr().err
 
@@ -100,7 +100,7 @@ def test_down_ends_exactly_its_processes(sleepers, own_place, capsys):
 def test_a_cluster_that_has_ended_is_forgotten(own_place, capsys):
     recorded(own_place, "gone")
     assert local.running() is None
-    with pytest.raises(UserError, match="none is up here"):
+    with pytest.raises(UserError, match="none runs on this machine"):
         jobs.find_address(None)
     assert main(["cluster", "down"]) == 0
     assert "had ended already" in capsys.readouterr().out

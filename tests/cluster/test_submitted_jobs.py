@@ -55,7 +55,7 @@ def test_the_nodes_answer_on_loopback_alone_and_ask_for_the_token(cluster, place
     found = {one.address for one in listeners(processes.marked(cluster.mark))}
     assert found == {"127.0.0.1", "::ffff:127.0.0.1"}
     assert (place / "home/.ray/auth_token").stat().st_mode & 0o777 == 0o600
-    for headers, text in (({}, "asks for a token"), ({"Authorization": "Bearer no"}, "not take")):
+    for headers, text in (({}, "requires a token"), ({"Authorization": "Bearer no"}, "rejects")):
         server.headers = headers
         with pytest.raises(UserError, match=text):
             server.nodes()
@@ -75,7 +75,7 @@ def test_a_job_does_there_what_it_does_here(cluster, place, bert_folder, capfd):
     np.testing.assert_allclose(vectors[np.argsort(ids)], expected, rtol=1e-3, atol=1e-4)
     assert (place / "mlflow.db").is_file()
     assert main(["submit", "--name", "vectors", "--", *command]) == 2
-    assert "a job 'vectors' is there already (succeeded)" in capfd.readouterr().err
+    assert "a job 'vectors' already exists (succeeded)" in capfd.readouterr().err
 
 
 def test_a_job_that_fails_tells_why_with_its_own_status(cluster, capfd):

@@ -9,7 +9,7 @@ from transformers import DistilBertConfig, DistilBertModel
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder import forward
-from cotbert_core.encoder.attention import opened_with, unpadded_attention
+from cotbert_core.encoder.attention import initial_attention, unpadded_attention
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
 from cotbert_core.templates.wrapping import BoundTemplate
@@ -43,7 +43,7 @@ def test_packed_rows_have_the_vectors_of_padded_ones(
 
     packed = encode("unpadded")
     (batch,) = given
-    assert batch.inputs["input_ids"].shape == (1, int(batch.ends.sum()))
+    assert batch.inputs["input_ids"].shape == (1, int(batch.lengths.sum()))
     assert batch.inputs["input_ids"].numel() < batch.attended.numel(), "premise: unequal rows"
     np.testing.assert_allclose(packed, encode("eager"), atol=2e-6)
     other = encode("unpadded", [*sentences[1:], "Nobody gave her an answer"])
@@ -66,14 +66,18 @@ def one_step(settings, batch):
 
 
 @pytest.mark.parametrize("denoise", ["pad", "position"])
-@pytest.mark.parametrize("chunk", [None, 4])
+@pytest.mark.parametrize("mini_batch_size", [None, 4])
 def test_a_step_on_packed_rows_has_the_same_loss_and_gradient(
-    encoder_folder, tiny_settings, sentences, denoise, chunk
+    encoder_folder, tiny_settings, sentences, denoise, mini_batch_size
 ):
     batch = Batch(load_backbone(encoder_folder).tokenizer(sentences, 8))
     found = {}
     for attention in ("eager", "unpadded"):
-        changes = {"attention": attention, "method.denoise": denoise, "chunk_size": chunk}
+        changes = {
+            "attention": attention,
+            "method.denoise": denoise,
+            "mini_batch_size": mini_batch_size,
+        }
         found[attention] = one_step(tiny_settings(encoder_folder, changes), batch)
     (loss, padded), (packed_loss, packed) = found["eager"], found["unpadded"]
     assert packed_loss == pytest.approx(loss, abs=1e-6)
@@ -128,7 +132,7 @@ def test_a_family_that_cannot_pack_is_refused(bert_folder, tmp_path):
     DistilBertModel(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(
-        UserError, match="of the family 'distilbert': only bert, roberta, xlm-roberta have it"
+        UserError, match="of the family 'distilbert': only the families bert, roberta, xlm-roberta"
     ):
         load_backbone(str(tmp_path), attention="unpadded")
     assert load_backbone(str(tmp_path)).attention == "eager"
@@ -136,7 +140,7 @@ def test_a_family_that_cannot_pack_is_refused(bert_folder, tmp_path):
 
 def test_the_default_suits_the_device(bert_folder):
     assert load_backbone(bert_folder).attention == "plain"
-    assert opened_with("auto", torch.device("cuda")) == "sdpa"
+    assert initial_attention("auto", torch.device("cuda")) == "sdpa"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -13,7 +13,7 @@ import yaml
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import TanhHead
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.saving.model_card import CARD_FILE, add_scores, base_model
 from cotbert_core.saving.training_metadata import Score, TrainingMetadata
 from cotbert_core.templates.template_texts import resolve_template
@@ -56,7 +56,7 @@ def opened(folder, family, readout, template=None, **more):
     template = template and resolve_template(template.format(f=family))
     backbone = load_backbone(folder)
     head = TanhHead(backbone.model.config).eval() if more.get("head") else None
-    return SentenceEncoder(backbone, Reading(readout, template, **more), head)
+    return SentenceEncoder(backbone, PoolingConfig(readout, template, **more), head)
 
 
 @pytest.mark.parametrize("how", READINGS)
@@ -81,7 +81,7 @@ def test_the_blocks_of_a_card_run_and_give_the_same_vectors(
 
 def test_a_card_with_facts_tells_them(bert_folder, tmp_path):
     encoder = SentenceEncoder.from_pretrained(bert_folder, template="cot-bert/anchor")
-    encoder.reading = replace(encoder.reading, method="cot-bert", settings=SETTINGS)
+    encoder.pooling = replace(encoder.pooling, method="cot-bert", settings=SETTINGS)
     encoder.save_pretrained(tmp_path / "saved", FACTS)
     front, body = front_matter(tmp_path / "saved")
     assert front["pipeline_tag"] == "sentence-similarity"

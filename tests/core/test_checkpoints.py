@@ -148,7 +148,7 @@ def test_only_the_latest_attempt_writes(tmp_path, monkeypatch):
     with pytest.raises(SupersededError):
         write_checkpoint(tmp_path, 2, 60.0, state(2), first)
     monkeypatch.undo()
-    with pytest.raises(SupersededError, match="another attempt writes the checkpoints"):
+    with pytest.raises(SupersededError, match="a newer attempt writes the checkpoints"):
         write_checkpoint(tmp_path, 1, 99.0, state(7), first)
     assert newest(tmp_path).load()["step"] == 1
     write_checkpoint(tmp_path, 2, 60.0, state(2), second[-1])

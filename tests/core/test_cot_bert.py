@@ -24,7 +24,7 @@ from cotbert_core.training.distributed import (
     rank,
     world_size,
 )
-from cotbert_core.training.sampling import deal, own_share
+from cotbert_core.training.sampling import own_share, shard_by_length
 from tests.core import slow_reference
 
 ROLES = ("anchor", "positive", "negative")
@@ -203,16 +203,18 @@ def _one_of_two(own, settings, lists, folder):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("chunk", [None, 2])
+@pytest.mark.parametrize("mini_batch_size", [None, 2])
 def test_two_processes_have_the_loss_and_gradient_of_one(
-    roberta_folder, tiny_settings, sentences, tmp_path, chunk
+    roberta_folder, tiny_settings, sentences, tmp_path, mini_batch_size
 ):
     changes = {"workers": 2, "batch_size": 6}
     one = build(tiny_settings(roberta_folder, changes))
-    settings = tiny_settings(roberta_folder, changes | {"chunk_size": chunk})
+    settings = tiny_settings(roberta_folder, changes | {"mini_batch_size": mini_batch_size})
     lists = [row.tolist() for row in one.backbone.tokenizer(sentences, 8)]
     lengths = np.array([len(row) for row in lists])
-    assert deal(lengths, 2).ravel().tolist() != list(range(6)), "premise: no consecutive halves"
+    assert shard_by_length(lengths, 2).ravel().tolist() != list(range(6)), (
+        "premise: no consecutive halves"
+    )
     loss = one(Batch(Ragged.from_lists(lists))).loss
     loss.backward()
     torch.multiprocessing.spawn(_one_of_two, (settings, lists, str(tmp_path)), nprocs=2)

@@ -102,14 +102,14 @@ def test_three_stages_train_and_are_read_at_the_last_mask(
     texts = method.backbone.tokenizer([end_with_full_stop(s) for s in sentences], 100)
     with torch.no_grad():
         slow = slow_reference.vectors(exact_model, None, method.templates[0], texts, "none")
-    encoder = SentenceEncoder(method.finished, method.reading, method.kept_head)
+    encoder = SentenceEncoder(method.finished, method.pooling, method.kept_head)
     expected = encoder.encode(sentences, precision="fp32")
     np.testing.assert_allclose(expected, torch.stack(slow).numpy(), atol=1e-5, rtol=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         encoder.save_pretrained(tmp_path / "saved")
     again = SentenceEncoder.from_pretrained(tmp_path / "saved")
-    assert again.reading == encoder.reading
+    assert again.pooling == encoder.pooling
     assert np.array_equal(again.encode(sentences, precision="fp32"), expected)
     theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(sentences)
     np.testing.assert_allclose(theirs, expected, atol=1e-5, rtol=0)

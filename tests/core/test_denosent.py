@@ -213,9 +213,9 @@ def test_contrastive_loss_of_each_readout(make, batch, slow_of, readout, project
     slow.method = method.method.model_copy(update={"projected": not projected})
     other = slow.contrastive(batch.sentences, batch.augmented).item()
     assert abs(other - expected) > 1e-3, "the projection matters"
-    assert method.reading.readout == readout
-    assert (method.reading.template is None) == (readout != "mask")
-    assert method.reading.full_stop
+    assert method.pooling.readout == readout
+    assert (method.pooling.template is None) == (readout != "mask")
+    assert method.pooling.full_stop
 
 
 @pytest.mark.parametrize("folder", ["fresh"], indirect=True)

@@ -136,7 +136,7 @@ def test_a_saved_folder_has_the_encoder_alone(make, batch, sentences, tmp_path):
     before = {n: p.clone() for n, p in method.encoder.named_parameters()}
     train_step(method, batch, make_optimizer(method, settings.optimizer), settings, 1, 2)
     assert any(not torch.equal(p, before[n]) for n, p in method.encoder.named_parameters())
-    encoder = SentenceEncoder(method.finished, method.reading, method.kept_head)
+    encoder = SentenceEncoder(method.finished, method.pooling, method.kept_head)
     vectors = encoder.encode(sentences, precision="fp32")
     encoder.save_pretrained(tmp_path / "model")
     kept = set(load_file(tmp_path / "model" / "model.safetensors"))
@@ -144,7 +144,7 @@ def test_a_saved_folder_has_the_encoder_alone(make, batch, sentences, tmp_path):
     assert not (tmp_path / "model" / "head.safetensors").exists()
     opened = SentenceEncoder.from_pretrained(tmp_path / "model")
     np.testing.assert_array_equal(opened.encode(sentences, precision="fp32"), vectors)
-    assert opened.reading.template == method.template("anchor")
+    assert opened.pooling.template == method.template("anchor")
 
 
 def test_heads_must_divide_the_hidden_size(make):

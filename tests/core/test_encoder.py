@@ -12,7 +12,7 @@ import torch
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import MINILM, load_backbone
 from cotbert_core.encoder.forward import budget_slices
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.templates.template_texts import TEMPLATES, Template
 
 READOUTS = ("mask", "cls", "mean")
@@ -166,7 +166,7 @@ def test_dropout_is_off_whatever_mode_the_model_was_in(open_encoder, sentences):
         (lambda make: make("median"), "unknown readout 'median': choose one of cls, mask, mean"),
         (lambda make: make(max_length=0), "max_length is 0"),
         (lambda make: make(name="anchr"), "unknown template"),
-        (lambda make: Reading("mask"), "give a template too"),
+        (lambda make: PoolingConfig("mask"), "give a template too"),
     ],
 )
 def test_what_is_wrong_is_told(open_encoder, call, fault):
@@ -212,7 +212,7 @@ def test_a_hub_encoder_is_read_by_its_own_pooling(tmp_path, monkeypatch):
     """From the hub's cache, laid out as the hub's client does."""
     from huggingface_hub import constants
 
-    from cotbert_core.encoder.pooling_config import reading_of
+    from cotbert_core.encoder.pooling_config import resolve_pooling_config
 
     home = tmp_path / "models--some--encoder"
     snapshot = home / "snapshots" / "abc"
@@ -224,9 +224,9 @@ def test_a_hub_encoder_is_read_by_its_own_pooling(tmp_path, monkeypatch):
     (snapshot / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("cotbert_core.encoder.pooling_config.hub_answers", lambda: False)
-    assert reading_of("some/encoder").readout == "cls"
+    assert resolve_pooling_config("some/encoder").readout == "cls"
     with pytest.raises(UserError, match="'some/other' is not in the hub's cache"):
-        reading_of("some/other")
+        resolve_pooling_config("some/other")
 
 
 def test_a_saved_folder_on_the_hub_is_read_as_the_folder(
@@ -239,10 +239,10 @@ def test_a_saved_folder_on_the_hub_is_read_as_the_folder(
 
     torch.manual_seed(0)
     backbone = load_backbone(encoder_folder)
-    reading = Reading("mask", TEMPLATES[f"{family}/anchor"], full_stop=True, head="tanh")
+    pooling = PoolingConfig("mask", TEMPLATES[f"{family}/anchor"], full_stop=True, head="tanh")
     head = TanhHead(backbone.model.config).eval()
     home = tmp_path / "models--some--encoder"
-    encoder = SentenceEncoder(backbone, reading, head)
+    encoder = SentenceEncoder(backbone, pooling, head)
     encoder.save_pretrained(home / "snapshots" / "abc")
     (home / "refs").mkdir()
     (home / "refs" / "main").write_text("abc")
@@ -251,6 +251,6 @@ def test_a_saved_folder_on_the_hub_is_read_as_the_folder(
         monkeypatch.setattr(f"cotbert_core.encoder.{module}.hub_answers", lambda: False)
     monkeypatch.chdir(tmp_path)
     again = SentenceEncoder.from_pretrained("some/encoder")
-    assert (again.bound, again.reading) == (encoder.bound, encoder.reading)
+    assert (again.bound, again.pooling) == (encoder.bound, encoder.pooling)
     found = again.encode(sentences, precision="fp32")
     assert np.array_equal(found, encoder.encode(sentences, precision="fp32"))

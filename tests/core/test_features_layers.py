@@ -8,9 +8,9 @@ import torch
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.readouts import FeatureOptions, build_features
-from cotbert_core.readouts.layers import THREE_READINGS, three_readings
+from cotbert_core.readouts.layers import THREE_READOUTS, three_readouts
 
 READOUTS = ("cls", "last", "first-last")
 
@@ -70,10 +70,10 @@ def test_first_last_changes_no_later_reading(backbone, sentences):
 
 def test_one_pass_gives_three_readouts(backbone, sentences):
     many = [*sentences, " two \n dogs\t run", "", *sentences[::-1]]
-    together = SentenceEncoder(three_readings(backbone), Reading("mean"))
+    together = SentenceEncoder(three_readouts(backbone), PoolingConfig("mean"))
     thirds = np.split(together.encode(many, precision="fp32"), 3, axis=1)
-    assert sorted(THREE_READINGS) == sorted(READOUTS)
-    for readout, third in zip(THREE_READINGS, thirds, strict=True):
+    assert sorted(THREE_READOUTS) == sorted(READOUTS)
+    for readout, third in zip(THREE_READOUTS, thirds, strict=True):
         alone = build_features(readout, backbone, precision="fp32")(many)
         np.testing.assert_allclose(third, alone, atol=1e-6, rtol=0)
     assert np.abs(thirds[0] - thirds[1]).max() > 0.1, "premise: they differ"
@@ -98,7 +98,7 @@ def test_no_sentences_make_no_vectors(backbone, readout):
         (FeatureOptions(denoise="pad"), "denoise is 'pad' with the {} readout: denoising needs a"),
         (FeatureOptions(template="denosent"), "template is 'denosent' with the {} readout"),
         (FeatureOptions(frequent=9), "frequent is 9 with the {} readout"),
-        (FeatureOptions(top_k=9), "top_k is 9 with the {} readout, which has no use for it"),
+        (FeatureOptions(top_k=9), "top_k is 9 with the {} readout, which does not use it"),
     ],
 )
 def test_options_of_other_readouts_are_refused(backbone, readout, options, fault):

@@ -172,7 +172,7 @@ def test_no_sentences_make_no_vectors(backbone):
         ({"remove": ("frequent", "caps")}, "unknown bias to remove 'caps': choose one of case, fr"),
         ({"remove": ("frequent",), "frequent": 0}, "frequent is 0: give at least 1"),
         ({"remove": ("case",), "frequent": 9}, "frequent is 9 and no frequent tokens are removed"),
-        ({"top_k": 5}, "top_k is 5 with the static readout, which has no use for it"),
+        ({"top_k": 5}, "top_k is 5 with the static readout, which does not use it"),
         ({"template": "denosent"}, "template is 'denosent' with the static readout"),
         ({"denoise": "pad"}, "denoise is 'pad' with the static readout: denoising needs a templ"),
     ],

@@ -127,7 +127,7 @@ def test_a_k_outside_the_vocabulary_is_refused(backbone, top_k):
 
 
 def test_a_checkpoint_without_a_head_is_refused(encoder_folder):
-    with pytest.raises(UserError, match="its checkpoint has none"):
+    with pytest.raises(UserError, match="has no masked-language-model head"):
         build_features("top-tokens", load_backbone(encoder_folder))
 
 

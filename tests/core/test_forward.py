@@ -15,7 +15,7 @@ from cotbert_core.templates.wrapping import BoundTemplate
 def encoded(encoder_folder, family, sentences):
     """The vectors, the gradients of the weights, and what was asked of the word embeddings."""
 
-    def run(batch_tokens, chunk=None):
+    def run(batch_tokens, mini_batch_size=None):
         torch.manual_seed(0)
         backbone = load_backbone(encoder_folder, dropout=0.0)
         backbone.model.train()
@@ -24,7 +24,7 @@ def encoded(encoder_folder, family, sentences):
         asked = []
         table = backbone.model.get_input_embeddings()
         table.register_forward_pre_hook(lambda _, inputs: asked.append(inputs[0]))
-        vectors = encode_rows(backbone, rows, "mask", batch_tokens, chunk)
+        vectors = encode_rows(backbone, rows, "mask", batch_tokens, mini_batch_size)
         # The length of a normed vector is always the same, and has no gradient.
         along = torch.randn(vectors.shape[1], generator=torch.Generator().manual_seed(1))
         (vectors @ along).square().sum().backward()
@@ -35,9 +35,9 @@ def encoded(encoder_folder, family, sentences):
     return run
 
 
-@pytest.mark.parametrize("chunk", [None, 2])
-def test_words_are_looked_up_once_for_all_batches(encoded, chunk):
-    vectors, gradients, asked, rows = encoded(40, chunk)
+@pytest.mark.parametrize("mini_batch_size", [None, 2])
+def test_words_are_looked_up_once_for_all_batches(encoded, mini_batch_size):
+    vectors, gradients, asked, rows = encoded(40, mini_batch_size)
     assert len(asked) == 1
     assert asked[0].tolist() == sorted(set(rows.ids.flatten().tolist()))
     whole_vectors, whole, whole_asked, _ = encoded(None)

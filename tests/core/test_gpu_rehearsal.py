@@ -161,13 +161,13 @@ def test_the_pretence_is_one(gpu):
     assert not gpu.waits
 
 
-@pytest.mark.parametrize("chunk", [None, 4])
+@pytest.mark.parametrize("mini_batch_size", [None, 4])
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "cot-bert frozen bias"])
 @pytest.mark.parametrize("way", ATTENTIONS)
-def test_a_step_has_the_cpus_numbers_and_waits_once(start, monkeypatch, way, name, chunk):
-    if name == "tsdae" and (chunk or way == "unpadded"):
+def test_a_step_has_the_cpus_numbers_and_waits_once(start, monkeypatch, way, name, mini_batch_size):
+    if name == "tsdae" and (mini_batch_size or way == "unpadded"):
         pytest.skip("TSDAE has neither chunks nor packed rows")
-    changes = {"attention": way, "chunk_size": chunk}
+    changes = {"attention": way, "mini_batch_size": mini_batch_size}
     if name == "tsdae":
         causal_mask(monkeypatch)
         changes["method.deletion"] = 0.0
@@ -191,7 +191,7 @@ def test_a_step_has_the_cpus_numbers_and_waits_once(start, monkeypatch, way, nam
 @pytest.mark.parametrize("name", CHUNKED)
 def test_chunks_have_the_gradient_of_the_whole_with_dropout(start, gpu, monkeypatch, name):
     """Whole: the same rows in the same order, all of whose activations are kept."""
-    changes = {"dropout": 0.3, "chunk_size": 4}
+    changes = {"dropout": 0.3, "mini_batch_size": 4}
     loss, found = gradient(*start(name, **changes))
     with monkeypatch.context() as patch:
         for module in (forward, denosent_module):
@@ -221,8 +221,8 @@ def test_a_budget_changes_the_padding_and_not_the_gradient(start, gpu, monkeypat
 def test_packed_rows_run_at_once(start, gpu, monkeypatch):
     """There is no padding to save, and a batch more is a thousand kernels more."""
     monkeypatch.setattr(contrastive, "CUDA_TRAIN_TOKENS", 64)
-    given, real = [], forward._given
-    monkeypatch.setattr(forward, "_given", lambda *a: given.append(a) or real(*a))
+    given, real = [], forward._encoder_batch
+    monkeypatch.setattr(forward, "_encoder_batch", lambda *a: given.append(a) or real(*a))
     gradient(*start("cot-bert", attention="unpadded"))
     assert len(given) == 1
 
@@ -296,17 +296,17 @@ READINGS = [
 
 
 @pytest.mark.parametrize("way", ATTENTIONS)
-@pytest.mark.parametrize("reading", READINGS, ids=str)
-def test_vectors_are_those_of_the_cpu(bert_folder, sentences, monkeypatch, reading, way):
+@pytest.mark.parametrize("pooling", READINGS, ids=str)
+def test_vectors_are_those_of_the_cpu(bert_folder, sentences, monkeypatch, pooling, way):
     def encode():
-        encoder = SentenceEncoder.from_pretrained(bert_folder, attention=way, **reading)
+        encoder = SentenceEncoder.from_pretrained(bert_folder, attention=way, **pooling)
         return [encoder.encode(sentences, b, precision="fp32") for b in (None, 60)]
 
     monkeypatch.setattr(devices, "_chosen", None)
     expected = encode()
     monkeypatch.setattr(attention, "unpadded_attention", one_row_after_the_other)
     with pretended_gpu() as gpu:
-        encoder = SentenceEncoder.from_pretrained(bert_folder, attention=way, **reading)
+        encoder = SentenceEncoder.from_pretrained(bert_folder, attention=way, **pooling)
         gpu.waits.clear()
         found = [encoder.encode(sentences, b, precision="fp32") for b in (None, 60)]
     for ours, theirs in zip(found, expected, strict=True):

@@ -152,7 +152,7 @@ def test_a_transform_begins_anew_where_the_checkpoint_has_none_and_says_so(
     made, head = started(tiny_settings, method, "transform", encoder_folder)
     assert head.dense.weight.std().item() == pytest.approx(0.02, rel=0.1)
     assert not head.dense.bias.any()
-    told = "has no masked-language-model head: the transform head begins with new weights"
+    told = "has no masked-language-model head: the transform head starts with new weights"
     assert sum(told in note for note in made.notes(("augmented", "negative"))) == 1
     made, _ = started(tiny_settings, method, "tanh", encoder_folder)
     assert not any("transform" in note for note in made.notes(("augmented", "negative")))
@@ -179,7 +179,7 @@ def test_a_head_is_loaded_from_the_folder_or_its_absence_told(head, bert_folder,
     name = next(n for n, kind in HEADS.items() if isinstance(head, kind))
     with pytest.raises(UserError) as caught:
         load_head(name, str(tmp_path), backbone)
-    assert f"is read through a {name} head and its folder has no {HEAD_FILE}" in str(caught.value)
+    assert f"needs its {name} head and the folder has no {HEAD_FILE}" in str(caught.value)
     save_file(dict(head.state_dict()), str(tmp_path / HEAD_FILE))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cotbert_core.encoder.pooling_config import load_reading
+from cotbert_core.encoder.pooling_config import load_pooling_config
 from cotbert_core.errors import UserError
 from cotbert_core.files import MOST_JSON_BYTES, read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -109,7 +109,7 @@ def test_a_module_that_is_a_link_out_of_the_folder_is_refused(folder, tmp_path):
     inside = folder / "1_Pooling"
     inside.mkdir()
     (inside / "config.json").write_text('{"pooling_mode_cls_token": true}')
-    assert load_reading(str(folder))["readout"] == "cls"
+    assert load_pooling_config(str(folder))["readout"] == "cls"
     inside.rename(tmp_path / "elsewhere")
     inside.symlink_to(tmp_path / "elsewhere")
     assert "outside the folder" in refused(folder)
@@ -124,12 +124,12 @@ def test_links_of_the_hubs_cache_are_its_own(tmp_path):
     (cache / "blobs" / "abc").write_text('{"pooling_mode_cls_token": true}')
     (module / "config.json").symlink_to("../../../blobs/abc")
     (module.parent / "modules.json").write_text(json.dumps([POOLING | {"path": "1_Pooling"}]))
-    assert load_reading(str(module.parent))["readout"] == "cls"
+    assert load_pooling_config(str(module.parent))["readout"] == "cls"
     (module / "config.json").unlink()
     (cache / "secret").write_text('{"pooling_mode_cls_token": true}')
     (module / "config.json").symlink_to(cache / "secret")
     with pytest.raises(UserError, match="outside the folder"):
-        load_reading(str(module.parent))
+        load_pooling_config(str(module.parent))
 
 
 @pytest.mark.parametrize("limit", ['"512"', "[]", "-3", "NaN", "true", "0"])
@@ -137,7 +137,7 @@ def test_a_hostile_limit_is_refused(folder, limit):
     modules = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 20}')
-    assert load_reading(str(folder))["max_length"] == 18
+    assert load_pooling_config(str(folder))["max_length"] == 18
     (folder / "sentence_bert_config.json").write_text(f'{{"max_seq_length": {limit}}}')
     assert "max_seq_length" in refused(folder)
 
@@ -185,7 +185,7 @@ def test_weights_that_are_missing_or_of_another_shape_are_refused(folder):
 def test_a_head_without_its_weights_is_refused(folder):
     (folder / "cotbert.json").write_text(json.dumps(SETTINGS | {"head": "tanh"}))
     save_file({"dense.weight": torch.zeros(2, 2)}, folder / "head.safetensors")
-    assert "does not hold the tanh head" in refused(folder)
+    assert "is not the tanh head" in refused(folder)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_hostile_tokenizer_is_refused(folder, text):
 
 def test_json_without_end_is_refused(tmp_path):
     (tmp_path / "zero.json").symlink_to("/dev/zero")
-    with pytest.raises(UserError, match=r"cannot be read as JSON \(it is no file"):
+    with pytest.raises(UserError, match=r"cannot be read as JSON \(it is not a file"):
         read_json(tmp_path / "zero.json")
     with (tmp_path / "large.json").open("wb") as file:
         file.truncate(MOST_JSON_BYTES + 1)

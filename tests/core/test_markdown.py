@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.saving.markdown import code, plain, yaml_string
 from cotbert_core.saving.model_card import CARD_FILE, add_scores
 from cotbert_core.saving.model_card_code import transformers_lines
@@ -104,11 +104,11 @@ def test_a_card_of_hostile_texts_holds_no_html_of_theirs(bert_folder, tmp_path, 
         f"method.{text}": 1,
         "optimizer.schedule": text,
     }
-    encoder.reading = replace(encoder.reading, method=text, settings=settings)
-    facts = TrainingMetadata(
+    encoder.pooling = replace(encoder.pooling, method=text, settings=settings)
+    metadata = TrainingMetadata(
         {"source": code(published(text))}, [Score(text, 1.0, 2.0)], {"date": "2026-11-22"}
     )
-    encoder.save_pretrained(tmp_path / "saved", facts)
+    encoder.save_pretrained(tmp_path / "saved", metadata)
     add_scores(tmp_path / "saved", [Score(text, None, 3.0)])
     card = (tmp_path / "saved" / CARD_FILE).read_text(encoding="utf-8")
     _, front, body = card.split("---\n", 2)
@@ -137,7 +137,7 @@ def test_a_card_of_hostile_texts_holds_no_html_of_theirs(bert_folder, tmp_path, 
 
 @pytest.mark.parametrize("token", ['")\nimport os #', "'\"\\", "\u202e\x1b", "[READOUT]", "```"])
 def test_the_code_of_a_card_holds_a_token_as_a_literal(token):
-    lines = transformers_lines(Reading("mean"), token)
+    lines = transformers_lines(PoolingConfig("mean"), token)
     told = []
     names = {"inputs": {"input_ids": 0}, "hidden": {False: 0, True: 0}}
     names["tokenizer"] = type(

@@ -80,11 +80,11 @@ def test_each_template_is_there_if_and_only_if_the_method_reads_it(name, role):
     if used and role == "negative":
         assert override(settings, {key: None, "method.extended": False}).templates.negative is None
     elif used:
-        told = f"{key} is null: method {name} reads it; give one"
+        told = f"{key} is null: method {name} needs this template; give one"
         assert told in fault_of({key: None}, settings)
     else:
         text = f"cot-bert/{role}"
-        told = f"{key} is '{text}': method {name} has no use for it; set {key}=null"
+        told = f"{key} is '{text}': method {name} does not use it; set {key}=null"
         assert told in fault_of({key: text}, settings)
 
 
@@ -99,9 +99,9 @@ def test_a_role_follows_the_readout():
     plain = {"method.name": "denosent", "method.readout": "mean"}
     assert override(COT, {**NONE, **plain}).templates.anchor is None
     told = fault_of({**NONE, **plain, "templates.anchor": "denosent"})
-    assert "templates.anchor is 'denosent': method denosent has no use for it" in told
+    assert "templates.anchor is 'denosent': method denosent does not use it" in told
     told = fault_of({**NONE, "method.name": "denosent"})
-    assert "templates.anchor is null: method denosent reads it" in told
+    assert "templates.anchor is null: method denosent needs this template" in told
 
 
 @pytest.mark.parametrize(("role", "name"), [("negative", "cot-bert"), ("positive", "promptbert")])
@@ -110,7 +110,7 @@ def test_templates_with_unequal_masks_are_refused(role, name):
     told = fault_of({"method.name": name, **templates, f"templates.{role}": ONE_MASK})
     assert "templates.anchor has 2" in told
     assert f"templates.{role} has 1" in told
-    assert "masks: all must have as many, since their vectors are compared" in told
+    assert "masks: all templates must have the same number of masks" in told
     same = {key: value and ONE_MASK for key, value in templates.items()}
     assert override(COT, {"method.name": name, **same}).templates.anchor == ONE_MASK
 

@@ -25,9 +25,9 @@ def openvino():
     return pytest.importorskip("openvino", reason="needs the extra 'openvino'")
 
 
-@pytest.mark.parametrize("reading", READINGS)
-def test_vectors_are_those_of_torch(encoder_folder, reading):
-    encoder = SentenceEncoder.from_pretrained(encoder_folder, **READINGS[reading])
+@pytest.mark.parametrize("pooling", READINGS)
+def test_vectors_are_those_of_torch(encoder_folder, pooling):
+    encoder = SentenceEncoder.from_pretrained(encoder_folder, **READINGS[pooling])
     compiled = with_openvino(encoder, "fp32")
     for budget in (None, 32):  # one batch, and many beside each other
         vectors = compiled.encode(SENTENCES, batch_tokens=budget)

@@ -74,7 +74,7 @@ def train(method, sentences, steps=4, **changes):
 
 
 def as_encoder(method):
-    return SentenceEncoder(method.finished, method.reading, method.kept_head)
+    return SentenceEncoder(method.finished, method.pooling, method.kept_head)
 
 
 def encode(encoder, sentences):

@@ -56,7 +56,7 @@ def trained(settings_of, sentences):
 
 
 def save(method, folder):
-    encoder = SentenceEncoder(method.finished, method.reading, method.kept_head)
+    encoder = SentenceEncoder(method.finished, method.pooling, method.kept_head)
     encoder.save_pretrained(folder)
     return encoder
 
@@ -88,7 +88,7 @@ def test_a_folder_is_read_the_same_everywhere(trained, encoder_folder, tmp_path,
     plain = SentenceEncoder.from_pretrained(encoder_folder, template=method.template("anchor"))
     assert np.abs(encode(plain) - expected).max() > 0.1, "premise: training moved it"
     again = SentenceEncoder.from_pretrained(tmp_path / "saved")
-    assert (again.reading, again.bound) == (encoder.reading, encoder.bound)
+    assert (again.pooling, again.bound) == (encoder.pooling, encoder.bound)
     assert np.array_equal(encode(again), expected)
     theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(TYPED)
     np.testing.assert_allclose(theirs, expected, atol=1e-5, rtol=0)
@@ -122,7 +122,7 @@ def test_another_method_goes_on_from_the_folder(
     )
     encoder = save(method, tmp_path / "second")
     before = SentenceEncoder.from_pretrained(
-        tmp_path / "first", encoder.reading.template, encoder.reading.readout
+        tmp_path / "first", encoder.pooling.template, encoder.pooling.readout
     )
     assert np.abs(encode(before, sentences) - encode(encoder, sentences)).max() > 0.01
     again = SentenceEncoder.from_pretrained(tmp_path / "second")
@@ -140,8 +140,8 @@ def test_optiprompt_goes_on_with_tokens_of_its_own(trained, encoder_folder, tmp_
         first = table.table.num_embeddings
         own = [t for t in method.anchor.before + method.anchor.after if t >= first]
         assert own == list(range(first, first + len(table.rows)))
-        assert not seen & {method.reading.template.text}
-        seen.add(method.reading.template.text)
+        assert not seen & {method.pooling.template.text}
+        seen.add(method.pooling.template.text)
         moved = table.rows - table.table.weight[_replaced(method)]
         assert moved.abs().amax(dim=1).min() > 1e-3, "each of them is trained"
         folder = tmp_path / str(number)
@@ -152,7 +152,7 @@ def test_optiprompt_goes_on_with_tokens_of_its_own(trained, encoder_folder, tmp_
 def test_the_learned_template_can_be_trained_further(trained, encoder_folder, tmp_path):
     first = trained(encoder_folder)
     save(first, tmp_path / "first")
-    learned = first.reading.template.text
+    learned = first.pooling.template.text
     again = trained(tmp_path / "first", **{"templates.anchor": learned})
     rows = again.encoder.get_input_embeddings()
     assert _replaced(again) == [

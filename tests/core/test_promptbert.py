@@ -120,15 +120,15 @@ def test_companions_make_no_difference(make, ids):
     alone, both = method(Batch(ids)).loss.item(), method(Batch(ids, other, other)).loss.item()
     assert alone == both
     (note,) = method.notes(["augmented", "negative"])
-    assert note == "method promptbert makes no use of the corpus's augmented and negative texts"
+    assert note == "method promptbert does not use the corpus's augmented and negative texts"
     assert method.notes([]) == []
 
 
 def test_the_head_is_dropped_and_the_anchor_is_read(make, prefix):
     method = make()
     assert method.kept_head is None
-    reading = method.reading
-    assert (reading.readout, reading.denoise, reading.head) == ("mask", "none", None)
-    assert reading.template == method.template("anchor")
-    assert (reading.full_stop, reading.method) == (True, "promptbert")
-    assert reading.settings["templates.anchor"] == f"{prefix}/anchor"
+    pooling = method.pooling
+    assert (pooling.readout, pooling.denoise, pooling.head) == ("mask", "none", None)
+    assert pooling.template == method.template("anchor")
+    assert (pooling.full_stop, pooling.method) == (True, "promptbert")
+    assert pooling.settings["templates.anchor"] == f"{prefix}/anchor"

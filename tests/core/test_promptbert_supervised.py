@@ -46,7 +46,7 @@ def triples(encoder_folder, sentences):
 
 
 def as_encoder(method):
-    return SentenceEncoder(method.finished, method.reading, method.kept_head)
+    return SentenceEncoder(method.finished, method.pooling, method.kept_head)
 
 
 def encode(encoder, sentences):
@@ -108,7 +108,7 @@ def test_loss_and_gradients_equal_a_sentence_at_a_time(make, exact_model, triple
 def test_transform_and_position_are_the_defaults(make):
     method = make()
     assert isinstance(method.kept_head, HEADS["transform"])
-    assert (method.reading.head, method.reading.denoise) == ("transform", "position")
+    assert (method.pooling.head, method.pooling.denoise) == ("transform", "position")
 
 
 def test_each_length_of_the_three_texts_has_one_bias_row(make, triples):
@@ -147,7 +147,7 @@ def test_a_saved_folder_is_read_here_alone(make, sentences, tmp_path, head, deno
     with pytest.warns(UserWarning, match="alone, since a template's bias is taken off"):
         encoder.save_pretrained(tmp_path / "saved")
     again = SentenceEncoder.from_pretrained(tmp_path / "saved")
-    assert again.reading == encoder.reading
+    assert again.pooling == encoder.pooling
     assert np.array_equal(encode(again, sentences), expected)
     save_quietly(again, tmp_path / "second")
     second = SentenceEncoder.from_pretrained(tmp_path / "second")
@@ -179,15 +179,17 @@ def test_a_folder_that_lost_its_head_says_so(make, tmp_path, head):
     with pytest.raises(UserError) as caught:
         SentenceEncoder.from_pretrained(tmp_path / "saved")
     told = str(caught.value)
-    assert f"is read through a {head} head and its folder has no {HEAD_FILE}" in told
-    assert told.endswith("copy the folder again, whole")
+    assert f"needs its {head} head and the folder has no {HEAD_FILE}" in told
+    assert told.endswith("copy the whole folder again")
     assert "\n" not in told
 
 
 def test_a_reading_and_its_head_go_together(make):
     method = make()
-    with pytest.raises(UserError, match="the reading's head is 'transform' and the head given is"):
-        SentenceEncoder(method.finished, method.reading)
+    with pytest.raises(
+        UserError, match="the pooling config's head is 'transform' and the head given is"
+    ):
+        SentenceEncoder(method.finished, method.pooling)
 
 
 def test_another_reading_of_the_folder_leaves_head_and_bias_out(
@@ -197,11 +199,11 @@ def test_another_reading_of_the_folder_leaves_head_and_bias_out(
     save_quietly(encoder, tmp_path / "saved")
     for other in ({"readout": "mean"}, {"template": "denosent"}):
         again = SentenceEncoder.from_pretrained(tmp_path / "saved", **other)
-        assert (again.head, again.reading.head, again.reading.denoise) == (None, None, "none")
+        assert (again.head, again.pooling.head, again.pooling.denoise) == (None, None, "none")
     plain = SentenceEncoder.from_pretrained(encoder_folder, template="denosent")
     assert np.array_equal(encode(again, sentences), encode(plain, sentences))
     bare = SentenceEncoder.from_pretrained(tmp_path / "saved", denoise="none")
-    assert bare.reading.head == "transform"
+    assert bare.pooling.head == "transform"
     assert np.abs(encode(bare, sentences) - encode(encoder, sentences)).max() > 0.1
 
 
@@ -210,5 +212,7 @@ def test_tsdae_cannot_begin_from_a_folder_that_is_read_here_alone(make, tmp_path
     bare = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
     changes = {"method.name": "tsdae", **bare}
     settings = override(TrainSettings(encoder=str(tmp_path / "saved")), changes)
-    with pytest.raises(UserError, match="method tsdae opens its encoder by sentence-transformers"):
+    with pytest.raises(
+        UserError, match="method tsdae opens its encoder with sentence-transformers"
+    ):
         build_method(load_backbone(str(tmp_path / "saved")), settings)

@@ -12,11 +12,11 @@ import torch
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pooling_config import (
-    READING_FILE,
-    Reading,
-    load_reading,
-    reading_of,
-    save_reading,
+    POOLING_CONFIG_FILE,
+    PoolingConfig,
+    load_pooling_config,
+    resolve_pooling_config,
+    save_pooling_config,
 )
 from cotbert_core.templates.template_texts import Template, resolve_template
 from cotbert_core.templates.tokenizing import end_with_full_stop
@@ -71,7 +71,7 @@ def test_the_ways_of_denoising_differ(open_encoder, sentences):
 
 def test_released_pads_differ_in_roberta_alone(open_encoder, sentences, family):
     aligned = open_encoder(denoise="pad")
-    released = SentenceEncoder(aligned.backbone, replace(aligned.reading, pad_positions="released"))
+    released = SentenceEncoder(aligned.backbone, replace(aligned.pooling, pad_positions="released"))
     gap = np.abs(encode(aligned, sentences) - encode(released, sentences)).max()
     assert (gap > 1e-2) == (family == "cot-roberta")
 
@@ -82,7 +82,9 @@ def test_denoising_no_sentences_makes_no_vectors(open_encoder):
 
 @pytest.mark.parametrize("readout", ["cls", "mean"])
 def test_denoising_is_refused_where_no_mask_is_read(open_encoder, readout):
-    told = f"denoise is 'pad' with the {readout} readout: it subtracts a template's mask vector"
+    told = (
+        f"denoise is 'pad' with the {readout} readout: denoising subtracts a template's mask vector"
+    )
     for template in ("anchor", None):
         with pytest.raises(UserError, match=told):
             open_encoder(template, readout=readout, denoise="pad")
@@ -92,7 +94,7 @@ def test_denoising_is_refused_where_no_mask_is_read(open_encoder, readout):
     ("fields", "fault"),
     [
         ({"readout": "median"}, "unknown readout 'median': choose one of cls, mask, mean"),
-        ({"readout": "mask"}, "readout 'mask' reads a template's mask: give a template too"),
+        ({"readout": "mask"}, "readout is 'mask' and there is no template: give a template too"),
         (
             {"readout": "mask", "template": TEMPLATE, "denoise": "pads"},
             "unknown denoising mode 'pads': choose one of none, pad, position",
@@ -102,23 +104,23 @@ def test_denoising_is_refused_where_no_mask_is_read(open_encoder, readout):
 )
 def test_what_cannot_be_read_is_told(fields, fault):
     with pytest.raises(UserError, match=fault):
-        Reading(**fields)
+        PoolingConfig(**fields)
 
 
 @pytest.mark.parametrize("max_length", [0, -1])
 def test_a_length_below_one_token_is_refused(bert_folder, max_length):
     with pytest.raises(UserError, match=f"max_length is {max_length}: give at least 1 token"):
-        reading_of(bert_folder, max_length=max_length)
+        resolve_pooling_config(bert_folder, max_length=max_length)
 
 
 @pytest.mark.parametrize(
-    "reading",
+    "pooling",
     [
-        Reading(),
-        Reading("cls", blank=True, head="tanh", method="simcse", settings={"seed": 1}),
-        Reading("mean", blank=True, normalize=True, max_length=7),
-        Reading("mask", TEMPLATE, empty_blank=True, last=((5, 600), (7, 601))),
-        Reading(
+        PoolingConfig(),
+        PoolingConfig("cls", blank=True, head="tanh", method="simcse", settings={"seed": 1}),
+        PoolingConfig("mean", blank=True, normalize=True, max_length=7),
+        PoolingConfig("mask", TEMPLATE, empty_blank=True, last=((5, 600), (7, 601))),
+        PoolingConfig(
             "mask",
             TEMPLATE,
             full_stop=True,
@@ -129,30 +131,30 @@ def test_a_length_below_one_token_is_refused(bert_folder, max_length):
         ),
     ],
 )
-def test_a_folder_remembers_every_field(tmp_path, reading):
-    save_reading(reading, tmp_path)
-    assert Reading(**load_reading(str(tmp_path))) == reading
-    assert reading_of(str(tmp_path)) == reading
+def test_a_folder_remembers_every_field(tmp_path, pooling):
+    save_pooling_config(pooling, tmp_path)
+    assert PoolingConfig(**load_pooling_config(str(tmp_path))) == pooling
+    assert resolve_pooling_config(str(tmp_path)) == pooling
 
 
 def test_a_blank_goes_before_a_sentence_in_a_template_or_where_it_was_trained_so():
-    assert not Reading().leading_blank
-    assert Reading(blank=True).leading_blank
-    assert Reading("mask", TEMPLATE).leading_blank
-    assert Reading("cls", TEMPLATE).leading_blank
+    assert not PoolingConfig().leading_blank
+    assert PoolingConfig(blank=True).leading_blank
+    assert PoolingConfig("mask", TEMPLATE).leading_blank
+    assert PoolingConfig("cls", TEMPLATE).leading_blank
 
 
 def test_an_older_folder_still_opens(open_encoder, sentences, tmp_path):
     encoder = open_encoder()
     encoder.save_pretrained(tmp_path / "saved")
-    path = tmp_path / "saved" / READING_FILE
+    path = tmp_path / "saved" / POOLING_CONFIG_FILE
     values = json.loads(path.read_text())
     assert set(values) > OLD_KEYS, "premise"
     path.write_text(json.dumps({k: v for k, v in values.items() if k in OLD_KEYS}))
     again = SentenceEncoder.from_pretrained(tmp_path / "saved")
-    assert again.reading == encoder.reading
-    assert (again.reading.denoise, again.reading.head, again.reading.blank) == ("none", None, False)
-    assert not again.reading.empty_blank
+    assert again.pooling == encoder.pooling
+    assert (again.pooling.denoise, again.pooling.head, again.pooling.blank) == ("none", None, False)
+    assert not again.pooling.empty_blank
     assert np.array_equal(encode(again, sentences), encode(encoder, sentences))
 
 
@@ -162,32 +164,34 @@ def test_a_denoised_encoder_is_saved_as_such(open_encoder, sentences, tmp_path, 
     with pytest.warns(UserWarning, match="alone, since a template's bias is taken off"):
         encoder.save_pretrained(tmp_path / "saved")
     again = SentenceEncoder.from_pretrained(tmp_path / "saved")
-    assert again.reading == encoder.reading
+    assert again.pooling == encoder.pooling
     assert np.array_equal(encode(again, sentences), encode(encoder, sentences))
     plain = SentenceEncoder.from_pretrained(tmp_path / "saved", denoise="none")
     assert np.array_equal(encode(plain, sentences), encode(open_encoder(), sentences))
 
 
 def test_what_is_asked_for_changes_what_the_folder_remembers(bert_folder, tmp_path):
-    trained = Reading(
+    trained = PoolingConfig(
         "mask", TEMPLATE, 9, full_stop=True, normalize=True, denoise="pad", head="tanh"
     )
-    save_reading(trained, tmp_path)
+    save_pooling_config(trained, tmp_path)
     folder = str(tmp_path)
-    assert reading_of(folder, max_length=4) == replace(trained, max_length=4)
-    assert reading_of(folder, readout="mask") == trained
-    assert reading_of(folder, denoise="position") == replace(trained, denoise="position")
-    other = reading_of(folder, "promptbert/manual")
-    assert other == Reading("mask", resolve_template("promptbert/manual"), full_stop=True)
+    assert resolve_pooling_config(folder, max_length=4) == replace(trained, max_length=4)
+    assert resolve_pooling_config(folder, readout="mask") == trained
+    assert resolve_pooling_config(folder, denoise="position") == replace(
+        trained, denoise="position"
+    )
+    other = resolve_pooling_config(folder, "promptbert/manual")
+    assert other == PoolingConfig("mask", resolve_template("promptbert/manual"), full_stop=True)
     exchanged = replace(trained, last=((5, 600),), denoise="none")
-    save_reading(exchanged, tmp_path)
-    assert reading_of(folder).last == ((5, 600),)
-    assert reading_of(folder, "promptbert/manual").last == ()
-    mean = reading_of(folder, readout="mean")
+    save_pooling_config(exchanged, tmp_path)
+    assert resolve_pooling_config(folder).last == ((5, 600),)
+    assert resolve_pooling_config(folder, "promptbert/manual").last == ()
+    mean = resolve_pooling_config(folder, readout="mean")
     assert mean.last == ()
     assert (mean.readout, mean.template, mean.normalize) == ("mean", None, False)
     assert (mean.denoise, mean.head) == ("none", None)
-    assert reading_of(bert_folder) == Reading()
+    assert resolve_pooling_config(bert_folder) == PoolingConfig()
 
 
 def test_the_tokens_of_a_blank_reading_are_those_of_a_corpus(roberta_folder):
@@ -197,7 +201,7 @@ def test_the_tokens_of_a_blank_reading_are_those_of_a_corpus(roberta_folder):
         lambda module, args, kwargs: seen.append(kwargs["input_ids"][0].tolist()), with_kwargs=True
     )
     for blank in (True, False):
-        SentenceEncoder(backbone, Reading("mean", blank=blank)).encode(["A man"])
+        SentenceEncoder(backbone, PoolingConfig("mean", blank=blank)).encode(["A man"])
     with_blank = backbone.tokenizer(["A man"], 8)[0].tolist()
     assert seen[0][1:-1] == with_blank
     assert seen[1][1:-1] != with_blank
@@ -209,7 +213,9 @@ def test_a_folder_of_another_version_is_told(bert_folder, tmp_path):
     path = folder / "cotbert.json"
     kept = json.loads(path.read_text())
     path.write_text(json.dumps(kept | {"whitening": "all", "zoom": 2}))
-    with pytest.raises(UserError, match="names whitening, zoom, which this version does not know"):
+    with pytest.raises(
+        UserError, match="has the fields whitening, zoom, which this version does not know"
+    ):
         SentenceEncoder.from_pretrained(folder)
     path.write_text(json.dumps(kept | {"head": "dense"}))
     with pytest.raises(UserError, match="unknown head 'dense': choose one of tanh, transform"):

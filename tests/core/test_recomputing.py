@@ -59,8 +59,10 @@ def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(settings_of, batch
     # DenoSent's noise on what the decoder reads is drawn chunk by chunk.
     still = {"method.dropout": 0.0, "method.decoder_dropout": 0.0} if kind == "denosent" else {}
     whole_loss, whole = gradient(settings_of(kind, dropout=0.0, **still), batch)
-    for chunk in (1, 4):
-        loss, found = gradient(settings_of(kind, dropout=0.0, chunk_size=chunk, **still), batch)
+    for mini_batch_size in (1, 4):
+        loss, found = gradient(
+            settings_of(kind, dropout=0.0, mini_batch_size=mini_batch_size, **still), batch
+        )
         assert float(loss) == pytest.approx(float(whole_loss), rel=1e-6)
         assert largest_difference(found, whole) < 1e-5
     assert max(float(g.abs().max()) for g in whole.values()) > 1e-3, "premise"
@@ -70,14 +72,14 @@ def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(settings_of, batch
 def test_the_backward_pass_has_the_dropout_of_the_forward_pass(
     settings_of, batch, kind, monkeypatch
 ):
-    settings = settings_of(kind, dropout=0.3, chunk_size=4)
+    settings = settings_of(kind, dropout=0.3, mini_batch_size=4)
     loss, found = gradient(settings, batch)
     for module in (forward, denosent_module):
         monkeypatch.setattr(module, "recomputed", lambda call, *inputs, device: call(*inputs))
     kept_loss, kept = gradient(settings, batch)
     assert loss == kept_loss
     assert largest_difference(found, kept) == 0
-    other_loss, _ = gradient(settings_of(kind, dropout=0.0, chunk_size=4), batch)
+    other_loss, _ = gradient(settings_of(kind, dropout=0.0, mini_batch_size=4), batch)
     assert other_loss != loss, "premise: there was dropout"
 
 
@@ -88,17 +90,20 @@ def test_each_chunk_is_encoded_once_more(settings_of, batch, monkeypatch):
     monkeypatch.setattr(
         forward,
         "_last_hidden",
-        lambda model, given, words: widths.append(len(given.ends)) or run(model, given, words),
+        lambda model, given, words: widths.append(len(given.lengths)) or run(model, given, words),
     )
     gradient(settings_of("cot-bert", dropout=0.0), batch)
     rows = sum(widths)
     widths.clear()
-    gradient(settings_of("cot-bert", dropout=0.0, chunk_size=4), batch)
+    gradient(settings_of("cot-bert", dropout=0.0, mini_batch_size=4), batch)
     assert sum(widths) == 2 * rows
     assert max(widths) == 4
 
 
 def test_a_method_that_cannot_is_refused():
     templates = {"anchor": None, "positive": None, "negative": None}
-    with pytest.raises(UserError, match="chunk_size is 8: method tsdae keeps all activations"):
-        build(TrainSettings, {"method": {"name": "tsdae"}, "templates": templates, "chunk_size": 8})
+    with pytest.raises(UserError, match="mini_batch_size is 8: method tsdae keeps all activations"):
+        build(
+            TrainSettings,
+            {"method": {"name": "tsdae"}, "templates": templates, "mini_batch_size": 8},
+        )

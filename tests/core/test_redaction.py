@@ -127,11 +127,11 @@ def test_short_and_plain_variables_hide_nothing():
         "TOKENIZERS_PARALLELISM": "sentence",
         "X_TOKEN": "true",
         "AWS_ACCESS_KEY_ID": "sentence",
-        "PWD": "/work/sentence",
+        "PWD": "/data/sentence",
         "MODEL": "https://hub.example/sentence@main",
         "REMOTE": "ssh://sentence@host",
     }
-    text = "a true sentence in /work/sentence"
+    text = "a true sentence in /data/sentence"
     assert redact(text, environment) == text
 
 

@@ -118,7 +118,7 @@ def test_denosent_encodes_as_released_in_every_library(tmp_path):
     assert cosines(encode(method.dev_encoder), expected).min() >= ENOUGH
     method.sentence_encoder.save_pretrained(tmp_path / "model")
     again = SentenceEncoder.from_pretrained(tmp_path / "model")
-    assert (again.max_length, again.reading.full_stop) == (30, False)
+    assert (again.max_length, again.pooling.full_stop) == (30, False)
     assert cosines(encode(again), expected).min() >= ENOUGH
     other = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(SENTENCES)
     assert cosines(other, expected).min() >= ENOUGH
@@ -148,9 +148,9 @@ def test_denosent_reads_whole_sentences_in_other_recipes():
     for readout, template in (("mask", "denosent"), ("mean", None)):
         changes = {"method.readout": readout, "templates.anchor": template, **NO_DECODER}
         method = method_of("denosent-base", MINILM, **changes, **{"method.inference": "whole"})
-        assert (method.reading.full_stop, method.reading.max_length) == (True, None)
+        assert (method.pooling.full_stop, method.pooling.max_length) == (True, None)
         method = method_of("denosent-base", MINILM, **changes)
-        assert (method.reading.full_stop, method.reading.max_length) == (False, 30)
+        assert (method.pooling.full_stop, method.pooling.max_length) == (False, 30)
 
 
 def test_promptroberta_encodes_as_released(roberta_folder):
@@ -190,7 +190,7 @@ def test_a_blank_for_the_empty_sentence_is_refused_by_other_libraries(roberta_fo
 
 def test_the_blank_of_an_empty_sentence_is_robertas_alone(bert_folder):
     method = method_of("promptbert-base", bert_folder, **{"method.empty_sentence": "blank"})
-    assert method.reading.empty_blank
+    assert method.pooling.empty_blank
     assert method.sentence_encoder.saved().is_portable
     plain = method_of("promptbert-base", bert_folder)
     assert np.array_equal(encode(method.sentence_encoder), encode(plain.sentence_encoder))
@@ -223,7 +223,7 @@ def test_cot_robertas_training_templates_end_in_a_blank_token(roberta_folder, be
     assert trained.after[-2:] == (tokenizer.convert_tokens_to_ids("\u0120"), plain.after[-1])
     assert (*trained.after[:-2], trained.after[-1]) == plain.after
     assert trained.before == plain.before
-    assert method.reading.template == TEMPLATES["cot-roberta/anchor"]
+    assert method.pooling.template == TEMPLATES["cot-roberta/anchor"]
     assert method.sentence_encoder.bound.after != trained.after
     bert = load_backbone(bert_folder).tokenizer.hf
     first, second = (
@@ -236,12 +236,12 @@ def test_cot_robertas_training_templates_end_in_a_blank_token(roberta_folder, be
 @pytest.mark.parametrize("recipe", ["promptbert-base", "cot-bert-base", "optiprompt-base"])
 def test_a_dev_check_as_released_adds_no_full_stop_and_denoises_promptbert(bert_folder, recipe):
     method = method_of(recipe, bert_folder)
-    assert method.dev_reading == method.reading
-    assert method.reading.full_stop
+    assert method.dev_pooling == method.pooling
+    assert method.pooling.full_stop
     released = method_of(recipe, bert_folder, **{"method.dev_reading": "released"})
     denoise = "position" if recipe == "promptbert-base" else "none"
-    assert (released.dev_reading.full_stop, released.dev_reading.denoise) == (False, denoise)
-    assert (released.reading.full_stop, released.reading.denoise) == (True, "none")
+    assert (released.dev_pooling.full_stop, released.dev_pooling.denoise) == (False, denoise)
+    assert (released.pooling.full_stop, released.pooling.denoise) == (True, "none")
     if recipe == "promptbert-base":
         by_hand = SentenceEncoder.from_pretrained(
             bert_folder, "promptbert/anchor", denoise="position"
@@ -320,7 +320,7 @@ def test_optiprompt_replaces_the_last_occurrences_as_released(
         expected = released_optiprompt(model, tokenizer, template, trained).numpy()
     found = method.sentence_encoder.encode(TYPED, precision="fp32")
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
-    saved = SentenceEncoder(method.finished, method.reading, method.kept_head)
+    saved = SentenceEncoder(method.finished, method.pooling, method.kept_head)
     with pytest.warns(UserWarning, match="alone, since its trained tokens stand where a word"):
         saved.save_pretrained(tmp_path / "model")
     again = SentenceEncoder.from_pretrained(tmp_path / "model")

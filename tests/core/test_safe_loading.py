@@ -40,7 +40,7 @@ def pickled(encoder_folder, tmp_path):
 
 def test_a_pickle_is_refused_unless_it_is_allowed(pickled, encoder_folder, sentences, tmp_path):
     for load in (load_backbone, SentenceEncoder.from_pretrained):
-        with pytest.raises(UserError, match=r"a pickle alone, .* --format folder --allow-pickle"):
+        with pytest.raises(UserError, match=r"only as a pickle, .* --format folder --allow-pickle"):
             load(str(pickled))
     allowed = SentenceEncoder.from_pretrained(pickled, allow_pickle=True)
     expected = SentenceEncoder.from_pretrained(encoder_folder).encode(sentences)
@@ -75,7 +75,9 @@ def test_code_of_a_folder_is_not_run(encoder_folder, tmp_path, allow):
     config |= {"model_type": "mine", "auto_map": {"AutoModel": "mine.M", "AutoConfig": "mine.C"}}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "mine.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'ran')!r})\n")
-    with pytest.raises(UserError, match="needs Python code of its own, which is not run here"):
+    with pytest.raises(
+        UserError, match="needs Python code from its own folder, which is never run"
+    ):
         load_backbone(str(folder), allow_pickle=allow)
     assert not (tmp_path / "ran").exists()
 

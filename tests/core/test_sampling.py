@@ -7,7 +7,13 @@ import pytest
 
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
-from cotbert_core.training.sampling import batches, deal, own_share, steps_in_epoch, total_steps
+from cotbert_core.training.sampling import (
+    batches,
+    own_share,
+    shard_by_length,
+    steps_in_epoch,
+    total_steps,
+)
 
 
 @pytest.fixture
@@ -48,10 +54,12 @@ def test_total_steps_counts_whole_batches(settings):
 
 def test_rows_are_dealt_out_there_and_back():
     work = np.array([10, 60, 20, 50, 30, 40])
-    assert deal(work, 1).tolist() == [[0, 1, 2, 3, 4, 5]], "one worker keeps the order"
-    assert deal(work, 2).tolist() == [[1, 2, 4], [0, 3, 5]]
-    assert deal(work, 3).tolist() == [[0, 1], [2, 3], [4, 5]]
-    assert deal(np.full(6, 9), 2).tolist() == [[0, 3, 4], [1, 2, 5]], "equal rows: by their number"
+    assert shard_by_length(work, 1).tolist() == [[0, 1, 2, 3, 4, 5]], "one worker keeps the order"
+    assert shard_by_length(work, 2).tolist() == [[1, 2, 4], [0, 3, 5]]
+    assert shard_by_length(work, 3).tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert shard_by_length(np.full(6, 9), 2).tolist() == [[0, 3, 4], [1, 2, 5]], (
+        "equal rows: by their number"
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
@@ -59,7 +67,7 @@ def test_every_row_is_dealt_once_and_shares_are_nearly_equal(workers):
     draw = np.random.default_rng(workers)
     for _ in range(50):
         work = draw.integers(1, 200, 24)
-        shares = deal(work, workers)
+        shares = shard_by_length(work, workers)
         assert shares.shape == (workers, 24 // workers)
         assert sorted(shares.ravel().tolist()) == list(range(24))
         sums = work[shares].sum(axis=1)

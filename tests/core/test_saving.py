@@ -11,7 +11,7 @@ import torch
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.saving.model_folder import READOUT_TOKEN
 from cotbert_core.templates.template_texts import Template, resolve_template
 
@@ -55,8 +55,8 @@ def encoder(request, encoder_folder, family):
     readout, template = READINGS[request.param]
     if template is not None:
         template = resolve_template(template.format(f=family))
-    reading = Reading(readout, template, full_stop=template is not None, method="cot-bert")
-    return SentenceEncoder(load_backbone(encoder_folder), reading)
+    pooling = PoolingConfig(readout, template, full_stop=template is not None, method="cot-bert")
+    return SentenceEncoder(load_backbone(encoder_folder), pooling)
 
 
 @pytest.fixture
@@ -107,14 +107,14 @@ def test_other_libraries_read_the_folder_as_we_do(encoder, tmp_path):
     expected = ours(encoder)
     assert expected.std(axis=0).mean() > 1e-2, "premise: sentences differ"
     assert_same(by_sentence_transformers(tmp_path / "saved"), expected)
-    found = by_transformers(tmp_path / "saved", encoder.reading.readout, encoder.bound.stages)
+    found = by_transformers(tmp_path / "saved", encoder.pooling.readout, encoder.bound.stages)
     assert_same(found, expected)
 
 
 def test_a_reopened_folder_is_read_as_it_was(encoder, tmp_path):
     encoder.save_pretrained(tmp_path / "saved")
     again = SentenceEncoder.from_pretrained(tmp_path / "saved")
-    assert again.reading == encoder.reading
+    assert again.pooling == encoder.pooling
     assert (again.bound, again.max_length) == (encoder.bound, encoder.max_length)
     assert np.array_equal(ours(again), ours(encoder))
 
@@ -144,13 +144,13 @@ def test_a_saved_folder_can_be_read_another_way(two_masks, encoder_folder, famil
     for other in ({"readout": "mean"}, {"template": f"{family}/only-prefix/anchor"}):
         again = SentenceEncoder.from_pretrained(tmp_path / "saved", **other)
         fresh = SentenceEncoder.from_pretrained(encoder_folder, **other)
-        again.reading = replace(again.reading, full_stop=fresh.reading.full_stop)
+        again.pooling = replace(again.pooling, full_stop=fresh.pooling.full_stop)
         assert np.array_equal(ours(again), ours(fresh))
 
 
 @pytest.mark.parametrize("more", [{"normalize": True}, {"max_length": 5}])
 def test_normalize_and_max_length_are_remembered(two_masks, more, tmp_path):
-    encoder = SentenceEncoder(two_masks.backbone, replace(two_masks.reading, **more))
+    encoder = SentenceEncoder(two_masks.backbone, replace(two_masks.pooling, **more))
     encoder.save_pretrained(tmp_path / "saved")
     assert np.abs(ours(encoder) - ours(two_masks)).max() > 0.1, "premise"
     assert_same(by_sentence_transformers(tmp_path / "saved"), ours(encoder))
@@ -160,7 +160,7 @@ def test_normalize_and_max_length_are_remembered(two_masks, more, tmp_path):
 def test_a_template_is_kept_as_it_was_written(roberta_folder, tmp_path):
     template = Template("' {} ' means <mask> .", slot="{}", mask="<mask>")
     SentenceEncoder.from_pretrained(roberta_folder, template).save_pretrained(tmp_path / "saved")
-    again = SentenceEncoder.from_pretrained(tmp_path / "saved").reading
+    again = SentenceEncoder.from_pretrained(tmp_path / "saved").pooling
     assert (again.template, again.readout) == (template, "mask")
 
 
@@ -200,8 +200,8 @@ def test_nothing_half_written_is_left(two_masks, tmp_path, monkeypatch):
 
 
 def test_the_record_of_the_training_is_kept(two_masks, tmp_path):
-    reading = replace(two_masks.reading, method="cot-bert", settings={"method.temperature": 0.05})
-    SentenceEncoder(two_masks.backbone, reading).save_pretrained(tmp_path / "saved")
+    pooling = replace(two_masks.pooling, method="cot-bert", settings={"method.temperature": 0.05})
+    SentenceEncoder(two_masks.backbone, pooling).save_pretrained(tmp_path / "saved")
     record = json.loads((tmp_path / "saved" / "cotbert.json").read_text())
     assert (record["format"], record["method"]) == (1, "cot-bert")
     assert record["settings"] == {"method.temperature": 0.05}
@@ -220,7 +220,7 @@ def test_a_sentence_transformers_folder_is_read_by_its_own_pooling(encoder_folde
             SentenceEncoder.from_pretrained(tmp_path / "saved")
         return
     encoder = SentenceEncoder.from_pretrained(tmp_path / "saved")
-    assert (encoder.reading.readout, encoder.reading.normalize) == (mode, True)
+    assert (encoder.pooling.readout, encoder.pooling.normalize) == (mode, True)
     assert encoder.max_length == 10
     plain = ["the green field " * 9, "A man", "the dogs run"]
     gap = np.abs(encoder.encode(plain, precision="fp32") - peer.encode(plain)).max()

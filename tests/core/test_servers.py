@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import MINILM, load_backbone
 from cotbert_core.encoder.heads import TanhHead, TransformHead
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.exporting.onnx_graph import write_graph
 from cotbert_core.saving.model_card import CARD_FILE
 from cotbert_core.templates.template_texts import resolve_template
@@ -73,8 +73,8 @@ def made(folder, family, readout, template=None, head=None, **more):
     torch.manual_seed(0)
     template = template and resolve_template(template.format(f=family))
     backbone = load_backbone(folder)
-    reading = Reading(readout, template, head=head, **({"full_stop": bool(template)} | more))
-    return SentenceEncoder(backbone, reading, head and HEADS[head](backbone.model.config).eval())
+    pooling = PoolingConfig(readout, template, head=head, **({"full_stop": bool(template)} | more))
+    return SentenceEncoder(backbone, pooling, head and HEADS[head](backbone.model.config).eval())
 
 
 def saved(encoder, path):

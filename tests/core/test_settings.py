@@ -22,7 +22,14 @@ from cotbert_core.method_settings import (
     Settings,
 )
 from cotbert_core.methods import METHODS
-from cotbert_core.settings import ROLES, TrainSettings, build, flatten, override
+from cotbert_core.settings import (
+    ROLES,
+    TrainSettings,
+    build,
+    flatten,
+    override,
+    with_current_names,
+)
 from cotbert_core.training.batches import COLUMNS
 
 # Flat changes of valid settings and what the fault must say.
@@ -39,7 +46,7 @@ FAULTS = {
     "epochs": (0, "epochs is 0"),
     "max_length": ("long", "max_length is 'long': input should be a valid integer"),
     "templates.anchor": ("cot-brt/anchor", "unknown template 'cot-brt/anchor'"),
-    "templates.positive": ("no slot [MASK]", r"holds the slot [X] 0 times"),
+    "templates.positive": ("no slot [MASK]", r"has the slot [X] 0 times"),
     "nonsense": (1, "setting 'nonsense' is unknown"),
     "method.temprature": (0.05, "setting 'method.temprature' is unknown"),
     "optimiser.clip": (1.0, "setting 'optimiser' is unknown"),
@@ -217,3 +224,18 @@ def test_the_settings_page_has_every_setting_with_its_default():
     assert list(tables) == list(expected)
     for name, defaults in expected.items():
         assert tables[name] == {k: shown(v) for k, v in defaults.items()}, name
+
+
+@pytest.mark.parametrize(
+    ("former", "name"), [("chunk_size", "mini_batch_size"), ("shuffle_rows", "shuffle_buffer_rows")]
+)
+def test_a_former_name_of_a_setting_works_and_warns(former, name):
+    note = f"setting '{former}' is now called '{name}'"
+    with pytest.warns(FutureWarning, match=note):
+        changed = override(TrainSettings(), {former: 512})
+    assert (getattr(changed, name), name in changed.model_fields_set) == (512, True)
+    with pytest.warns(FutureWarning, match=note):
+        assert build(TrainSettings, {former: 512}) == changed
+    with pytest.raises(UserError, match=f"{former}' is the former name of '{name}' and both"):
+        with_current_names({former: 512, name: 512})
+    assert with_current_names({f"entries.a.{former}": 512}) == {f"entries.a.{name}": 512}

@@ -106,7 +106,7 @@ def test_without_triples_companions_make_no_difference(make, ids, triples):
     method = make()
     assert method(triples).loss.item() == method(Batch(ids)).loss.item()
     assert method.notes(["augmented"]) == [
-        "method simcse makes no use of the corpus's augmented texts"
+        "method simcse does not use the corpus's augmented texts"
     ]
     assert make(method__triples=True).notes(triples.columns) == []
 
@@ -116,9 +116,9 @@ def test_the_readouts_and_their_reading(make, ids, readout):
     method = make(method__readout=readout)
     other = make(method__readout={"cls": "mean", "mean": "cls"}[readout])
     assert abs(method(Batch(ids)).loss.item() - other(Batch(ids)).loss.item()) > 1e-3
-    reading = method.reading
-    assert (reading.readout, reading.template, reading.head) == (readout, None, None)
-    assert (reading.blank, reading.full_stop, reading.method) == (True, False, "simcse")
+    pooling = method.pooling
+    assert (pooling.readout, pooling.template, pooling.head) == (readout, None, None)
+    assert (pooling.blank, pooling.full_stop, pooling.method) == (True, False, "simcse")
     assert method.kept_head is None
 
 
@@ -126,7 +126,7 @@ def test_the_readouts_and_their_reading(make, ids, readout):
 def test_training_and_inference_see_the_same_token_ids(make, ids, sentences, readout):
     """A corpus is tokenized once, with a byte-level tokenizer's blank."""
     method, seen = make(method__readout=readout), []
-    encoder = SentenceEncoder(method.finished, method.reading)
+    encoder = SentenceEncoder(method.finished, method.pooling)
     method.encoder.register_forward_pre_hook(
         lambda module, args, kwargs: seen.append(kwargs["input_ids"]), with_kwargs=True
     )
@@ -153,16 +153,16 @@ def test_a_saved_folder_is_read_the_same_everywhere(make, sentences, tmp_path, r
     from sentence_transformers import SentenceTransformer
 
     method = make(method__readout=readout, method__keep_head=keep)
-    encoder = SentenceEncoder(method.finished, method.reading, method.kept_head)
+    encoder = SentenceEncoder(method.finished, method.pooling, method.kept_head)
     expected = encoder.encode(sentences, precision="fp32")
     encoder.save_pretrained(tmp_path / "saved")
     again = SentenceEncoder.from_pretrained(tmp_path / "saved")
-    assert again.reading == encoder.reading
+    assert again.pooling == encoder.pooling
     assert (again.head is not None) == keep
     assert np.array_equal(again.encode(sentences, precision="fp32"), expected)
     theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(sentences)
     np.testing.assert_allclose(theirs, expected, atol=1e-5, rtol=0)
-    raw = SentenceEncoder(method.finished, make(method__readout=readout).reading)
+    raw = SentenceEncoder(method.finished, make(method__readout=readout).pooling)
     gap = np.abs(raw.encode(sentences, precision="fp32") - expected).max()
     assert (gap > 0.1) == keep
 

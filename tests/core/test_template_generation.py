@@ -261,7 +261,7 @@ def test_models_that_cannot_be_used(tmp_path, bert_folder, monkeypatch):
     blank = tiny_t5(tmp_path / "blank", [p for p in PIECES if p != "<extra_id_1>"])
     (tmp_path / "empty").mkdir()
     mistakes = {
-        "./none": "model folder './none' does not exist: give one or a hub name",
+        "./none": "model folder './none' does not exist: give an existing folder or a hub name",
         "nobody/no-such-t5": "model 'nobody/no-such-t5' cannot be loaded",
         str(tmp_path / "empty"): "empty' cannot be loaded",
         bert_folder: "has no tokens <extra_id_0> to <extra_id_2>: give a model of the T5 family",

@@ -127,5 +127,5 @@ def test_resolve_lists_the_known_names_for_an_unknown_one():
 
 
 def test_resolve_refuses_a_text_without_a_slot():
-    with pytest.raises(UserError, match=r"holds the slot \[X\] 0 times"):
+    with pytest.raises(UserError, match=r"has the slot \[X\] 0 times"):
         resolve_template("this means [MASK] .")

@@ -310,7 +310,7 @@ def test_names_of_tasks():
         ("SST2", "SST/binary/sentiment-dev", ["good\t2"], "line 1: label is '2': give one of 0, 1"),
         ("TREC", "TREC/TREC_10.label", ["NUM:x how", "Who was he ?"], "line 2: label is 'Who was"),
         ("MRPC", "MRPC/msr_paraphrase_test.txt", ["Q", "\t1\t2\ta\tb"], "line 2: label is ''"),
-        ("MRPC", "MRPC/msr_paraphrase_test.txt", ["Q", "1\ta\tb"], "line 2: 3 tab-separated"),
+        ("MRPC", "MRPC/msr_paraphrase_test.txt", ["Q", "1\ta\tb"], "line 2 has 3 tab-separated"),
         ("CR", "CR/custrev.neg", ["", " "], "custrev.neg is empty: download the task again"),
         ("CR", "CR/custrev.neg", ["bad"] * 19, "CR: class number 0 has 19 training examples"),
     ],

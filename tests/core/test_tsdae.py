@@ -181,15 +181,15 @@ def test_steps_lower_the_loss_and_move_the_vectors(make, batch, sentences):
 @pytest.mark.parametrize("readout", ["cls", "mean"])
 def test_a_saved_folder_is_the_encoder_read_without_a_template(make, sentences, readout, tmp_path):
     method = make(**{"method.readout": readout})
-    reading = method.reading
-    assert (reading.readout, reading.template, reading.blank) == (readout, None, True)
-    encoder = SentenceEncoder(method.finished, reading, method.kept_head)
+    pooling = method.pooling
+    assert (pooling.readout, pooling.template, pooling.blank) == (readout, None, True)
+    encoder = SentenceEncoder(method.finished, pooling, method.kept_head)
     vectors = encoder.encode(sentences, precision="fp32")
     encoder.save_pretrained(tmp_path / "model")
     kept = set(load_file(tmp_path / "model" / "model.safetensors"))
     assert kept == set(dict(method.encoder.named_parameters()))
     opened = SentenceEncoder.from_pretrained(tmp_path / "model")
-    assert opened.reading == reading
+    assert opened.pooling == pooling
     np.testing.assert_array_equal(opened.encode(sentences, precision="fp32"), vectors)
 
 

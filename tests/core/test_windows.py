@@ -91,7 +91,9 @@ def test_one_window_may_hold_the_whole_corpus(settings, together):
 def test_a_corpus_is_streamed_when_it_is_large_or_the_settings_say_so(settings):
     assert window_rows(settings, MEMORY_ROWS) is None
     assert window_rows(settings, MEMORY_ROWS + 1) == WINDOW_ROWS
-    chosen = override(settings, {"shuffle_rows": 50})
+    chosen = override(settings, {"shuffle_buffer_rows": 50})
     assert window_rows(chosen, 10) == window_rows(chosen, 10**9) == 50
-    with pytest.raises(UserError, match=r"shuffle_rows is 3: give at least batch_size \(4\)"):
-        override(settings, {"shuffle_rows": 3})
+    with pytest.raises(
+        UserError, match=r"shuffle_buffer_rows is 3: give at least batch_size \(4\)"
+    ):
+        override(settings, {"shuffle_buffer_rows": 3})

@@ -16,7 +16,7 @@ from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training import flops
 from cotbert_core.training.batches import Batch
-from cotbert_core.training.flops import Work, encoder_flops, matrix_rate, transformer_flops
+from cotbert_core.training.flops import Work, encoder_flops, measured_peak_flops, transformer_flops
 
 CPU = torch.device("cpu")
 
@@ -100,7 +100,7 @@ def slow_work(monkeypatch, method, batch):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"method.freeze_bias": True}, {"method.denoise": "none"}, {"chunk_size": 4}],
+    [{}, {"method.freeze_bias": True}, {"method.denoise": "none"}, {"mini_batch_size": 4}],
     ids=str,
 )
 def test_tokens_and_padding_are_those_that_the_encoder_sees(
@@ -172,9 +172,9 @@ def test_the_decoders_flops_are_those_that_torch_counts(
 def test_the_matrix_rate_is_a_rate_and_draws_no_random_numbers(monkeypatch):
     monkeypatch.setattr(flops, "CPU_PRODUCT", 64)
     before = torch.get_rng_state()
-    assert matrix_rate("fp32", CPU) > 1e6
+    assert measured_peak_flops("fp32", CPU) > 1e6
     assert torch.equal(torch.get_rng_state(), before)
     seconds, now = iter([1.0, 4.0, 2.0, 3.0]), iter([10.0, 10.1, 10.2, 10.3])
     monkeypatch.setattr(flops, "_product_seconds", lambda _: next(seconds))
     monkeypatch.setattr(flops.time, "perf_counter", lambda: next(now))
-    assert matrix_rate("fp32", CPU) == 2 * 64**3 / 2.0, "the best, the first left out"
+    assert measured_peak_flops("fp32", CPU) == 2 * 64**3 / 2.0, "the best, the first left out"

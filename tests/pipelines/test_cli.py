@@ -80,11 +80,11 @@ MISTAKES = {
     "template": (f"{TRAIN} --set templates.anchor=none", "unknown template 'none'"),
     "masks disagree": (
         f"{TRAIN} --set templates.positive=promptbert/positive",
-        "templates.anchor has 2, templates.positive has 1, .*masks: all must have as many",
+        "templates.anchor has 2, templates.positive has 1, .*masks: all templates must have",
     ),
     "no use for a template": (
         f"train simcse-base {READY} --set templates.anchor=denosent",
-        "method simcse has no use for it; set templates.anchor=null",
+        "method simcse does not use it; set templates.anchor=null",
     ),
     "denoising without a mask": (
         f"train simcse-base {READY} --set method.denoise=pad",
@@ -103,7 +103,7 @@ MISTAKES = {
     "seeds": (f"{TRAIN} --seeds none", "seeds is 'none': give how many"),
     "comparison": (f"compare last {READY}", "hold no recipe"),
     "whitening": (f"{EVALUATE} --readout last --whiten text.txt", "a sample of 2 sentences"),
-    "no head": (f"{EVALUATE} --readout top-tokens", "its checkpoint has none"),
+    "no head": (f"{EVALUATE} --readout top-tokens", "has no masked-language-model head"),
     "evaluate denoising": (f"{EVALUATE} --readout cls --denoise position", "denois"),
     "corpus": ("train quickstart --corpus none.txt --output out", r"'none\.txt' does not exist"),
     "train encoder": (

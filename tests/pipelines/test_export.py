@@ -16,7 +16,7 @@ import torch
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import TanhHead, TransformHead
-from cotbert_core.encoder.pooling_config import Reading
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.templates.template_texts import resolve_template
 from pipelines import export as job
 from pipelines.cli import main
@@ -62,7 +62,7 @@ def made(folder, family, readout, template=None, head=None, **more):
     torch.manual_seed(0)
     template = template and resolve_template(template.format(f=family))
     backbone = load_backbone(folder)
-    reading = Reading(readout, template, full_stop=bool(template), head=head, **more)
+    reading = PoolingConfig(readout, template, full_stop=bool(template), head=head, **more)
     return SentenceEncoder(backbone, reading, head and HEADS[head](backbone.model.config).eval())
 
 

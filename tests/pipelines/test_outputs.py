@@ -84,6 +84,20 @@ def test_a_job_of_an_earlier_version_goes_on_while_it_would_do_the_same(tmp_path
     open_output(tmp_path / "two", "comparison", {"entries": {"a": record["settings"]}}, resume=True)
 
 
+def test_a_run_that_began_under_a_settings_former_name_goes_on(tmp_path):
+    settings = flatten(RECIPES["cot-bert-base"]()) | {"mini_batch_size": 64}
+    old = {"chunk_size" if k == "mini_batch_size" else k: v for k, v in settings.items()}
+    old["shuffle_rows"] = old.pop("shuffle_buffer_rows")
+    out = open_output(tmp_path / "out", "run", {"settings": old}, resume=False)
+    assert open_output(out, "run", {"settings": settings}, resume=True) == out
+    other = {"settings": settings | {"mini_batch_size": 32}}
+    with pytest.raises(UserError, match=r"began with other settings \(mini_batch_size\)"):
+        open_output(out, "run", other, resume=True)
+    trials = {"trials": {"0000": old}}, {"trials": {"0000": settings}}
+    open_output(tmp_path / "sweep", "sweep", trials[0], resume=False)
+    open_output(tmp_path / "sweep", "sweep", trials[1], resume=True)
+
+
 def test_a_folder_has_its_name_only_when_whole(tmp_path):
     out = tmp_path / "deep" / "out"
     with atomic_folder(out) as folder:

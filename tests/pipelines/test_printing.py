@@ -164,6 +164,6 @@ def test_nothing_is_printed_beside_the_doors():
 
 def test_warnings_of_the_core_name_paths_without_escapes(tmp_path, bert_folder):
     encoder = SentenceEncoder.from_pretrained(bert_folder, "cot-bert/anchor", denoise="position")
-    with pytest.warns(UserWarning, match="opens with cotbert_core") as told:
+    with pytest.warns(UserWarning, match="only cotbert_core.SentenceEncoder can open") as told:
         encoder.save_pretrained(tmp_path / "a\x1b[2J\u202eb", TrainingMetadata())
     assert not OBEYED.search(str(told[0].message))

@@ -229,7 +229,7 @@ def test_top_tokens_of_a_checkpoint_with_a_head(own_store, tmp_path, own_pairs, 
         (["--remove", "caps", "--readout", "static"], "unknown bias to remove 'caps'"),
         (["--top-k", "9", "--readout", "static"], "top_k is 9 with the static readout"),
         (["--template", "denosent", "--readout", "last"], "template is 'denosent' with the last"),
-        (["--readout", "top-tokens"], "its checkpoint has none: use one that has"),
+        (["--readout", "top-tokens"], "has no masked-language-model head"),
         (["--whiten-dimensions", "9"], "whiten_dimensions is 9 and nothing is whitened: give"),
         (["--whiten", "tasks", "--whiten-dimensions", "33"], "dimensions is 33: give 1 to 32"),
         (["--whiten", "few.txt"], "sample of 2 sentences for vectors of 32 numbers: it needs"),
@@ -266,5 +266,5 @@ def test_real_biases_and_whitening_on_sts_b(own_store, tmp_path, shared):
     clean = spearman(remove=("frequent", "subwords", "case", "punctuation"))
     assert clean > biased + 8, "Table 3's rise is 7 to 12"
     assert white > biased + 5
-    with pytest.raises(UserError, match="'all-MiniLM-L6-v2' is needed and its checkpoint has none"):
+    with pytest.raises(UserError, match="'all-MiniLM-L6-v2' has no masked-language-model head"):
         evaluate(EvaluateOptions(MINILM, pairs=path, readout="top-tokens"))

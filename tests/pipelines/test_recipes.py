@@ -10,7 +10,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.cli import main
-from pipelines.recipes import RECIPES, settings_for
+from pipelines.recipes import RECIPES, _warn_once, changed_paths, settings_for
 
 PUBLISHED = {
     "batch_size": 256,
@@ -185,7 +185,7 @@ def test_recipe_then_config_then_set_then_flags(tmp_path):
         (["=3"], "'=3' is not an assignment"),
         (["learning_rate=1"], "'learning_rate' is unknown"),
         (["method.x.y=1"], "'method.x' is unknown"),
-        (["method.temperature.x=1"], "temperature holds no further settings"),
+        (["method.temperature.x=1"], "temperature has no settings below it"),
         (["method.temperature=0"], "method.temperature is 0: .*greater than 0"),
         (["method.temperature=cold"], "method.temperature is 'cold'"),
         (["batch_size=[1]"], r"batch_size is '\[1\]'"),
@@ -230,3 +230,17 @@ def test_the_command_lists_recipes_and_prints_one(capsys):
     shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     expected = flatten(RECIPES["quickstart"]())
     assert {key: json.loads(value) for key, value in shown.items()} == expected
+
+
+def test_former_names_of_settings_work_in_files_and_assignments(tmp_path, capfd):
+    _warn_once.cache_clear()
+    made = settings("shuffle_rows=512", config=yaml_file(tmp_path, "chunk_size: 64"))
+    assert (made.mini_batch_size, made.shuffle_buffer_rows) == (64, 512)
+    told = capfd.readouterr().err
+    assert "warning: setting 'chunk_size' is now called 'mini_batch_size'" in told
+    assert "warning: setting 'shuffle_rows' is now called 'shuffle_buffer_rows'" in told
+    again = settings("mini_batch_size=32", config=yaml_file(tmp_path, "chunk_size: 64"))
+    assert again.mini_batch_size == 32, "--set comes after the file"
+    assert changed_paths(None, ["chunk_size=64"]) == {"mini_batch_size"}
+    with pytest.raises(UserError, match="'chunk_size' is the former name of 'mini_batch_size'"):
+        settings("chunk_size=64", "mini_batch_size=32")

@@ -52,8 +52,8 @@ def test_the_model_in_it_is_opened(run_folder, monkeypatch, sentences):
     assert model_digest(str(run_folder)) == model_digest(model) is not None
     monkeypatch.chdir(run_folder.parent)
     opened, expected = map(SentenceEncoder.from_pretrained, ("mine", model))
-    assert opened.reading == expected.reading
-    assert opened.reading.template.text == TEMPLATE
+    assert opened.pooling == expected.pooling
+    assert opened.pooling.template.text == TEMPLATE
     np.testing.assert_array_equal(opened.encode(sentences), expected.encode(sentences))
 
 
@@ -87,7 +87,9 @@ def test_a_run_without_a_model_is_told(tmp_path, run_folder):
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     (unfinished / "settings.json").write_text("{}")
-    with pytest.raises(UserError, match="is a job's output that holds no model/: name that of a"):
+    with pytest.raises(
+        UserError, match="is the output of a job and has no model/ folder: give the model of a"
+    ):
         SentenceEncoder.from_pretrained(unfinished)
     shutil.copytree(run_folder, unfinished / "trials" / "0000")
     trial = str(unfinished / "trials" / "0000" / "model")

@@ -116,9 +116,9 @@ def test_the_saved_model_scores_as_the_best_step_did(trained: Path):
 
     result = json.loads((trained / "result.json").read_text())
     encoder = SentenceEncoder.from_pretrained(trained / "model")
-    assert encoder.reading.method == "cot-bert"
-    assert encoder.reading.settings["batch_size"] == 8
-    assert encoder.reading.settings["dev"] == "built-in pairs"
+    assert encoder.pooling.method == "cot-bert"
+    assert encoder.pooling.settings["batch_size"] == 8
+    assert encoder.pooling.settings["dev"] == "built-in pairs"
     score = score_pairs(lambda s: encoder.encode(s, precision="fp32"), dev_pairs(None, None))
     assert score.spearman == pytest.approx(result["dev_spearman"], abs=0.05)
 
@@ -460,7 +460,7 @@ def test_what_a_user_gets_wrong_is_told_before_anything_starts(
         "batch_size=400": "batch_size is 400",
         "max_length=20": "was cut to 12 tokens",
         "optimizer.warmup_steps=6": "warmup_steps is 6",
-        "templates.anchor=no slot [MASK]": "holds the slot [X] 0 times",
+        "templates.anchor=no slot [MASK]": "has the slot [X] 0 times",
         "encoder=/no/such/folder": "'/no/such/folder'",
     }
     for change, told in wrong.items():

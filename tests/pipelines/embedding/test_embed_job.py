@@ -275,7 +275,7 @@ def test_a_model_of_unit_vectors_gives_them_without_being_asked(tmp_path, bert_f
     encoder = SentenceEncoder.from_pretrained(bert_folder)
     from dataclasses import replace
 
-    encoder.reading = replace(encoder.reading, normalize=True)
+    encoder.pooling = replace(encoder.pooling, normalize=True)
     encoder.save_pretrained(tmp_path / "model")
     (tmp_path / "a.txt").write_text("A man\noil")
     embed(

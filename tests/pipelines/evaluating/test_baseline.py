@@ -14,7 +14,7 @@ import torch
 
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.pooling_config import READING_FILE
+from cotbert_core.encoder.pooling_config import POOLING_CONFIG_FILE
 from cotbert_core.evaluation import Pairs, score_pairs
 from cotbert_core.readouts import build_features
 from cotbert_core.settings import TrainSettings
@@ -81,7 +81,7 @@ def own_pooling(encoder_folder, tmp_path):
     def make(mode):
         folder = tmp_path / mode
         SentenceEncoder.from_pretrained(encoder_folder, readout=mode).save_pretrained(folder)
-        (folder / READING_FILE).unlink()
+        (folder / POOLING_CONFIG_FILE).unlink()
         return str(folder)
 
     return make

@@ -34,11 +34,11 @@ TEMPLATE = 'The sentence of "[X]" means [MASK] .'
 
 def facts_of(model, encoder):
     """What `embed` records of a model."""
-    template = encoder.reading.template
+    template = encoder.pooling.template
     return {
         "model": str(model),
         "model_digest": model_digest(str(model)),
-        "readout": encoder.reading.readout,
+        "readout": encoder.pooling.readout,
         "template": template.text if template else None,
     }
 
@@ -172,17 +172,17 @@ def test_a_model_is_read_as_it_was_when_it_embedded(tmp_path, bert_folder):
     """Its own way, with all that its folder remembers, unless another was asked for."""
     own = SentenceEncoder.from_pretrained(bert_folder, TEMPLATE, max_length=9, denoise="position")
     model = tmp_path / "model"
-    with pytest.warns(UserWarning, match="a template's bias is taken off its vectors"):
+    with pytest.warns(UserWarning, match="a template's bias is subtracted from its vectors"):
         own.save_pretrained(model)
 
     def opened(name, **reading):
         encoder = SentenceEncoder.from_pretrained(model, **reading)
         facts = facts_of(model, encoder)
         folder = write_folder(tmp_path / name, [1], encoder.encode(["oil"]), parts=1, **facts)
-        return encoder.reading, query_encoder(Embeddings.open(folder)).reading
+        return encoder.pooling, query_encoder(Embeddings.open(folder)).pooling
 
     made_by, asked = opened("own")
-    assert asked == made_by == own.reading
+    assert asked == made_by == own.pooling
     assert (asked.denoise, asked.max_length) == ("position", 9)
     for name, reading in {
         "mean": {"readout": "mean"},
@@ -190,7 +190,7 @@ def test_a_model_is_read_as_it_was_when_it_embedded(tmp_path, bert_folder):
         "both": {"template": TEMPLATE, "readout": "cls"},
     }.items():
         made_by, asked = opened(name, **reading)
-        assert asked == made_by != own.reading
+        assert asked == made_by != own.pooling
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_it_reads_as_at_inference_or_as_released(check):
     scores = {}
     for way in ("inference", "released"):
         scores[way], method = check(way)
-        reading = method.reading
+        reading = method.pooling
         if way == "released":
             reading = replace(reading, full_stop=False, denoise="position")
         encoder = SentenceEncoder(method.backbone, reading)

@@ -34,7 +34,7 @@ SETTINGS = (
     "precision=fp32",
     "dropout=0",
     "max_length=9",
-    "shuffle_rows=20",
+    "shuffle_buffer_rows=20",
     "workers=2",
 )
 
@@ -59,7 +59,7 @@ def slow_batches(corpus, settings, done, total):
     """Global batches as lists of (sentence, companions...), the parts read row by row."""
     parts = [pq.read_table(path).to_pylist() for path in sorted(corpus.path.glob("part-*"))]
     names = ["input_ids", *(f"{name}_ids" for name in corpus.columns)]
-    plan = windows(corpus.part_rows(), settings, settings.shuffle_rows, done, total)
+    plan = windows(corpus.part_rows(), settings, settings.shuffle_buffer_rows, done, total)
     rows = []
     for window in plan:
         laid = [row for number in window.parts for row in parts[number]]
@@ -114,7 +114,7 @@ def test_a_run_resumed_in_the_middle_of_a_window_has_the_curve_of_the_whole(
     last, before = checkpoints(output / "checkpoints")[:-3:-1]
     assert (last.step, before.step) == (12, 8)
     shutil.rmtree(last.path)
-    first = next(windows(corpus.part_rows(), settings, settings.shuffle_rows, 8, 12))
+    first = next(windows(corpus.part_rows(), settings, settings.shuffle_buffer_rows, 8, 12))
     assert first.start > 0, "premise: step 8 ended within a window"
     assert main(command(bert_folder, corpus, output, "--resume")) == 0
     assert curve(output) == curve(trained)
@@ -138,7 +138,7 @@ def test_companions_are_streamed_with_their_sentence_and_cut(home, corpus, setti
         made = corpus_table(table["id"].combine_chunks(), texts, [*map(Ragged.from_lists, tokens)])
         pq.write_table(made, path)
     triples = Corpus(folder, {**corpus.manifest, "columns": ["augmented", "negative"]})
-    stream = Stream(triples, triples.part_rows(), settings.shuffle_rows)
+    stream = Stream(triples, triples.part_rows(), settings.shuffle_buffer_rows)
 
     @ray.remote(num_cpus=ray.cluster_resources()["CPU"])
     def read():

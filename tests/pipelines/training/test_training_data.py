@@ -41,7 +41,7 @@ def test_a_corpus_in_memory_gives_the_rows_of_each_step(corpus, bert_folder, tin
 
 
 def test_a_run_that_is_at_its_end_reads_nothing(corpus, bert_folder, tiny_settings):
-    settings = tiny_settings(bert_folder, {"batch_size": 2, "shuffle_rows": 2})
+    settings = tiny_settings(bert_folder, {"batch_size": 2, "shuffle_buffer_rows": 2})
     assert not list(own_batches(open_data(corpus, corpus.part_rows(), settings), settings, 5, 5))
 
 
