@@ -37,7 +37,7 @@ from pipelines.storage.output_folder import RESULT_FILE, open_output
 from pipelines.train import check_inputs, train
 from pipelines.training.baseline import Baseline, baseline_sentence, baselines
 from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
-from pipelines.training.multi_seed import one_seed, scores_of, spread
+from pipelines.training.multi_seed import SeededRuns, scores_of, spread
 from pipelines.training.sentence_length import follow_corpus
 
 BUDGET = (
@@ -155,15 +155,18 @@ def compare(
                 _untrained(name, comparison, corpus)
                 if settings is None
                 else _trained(
-                    name,
-                    settings,
+                    SeededRuns(
+                        train=train,
+                        settings=settings,
+                        corpus=corpus,
+                        dev=comparison.dev,
+                        folder=output / name,
+                        resume=resume,
+                        verbose=verbose,
+                        parent=run.key,
+                        baseline=found[settings.encoder],
+                    ),
                     comparison,
-                    corpus,
-                    output / name,
-                    resume,
-                    verbose,
-                    run.key,
-                    found[settings.encoder],
                 )
             )
             run.metrics({f"{tracking.DEV_SPEARMAN}.{name}": rows[-1]["dev_mean"]})
@@ -183,30 +186,19 @@ def compare(
     return result
 
 
-def _trained(
-    name: str,
-    settings: TrainSettings,
-    comparison: Comparison,
-    corpus: Corpus,
-    folder: Path,
-    resume: bool,
-    verbose: bool,
-    parent: str | None,
-    baseline: Baseline,
-) -> dict[str, Any]:
+def _trained(runs: SeededRuns, comparison: Comparison) -> dict[str, Any]:
     """Return the row of a recipe, trained with every seed."""
     results, tests, seconds = [], [], []
-    dev = comparison.dev
     for seed in comparison.seeds:
-        results.append(
-            one_seed(train, settings, seed, corpus, dev, folder, resume, verbose, parent, baseline)
-        )
+        result = runs.run(seed)
+        results.append(result)
         if comparison.tasks is not None:
-            tests.append(_test(folder / f"seed-{seed}", comparison.tasks, parent))
-        seconds.append(settings.batch_size * results[-1]["steps"])
-        seconds[-1] /= results[-1]["sentences_per_second"]
+            tests.append(_test(runs.folder / f"seed-{seed}", comparison.tasks, runs.parent))
+        sentences = runs.settings.batch_size * result["steps"]
+        seconds.append(sentences / result["sentences_per_second"])
     before = float(np.mean([r["dev_spearman_before"] for r in results]))
-    return _row(name, settings.method.name, before, scores_of(results), tests, seconds)
+    method = runs.settings.method.name
+    return _row(runs.folder.name, method, before, scores_of(results), tests, seconds)
 
 
 def _test(folder: Path, tasks: Tasks, parent: str | None) -> float:

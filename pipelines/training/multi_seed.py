@@ -8,10 +8,10 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
@@ -24,20 +24,6 @@ from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """`10`: seeds 0 to 9; `3,5,8`: these. UserError for anything else."""
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        numbers = ()
-    seeds = tuple(range(numbers[0])) if len(numbers) == 1 else numbers
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise UserError(
-            f"seeds is {text!r}: give how many (10), or different whole numbers with commas (3,5,8)"
-        )
-    return seeds
-
-
 def spread(values: Sequence[float]) -> dict[str, float]:
     """mean, spread (sample standard deviation; 0 of one value), min and max."""
     return {
@@ -48,11 +34,47 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-Train = Callable[..., dict[str, Any]]
+@dataclass(frozen=True, kw_only=True)
+class SeededRuns:
+    """The training runs of one recipe under several seeds, each in folder/seed-N.
+
+    train: `pipelines.train.train`, whose room is above this one. parent: the key of the MLflow run
+    above theirs. baseline: that of the settings' encoder on these dev sets.
+    """
+
+    train: Callable[..., dict[str, Any]]
+    settings: TrainSettings
+    corpus: Corpus
+    dev: dict[str, Pairs]
+    folder: Path
+    resume: bool
+    verbose: bool
+    parent: str | None
+    baseline: Baseline
+
+    def run(self, seed: int) -> dict[str, Any]:
+        """Return the result of a seed's run; an earlier run's if it is finished."""
+        folder, name = self.folder / f"seed-{seed}", self.folder.name
+        if (folder / RESULT_FILE).is_file():
+            say(f"{name} seed {seed} is finished")
+            return dict(read_json(folder / RESULT_FILE))
+        say(f"{name} seed {seed}")
+        started = time.monotonic()
+        result = self.train(
+            override(self.settings, {"seed": seed}),
+            self.corpus,
+            self.dev,
+            folder,
+            resume=self.resume and (folder / SETTINGS_FILE).is_file(),
+            verbose=self.verbose,
+            parent=self.parent,
+            baseline=self.baseline,
+        )
+        return result | {"seconds": round(time.monotonic() - started, 1)}
 
 
 def train_seeds(
-    train: Train,
+    train: Callable[..., dict[str, Any]],
     settings: TrainSettings,
     seeds: Sequence[int],
     corpus: Corpus,
@@ -80,10 +102,18 @@ def train_seeds(
     ):
         encoder = settings.encoder
         baseline = baselines(output, {encoder: settings.precision}, dev, run)[encoder]
-        results = [
-            one_seed(train, settings, seed, corpus, dev, output, resume, verbose, run.key, baseline)
-            for seed in seeds
-        ]
+        runs = SeededRuns(
+            train=train,
+            settings=settings,
+            corpus=corpus,
+            dev=dev,
+            folder=output,
+            resume=resume,
+            verbose=verbose,
+            parent=run.key,
+            baseline=baseline,
+        )
+        results = [runs.run(seed) for seed in seeds]
         result = {
             "method": settings.method.name,
             "encoder": settings.encoder,
@@ -97,40 +127,6 @@ def train_seeds(
         write_json(output / RESULT_FILE, result)
         run.artifact(output / RESULT_FILE)
     return result
-
-
-def one_seed(
-    train: Train,
-    settings: TrainSettings,
-    seed: int,
-    corpus: Corpus,
-    dev: dict[str, Pairs],
-    output: Path,
-    resume: bool,
-    verbose: bool,
-    parent: str | None,
-    baseline: Baseline,
-) -> dict[str, Any]:
-    """Return the result of a seed's run in output/seed-N; an earlier one's when it is finished."""
-    folder = output / f"seed-{seed}"
-    if (folder / RESULT_FILE).is_file():
-        say(f"{folder.parent.name} seed {seed} is finished")
-        return dict(read_json(folder / RESULT_FILE))
-    say(f"{folder.parent.name} seed {seed}")
-    started = time.monotonic()
-    again = resume and (folder / SETTINGS_FILE).is_file()
-    seeded = override(settings, {"seed": seed})
-    result = train(
-        seeded,
-        corpus,
-        dev,
-        folder,
-        resume=again,
-        verbose=verbose,
-        parent=parent,
-        baseline=baseline,
-    )
-    return result | {"seconds": round(time.monotonic() - started, 1)}
 
 
 def scores_of(results: Sequence[dict[str, Any]]) -> list[float]:

@@ -159,6 +159,7 @@ MISTAKES = {
     "search unfinished": ("search taken oil", r"taken' have no manifest\.json"),
     "search corpus": ("search ready oil", "is not the manifest of embeddings"),
     "search top": ("search none oil --top 0", "top is 0: give at least 1"),
+    "cluster down": ("cluster down --nodes 3", "--nodes is for `cluster up`: leave it out"),
     "index folder": ("index taken --format faiss --output out", r"have no manifest\.json"),
     "index output": ("index none --format faiss --output taken", "taken' already holds"),
 }

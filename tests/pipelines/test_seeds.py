@@ -10,7 +10,8 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.cli import main
-from pipelines.training.multi_seed import parse_seeds, spread
+from pipelines.options.shared import parse_seeds
+from pipelines.training.multi_seed import spread
 
 
 @pytest.mark.parametrize(
