@@ -103,12 +103,6 @@ def forked_workers() -> Iterator[None]:
         server.communicate()
 
 
-@pytest.fixture
-def plain_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray's workers are started as users have them."""
-    monkeypatch.delenv("COTBERT_FORKS", raising=False)
-
-
 @pytest.fixture(scope="session")
 def sentences() -> list[str]:
     """A few sentences of different lengths, some without a full stop."""
