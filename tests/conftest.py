@@ -6,6 +6,9 @@ import copy
 import gc
 import os
 import re
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,10 +50,14 @@ SENTENCES = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever reads the shared data is no unit test: six such tests took 25 s of 100."""
+    """Whatever reads the shared data is no unit test: six such tests took 25 s of 100. What starts
+    Ray has its workers forked."""
     for item in items:
-        if "shared" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", [])
+        if "shared" in fixtures:
             item.add_marker(pytest.mark.real)
+        if item.get_closest_marker("ray_local"):
+            fixtures.insert(0, "forked_workers")
 
 
 def pytest_collection_finish() -> None:
@@ -79,6 +86,21 @@ def tiny_models_are_loaded_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backbone, "open_pretrained", open_pretrained)
         yield
+
+
+@pytest.fixture(scope="session")
+def forked_workers() -> Iterator[None]:
+    """Ray's workers are forked from a process that has torch imported (tests/forking): without
+    that the tests of this tier take twice as long."""
+    forking = Path(__file__).with_name("forking")
+    with tempfile.TemporaryDirectory(prefix="forks-") as folder, pytest.MonkeyPatch.context() as m:
+        path = f"{folder}/socket"
+        command = [sys.executable, str(forking / "fork_server.py"), path]
+        server = subprocess.Popen(command, stdin=subprocess.PIPE)
+        m.setenv("COTBERT_FORKS", path)
+        m.setenv("PYTHONPATH", str(forking), prepend=os.pathsep)
+        yield
+        server.communicate()
 
 
 @pytest.fixture(scope="session")

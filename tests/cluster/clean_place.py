@@ -5,6 +5,7 @@ from __future__ import annotations
 NAMES = (
     *("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"),
     *("RAY_AUTH_MODE", "MLFLOW_TRACKING_URI", "HF_TOKEN", "OPENAI_API_KEY"),
+    "COTBERT_FORKS",  # a cluster knows its processes by their environment and parents
 )
 
 

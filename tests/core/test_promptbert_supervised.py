@@ -144,7 +144,7 @@ def test_head_and_denoising_stay_at_inference(make, exact_model, sentences, head
 def test_a_saved_folder_is_read_here_alone(make, sentences, tmp_path, head, denoise):
     encoder = as_encoder(make(**{"method.head": head, "method.denoise": denoise}))
     expected = encode(encoder, sentences)
-    with pytest.warns(UserWarning, match="alone, since a template's bias is taken off"):
+    with pytest.warns(UserWarning, match="because a template's bias is subtracted"):
         encoder.save_pretrained(tmp_path / "saved")
     again = SentenceEncoder.from_pretrained(tmp_path / "saved")
     assert again.pooling == encoder.pooling
@@ -161,7 +161,7 @@ def test_without_denoising_transform_is_read_here_alone_and_tanh_everywhere(
     from sentence_transformers import SentenceTransformer
 
     transform = as_encoder(make(**{"method.denoise": "none"}))
-    with pytest.warns(UserWarning, match="alone, since its head has a layer norm"):
+    with pytest.warns(UserWarning, match="because its head has a layer norm"):
         transform.save_pretrained(tmp_path / "transform")
     assert_refused_by_other_libraries(tmp_path / "transform")
     tanh = as_encoder(make(**{"method.denoise": "none", "method.head": "tanh"}))

@@ -161,7 +161,7 @@ def test_an_older_folder_still_opens(open_encoder, sentences, tmp_path):
 @pytest.mark.parametrize("denoise", ["position", "pad"])
 def test_a_denoised_encoder_is_saved_as_such(open_encoder, sentences, tmp_path, denoise):
     encoder = open_encoder(denoise=denoise)
-    with pytest.warns(UserWarning, match="alone, since a template's bias is taken off"):
+    with pytest.warns(UserWarning, match="because a template's bias is subtracted"):
         encoder.save_pretrained(tmp_path / "saved")
     again = SentenceEncoder.from_pretrained(tmp_path / "saved")
     assert again.pooling == encoder.pooling

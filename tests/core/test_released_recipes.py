@@ -180,7 +180,7 @@ def test_a_blank_for_the_empty_sentence_is_refused_by_other_libraries(roberta_fo
 
     blank = {"method.empty_sentence": "blank"}
     method = method_of("promptroberta-base", roberta_folder, **blank)
-    with pytest.warns(UserWarning, match="alone, since an empty text gets a blank"):
+    with pytest.warns(UserWarning, match="because an empty text gets a blank"):
         method.sentence_encoder.save_pretrained(tmp_path / "model")
     again = SentenceEncoder.from_pretrained(tmp_path / "model")
     assert np.array_equal(encode(again), encode(method.sentence_encoder))
@@ -321,7 +321,7 @@ def test_optiprompt_replaces_the_last_occurrences_as_released(
     found = method.sentence_encoder.encode(TYPED, precision="fp32")
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
     saved = SentenceEncoder(method.finished, method.pooling, method.kept_head)
-    with pytest.warns(UserWarning, match="alone, since its trained tokens stand where a word"):
+    with pytest.warns(UserWarning, match="because its trained tokens stand where a word"):
         saved.save_pretrained(tmp_path / "model")
     again = SentenceEncoder.from_pretrained(tmp_path / "model")
     np.testing.assert_allclose(again.encode(TYPED, precision="fp32"), expected, atol=1e-5, rtol=0)

@@ -216,7 +216,7 @@ def test_a_sentence_transformers_folder_is_read_by_its_own_pooling(encoder_folde
     peer = SentenceTransformer(modules=[transformer, pooling, models.Normalize()], device="cpu")
     peer.save(str(tmp_path / "saved"))
     if mode == "max":
-        with pytest.raises(UserError, match="a pooling other than cls or mean"):
+        with pytest.raises(UserError, match="a pooling mode other than cls or mean"):
             SentenceEncoder.from_pretrained(tmp_path / "saved")
         return
     encoder = SentenceEncoder.from_pretrained(tmp_path / "saved")

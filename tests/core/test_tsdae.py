@@ -196,6 +196,6 @@ def test_a_saved_folder_is_the_encoder_read_without_a_template(make, sentences, 
 def test_without_the_package_the_user_is_told_how_to_get_it(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(
-        UserError, match=r"tsdae is .* not installed: .* install 'cotbert\[tsdae\]'"
+        UserError, match=r"tsdae needs .* not installed: pip install 'cotbert\[tsdae\]'"
     ):
         make()

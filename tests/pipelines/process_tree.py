@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
 def below(pid: int, name: str) -> list[int]:
     """Processes that `pid` started, itself or by others, whose names begin so."""
-    parents = {}
+    parents, forked = {}, _forked()
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             shown, _, rest = status.read_text().partition(" (")[2].rpartition(") ")
         except OSError:  # it has ended
             continue
-        parents[int(status.parent.name)] = int(rest.split()[1]), shown
+        number = int(status.parent.name)
+        parents[number] = forked.get(number, int(rest.split()[1])), shown
     return [
         p for p, (_, shown) in parents.items() if shown.startswith(name) and _has(p, pid, parents)
     ]
+
+
+def _forked() -> dict[int, int]:
+    """Workers that tests/forking has forked, and the process that wanted each."""
+    if (server := os.environ.get("COTBERT_FORKS")) is None:
+        return {}
+    return {int(file.stem): int(file.read_text()) for file in Path(server).parent.glob("*.above")}
 
 
 def _has(process: int, above: int, parents: dict[int, tuple[int, str]]) -> bool:

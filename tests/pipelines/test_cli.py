@@ -145,7 +145,10 @@ MISTAKES = {
     "evaluate tasks": (f"{EVALUATE} --senteval empty", "lacks STS12, STS13"),
     "no task at all": (f"{EVALUATE} --senteval empty --allow-missing --tasks sick-r", "none of"),
     "evaluate template": (f"{EVALUATE} --template none", "unknown template 'none'"),
-    "evaluate readout": (f"{EVALUATE} --readout mask", "readout 'mask' reads a template's mask"),
+    "evaluate readout": (
+        f"{EVALUATE} --readout mask",
+        "readout is 'mask' and there is no template",
+    ),
     "evaluate output": (f"{EVALUATE} --output pairs.tsv", "already holds something"),
     "evaluate folder": (f"{EVALUATE} --output empty", "is a folder: give a file"),
     "embed input": (f"{EMBED} none.txt", r"'none\.txt' does not exist"),

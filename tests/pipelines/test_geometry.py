@@ -222,7 +222,7 @@ MISTAKES = {
     "option": ("{bert},layer=3", {}, "unknown model option 'layer': choose one of readout, temp"),
     "twice": ("{bert},readout=cls,readout=cls", {}, "names its readout twice"),
     "folder": ("./none", {}, r"folder './none' does not exist"),
-    "head": ("{bert},readout=top-tokens", {}, "checkpoint has none"),
+    "head": ("{bert},readout=top-tokens", {}, "has no masked-language-model head"),
     "no sentences": ("{bert}", {"sentences": 0}, "sentences is 0: give at least 2"),
     "corpus": ("{bert}", {"corpus": "none.txt"}, r"'none\.txt' does not exist"),
     "empty corpus": ("{bert}", {"corpus": "blank.txt"}, r"no text \(2 rows: 2 empty\)"),

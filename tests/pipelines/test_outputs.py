@@ -91,7 +91,7 @@ def test_a_run_that_began_under_a_settings_former_name_goes_on(tmp_path):
     out = open_output(tmp_path / "out", "run", {"settings": old}, resume=False)
     assert open_output(out, "run", {"settings": settings}, resume=True) == out
     other = {"settings": settings | {"mini_batch_size": 32}}
-    with pytest.raises(UserError, match=r"began with other settings \(mini_batch_size\)"):
+    with pytest.raises(UserError, match=r"was started with other settings \(mini_batch_size\)"):
         open_output(out, "run", other, resume=True)
     trials = {"trials": {"0000": old}}, {"trials": {"0000": settings}}
     open_output(tmp_path / "sweep", "sweep", trials[0], resume=False)

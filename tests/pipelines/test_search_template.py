@@ -237,7 +237,7 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path, choices):
     mistakes = {
         "rounds is 0: give at least 1": {"rounds": 0},
         "cannot be combined with relations, prefixes": {"templates": tmp_path / "templates"},
-        "the template takes .* shorten the template": {"relations": tmp_path / "long"},
+        "the template has .* shorten the template": {"relations": tmp_path / "long"},
         "does not exist": {"dev_pairs": tmp_path / "none.tsv"},
         "encoder folder './none' does not exist": {"encoder": "./none"},
     }

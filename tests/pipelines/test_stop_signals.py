@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import time
@@ -33,10 +32,8 @@ def command(monkeypatch):
     """The exit status of a command that does this."""
 
     def run(work):
-        parser = argparse.ArgumentParser()
-        parser.set_defaults(run=work)
-        monkeypatch.setattr(cli, "build_parser", lambda: parser)
-        return cli.main([])
+        monkeypatch.setitem(cli.COMMANDS, "recipes", cli.COMMANDS["recipes"]._replace(run=work))
+        return cli.main(["recipes"])
 
     return run
 

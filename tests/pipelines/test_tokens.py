@@ -105,7 +105,7 @@ TOKEN_MISTAKES = {
     "template": ({"template": "none"}, "unknown template 'none'"),
     "denoise": ({"denoise": "none"}, "unknown denoising mode 'none': choose one of pad, position"),
     "empty": ({"sentences": ("A man.", " ")}, "sentence 2 is empty"),
-    "no head": ({}, "checkpoint has none"),
+    "no head": ({}, "has no masked-language-model head"),
 }
 
 
@@ -199,7 +199,7 @@ def test_the_head_s_table_differs_when_it_is_not_tied(
 
 MAP_MISTAKES = {
     "table": ({"table": "output"}, "unknown table 'output': choose one of head, input"),
-    "no head": ({"table": "head"}, "checkpoint has none"),
+    "no head": ({"table": "head"}, "has no masked-language-model head"),
     "corpus": ({"corpus": "blank.txt"}, r"holds no text \(1 rows: 1 empty\)"),
     "no corpus": ({"corpus": "none.txt"}, r"'none\.txt' does not exist"),
 }

@@ -17,7 +17,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.settings import flatten, override
 from cotbert_core.templates.template_texts import resolve_template
 from pipelines.recipes import RECIPES
-from pipelines.tuning.trial_plan import draw
+from pipelines.tuning.trial_plan import samples_of
 from tune_spaces import (
     SPACES,
     Space,
@@ -73,7 +73,7 @@ def settings(space, sample):
 
 def draws(space, count, seed=0):
     """Samples as a sweep draws them; of a finite space all points, again and again."""
-    return list(itertools.islice(itertools.cycle(draw(space, count, seed)), count))
+    return list(itertools.islice(itertools.cycle(samples_of(space, count, seed)), count))
 
 
 @pytest.fixture(params=SPACES)
@@ -207,11 +207,11 @@ def test_an_axis_in_words_and_its_ends(axis, text, ends):
         tune.qrandint(3, 60, 1),
         tune.qlograndint(8, 330, 8),
     ],
-    ids=str,
+    ids=map(str, range(11)),
 )
 def test_an_axis_is_drawn_bit_for_bit_as_ray_tune_draws_it(axis):
     space = Space("s", "", "quickstart", {"x": axis, "y": tune.uniform(0, 1)})
-    generator, drawn = np.random.RandomState(3), draw(space, 300, 3)
+    generator, drawn = np.random.RandomState(3), samples_of(space, 300, 3)
     for sample in drawn:
         value = axis.sample(random_state=generator)
         value = value.item() if isinstance(value, np.generic) else value

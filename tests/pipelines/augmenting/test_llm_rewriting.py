@@ -284,7 +284,7 @@ def test_prompts_are_files_with_a_place_for_the_sentence(tmp_path):
     (tmp_path / "good").write_text("\ufeffAgain: {sentence}", encoding="utf-8")
     assert read_prompt(tmp_path / "good") == "Again: {sentence}"
     (tmp_path / "bad").write_text("Again: {text}")
-    with pytest.raises(UserError, match=r"bad' holds no \{sentence\}: write it where"):
+    with pytest.raises(UserError, match=r"bad' holds no \{sentence\}: say where"):
         read_prompt(tmp_path / "bad")
     (tmp_path / "latin").write_bytes(b"caf\xe9 {sentence}")
     for name in ("latin", "none"):
