@@ -72,8 +72,9 @@ def _rank(rank: int, setup: Setup, settings: TrainSettings, size: int) -> None:
 
 def embedding(setup: Setup) -> Iterator[Check]:
     """Actors of the pool that `cotbert embed` uses: each on a GPU of its own, the same vectors."""
-    from pipelines.runtime.ray_session import ray_session, worker_pool
+    from pipelines.runtime.ray_session import ray_session
     from pipelines.runtime.shard_tasks import map_shards_with_actors
+    from pipelines.runtime.worker_resources import worker_pool
 
     texts = setup.texts[: 64 * setup.gpus]
     expected = SentenceEncoder.from_pretrained(setup.encoder).encode(texts)

@@ -36,9 +36,10 @@ from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.fetching import fetch_model
 from pipelines.recording.resumable_run import resumable_run
 from pipelines.runtime.progress import say
-from pipelines.runtime.ray_session import ray_session, worker_pool
+from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers
 from pipelines.runtime.shared_storage import on_all_nodes
+from pipelines.runtime.worker_resources import worker_pool
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.storage.resumable_output import ResumableOutput, resumable_output

@@ -30,7 +30,8 @@ from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
 from pipelines.reports.quickstart_page import QuickstartOutcome, summary, write_report
 from pipelines.runtime.progress import clock, say, show
-from pipelines.runtime.ray_session import own_cores, ray_session
+from pipelines.runtime.ray_session import ray_session
+from pipelines.runtime.worker_resources import own_cores
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.train import train

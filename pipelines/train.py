@@ -32,8 +32,9 @@ from pipelines.reports import training_page
 from pipelines.runtime.message_queue import Message, message_queue
 from pipelines.runtime.polling import polled
 from pipelines.runtime.progress import say
-from pipelines.runtime.ray_session import check_cores, ray_session
+from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shared_storage import on_all_nodes
+from pipelines.runtime.worker_resources import check_cores
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_output, open_output
 from pipelines.storage.resumable_output import locked_output

@@ -14,8 +14,9 @@ from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.parts import PartPlan, augment_part
 from pipelines.runtime.message_queue import message_queue
 from pipelines.runtime.progress import say
-from pipelines.runtime.ray_session import has_gpus, ray_session, worker_pool
+from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers
+from pipelines.runtime.worker_resources import has_gpus, worker_pool
 
 
 class AugmentJob(Protocol):

@@ -1,4 +1,4 @@
-"""Processes of one Ray or one cluster, as Linux tells them from all others.
+"""Find and end the processes of one Ray or of one cluster (Linux).
 
 Ray's daemons leave the process that started them. They keep its environment, so a variable with a
 random value marks them; Ray's workers, which overwrite theirs by their titles, are their children.
@@ -19,9 +19,9 @@ GONE_SECONDS = 10.0
 
 
 def marked(mark: str, name: str = MARK) -> set[int]:
-    """Living processes with this mark, and all that they have started; never this one.
+    """Return the living processes with this mark and their descendants, without this process.
 
-    name: MARK for those of a cluster, NODE_MARK for those of one of its nodes.
+    name: MARK for the processes of a cluster, NODE_MARK for the processes of one of its nodes.
     """
     parents = _parents()
     found = {pid for pid in parents if _has_mark(pid, f"{name}={mark}".encode())}
@@ -29,12 +29,12 @@ def marked(mark: str, name: str = MARK) -> set[int]:
 
 
 def titled(mark: str, *titles: str) -> set[int]:
-    """Of the processes of a cluster those whose titles begin so."""
+    """Return the processes of a cluster whose titles begin with one of `titles`."""
     return with_title(marked(mark), *titles)
 
 
 def with_title(pids: Iterable[int], *titles: str) -> set[int]:
-    """Those whose titles begin so, as `ray::` and an actor's name."""
+    """Return the processes whose titles begin with one of `titles`, such as `ray::` and a name."""
     wanted = tuple(title.encode() for title in titles)
     found = set()
     for pid in pids:
@@ -45,7 +45,7 @@ def with_title(pids: Iterable[int], *titles: str) -> set[int]:
 
 
 def started_by(pid: int) -> set[int]:
-    """Living processes that this one has started, itself or by others."""
+    """Return the living descendants of a process."""
     return _below({pid}, _parents())
 
 
@@ -60,13 +60,9 @@ def of_ray() -> set[int]:
     return found
 
 
-def living() -> set[int]:
-    """Return all living processes."""
-    return set(_parents())
-
-
 def end(pids: set[int]) -> None:
-    """Kill processes and wait until they are gone, for GONE_SECONDS at most."""
+    """Kill the processes that still live and wait until they are gone, GONE_SECONDS at most."""
+    pids = _living(pids, _parents())
     _signal(pids, signal.SIGKILL)
     limit = time.monotonic() + GONE_SECONDS
     while _living(pids, _parents()) and time.monotonic() < limit:
@@ -88,7 +84,7 @@ def _has_mark(pid: int, entry: bytes) -> bool:
 
 
 def _parents() -> dict[int, int]:
-    """Living process -> the one above it."""
+    """Return the parent of each living process."""
     parents = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -101,7 +97,7 @@ def _parents() -> dict[int, int]:
 
 
 def stop(mark: str) -> int:
-    """End all processes with the mark, kindly and then not; how many there were."""
+    """End all processes with the mark, by SIGTERM and then SIGKILL; return their number."""
     known = marked(mark)
     _signal(known, signal.SIGTERM)
     if left := _wait(known, mark, GRACE_SECONDS):
@@ -120,7 +116,7 @@ def _signal(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def _wait(pids: set[int], mark: str, seconds: float) -> set[int]:
-    """Those that are still there after so long, with what they started meanwhile."""
+    """Return the processes that still live after `seconds`, with those they have started."""
     limit = time.monotonic() + seconds
     while left := _living(pids, _parents()) | marked(mark):
         if time.monotonic() > limit:

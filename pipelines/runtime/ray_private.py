@@ -40,8 +40,8 @@ def loopback_address() -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
-def trainer(mailbox: Any, *arguments: Any, **options: Any) -> Any:
-    """Return a TorchTrainer that reports its reserved cores to the mailbox, without Ray's cleaner.
+def trainer(messages: Any, *arguments: Any, **options: Any) -> Any:
+    """Return a TorchTrainer that reports its reserved cores to the queue, without Ray's cleaner.
 
     Ray Train keeps the cores reserved when a worker dies while the process group forms, and the
     next start waits for them without end: the driver releases them (release_cores). Ray's own
@@ -63,31 +63,31 @@ def trainer(mailbox: Any, *arguments: Any, **options: Any) -> Any:
 
     def callbacks() -> list[Any]:
         kept = [c for c in defaults() if not isinstance(c, PlacementGroupCleanerCallback)]
-        return [_core_reporter(mailbox), *kept]
+        return [_core_reporter(messages), *kept]
 
     made._create_default_callbacks = callbacks
     return made
 
 
-def _core_reporter(mailbox: Any) -> Any:
-    """Return the callback that tells the mailbox which cores the workers hold."""
+def _core_reporter(messages: Any) -> Any:
+    """Return the callback that reports to the queue which cores the workers hold."""
     import ray
     from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 
     class CoreReporter(WorkerGroupCallback):  # type: ignore[misc]
         def after_worker_group_start(self, worker_group: Any) -> None:
             state = worker_group.get_worker_group_state()
-            ray.get(mailbox.hold.remote(state.placement_group_handle.placement_group))
+            ray.get(messages.hold.remote(state.placement_group_handle.placement_group))
 
     return CoreReporter()
 
 
-def release_cores(mailbox: Any) -> None:
+def release_cores(messages: Any) -> None:
     """Release the cores of the last start, which has failed; workers still alive end with it."""
     import ray
     from ray.util.placement_group import remove_placement_group
 
-    group = ray.get(mailbox.held.remote())
+    group = ray.get(messages.held.remote())
     if group is not None:
         remove_placement_group(group)
 

@@ -1,4 +1,4 @@
-"""Ray, started when a job needs it and quiet unless asked."""
+"""Start Ray when a job needs it, and keep it quiet unless its output is wanted."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from typing import Any
 from cotbert_core.errors import UserError
 from pipelines.runtime import processes, ray_private
 from pipelines.runtime.auth_token import check_mode, ensure_token
-from pipelines.runtime.placement import Node, place_workers
-from pipelines.runtime.progress import say
 from pipelines.runtime.ray_log import ray_log, write_lines
 from pipelines.runtime.stop_signals import kept_signals
 
@@ -50,9 +48,9 @@ ANSWER_SECONDS = 10.0
 
 @contextmanager
 def ray_session(verbose: bool = False, log: Path | None = None) -> Iterator[None]:
-    """Ray for the length of the block: the cluster of RAY_ADDRESS, else one on this machine.
+    """Connect to the cluster of RAY_ADDRESS, or start Ray on this machine, for the block.
 
-    A session that is already there is used and left alone. verbose: Ray's own output is shown.
+    A session that already exists is used and left running. verbose: show Ray's own output.
     log: the folder whose ray.log takes Ray's warnings otherwise.
     """
     log = None if verbose else log
@@ -84,7 +82,7 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
     own: AbstractContextManager[dict[str, Any]] = _own_ray() if here else nullcontext({})
     with own as options:
         level = logging.INFO if verbose else logging.ERROR
-        with nullcontext() if verbose else _silence(log), _told(address), kept_signals():
+        with nullcontext() if verbose else _silence(log), _cluster_errors(address), kept_signals():
             ray.init(address=address, logging_level=level, log_to_driver=verbose, **options)
         _quieten(verbose)
         try:
@@ -94,16 +92,16 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
             ray.shutdown()
             # A worker that was still starting outlives Ray for a second, and makes Ray's folders
             # again, with mode 0777, after they have been removed.
-            processes.end(known & processes.living())
+            processes.end(known)
 
 
 @contextmanager
 def _own_ray() -> Iterator[dict[str, Any]]:
-    """The options of a Ray of this process's own, whose doors are closed to others.
+    """Yield the options of `ray.init` for a private Ray that other users cannot reach.
 
-    Ray gives its folders of logs and sockets mode 0777, the topmost too, so they lie in a private
-    one. It stays
-    after a failure, for its logs; a mistake of the user and a stop by a signal are none.
+    Ray gives all its folders of logs and sockets mode 0777, so they are put into a private folder.
+    After a failure that folder is kept for its logs; a UserError or a stop by a signal is no
+    failure.
     """
     folder = ray_folder(f"cotbert-{secrets.token_hex(4)}")
     folder.mkdir(mode=0o700, parents=True)
@@ -122,7 +120,7 @@ def _own_ray() -> Iterator[dict[str, Any]]:
 def ray_folder(name: str) -> Path:
     """Return the path of a folder for Ray's logs and sockets that is short enough for them.
 
-    UserError where RAY_TMPDIR asks for a longer one.
+    Raise a UserError if RAY_TMPDIR makes it too long.
     """
     asked = os.environ.get("RAY_TMPDIR")
     folder = Path(asked or tempfile.gettempdir()) / name
@@ -138,8 +136,11 @@ def ray_folder(name: str) -> Path:
 
 @contextmanager
 def _loopback() -> Iterator[None]:
-    """Let a Ray that starts in the block take 127.0.0.1 for its node's address, to which all its
-    sockets are then bound. Ray's processes read the variable when they start."""
+    """Make Ray use 127.0.0.1 as its node's address when it starts in the block.
+
+    All its sockets are then bound to that address. Ray's processes read the variable at their
+    start.
+    """
     before = {name: os.environ.get(name) for name in LOOPBACK}
     os.environ.update(LOOPBACK)
     try:
@@ -151,7 +152,7 @@ def _loopback() -> Iterator[None]:
 
 
 def check_address(address: str) -> None:
-    """UserError where nobody listens at HOST:PORT, which Ray would try for minutes."""
+    """Raise a UserError if nothing listens at HOST:PORT, which Ray would try for minutes."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not (host and port.isdecimal()):
         return  # such as `auto`, which Ray resolves
@@ -165,9 +166,8 @@ def check_address(address: str) -> None:
 
 
 @contextmanager
-def _told(address: str) -> Iterator[None]:
-    """What Ray says of a cluster that does not take this process (another version, another token)
-    as a UserError."""
+def _cluster_errors(address: str) -> Iterator[None]:
+    """Raise a UserError when a cluster refuses this process (another version, another token)."""
     try:
         yield
     except Exception as error:
@@ -185,7 +185,7 @@ def _told(address: str) -> Iterator[None]:
 def _silence(log: Path | None) -> Iterator[None]:
     """Keep warnings and standard error, which Ray's C++ parts write to directly, from the terminal.
 
-    log: the folder whose ray.log takes the latter. What goes wrong in the block is raised.
+    log: the folder whose ray.log takes the standard error. Errors in the block are raised.
     """
     sys.stderr.flush()
     kept = os.dup(2)
@@ -211,72 +211,3 @@ def _quieten(verbose: bool) -> None:
     level = logging.INFO if verbose else logging.ERROR
     for name in ("ray", "ray.data", "ray.train", "ray.tune"):
         logging.getLogger(name).setLevel(level)
-
-
-def cpus_per_worker(workers: int, *, on_gpus: bool = False) -> int:
-    """The cores each of `workers` gets when the nodes' cores are shared out evenly; on_gpus: those
-    of the nodes that have GPUs."""
-    return place_workers(_nodes(), workers, on_gpus=on_gpus).threads
-
-
-def _nodes() -> list[Node]:
-    """Of the living nodes those that run tasks; a head may be there for drivers alone."""
-    import ray
-
-    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    lent = [Node(int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in alive]
-    return [node for node in lent if node.cpus] or [Node(1)]
-
-
-def has_gpus(verbose: bool = False) -> bool:
-    """Return whether the workers of a job find GPUs: those of the Ray session, or of the cluster
-    that RAY_ADDRESS names, or else of this machine."""
-    ray = sys.modules.get("ray")
-    begun = ray is not None and ray.is_initialized()
-    if begun or os.environ.get("RAY_ADDRESS", "local") != "local":
-        with ray_session(verbose):
-            return any(node.gpus for node in _nodes())
-    import torch
-
-    return torch.cuda.device_count() > 0
-
-
-def worker_pool(
-    workers: int | None, shards: int | None = None, *, on_gpus: bool = True
-) -> tuple[int, dict[str, float], int]:
-    """Actors (no more than there are shards, if that is said), what each asks of Ray, and its
-    threads. on_gpus: whether they compute on GPUs where the cluster has any.
-
-    The actors ask for all cores but one between them: a pool that holds every core leaves none
-    for the task that feeds it. They still compute on all, since that task only hands out numbers.
-    """
-    nodes = _nodes()
-    placed = place_workers(nodes, workers, shards, on_gpus=on_gpus)
-    if placed.idle_gpus:
-        gpus = sum(node.gpus for node in nodes)
-        say(
-            f"note: {placed.workers} workers use {gpus - placed.idle_gpus} of {gpus} GPUs: a "
-            f"multiple of {gpus} workers uses them all"
-        )
-    resources = {"num_cpus": placed.cpus}
-    if placed.gpus:
-        resources["num_gpus"] = placed.gpus
-    return placed.workers, resources, placed.threads
-
-
-def own_cores() -> int:
-    """Cores of this machine that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def check_cores(workers: int, cpus: int) -> None:
-    """UserError when this machine has fewer cores than the workers ask for: they would wait for
-    ever. A cluster named by RAY_ADDRESS may still grow, so it is not asked."""
-    if "RAY_ADDRESS" in os.environ:
-        return
-    cores = own_cores()
-    if workers * cpus > cores:
-        raise UserError(
-            f"workers is {workers} with {cpus} core(s) each and this machine has {cores}: give "
-            f"at most {max(1, cores // cpus)} workers, or name a cluster by RAY_ADDRESS"
-        )

@@ -16,7 +16,7 @@ from typing import Any
 from cotbert_core.errors import UserError
 from pipelines.runtime.placement import use_own_device
 from pipelines.runtime.progress import say
-from pipelines.runtime.ray_session import own_cores
+from pipelines.runtime.worker_resources import own_cores
 
 Row = dict[str, Any]
 

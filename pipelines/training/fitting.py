@@ -15,8 +15,8 @@ from cotbert_core.evaluation import Pairs
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoints import begin_attempt, checkpoints
 from pipelines.runtime.progress import say
-from pipelines.runtime.ray_session import cpus_per_worker
 from pipelines.runtime.stop_signals import kept_signals
+from pipelines.runtime.worker_resources import cpus_per_worker
 from pipelines.training.failures import cause, is_loss, lacked_room
 from pipelines.training.metrics_log import METRICS_FILE
 from pipelines.training.resources import gpus_there, takes_gpus, workers_now
@@ -35,15 +35,18 @@ class TrainingError(RuntimeError):
 
 @dataclass(frozen=True)
 class Job:
-    """judged: whether a sweep says after every dev check if the run may go on; callbacks: of Ray
-    Train, for a sweep that listens; part_rows: of each part of a corpus that is streamed; profile:
-    the folder for one."""
+    """The training run that `fit` performs.
+
+    early_stopping: whether a sweep decides after every dev check if the run continues. callbacks:
+    Ray Train's callbacks, for a sweep that receives reports. part_rows: rows of each part of a
+    streamed corpus. profile: folder of the profile.
+    """
 
     settings: TrainSettings
     corpus: Path
     dev: dict[str, Pairs]
     output: Path
-    judged: bool = False
+    early_stopping: bool = False
     callbacks: tuple[Any, ...] = ()
     part_rows: tuple[int, ...] | None = None
     profile: Path | None = None
@@ -53,8 +56,8 @@ class Job:
         return self.output / CHECKPOINTS
 
 
-def fit(job: Job, mailbox: Any) -> None:
-    """Run the workers to the last step; TrainingError when they cannot get there."""
+def fit(job: Job, messages: Any) -> None:
+    """Run the workers to the last step; raise TrainingError if they cannot reach it."""
     from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
 
@@ -69,10 +72,10 @@ def fit(job: Job, mailbox: Any) -> None:
         attempt = begin_attempt(job.checkpoints)
         try:
             with kept_signals():  # Ray Train leaves a handler of SIGINT behind
-                _trainer(job, workers, on_gpus, attempt, mailbox).fit()
+                _trainer(job, workers, on_gpus, attempt, messages).fit()
             return
         except (TrainingFailedError, RayActorError) as error:
-            ray_private.release_cores(mailbox)
+            ray_private.release_cores(messages)
             if lacked_room(error):  # they did not begin, so nothing was lost
                 say(f"still waiting for room for {workers} workers")
                 continue
@@ -87,16 +90,16 @@ def fit(job: Job, mailbox: Any) -> None:
             )
         # SystemExit: Ray Train's answer to Ctrl-C, after it has stopped the workers.
         except (SystemExit, KeyboardInterrupt):
-            raise KeyboardInterrupt("the same command with --resume goes on") from None
+            raise KeyboardInterrupt("give the same command with --resume to continue") from None
 
 
 def _done(job: Job) -> int:
-    """The step of the newest checkpoint."""
+    """Return the step of the newest checkpoint, 0 without one."""
     return max((checkpoint.step for checkpoint in checkpoints(job.checkpoints)), default=0)
 
 
 def _on_gpus(settings: TrainSettings) -> bool:
-    """For all attempts: a run that began on GPUs waits for those that it loses."""
+    """Return whether all attempts train on GPUs; a run that loses GPUs waits for them."""
     gpus = gpus_there()
     on_gpus = takes_gpus(settings, gpus)
     if gpus and not on_gpus and settings.gpus_per_worker is None:
@@ -104,12 +107,12 @@ def _on_gpus(settings: TrainSettings) -> bool:
     return on_gpus
 
 
-def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) -> Any:
+def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, messages: Any) -> Any:
     """Return Ray Train's trainer of the workers.
 
-    Ray Train is not told of checkpoints. It copies a reported one file by file; with NO_UPLOAD it
-    still writes a list of them that a kill can cut short, and a start with such a list, or with one
-    that names a checkpoint we have removed since, ends in an error.
+    Checkpoints are not reported to Ray Train. It copies a reported one file by file; with
+    NO_UPLOAD it still writes a list of them that a kill can cut short, and a start with such a
+    list, or with one that names a checkpoint we have removed since, ends in an error.
     """
     import ray.train
 
@@ -119,7 +122,7 @@ def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) 
 
     cpus = job.settings.cpus_per_worker or cpus_per_worker(workers, on_gpus=on_gpus)
     return trainer(
-        mailbox,
+        messages,
         train_worker,
         train_loop_config={
             "settings": job.settings.model_dump(),
@@ -127,9 +130,9 @@ def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, mailbox: Any) 
             "part_rows": job.part_rows,
             "dev": job.dev,
             "cpus": cpus,
-            "messages": mailbox,
+            "messages": messages,
             "metrics": str(job.output / METRICS_FILE),
-            "judged": str(job.output) if job.judged else None,
+            "early_stopping": str(job.output) if job.early_stopping else None,
             "reported": bool(job.callbacks),
             "checkpoints": str(job.checkpoints),
             "profile": str(job.profile) if job.profile else None,

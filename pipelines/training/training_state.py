@@ -50,8 +50,8 @@ class Training:
     """Writes the metrics file, on rank 0."""
     reported: bool = False
     """Whether every dev check is reported to a sweep."""
-    judged: Path | None = None
-    """Where a sweep says whether the run may go on; None: nobody asks."""
+    early_stopping: Path | None = None
+    """Folder of a sweep's decisions on whether the run continues; None: there is no sweep."""
     measured_peak_flops: float = float("nan")
     """FLOPs a second of all workers' matrix products together."""
     step: int = 0

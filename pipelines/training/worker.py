@@ -85,7 +85,9 @@ def _steps(training: Training, lap: Lap) -> None:
 
 
 def _should_continue(training: Training, wait: float = WAIT_SECONDS) -> bool:
-    return training.judged is None or should_continue(training.judged, training.step, wait)
+    return training.early_stopping is None or should_continue(
+        training.early_stopping, training.step, wait
+    )
 
 
 def _set_up(job: dict[str, Any]) -> Training:
@@ -115,7 +117,7 @@ def _set_up(job: dict[str, Any]) -> Training:
         ),
         metrics=MetricsWriter(Path(job["metrics"])),
         reported=job["reported"],
-        judged=Path(job["judged"]) if job["judged"] else None,
+        early_stopping=Path(job["early_stopping"]) if job["early_stopping"] else None,
         measured_peak_flops=sums([measured_peak_flops(settings.precision, backbone.device)])[0],
     )
 

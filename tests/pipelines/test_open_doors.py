@@ -230,7 +230,7 @@ def test_sigterm_ends_a_training_in_plain_words(place, text, bert_folder):
     job.send_signal(signal.SIGTERM)
     output = wait_for_end(place, job)
     assert output.splitlines()[-1] == (
-        "cotbert: stopped by SIGTERM; the same command with --resume goes on"
+        "cotbert: stopped by SIGTERM; give the same command with --resume to continue"
     )
     assert job.returncode == 128 + signal.SIGTERM
     assert "***" not in output

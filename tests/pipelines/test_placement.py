@@ -9,7 +9,7 @@ import ray
 import torch
 
 from cotbert_core.training import devices
-from pipelines.runtime import ray_session, shard_tasks
+from pipelines.runtime import shard_tasks, worker_resources
 from pipelines.runtime.placement import UNITS, Node, place_workers, use_own_device
 
 
@@ -88,13 +88,13 @@ def test_a_pool_that_leaves_gpus_idle_is_named(monkeypatch, capsys):
     monkeypatch.setattr(
         ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 32.0, "GPU": 8.0}}]
     )
-    workers, asked, _ = ray_session.worker_pool(12)
+    workers, asked, _ = worker_resources.worker_pool(12)
     assert (workers, asked["num_gpus"]) == (12, 0.5)
     assert "12 workers use 6 of 8 GPUs: a multiple of 8 workers uses" in capsys.readouterr().err
-    assert ray_session.worker_pool(16)[1]["num_gpus"] == 0.5
+    assert worker_resources.worker_pool(16)[1]["num_gpus"] == 0.5
     assert capsys.readouterr().err == ""
-    assert "num_gpus" not in ray_session.worker_pool(12, on_gpus=False)[1]
-    assert ray_session.cpus_per_worker(8, on_gpus=True) == 4
+    assert "num_gpus" not in worker_resources.worker_pool(12, on_gpus=False)[1]
+    assert worker_resources.cpus_per_worker(8, on_gpus=True) == 4
 
 
 @pytest.fixture

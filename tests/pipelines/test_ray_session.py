@@ -11,7 +11,7 @@ import pytest
 from ray._private import ray_constants
 
 from cotbert_core.errors import UserError
-from pipelines.runtime import placement, ray_session
+from pipelines.runtime import placement, ray_session, worker_resources
 from pipelines.runtime.auth_token import default_path
 
 
@@ -52,11 +52,11 @@ def test_a_head_without_work_has_no_share(monkeypatch):
     nodes = [{"Alive": True, "Resources": {"CPU": n, "GPU": 1} if n else {}} for n in (0, 8, 8)]
     nodes.append({"Alive": False, "Resources": {"CPU": 64, "GPU": 8}})
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
-    assert ray_session.worker_pool(None) == (2, {"num_cpus": 7.0, "num_gpus": 1.0}, 8)
+    assert worker_resources.worker_pool(None) == (2, {"num_cpus": 7.0, "num_gpus": 1.0}, 8)
     for node in nodes:
         node["Resources"].pop("GPU", None)
-    assert ray_session.worker_pool(None) == (2, {"num_cpus": 7.0}, 8)
-    assert ray_session.cpus_per_worker(4) == 4
+    assert worker_resources.worker_pool(None) == (2, {"num_cpus": 7.0}, 8)
+    assert worker_resources.cpus_per_worker(4) == 4
 
 
 def test_an_address_at_which_nobody_listens_is_told_at_once(monkeypatch):
@@ -152,7 +152,7 @@ def test_what_a_cluster_objects_to_is_one_sentence():
         r"the Ray cluster at RAY_ADDRESS 'a:1' cannot be used \(Version mismatch: The cluster was "
         r"started with: Ray: 1\.0\): check its version, its token"
     )
-    with pytest.raises(UserError, match=told), ray_session._told("a:1"):
+    with pytest.raises(UserError, match=told), ray_session._cluster_errors("a:1"):
         raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 1.0\n")
-    with pytest.raises(RuntimeError), ray_session._told("local"):
+    with pytest.raises(RuntimeError), ray_session._cluster_errors("local"):
         raise RuntimeError("no memory")

@@ -66,11 +66,11 @@ def test_what_a_job_says_of_going_on_is_kept(command, capsys):
         try:
             send(signal.SIGTERM)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt("the same command with --resume goes on") from None
+            raise KeyboardInterrupt("give the same command with --resume to continue") from None
 
     assert command(work) == 143
     told = capsys.readouterr().err
-    assert told == "cotbert: stopped by SIGTERM; the same command with --resume goes on\n"
+    assert told == "cotbert: stopped by SIGTERM; give the same command with --resume to continue\n"
 
 
 def test_a_closed_terminal_sends_it_twice(command):

@@ -414,7 +414,7 @@ def test_ctrl_c_ends_the_run_and_says_how_to_go_on(home: Path, corpus: Path, ber
         job.send_signal(signal.SIGINT)
         assert job.wait(60) == 130
     told = (home / "stopped.log").read_text().splitlines()[-1]
-    assert told == "cotbert: interrupted; the same command with --resume goes on"
+    assert told == "cotbert: interrupted; give the same command with --resume to continue"
 
 
 def wait_for_checkpoint(output: Path, step: int = 1) -> None:

@@ -15,7 +15,7 @@ from pipelines.augmenting.back_translation import CPU_BATCH_TOKENS, GPU_BATCH_TO
 from pipelines.augmenting.marian import MarianModel
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.translation_engines import load_engine
-from pipelines.runtime import ray_session
+from pipelines.runtime import worker_resources
 
 MARIAN = MarianModel("opus-mt", "folder", "digest")
 
@@ -28,7 +28,7 @@ def machines(monkeypatch):
         monkeypatch.setattr(torch.cuda, "device_count", lambda: driver)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: driver > 0)
         monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-        monkeypatch.setattr(ray_session, "ray_session", lambda verbose: nullcontext())
+        monkeypatch.setattr(worker_resources, "ray_session", lambda verbose: nullcontext())
         node = {"Alive": True, "Resources": {"CPU": 8.0, "GPU": cluster}}
         monkeypatch.setattr(ray, "nodes", lambda: [node])
 
@@ -78,9 +78,9 @@ def test_without_a_cluster_this_machine_decides(machines, monkeypatch):
     machines(driver=1, cluster=0)
     monkeypatch.delenv("RAY_ADDRESS")
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    assert ray_session.has_gpus()
+    assert worker_resources.has_gpus()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert not ray_session.has_gpus()
+    assert not worker_resources.has_gpus()
 
 
 def test_a_worker_that_finds_no_gpu_refuses_float16(monkeypatch):

@@ -61,10 +61,10 @@ CALLBACKS = (
 )
 
 
-def started_callbacks(mailbox):
+def started_callbacks(messages):
     scaling = ray.train.ScalingConfig(num_workers=1)
     plain = TorchTrainer(lambda: None, scaling_config=scaling)
-    ours = ray_private.trainer(mailbox, lambda: None, scaling_config=scaling)
+    ours = ray_private.trainer(messages, lambda: None, scaling_config=scaling)
     return plain._create_default_callbacks(), ours._create_default_callbacks()
 
 
@@ -80,7 +80,7 @@ def test_a_trainer_has_rays_callbacks_but_the_cleaner(monkeypatch):
 
 def test_the_first_callback_reports_the_reserved_cores(monkeypatch):
     held = []
-    mailbox = SimpleNamespace(hold=SimpleNamespace(remote=held.append))
+    messages = SimpleNamespace(hold=SimpleNamespace(remote=held.append))
     monkeypatch.setattr(ray, "get", lambda reference: reference)
     with explained("the state of its worker group", CALLBACKS):
         from ray.train.v2._internal.execution.callback import WorkerGroupCallback
@@ -94,7 +94,7 @@ def test_the_first_callback_reports_the_reserved_cores(monkeypatch):
         assert callable(WorkerGroup.get_worker_group_state)
         assert "placement_group_handle" in {field.name for field in fields(WorkerGroupState)}
         assert "placement_group" in dir(PlacementGroupHandle)
-        _, [first, *_] = started_callbacks(mailbox)
+        _, [first, *_] = started_callbacks(messages)
         state = SimpleNamespace(placement_group_handle=SimpleNamespace(placement_group="cores"))
         first.after_worker_group_start(SimpleNamespace(get_worker_group_state=lambda: state))
         assert held == ["cores"]

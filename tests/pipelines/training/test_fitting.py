@@ -131,9 +131,9 @@ def trained(tmp_path, monkeypatch):
         trainer = Trainer(job, ends)
         monkeypatch.setattr(fitting, "_trainer", lambda *_: trainer)
         monkeypatch.setattr(fitting, "gpus_there", lambda: 0)
-        monkeypatch.setattr("pipelines.runtime.ray_private.release_cores", lambda mailbox: None)
+        monkeypatch.setattr("pipelines.runtime.ray_private.release_cores", lambda messages: None)
         try:
-            fit(job, mailbox=None)
+            fit(job, messages=None)
         finally:
             run.started = trainer.started
 

@@ -1,0 +1,87 @@
+"""The cores and GPUs that the workers of a job request from the nodes of Ray."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cotbert_core.errors import UserError
+from pipelines.runtime.placement import Node, place_workers
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import ray_session
+
+
+def cpus_per_worker(workers: int, *, on_gpus: bool = False) -> int:
+    """Return the cores of each of `workers` when they share the nodes' cores evenly.
+
+    on_gpus: count only the nodes that have GPUs.
+    """
+    return place_workers(_nodes(), workers, on_gpus=on_gpus).threads
+
+
+def _nodes() -> list[Node]:
+    """Return the living nodes that run tasks; a head node may serve drivers only."""
+    import ray
+
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    lent = [Node(int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in alive]
+    return [node for node in lent if node.cpus] or [Node(1)]
+
+
+def has_gpus(verbose: bool = False) -> bool:
+    """Return whether the workers of a job have GPUs.
+
+    These are the GPUs of the Ray session, or of the cluster of RAY_ADDRESS, or of this machine.
+    """
+    ray = sys.modules.get("ray")
+    begun = ray is not None and ray.is_initialized()
+    if begun or os.environ.get("RAY_ADDRESS", "local") != "local":
+        with ray_session(verbose):
+            return any(node.gpus for node in _nodes())
+    import torch
+
+    return torch.cuda.device_count() > 0
+
+
+def worker_pool(
+    workers: int | None, shards: int | None = None, *, on_gpus: bool = True
+) -> tuple[int, dict[str, float], int]:
+    """Return the number of actors, the resources that each requests of Ray, and its threads.
+
+    shards: upper limit of the number of actors. on_gpus: whether the actors compute on GPUs if
+    the cluster has any. Together the actors request all cores but one: a pool that holds every
+    core leaves none for the task that feeds it. They still compute on all cores, since that task
+    only hands out numbers.
+    """
+    nodes = _nodes()
+    placed = place_workers(nodes, workers, shards, on_gpus=on_gpus)
+    if placed.idle_gpus:
+        gpus = sum(node.gpus for node in nodes)
+        say(
+            f"note: {placed.workers} workers use {gpus - placed.idle_gpus} of {gpus} GPUs: a "
+            f"multiple of {gpus} workers uses them all"
+        )
+    resources = {"num_cpus": placed.cpus}
+    if placed.gpus:
+        resources["num_gpus"] = placed.gpus
+    return placed.workers, resources, placed.threads
+
+
+def own_cores() -> int:
+    """Return the number of cores of this machine that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def check_cores(workers: int, cpus: int) -> None:
+    """Raise a UserError if the workers request more cores than this machine has.
+
+    They would wait without end. A cluster of RAY_ADDRESS may still grow, so it is not checked.
+    """
+    if "RAY_ADDRESS" in os.environ:
+        return
+    cores = own_cores()
+    if workers * cpus > cores:
+        raise UserError(
+            f"workers is {workers} with {cpus} core(s) each and this machine has {cores}: give "
+            f"at most {max(1, cores // cpus)} workers, or name a cluster by RAY_ADDRESS"
+        )
