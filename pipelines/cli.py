@@ -29,7 +29,7 @@ from pipelines.runtime.stop_signals import Stop, stop_signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Run one command and return the exit status."""
     given = vars(build_parser().parse_args(argv))
     # Else the interpreter looks for cycles among all that a job imported before it ends: 4 s of 28.
     atexit.register(gc.freeze)
@@ -57,7 +57,7 @@ def _run(command: Command, given: dict[str, Any], stop: Stop) -> int:
 
 
 def _interrupted(stop: Stop, next_step: str) -> int:
-    """Say what ended the command, and how it goes on where the job knows; 128 + the signal."""
+    """Report what ended the command and how to continue it; return 128 + the signal."""
     number = stop.signal or signal.SIGINT
     how = "interrupted" if stop.signal is None else f"stopped by {number.name}"
     with suppress(OSError):  # SIGHUP: the terminal is gone
@@ -78,7 +78,7 @@ def _explain(error: Exception, options: object) -> int:
 
 
 def _cause(error: Exception) -> str:
-    """In one line; Ray Tune's errors are whole tracebacks, whose last line names the cause."""
+    """Return the cause in one line, which is the last line of the tracebacks of Ray Tune."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[-1] if lines[0].startswith("Traceback (most recent call last)") else lines[0]
 
@@ -126,7 +126,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
+    """Return the parser of all commands and their options."""
     parser = _Parser(
         prog="cotbert",
         description="Sentence encoders from unlabelled sentences: PromptBERT, CoT-BERT, DenoSent.",

@@ -1,4 +1,4 @@
-"""Where the actors of a job run: cores, GPUs and fractions of a GPU, from what the nodes have.
+"""Assign cores, GPUs and fractions of a GPU to the actors of a job, from what the nodes have.
 
 Where any node has a GPU, every actor asks Ray for a GPU or a fraction of one. An actor that asked
 for none would find all GPUs of its machine visible, and all of them would take the first.
@@ -28,8 +28,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Placement:
-    """workers: number of actors. cpus, gpus: what each of them asks of Ray. threads: threads that
-    each computes with. idle_gpus: GPUs that no actor is put on."""
+    """The number of actors of a job and the resources of each.
+
+    workers: number of actors. cpus, gpus: what each requests of Ray. threads: threads that each
+    computes with. idle_gpus: GPUs without an actor.
+    """
 
     workers: int
     cpus: float

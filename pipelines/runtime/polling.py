@@ -1,4 +1,4 @@
-"""Call a function again and again while a job runs, beside it."""
+"""Call a function repeatedly in a thread while a job runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that goes to a person's screen: progress, messages (standard error) and results.
+"""Write progress, messages (standard error) and results to the terminal.
 
 Progress reads well in a terminal (one line, redrawn) and in a log file (lines). Control and
 direction characters of other people's text are spelled out; messages hold no credentials.
@@ -19,12 +19,12 @@ TERMINAL_SECONDS = 0.2
 
 
 class Progress:
-    """How far a stage is: done of total, fields of the moment, rate and time left."""
+    """Shows how far a stage is: done of total, current values, rate and time left."""
 
     def __init__(
         self, stage: str, total: int | None, unit: str, stream: TextIO | None = None
     ) -> None:
-        """total: None where it is not known; then the time left is not told."""
+        """total: None if unknown; the time left is then not shown."""
         self.stage, self.total, self.unit = stage, total, unit
         self.stream = stream or sys.stderr
         self.started = time.monotonic()
@@ -39,7 +39,7 @@ class Progress:
         self.started = time.monotonic()
 
     def show(self, done: int, fields: str = "", *, always: bool = False) -> None:
-        """Say that `done` of `total` are done. `always`: even if a line has just been shown."""
+        """Show that `done` of `total` are done. always: even if a line has just been shown."""
         now = time.monotonic()
         pause = TERMINAL_SECONDS if self._terminal else LOG_SECONDS
         ended = self.total is not None and done >= self.total

@@ -1,4 +1,4 @@
-"""One function over many shards of input with Ray Data.
+"""Run one function over many shards of input with Ray Data.
 
 A shard is a piece of input that one task reads, works on and writes; what comes back is a small
 row of counts, so nothing large passes through the driver. The plan is range -> map, one block a
@@ -22,10 +22,10 @@ Row = dict[str, Any]
 
 
 def report_workers(asked: int | None, running: int, pieces: int, what: str) -> None:
-    """Say how many workers run where `asked` are not, or where they share cores, and why.
+    """Report the number of workers, and why, if it is not `asked` or if they share cores.
 
-    pieces: into how many the work is cut, no more than one of which a worker takes at a time;
-    what: their name in the plural.
+    pieces: number of parts of the work; a worker takes one at a time. what: the name of the parts
+    in the plural.
     """
     if asked is None or not pieces:
         return
@@ -42,7 +42,7 @@ def report_workers(asked: int | None, running: int, pieces: int, what: str) -> N
 
 
 def map_shards(function: Callable[[Row], Row], count: int) -> Iterator[Row]:
-    """`function({"id": i})` for i in 0..count-1 as tasks; results as they come."""
+    """Run `function({"id": i})` for i in 0..count-1 as tasks; yield results as they come."""
     import ray.data
 
     if not count:
@@ -54,7 +54,7 @@ def map_shards(function: Callable[[Row], Row], count: int) -> Iterator[Row]:
 def map_shards_with_actors(
     actor: type, arguments: dict[str, Any], count: int, workers: int, resources: dict[str, float]
 ) -> Iterator[Row]:
-    """`actor(**arguments)({"id": i})` on a pool of `workers` actors; results as they come."""
+    """Run `actor(**arguments)({"id": i})` on a pool of actors; yield results as they come."""
     import ray.data
 
     if not count:
@@ -82,7 +82,7 @@ class _PackedActor:
 
 
 def _packed(function: Callable[[Row], Row], row: Row) -> Row:
-    """The result, or the UserError that Ray Data would turn into one of its own, without cause."""
+    """Pack the result, or the UserError, which Ray Data would replace by an error of its own."""
     try:
         return {"result": pickle.dumps(function(row))}
     except UserError as error:

@@ -1,6 +1,6 @@
-"""Whether all nodes of a cluster see the folders that a job reads and writes.
+"""Check that all nodes of a cluster see the folders that a job reads and writes.
 
-Found out before the job begins: otherwise its parts would lie on disks of different machines.
+This happens before the job begins: otherwise its parts would lie on disks of different machines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipelines.runtime.ray_session import ray_session
 
 # A network file system may show a new file to other machines a little later.
 SIGHT_SECONDS, ANSWER_SECONDS = 5.0, 60.0
-# Of an input of very many files the others lie where these lie.
+# If an input has more files, the others are assumed to lie in the same folders.
 MOST_FILES = 1000
 
 
@@ -28,10 +28,10 @@ MOST_FILES = 1000
 def on_all_nodes(
     output: Path, inputs: Iterable[str | Path], verbose: bool = False
 ) -> Iterator[None]:
-    """On a cluster a Ray session, after a look whether its nodes see the place of the output and
-    the inputs; UserError where one does not. Without a cluster nothing: there is one machine.
+    """Open a Ray session on a cluster and check that its nodes see the output and the inputs.
 
-    inputs: those that are no absolute paths (a hub's name, an address) are left out.
+    Raise a UserError if a node does not. Without a cluster nothing is done. inputs: the ones that
+    are not absolute paths (a hub's name, an address) are left out.
     """
     if not _has_cluster():
         yield
@@ -43,8 +43,11 @@ def on_all_nodes(
 
 
 def _has_cluster() -> bool:
-    """A session of this process may be one of a cluster, whatever the environment says. In a
-    trial's process the sweep has looked."""
+    """Return whether the job may use a cluster whose nodes were not checked yet.
+
+    The session of this process may be a cluster's, whatever the environment says. For a trial's
+    process the sweep has made the check.
+    """
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
         return ray.get_runtime_context().get_actor_id() is None
@@ -52,7 +55,7 @@ def _has_cluster() -> bool:
 
 
 def check_seen(output: Path, inputs: Sequence[str]) -> None:
-    """UserError where a node of the Ray session does not see the output's place or an input."""
+    """Raise a UserError if a node of the session does not see the output's folder or an input."""
     import ray
 
     nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -73,7 +76,7 @@ def refusal(node: str, path: str) -> str:
 
 @contextmanager
 def _probe(output: Path) -> Iterator[Path]:
-    """A file in the output's folder, or where that will be, for the length of the block."""
+    """Create a file in the output's folder, or the nearest existing one, during the block."""
     home = next(folder for folder in (output, *output.parents) if folder.is_dir())
     path = home / f".cotbert-probe-{secrets.token_hex(8)}"
     try:
@@ -87,7 +90,7 @@ def _probe(output: Path) -> Iterator[Path]:
 
 
 def _look(nodes: Sequence[Mapping[str, Any]], paths: list[str]) -> dict[str, list[str]]:
-    """Node -> those of the paths that it does not see, of the nodes to which that happens."""
+    """Return the paths that a node does not see, for each node that misses some."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -112,7 +115,7 @@ def _look(nodes: Sequence[Mapping[str, Any]], paths: list[str]) -> dict[str, lis
 
 
 def unseen_here(paths: list[str], seconds: float = SIGHT_SECONDS) -> list[str]:
-    """Those of the paths that this machine does not see within so long."""
+    """Return the paths that this machine does not see within `seconds`."""
     until = time.monotonic() + seconds
     while missing := [path for path in paths if not os.path.exists(path)]:
         if time.monotonic() > until:

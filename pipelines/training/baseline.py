@@ -63,7 +63,7 @@ class Baseline:
 
     @property
     def entries(self) -> dict[str, Any]:
-        """What a result.json says of it."""
+        """The baseline's entries in result.json."""
         return {BASELINE: self.reading, BASELINE_SPEARMAN: self.spearman}
 
     def open(self, encoder: str, precision: Precision = "auto") -> Encode:
@@ -140,7 +140,7 @@ def baselines(
 
 
 def _scored_now(encoder: str, dev: Mapping[str, Pairs], precision: Precision) -> Baseline:
-    """A baseline that nobody knows yet, shown."""
+    """Score a baseline that is not known yet, and show it."""
     # bf16 that is meant for the workers' GPUs can take a driver without it 100 times as long.
     found = score_untouched(encoder, dev, "fp32" if precision == "fp32" else "auto")
     if torch.cuda.is_available():  # the driver would keep memory that its workers need
@@ -183,8 +183,8 @@ def baseline_sentence(result: Mapping[str, Any], who: str = "the trained encoder
         how = "not to be compared with"
     else:
         how = f"{abs(gap):.2f} {'better' if gap > 0 else 'worse'} than"
-    told = (
+    sentence = (
         f"{who} scores {score:.2f} on dev ({result['dev']}): {how} the untouched encoder, which "
         f"scores {untouched:.2f} by {result[BASELINE]}."
     )
-    return f"warning: {told} {ADVICE}" if gap <= -0.005 else told[0].upper() + told[1:]
+    return f"warning: {sentence} {ADVICE}" if gap <= -0.005 else sentence[0].upper() + sentence[1:]

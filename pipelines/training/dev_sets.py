@@ -52,7 +52,7 @@ def with_pairs(settings: Mapping[str, Any], dev: Mapping[str, Pairs]) -> dict[st
 
 
 def dev_digest(dev: Mapping[str, Pairs]) -> str:
-    """Of the pairs and grades by which the best step is chosen: other ones are another job.
+    """Return a digest of the pairs that choose the best step: other pairs are another job.
 
     Pairs outside a SentEval folder are the same ones under any name.
     """

@@ -1,8 +1,8 @@
-"""What a sweep thinks of a run, asked after every dev check: whether it may go on.
+"""Ask the sweep after every dev check of a run whether the run continues.
 
 Ray Tune would stop a trial by killing its process. Its workers' cores are then given back by a
 helper of Ray Train that needs Ray's dashboard, which a session on one machine does without, and the
-next trial would wait for ever. A run that is told to stop ends as every run does: with its model,
+next trial would wait without end. A run that is stopped ends as every run does: with its model,
 its report and an MLflow run that has ended.
 """
 
@@ -20,22 +20,23 @@ WAIT_SECONDS = 60.0
 
 
 def answer_run(folder: Path, step: int, *, go_on: bool) -> None:
-    """To the run in `folder`, after its dev check at `step`."""
+    """Write whether the run in `folder` continues after its dev check at `step`."""
     write_json(folder / DECISION_FILE, {"step": step, "go_on": go_on})
 
 
 def should_continue(folder: Path, step: int, wait: float = WAIT_SECONDS) -> bool:
-    """The verdict after `step`, waited for; yes where none comes."""
+    """Wait for the decision after `step` and return it; True if none comes in `wait` seconds."""
     until = time.monotonic() + wait
     while True:
-        verdict = read_json(folder / DECISION_FILE) if (folder / DECISION_FILE).is_file() else None
-        if verdict is not None and (verdict["step"] >= step or not verdict["go_on"]):
-            return bool(verdict["go_on"])
+        decision = read_json(folder / DECISION_FILE) if (folder / DECISION_FILE).is_file() else None
+        if decision is not None and (decision["step"] >= step or not decision["go_on"]):
+            return bool(decision["go_on"])
         if time.monotonic() >= until:
             return True
         time.sleep(POLL_SECONDS)
 
 
 def was_stopped(folder: Path) -> bool:
+    """Return whether the sweep has stopped the run in `folder`."""
     path = folder / DECISION_FILE
     return path.is_file() and not read_json(path)["go_on"]

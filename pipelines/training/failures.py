@@ -43,12 +43,12 @@ def cause(error: Any) -> str:
 
 
 def _failures(error: Any) -> dict[int, Any]:
-    """By rank."""
+    """Return the workers' failures by rank."""
     return getattr(error, "worker_failures", None) or {}
 
 
 def _of_start(error: Any) -> Any:
-    """What went wrong while the workers began; None where they had begun."""
+    """Return the failure to start the workers; None if they had started."""
     return getattr(error, "controller_failure", None)
 
 
@@ -62,7 +62,7 @@ def _died(failure: Any) -> bool:
 
 
 def _chain(error: Any) -> Iterator[BaseException]:
-    """An error and those that it came from."""
+    """Yield an error and its causes."""
     while isinstance(error, BaseException):
         yield error
         error = error.__cause__

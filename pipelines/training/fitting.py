@@ -85,7 +85,7 @@ def fit(job: Job, messages: Any) -> None:
             if not is_loss(error) or restarts > RESTARTS:
                 raise TrainingError(cause(error)) from error
             say(
-                f"warning: {cause(error)}: going on from "
+                f"warning: {cause(error)}: continuing from "
                 f"{f'the checkpoint of step {done}' if done else 'the beginning'}"
             )
         # SystemExit: Ray Train's answer to Ctrl-C, after it has stopped the workers.

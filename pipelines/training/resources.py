@@ -17,7 +17,7 @@ MAY_GROW = "COTBERT_MAY_GROW"
 
 
 def check_gpus(settings: TrainSettings) -> None:
-    """UserError when each worker shall have a GPU and there are fewer: they would wait for ever."""
+    """Raise a UserError if each worker needs a GPU and there are fewer: they would wait forever."""
     if settings.gpus_per_worker != 1 or MAY_GROW in os.environ:
         return
     there = gpus_there()
@@ -30,7 +30,7 @@ def check_gpus(settings: TrainSettings) -> None:
 
 
 def gpus_there() -> int:
-    """Of the Ray session; where there is none yet, of this machine."""
+    """Return the number of GPUs of the Ray session, or of this machine before a session."""
     import ray
 
     if ray.is_initialized():
@@ -41,7 +41,7 @@ def gpus_there() -> int:
 
 
 def takes_gpus(settings: TrainSettings, there: int) -> bool:
-    """Whether each worker trains on a GPU."""
+    """Return whether each worker trains on a GPU."""
     if settings.gpus_per_worker is not None:
         return settings.gpus_per_worker == 1
     return there >= settings.workers
@@ -52,15 +52,15 @@ def workers_now(settings: TrainSettings, on_gpus: bool = False) -> int:
     node_seconds, the most there is room for that divide the batch, if the settings allow so few."""
     if settings.min_workers is None:
         return settings.workers
-    told, until = -1, time.monotonic() + settings.node_seconds
+    reported, until = -1, time.monotonic() + settings.node_seconds
     while (room := _room(settings, on_gpus)) < settings.workers:
         fitting = fewer_workers(settings, room)
         if fitting and time.monotonic() >= until:
-            say(f"warning: the cluster has room for {room} workers: going on with {fitting}")
+            say(f"warning: the cluster has room for {room} workers: continuing with {fitting}")
             return fitting
-        if room != told:
+        if room != reported:
             say(f"waiting for room for {settings.workers} workers: the cluster has it for {room}")
-            told = room
+            reported = room
         time.sleep(POLL_SECONDS)
     return settings.workers
 
@@ -73,7 +73,7 @@ def fewer_workers(settings: TrainSettings, room: int) -> int | None:
 
 
 def _room(settings: TrainSettings, on_gpus: bool) -> int:
-    """Workers that the nodes which are alive could hold."""
+    """Return the number of workers that fit on the living nodes."""
     import ray
 
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -81,6 +81,6 @@ def _room(settings: TrainSettings, on_gpus: bool) -> int:
 
 
 def room_on(nodes: Sequence[Mapping[str, Any]], cpus: int, gpus: int) -> int:
-    """Workers of so many cores and GPUs that nodes of these resources hold."""
+    """Return the number of workers with `cpus` cores and `gpus` GPUs that fit on the nodes."""
     wanted = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
     return sum(min(int(node.get(k, 0)) // n for k, n in wanted.items()) for node in nodes)

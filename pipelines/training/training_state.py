@@ -109,7 +109,7 @@ def finish_saving(training: Training) -> None:
 
 
 def _warn_refused(training: Training, error: OSError) -> None:
-    _warn(training, f"{error}; going on without it")
+    _warn(training, f"{error}; continuing without it")
 
 
 def restore(training: Training) -> None:

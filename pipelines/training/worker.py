@@ -70,7 +70,7 @@ def train_worker(job: dict[str, Any]) -> None:
 
 
 def _steps(training: Training, lap: Lap) -> None:
-    """All that are left, with their checks; `lap` at the end of each."""
+    """Run the steps that are left, with their dev checks; call `lap` at the end of each."""
     settings = training.settings
     for step, batch, waited in own_batches(
         training.corpus, settings, training.step, training.total
@@ -148,7 +148,7 @@ def _step(training: Training, step: int, batch: Batch, waited: float) -> None:
 
 
 def _speeds(work: Work, seconds: float, measured_peak_flops: float) -> dict[str, float]:
-    """How well a step used the machines. work: of all workers."""
+    """Return how well a step used the machines. work: the work of all workers."""
     return {
         TOKENS_PER_SECOND: work.tokens / seconds,
         PADDING_SHARE: work.padding_share,
@@ -178,7 +178,7 @@ def _check(training: Training) -> float:
 
 
 def _keep(training: Training, dev_spearman: float) -> None:
-    """A checkpoint, and word to a sweep that listens."""
+    """Save a checkpoint, and report the score to a sweep."""
     save(training, dev_spearman)
     if training.reported:
         ray.train.report({DEV_SPEARMAN: dev_spearman, "step": training.step})

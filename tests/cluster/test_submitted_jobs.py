@@ -219,7 +219,7 @@ def test_a_killed_worker_and_a_lost_node_cost_an_interval_each(
     nodes.start(cluster, 2)
     told, refused = job.communicate()[1], second.communicate()[1]
     assert job.returncode == 0, told
-    assert len(re.findall("warning: .* going on from the checkpoint of step [12]0", told)) == 2
+    assert len(re.findall("warning: .* continuing from the checkpoint of step [12]0", told)) == 2
     assert (second.returncode, refused.count("cotbert: ")) == (2, 1), refused
     assert f"is being written by process {job.pid} on " in refused
     (kept, again), (expected, _) = curve(output), curve(trained)

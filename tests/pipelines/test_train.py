@@ -372,7 +372,7 @@ def test_a_run_goes_on_by_itself_when_a_worker_dies(
     assert main(command(bert_folder, corpus, output, *changes)) == 0
     killer.join()
     told = capfd.readouterr().err
-    assert "its process died (killed, out of memory, or a lost node): going on from the" in told
+    assert "its process died (killed, out of memory, or a lost node): continuing from the" in told
     assert "a process of the training died (killed, out of memory, or a lost node): going" in told
     assert curve(output) == curve(quiet)
     result = json.loads((output / "result.json").read_text())

@@ -55,7 +55,7 @@ def test_a_cluster_without_room_is_waited_for_and_then_gone_on_with(monkeypatch,
     assert told.count("waiting for room for 4 workers: the cluster has it for 2") == 1
     monkeypatch.setattr(resources, "_room", lambda *_: 2)
     assert workers_now(settings(min_workers=1, node_seconds=0)) == 2
-    assert "the cluster has room for 2 workers: going on with 2" in capsys.readouterr().err
+    assert "the cluster has room for 2 workers: continuing with 2" in capsys.readouterr().err
     assert workers_now(settings(node_seconds=0)) == 4, "without min_workers Ray waits"
     rooms = iter([0, 0, 3])
     monkeypatch.setattr(resources, "_room", lambda *_: next(rooms))
@@ -143,8 +143,8 @@ def trained(tmp_path, monkeypatch):
 def test_a_run_goes_on_after_losses_and_says_from_where(trained, capsys):
     trained((RayActorError(), 0), (RayActorError(), 40), (None, 0))
     told = capsys.readouterr().err
-    assert "going on from the beginning" in told
-    assert "going on from the checkpoint of step 40" in told
+    assert "continuing from the beginning" in told
+    assert "continuing from the checkpoint of step 40" in told
 
 
 def test_losses_without_progress_end_the_run(trained):
