@@ -204,7 +204,7 @@ def test_engines_that_cannot_be_are_told(monkeypatch):
     assert choose_engine("auto", "auto", gpu=True) == ("transformers", "float16")
     monkeypatch.setattr(translation_engines, "find_spec", lambda name: None)
     assert choose_engine("auto", "auto", gpu=False) == ("transformers", "float32")
-    with pytest.raises(UserError, match=r"not installed: pip install 'cotbert\[ctranslate2\]'"):
+    with pytest.raises(UserError, match=r"install it with pip install 'cotbert\[ctranslate2\]'"):
         choose_engine("ctranslate2", "auto", gpu=False)
     assert choose_engine("auto", "auto", gpu=True) == ("transformers", "float16")
     monkeypatch.setattr(marian, "find_spec", lambda name: None)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -52,9 +53,11 @@ def sent(client, run_id):
             if item.is_dir:
                 walk(item.path)
             else:
-                found[item.path] = Path(client.download_artifacts(run_id, item.path)).read_text()
+                file = client.download_artifacts(run_id, item.path, folder)
+                found[item.path] = Path(file).read_text()
 
-    walk("")
+    with TemporaryDirectory() as folder:
+        walk("")
     return found
 
 
