@@ -129,16 +129,7 @@ def compare(
             check_inputs(settings, corpus)
         else:
             _check_readout(name, comparison.settings, corpus)
-    record: dict[str, Any] = {
-        "entries": {
-            name: settings and with_pairs(flatten(settings), comparison.dev)
-            for name, settings in comparison.entries.items()
-        },
-        "seeds": list(comparison.seeds),
-        "corpus_digest": corpus.digest,
-        "dev_digest": dev_digest(comparison.dev),
-        "tasks": list(comparison.tasks.sts) if comparison.tasks else [],
-    }
+    record = _record(comparison, corpus)
     output = open_output(output, "comparison", record, resume)
     own = {key: getattr(comparison.settings, key) for key in BUDGET}
     budget = with_pairs(own, comparison.dev)
@@ -184,6 +175,20 @@ def compare(
         write_json(output / RESULT_FILE, result)
         run.artifact(output / RESULT_FILE)
     return result
+
+
+def _record(comparison: Comparison, corpus: Corpus) -> dict[str, Any]:
+    """Return what a resumed comparison must have in common with the first run."""
+    return {
+        "entries": {
+            name: settings and with_pairs(flatten(settings), comparison.dev)
+            for name, settings in comparison.entries.items()
+        },
+        "seeds": list(comparison.seeds),
+        "corpus_digest": corpus.digest,
+        "dev_digest": dev_digest(comparison.dev),
+        "tasks": list(comparison.tasks.sts) if comparison.tasks else [],
+    }
 
 
 def _trained(runs: SeededRuns, comparison: Comparison) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 from cotbert_core.errors import UserError
 from pipelines.runtime import processes, ray_private
 from pipelines.runtime.auth_token import check_mode, ensure_token
-from pipelines.runtime.ray_log import ray_log, write_lines
+from pipelines.runtime.ray_log import LOGGERS, ray_log, write_lines
 from pipelines.runtime.stop_signals import kept_signals
 
 # Set before Ray is imported, in the environment, so that its worker processes have them too.
@@ -209,5 +209,5 @@ def _quieten(verbose: bool) -> None:
     context.enable_progress_bars = verbose
     context.print_on_execution_start = verbose
     level = logging.INFO if verbose else logging.ERROR
-    for name in ("ray", "ray.data", "ray.train", "ray.tune"):
+    for name in LOGGERS:
         logging.getLogger(name).setLevel(level)
