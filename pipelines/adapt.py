@@ -1,0 +1,242 @@
+"""cotbert adapt: from documents to the encoder that knows them best, with the proof.
+
+The documents are prepared, and some of them are held out. Candidates are trained by Ray Tune; the
+one that finds the held-out documents best is averaged with the untouched encoder, and the better of
+the two becomes model/. Queries that chose nothing then measure what was gained. If nothing beats
+the untouched encoder, model/ is the untouched encoder.
+
+The output folder holds settings.json (written first), corpus/, baseline.json, trials/NAME/ (each a
+complete output of `cotbert train`), merged/, evaluation.json, model/, report.html and, written
+last, result.json. The same command continues a job that was killed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.encoder.backbone import from_anywhere
+from cotbert_core.errors import UserError
+from cotbert_core.files import atomic_folder, write_json
+from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.settings import TrainSettings
+from pipelines.adapting.candidates import candidates
+from pipelines.adapting.choosing import (
+    MERGED,
+    UNTOUCHED,
+    Contender,
+    choose,
+    plain_readout,
+    scored,
+    untouched,
+)
+from pipelines.adapting.options import AdaptOptions
+from pipelines.adapting.outcome import outcome
+from pipelines.adapting.trials import Trials
+from pipelines.evaluate import evaluate, evaluate_several
+from pipelines.evaluating.options import EvaluateOptions
+from pipelines.merge import merge
+from pipelines.prepare import prepare
+from pipelines.recording import tracking
+from pipelines.reports.adapt_page import write_adapt_report
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import ray_session
+from pipelines.storage.corpus import Corpus
+from pipelines.storage.output_folder import (
+    RESULT_FILE,
+    SETTINGS_FILE,
+    changed_settings,
+    check_writable,
+    open_output,
+)
+from pipelines.storage.resumable_output import locked_output
+from pipelines.train import check_inputs
+from pipelines.training.baseline import baselines
+from pipelines.training.dev_sets import BUILT_IN_PAIRS, DevSets, dev_sets
+from pipelines.tuning import state
+from pipelines.tuning.result import without_result
+
+EVALUATION_FILE, REPORT_FILE = "evaluation.json", "report.html"
+MODEL, CORPUS = "model", "corpus"
+# The weight of the trained encoder in the average with the untouched one.
+MERGED_WEIGHT = 0.5
+
+
+class AdaptError(RuntimeError):
+    """No candidate finished: exit status 1."""
+
+
+def adapt(
+    options: AdaptOptions,
+    output: Path,
+    verbose: bool = False,
+    *,
+    parent: str | None = None,
+    also: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Adapt an encoder to documents and return the result; UserError before anything is trained.
+
+    parent: the key of an MLflow run that this one belongs to. also: candidates whose models are
+    scored beside the chosen one.
+    """
+    output, started = _open(output, options), time.monotonic()
+    with (
+        locked_output(output),
+        tracking.tracked_run(
+            "adapt", _params(options), parent=parent, home=output, queue_folder=output
+        ) as run,
+        ray_session(verbose, output),
+    ):
+        result = _run(options, output, run, verbose, also)
+        result |= {"seconds": round(time.monotonic() - started, 1), "mlflow_run_id": run.id}
+        _record_result(run, result, options, output)
+    return result
+
+
+def _open(output: Path, options: AdaptOptions) -> Path:
+    """Return a new folder, or that of the same unfinished job; UserError for any other."""
+    output, record = Path(output).expanduser().absolute(), {"job": "adapt", **_record(options)}
+    settings = output / SETTINGS_FILE
+    if not settings.is_file():
+        return open_output(output, "adaptation", record, resume=False)
+    changed = changed_settings(settings, record)
+    if changed or (output / RESULT_FILE).is_file():
+        what = f"an adaptation with other {', '.join(sorted(changed))}" if changed else "finished"
+        raise UserError(f"output {str(output)!r} is {what}: give a new folder")
+    check_writable(output)
+    say(f"continuing the adaptation in {output}")
+    return output
+
+
+def _record(options: AdaptOptions) -> dict[str, Any]:
+    """Return the options as JSON values; the job is another one if they differ."""
+    left_out = {"candidates", "without", "max_concurrent"}
+    given = {k: v for k, v in vars(options).items() if k not in left_out and v is not None}
+    given |= {k: str(v) for k, v in given.items() if isinstance(v, Path)}
+    return {
+        **given,
+        "inputs": list(options.inputs),
+        "clean": {k: v for k, v in vars(options.clean).items() if v not in (None, ())},
+        "chosen": list(options.chosen),
+    }
+
+
+def _params(options: AdaptOptions) -> dict[str, Any]:
+    record = {k: v for k, v in _record(options).items() if k != "clean"}
+    return {**record, "inputs": ",".join(options.inputs), "chosen": ",".join(options.chosen)}
+
+
+def _run(
+    options: AdaptOptions, output: Path, run: tracking.Run, verbose: bool, also: Sequence[str]
+) -> dict[str, Any]:
+    """Prepare, train, choose and score; write model/ and return the result."""
+    corpus = _corpus(options, output / CORPUS, verbose, run.key)
+    encoder = from_anywhere(options.encoder)
+    dev = _dev_sets(options, corpus)
+    baseline = baselines(output, {encoder: "auto"}, dev, run)[encoder]
+    settings = candidates(options, encoder, plain_readout(baseline))
+    _check(settings, corpus)
+    trials = Trials(
+        settings,
+        corpus,
+        dev,
+        output / state.TRIALS_FOLDER,
+        baseline,
+        run.key,
+        options.max_concurrent,
+        verbose,
+    )
+    rows = trials.run()
+    contenders = [untouched(encoder, baseline), *_trained(trials, rows, encoder, dev, output)]
+    chosen = choose(contenders)
+    scored_too = [Contender(n, str(trials.model(n)), 0.0) for n in also if n != chosen.name]
+    shown = dict.fromkeys([contenders[0], chosen, *scored_too])
+    scores = _evaluate(options, list(shown), corpus, output, run.key)
+    _save_model(chosen, output / MODEL)
+    return outcome(options, corpus, baseline, rows, contenders, chosen, scores)
+
+
+def _corpus(options: AdaptOptions, folder: Path, verbose: bool, parent: str | None) -> Corpus:
+    """Return the prepared documents; an earlier run may have prepared them."""
+    if not (folder / RESULT_FILE).is_file():
+        prepare(options.prepare, folder, verbose, parent)
+    return Corpus.open(folder)
+
+
+def _dev_sets(options: AdaptOptions, corpus: Corpus) -> DevSets:
+    """Return the dev queries, which choose, and the graded pairs that are scored beside them."""
+    pairs = options.dev_pairs if options.senteval or options.dev_pairs else BUILT_IN_PAIRS
+    return dev_sets(TrainSettings(dev="own"), options.senteval, pairs, corpus.path)
+
+
+def _check(settings: Mapping[str, TrainSettings], corpus: Corpus) -> None:
+    """Raise UserError for a candidate that would fail; show what is worth knowing once."""
+    notes = [note for one in settings.values() for note in check_inputs(one, corpus)]
+    for note in dict.fromkeys(notes):
+        say(f"note: {note}")
+
+
+def _trained(
+    trials: Trials, rows: Sequence[Mapping[str, Any]], encoder: str, dev: DevSets, output: Path
+) -> list[Contender]:
+    """Return the best candidate, and its average with the untouched encoder."""
+    best = state.best_of(rows)
+    if best is None:
+        raise AdaptError(without_result(list(map(dict, rows))))
+    model, merged = trials.model(best["name"]), output / MERGED
+    if not (merged / RESULT_FILE).is_file():
+        shutil.rmtree(merged, ignore_errors=True)
+        merge(encoder, str(model), MERGED_WEIGHT, merged)
+    return [scored(MERGED, merged, dev), scored(best["name"], model, dev)]
+
+
+def _evaluate(
+    options: AdaptOptions,
+    models: Sequence[Contender],
+    corpus: Corpus,
+    output: Path,
+    parent: str | None,
+) -> dict[str, Any]:
+    """Score the models on queries that chose nothing and on general text, the first as baseline."""
+    pairs = options.dev_pairs or (None if options.senteval else BUILT_IN_PAIRS)
+    tasks = "STS-B" if options.senteval else None
+    common = EvaluateOptions(
+        senteval=options.senteval, pairs=pairs, tasks=tasks, corpus=corpus.path
+    )
+    several = [model.options(common) for model in models]
+    path = output / EVALUATION_FILE
+    path.unlink(missing_ok=True)
+    if len(several) > 1:
+        return evaluate_several(several, path, parent)
+    result = evaluate(several[0], path, parent)
+    return {"models": {models[0].name: result}, "differences": {}}
+
+
+def _save_model(chosen: Contender, folder: Path) -> None:
+    """Write model/: a copy of the chosen model folder, or the untouched encoder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if Path(chosen.model, RESULT_FILE).is_file() or chosen.name != UNTOUCHED:
+        with atomic_folder(folder) as partial:
+            ignored = shutil.ignore_patterns(RESULT_FILE)
+            shutil.copytree(chosen.model, partial, dirs_exist_ok=True, ignore=ignored)
+        return
+    if chosen.readout == "first-last":
+        say("note: model/ is read by mean pooling: its folder cannot say first-last average")
+    readout = {"cls": "cls", "last": "mean", "first-last": "mean"}.get(chosen.readout or "")
+    SentenceEncoder.from_pretrained(chosen.model, readout=readout).save_pretrained(folder)
+
+
+def _record_result(
+    run: tracking.Run, result: dict[str, Any], options: AdaptOptions, output: Path
+) -> None:
+    """Write report.html and result.json, and log the result."""
+    write_adapt_report(output / REPORT_FILE, result, options)
+    own = {k: v for k, v in result["table"]["own"].items() if isinstance(v, float)}
+    run.metrics({f"found_first_{key}": value for key, value in own.items()})
+    run.tags({"chosen": result["chosen"]})
+    for name in (REPORT_FILE, MODEL, EVALUATION_FILE):
+        run.artifact(output / name)
+    write_json(output / RESULT_FILE, result)

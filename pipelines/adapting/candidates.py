@@ -1,0 +1,82 @@
+"""The candidates of `cotbert adapt`: ways of training, all with the same budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.settings import ROLES, TrainSettings, override
+from pipelines.adapting.options import AdaptOptions
+
+# Tokens of a positive that is the rest of a document. A film review has 270, a docstring 60: twice
+# as many tokens cost twice the time of a step.
+REST_LENGTH = 128
+MAX_LENGTH = 32
+# Checks in a training: the rungs of successive halving are at the first and the third.
+CHECKS = 6
+
+_CONTRASTIVE = {"method.name": "denosent", "method.objective": "contrastive"}
+_DENOSENT = {"method.name": "denosent", "method.objective": "both"}
+_CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "denosent-rest": {**_CONTRASTIVE, "method.positive": "rest"},
+    "denosent-neighbour": {**_CONTRASTIVE, "method.positive": "neighbour"},
+    "denosent-both-rest": {**_DENOSENT, "method.positive": "rest"},
+    "denosent-both-neighbour": {**_DENOSENT, "method.positive": "neighbour"},
+    "simcse": {"method.name": "simcse"},
+    "cot-bert-template": {"method.name": "cot-bert"},
+    "cot-bert-rest": {"method.name": "cot-bert", "method.positive": "rest"},
+    "promptbert-template": {"method.name": "promptbert"},
+    "promptbert-rest": {"method.name": "promptbert", "method.positive": "rest"},
+}
+# The templates of a method, for encoders with BERT's and with RoBERTa's special tokens.
+_TEMPLATES = {
+    "cot-bert": ("cot-bert", "cot-roberta"),
+    "promptbert": ("promptbert", "promptroberta"),
+}
+
+
+def candidates(options: AdaptOptions, encoder: str, readout: str) -> dict[str, TrainSettings]:
+    """Return the settings of each candidate by its name.
+
+    encoder: the folder or NAME to start from. readout: mean or cls, by which methods without a template read the encoder; the one that scores
+    best before training.
+    """
+    budget = {
+        "encoder": encoder,
+        "dev": "own",
+        "seed": options.seed,
+        "workers": options.workers,
+        "batch_size": options.batch_size,
+        "max_steps": options.steps,
+        "eval_every": check_every(options.steps),
+        "max_length": MAX_LENGTH,
+        "optimizer.learning_rate": options.learning_rate,
+    }
+    roberta = load_backbone(encoder).tokenizer.hf.mask_token == "<mask>"
+    return {
+        name: override(TrainSettings(), {**budget, **_method(name, readout, roberta)})
+        for name in options.chosen
+    }
+
+
+def check_every(steps: int) -> int:
+    """Return the number of steps between dev checks, also the first rung of successive halving."""
+    return max(1, -(-steps // CHECKS))
+
+
+def _method(name: str, readout: str, roberta: bool) -> dict[str, Any]:
+    """Return the settings of a candidate's method, flat."""
+    changes = dict(_CHANGES[name])
+    method = changes["method.name"]
+    if changes.get("method.positive") == "rest":
+        changes["method.rest_length"] = REST_LENGTH
+    if method not in _TEMPLATES:
+        changes |= {"method.readout": readout}
+        if method == "denosent":
+            changes |= {"method.projected": False}
+        return {**dict.fromkeys((f"templates.{role}" for role in ROLES)), **changes}
+    family = _TEMPLATES[method][roberta]
+    used = ROLES if method == "cot-bert" else ROLES[:2]
+    templates = {f"templates.{r}": f"{family}/{r}" if r in used else None for r in ROLES}
+    return {**templates, **changes}

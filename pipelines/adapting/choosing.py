@@ -1,0 +1,62 @@
+"""Choose the encoder that knows the documents best, by the dev half of the held-out queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines.evaluating.options import EvaluateOptions, Readout
+from pipelines.runtime.progress import say
+from pipelines.training.baseline import Baseline
+from pipelines.training.dev_sets import DevSets, dev_metric, score_dev
+
+UNTOUCHED, MERGED = "untouched", "merged"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An encoder that may become the result.
+
+    model: a MODEL that `cotbert evaluate` opens. readout: how it is read, None for its own way.
+    score: its dev score.
+    """
+
+    name: str
+    model: str
+    score: float
+    readout: str | None = None
+
+    def options(self, common: EvaluateOptions) -> EvaluateOptions:
+        """Return the options that score this encoder as `common` scores others."""
+        values = {**vars(common), "model": self.model}
+        return EvaluateOptions(**{**values, "readout": cast(Readout | None, self.readout)})
+
+
+def untouched(encoder: str, baseline: Baseline) -> Contender:
+    """Return the encoder before training, in the way in which it scores best."""
+    return Contender(UNTOUCHED, encoder, baseline.score, baseline.readout)
+
+
+def scored(name: str, model: Path, dev: DevSets) -> Contender:
+    """Return a model folder with its dev score."""
+    encode = SentenceEncoder.from_pretrained(model).encode
+    score = score_dev(encode, dev)[dev_metric(dev).name]
+    say(f"{name}: {score:.2f} {dev_metric(dev).label}")
+    return Contender(name, str(model), score)
+
+
+def choose(contenders: Sequence[Contender]) -> Contender:
+    """Return the one with the best dev score; of equal ones the first, which changes less.
+
+    contenders: the untouched encoder first.
+    """
+    return max(contenders, key=lambda one: one.score)
+
+
+def plain_readout(baseline: Baseline) -> str:
+    """Return mean or cls: how methods without a template read the encoder that they train."""
+    cls = baseline.readout == "cls" or baseline.reading.startswith("[CLS]")
+    return "cls" if cls else "mean"

@@ -1,0 +1,183 @@
+"""The options of `cotbert adapt`. The command line imports this file: nothing heavy at its top."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+from cotbert_core.errors import UserError, unknown
+from pipelines.cleaning.options import CleanOptions
+from pipelines.options import shared
+from pipelines.options.checks import at_least
+from pipelines.options.declare import INPUT, RESOURCES, SCORES, SEARCH, TRAINING, Option
+from pipelines.preparing.options import PrepareOptions, Query
+
+# The names of the ways of training that are tried, the most promising first: where trials run one
+# after the other, those that follow are stopped early if they are worse.
+CANDIDATES = (
+    "denosent-rest",
+    "denosent-neighbour",
+    "denosent-both-rest",
+    "denosent-both-neighbour",
+    "simcse",
+    "cot-bert-template",
+    "cot-bert-rest",
+    "promptbert-template",
+    "promptbert-rest",
+)
+# The encoder's own limit cuts a longer one. Sentences of documentation and of reviews have up to
+# 60 tokens, in one case in a hundred more.
+SENTENCE_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class AdaptOptions:
+    """The documents, the candidates, and the budget of each.
+
+    without: candidates to leave out. pretrain: steps of masked-language-model training before the
+    candidates, 0 for none.
+    """
+
+    inputs: Annotated[
+        tuple[str, ...],
+        replace(shared.INPUTS, metavar="DOCUMENTS", flag="", positional=True),
+    ]
+    encoder: Annotated[str, replace(shared.ENCODER, help="adapt this encoder")] = (
+        "all-MiniLM-L6-v2"
+    )
+    documents: Annotated[
+        str,
+        Option(
+            "treat each row, file, paragraph, or group of rows with the same value in a column as "
+            "a document: row, file, paragraph or column:NAME",
+            "KIND",
+            group=INPUT,
+        ),
+    ] = "row"
+    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
+    encoding: shared.Encoding = None
+    clean: CleanOptions = field(default_factory=CleanOptions)
+    hold_out: Annotated[
+        int | None,
+        Option(
+            "hold out this many documents for the score without labels",
+            "N",
+            group=SCORES,
+            unit="documents",
+            default="1,000 documents, at most a tenth of them",
+        ),
+    ] = None
+    query: Annotated[
+        Query,
+        Option("hold out any sentence of a document as its query, or the first", group=SCORES),
+    ] = "any"
+    senteval: Annotated[
+        Path | None,
+        replace(
+            shared.SENTEVAL,
+            help="also score general text, by STS-B in this SentEval folder",
+            default="use --dev-pairs",
+        ),
+    ] = None
+    dev_pairs: Annotated[
+        Path | None,
+        replace(
+            shared.DEV_PAIRS,
+            help="also score general text, by the graded pairs in this tab-separated file with the "
+            "columns score, sentence1, sentence2",
+        ),
+    ] = None
+    candidates: Annotated[
+        tuple[str, ...],
+        Option(
+            f"try these ways of training, with commas: {', '.join(CANDIDATES)}",
+            "NAME,...",
+            group=SEARCH,
+            default="all of them",
+            convert=shared.comma_names,
+        ),
+    ] = CANDIDATES
+    without: Annotated[
+        tuple[str, ...],
+        Option(
+            "leave these ways of training out, with commas",
+            "NAME,...",
+            group=SEARCH,
+            default="none",
+            convert=shared.comma_names,
+        ),
+    ] = ()
+    steps: Annotated[
+        int,
+        Option(
+            "train the best candidate for this many steps; weak ones are stopped after a sixth and "
+            "after half of them",
+            "N",
+            group=TRAINING,
+            unit="steps",
+        ),
+    ] = 90
+    batch_size: Annotated[
+        int, Option("train on this many sentences in each step", "N", group=TRAINING)
+    ] = 128
+    learning_rate: Annotated[
+        float, Option("train with this learning rate, which falls to 0", "X", group=TRAINING)
+    ] = 6e-5
+    pretrain: Annotated[
+        int,
+        Option(
+            "train the encoder as a masked language model for this many steps first",
+            "STEPS",
+            group=TRAINING,
+            unit="steps",
+        ),
+    ] = 0
+    seed: Annotated[int, shared.SEED] = 0
+    workers: Annotated[int, replace(shared.WORKERS, help="train with this many workers",
+                                    default="1 worker")] = 1
+    max_concurrent: Annotated[
+        int | None,
+        Option(
+            "train this many candidates at a time, which share the cores",
+            "N",
+            group=RESOURCES,
+            unit="candidates",
+            default="1 candidate, or as many as there are GPUs for",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        for name in (*self.candidates, *self.without):
+            if name not in CANDIDATES:
+                raise unknown("candidate", name, dict.fromkeys(CANDIDATES))
+        if not self.chosen:
+            raise UserError(
+                f"candidates is {','.join(self.candidates)!r} and without is "
+                f"{','.join(self.without)!r}: leave at least one candidate"
+            )
+        at_least(self, 1, "steps", "workers", "max_concurrent")
+        at_least(self, 2, "batch_size", "hold_out")
+        at_least(self, 0, "pretrain")
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The candidates to try, each once, in the order of CANDIDATES."""
+        return tuple(
+            name for name in CANDIDATES if name in self.candidates and name not in self.without
+        )
+
+    @property
+    def prepare(self) -> PrepareOptions:
+        """The options by which the documents are prepared."""
+        return PrepareOptions(
+            self.inputs,
+            self.encoder,
+            SENTENCE_TOKENS,
+            self.text_column,
+            clean=self.clean,
+            encoding=self.encoding,
+            documents=self.documents,
+            hold_out=self.hold_out,
+            query=self.query,
+        )

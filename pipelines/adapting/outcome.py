@@ -1,0 +1,138 @@
+"""What an adaptation came to: its result, and the sentences that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipelines.adapting.choosing import UNTOUCHED, Contender
+from pipelines.adapting.options import AdaptOptions
+from pipelines.evaluating.scoring import score_of
+from pipelines.recording.dev_metric import FOUND_FIRST
+from pipelines.storage.corpus import Corpus
+from pipelines.training.baseline import Baseline
+
+# The entries of an evaluation that are on the user's own documents (pipelines.evaluating.scoring).
+OWN_SCORES = ("own", "own-mrr10")
+OWN_WORDS = {"own": "own documents, found first in %", "own-mrr10": "own documents, MRR@10 x 100"}
+
+
+def outcome(
+    options: AdaptOptions,
+    corpus: Corpus,
+    baseline: Baseline,
+    trials: Sequence[Mapping[str, Any]],
+    contenders: Sequence[Contender],
+    chosen: Contender,
+    scores: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the contents of result.json.
+
+    trials: a row for each candidate. contenders: the untouched encoder first. scores: from
+    `evaluate_several`, the untouched encoder first, then the chosen one if it is another.
+    """
+    models = list(scores["models"].values())
+    labels = list(scores["models"])
+    before, after = models[0], models[1] if chosen.name != UNTOUCHED else models[0]
+    gaps = scores["differences"].get(labels[1], {}) if chosen.name != UNTOUCHED else {}
+    return {
+        "encoder": options.encoder,
+        "chosen": chosen.name,
+        "baseline": baseline.reading,
+        "documents": corpus.manifest["documents"],
+        "sentences": len(corpus),
+        "table": {
+            name: {
+                "before": score_of(entry),
+                "after": score_of(after[name]),
+                **{key: gaps[name][key] for key in ("difference", "low", "high", "p") if gaps},
+            }
+            for name, entry in before.items()
+            if isinstance(entry, Mapping)
+        },
+        "dev": {one.name: one.score for one in contenders},
+        "trials": list(trials),
+        "models": scores["models"],
+    }
+
+
+def sentences(result: Mapping[str, Any]) -> list[str]:
+    """Return what was gained, in words: on the user's documents, then on general text."""
+    own = result["table"][OWN_SCORES[0]]
+    if result["chosen"] == UNTOUCHED:
+        best = max((s for n, s in result["dev"].items() if n != UNTOUCHED), default=None)
+        tried = "" if best is None else f" The best of them reached {best:.1f} on the dev queries."
+        return [
+            f"No candidate finds your documents better than the untouched {result['encoder']} "
+            f"({own['before']:.1f} % of held-out sentences find their document first), so model/ "
+            f"is the untouched encoder.{tried} Try more documents, or more --steps."
+        ]
+    found = [_own_sentence(result, own)]
+    for name, row in result["table"].items():
+        if name not in OWN_SCORES:
+            found.append(_general_sentence(name, row))
+    return found
+
+
+def _own_sentence(result: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    ends = f"{own['low']:+.1f} to {own['high']:+.1f}"
+    sure = "" if own["low"] > 0 or own["high"] < 0 else ": this may be chance"
+    return (
+        f"{own['after']:.1f} % of held-out sentences find their document first, {own['before']:.1f}"
+        f" % by the untouched encoder ({result['baseline']}): {own['difference']:+.1f} (95 % "
+        f"interval {ends}){sure}."
+    )
+
+
+def _general_sentence(name: str, row: Mapping[str, Any]) -> str:
+    gap = row["difference"]
+    if gap is None or row["low"] is None:
+        return f"General text ({name}): {row['before']:.2f} before, {row['after']:.2f} after."
+    verb = "kept" if row["low"] <= 0 <= row["high"] else "gained" if gap > 0 else "lost"
+    return (
+        f"General text ({name}) is {verb}: Spearman {row['before']:.2f} before, {row['after']:.2f} "
+        f"after ({gap:+.2f}, {row['low']:+.2f} to {row['high']:+.2f})."
+    )
+
+
+def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the table of results: score, before, after, difference, 95 % interval."""
+    rows = []
+    for name, row in result["table"].items():
+        gap, low, high = (row.get(key) for key in ("difference", "low", "high"))
+        rows.append(
+            (
+                OWN_WORDS.get(name, f"general text, {name}, Spearman x 100"),
+                f"{row['before']:.2f}",
+                f"{row['after']:.2f}",
+                "" if gap is None else f"{gap:+.2f}",
+                "" if low is None or high is None else f"{low:+.2f} to {high:+.2f}",
+            )
+        )
+    return rows
+
+
+TABLE_HEADER = ("score", "before", "after", "difference", "95 % interval")
+TRIALS_HEADER = ("candidate", "dev queries found first, %", "best step", "steps", "status")
+
+
+def trial_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the table of candidates, the best first, after the untouched encoder."""
+
+    def order(row: Mapping[str, Any]) -> float:
+        return -(row[FOUND_FIRST.name] or 0.0)
+
+    rows = [(UNTOUCHED, _number(result["dev"][UNTOUCHED]), "", "", "")]
+    for row in sorted(result["trials"], key=order):
+        cells = (row[FOUND_FIRST.name], row["best_step"], row["steps"])
+        rows.append((row["name"], *map(_number, cells), row["status"]))
+    for name, score in result["dev"].items():
+        if name not in (UNTOUCHED, *(row["name"] for row in result["trials"])):
+            rows.append((name, _number(score), "", "", "averaged with the untouched encoder"))
+    return rows
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,24 @@
+"""cotbert adapt: its options, and the call they become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.adapting.options import AdaptOptions
+from pipelines.options import shared
+from pipelines.runtime.progress import show
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapt:
+    options: AdaptOptions
+    output: shared.OutputFolder
+    verbose: shared.Verbose = False
+
+
+def run(given: Adapt) -> None:
+    from pipelines.adapt import adapt
+    from pipelines.reports.adapt_page import summary
+
+    result = adapt(given.options, given.output, given.verbose)
+    show(summary(result, given.output))
