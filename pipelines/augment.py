@@ -7,6 +7,7 @@ apply to all requests together, and the key never leaves it. Rows, ids and texts
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from pipelines.augmenting.methods import METHODS, AugmentJob
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.parts import PartPlan, read_counts
 from pipelines.augmenting.report import REPORT_FILE, write_report
+from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.recording.resumable_run import resumable_run
 from pipelines.runtime.progress import Progress, say
 from pipelines.runtime.shared_storage import on_all_nodes
@@ -57,6 +59,8 @@ def augment(
             plan = _plan(options, corpus, tokenizer, work)
             summary, fresh = _run(plan, job)
             manifest = _manifest(corpus, record, job, summary)
+            if (corpus.path / HELD_OUT_FILE).is_file():
+                shutil.copyfile(corpus.path / HELD_OUT_FILE, work.output / HELD_OUT_FILE)
             write_report(work.output / REPORT_FILE, manifest["augmentation"], summary)
             write_json(work.output / MANIFEST_FILE, manifest)
             result = _result(manifest, fresh, time.monotonic() - started, run.id)
@@ -111,6 +115,7 @@ def _plan(
         corpus.manifest["max_length"],
         options.limits,
         by_model=not isinstance(options.method, BackTranslation),
+        documents=corpus.has_documents,
     )
 
 

@@ -20,9 +20,13 @@ from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.encoder.token_limit import check_max_length
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
+from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.cleaning.cleaner import Cleaner
 from pipelines.preparing import driver
+from pipelines.preparing.counting import LENGTH
+from pipelines.preparing.document_summary import finish_documents
 from pipelines.preparing.exclusion import Exclusion, read_exclusion
+from pipelines.preparing.hold_out import HoldOut
 from pipelines.preparing.manifest import (
     CorpusJob,
     cleaning,
@@ -33,8 +37,10 @@ from pipelines.preparing.manifest import (
 )
 from pipelines.preparing.options import PrepareOptions, recognise_triples
 from pipelines.preparing.report import REPORT_FILE, write_corpus_report
-from pipelines.preparing.shard_tasks import LENGTH, Rules
+from pipelines.preparing.shard_tasks import Rules
+from pipelines.preparing.token_bounds import EarlyBounds
 from pipelines.reading import sources
+from pipelines.reading.documents import check_documents
 from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.reading.read_plan import ReadPlan
@@ -61,11 +67,14 @@ def prepare(
         options.text_column,
         paired_columns=options.paired_columns,
         encoding=options.encoding,
+        documents=options.documents,
     )
+    if options.documents:
+        check_documents(plan, options.clean.split is not None)
     cleaner = Cleaner(options.clean, len(plan.paired_columns))
     exclusion = read_exclusion(options.exclude)
-    rules = Rules(options.on_invalid, cleaner, exclusion, options.near_duplicates)
     tokenizer = load_tokenizer(options.encoder)
+    rules = _rules(options, cleaner, exclusion, tokenizer)
     check_max_length(options.max_length, options.encoder)
     with (
         on_all_nodes(output, plan.files, verbose),
@@ -78,11 +87,23 @@ def prepare(
         return _run(CorpusJob(options, plan, rules, tokenizer), work, verbose, parent)
 
 
+def _rules(
+    options: PrepareOptions, cleaner: Cleaner, exclusion: Exclusion, tokenizer: PlainTokenizer
+) -> Rules:
+    bounds, early = options.clean, None
+    if (options.documents or options.hold_out) and (bounds.min_tokens or bounds.max_tokens):
+        early = EarlyBounds(tokenizer.json, bounds)
+    near, hold_out = options.near_duplicates, options.hold_out is not None
+    return Rules(options.on_invalid, cleaner, exclusion, near, hold_out, early)
+
+
 def _record(
     options: PrepareOptions, plan: ReadPlan, exclusion: Exclusion, tokenizer_hash: str
 ) -> dict[str, Any]:
     """Return everything that decides what is written; the order of the files does not matter."""
-    given = {k: v for k, v in vars(options).items() if k != "encoding" or v is not None}
+    # Options that are newer than some unfinished jobs are named only where they are given.
+    newer = {"encoding", "documents", "hold_out", "query"}
+    given = {k: v for k, v in vars(options).items() if k not in newer or v not in (None, "any")}
     return {
         "job": "prepare",
         "options": {
@@ -115,6 +136,8 @@ def _run(
 ) -> dict[str, Any]:
     params = {**vars(job.options), **cleaning(job.options.clean)}
     params = {k: v for k, v in params.items() if k != "clean" and v not in (None, ())}
+    if job.options.hold_out is None:
+        params.pop("query")
     with (
         resumable_run(work, "prepare", params, parent) as run,
         ray_session(verbose, work.output),
@@ -141,16 +164,27 @@ def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
     for warning in lost:
         say(f"warning: {warning}")
     counts = first_pass.counts
-    counts += driver.choose_rows(len(plan.shards), options.near_duplicates, options.sample, work)
+    hold_out = None
+    if options.hold_out is not None:
+        hold_out = HoldOut(options.hold_out, options.query, options.documents is not None)
+    choice = driver.Choice(
+        options.near_duplicates, options.sample, options.documents is not None, hold_out
+    )
+    counts += driver.choose_rows(len(plan.shards), choice, work)
+    kept = first_pass.kept.tolist()
     counts += driver.write_parts(
-        job.tokenizer.json, options.max_length, options.clean, first_pass.kept.tolist(), work
+        job.tokenizer.json, options.max_length, options.clean, kept, choice, work
     )
     if not counts["rows"]:
         raise UserError(
             f"nothing is left of {counts['read']} rows ({reasons(counts)}): give input with text"
         )
-    manifest = corpus_manifest(job, first_pass, counts, [*notes, *lost])
+    documents = finish_documents(options, work)
+    for warning in documents.warnings:
+        say(f"warning: {warning}")
+    warnings = [*notes, *lost, *documents.warnings]
+    manifest = corpus_manifest(job, first_pass, counts, documents, warnings)
     write_json(work.output / MANIFEST_FILE, manifest)
     lengths = [counts[f"{LENGTH}{n}"] for n in range(options.max_length + 2)]
-    write_corpus_report(work.output / REPORT_FILE, manifest, lengths)
+    write_corpus_report(work.output / REPORT_FILE, manifest, lengths, documents.sizes)
     return manifest

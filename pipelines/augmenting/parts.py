@@ -23,7 +23,7 @@ from pipelines.augmenting.options import Limits
 from pipelines.augmenting.rewrite_filter import fault
 from pipelines.reading.parquet_batches import read_table
 from pipelines.reading.pieces import PIECE_ROWS
-from pipelines.storage.corpus import corpus_table, ragged_column
+from pipelines.storage.corpus import PLACES, corpus_table, ragged_column
 from pipelines.storage.resumable_output import atomic_file
 
 # Examples of each outcome of a row that a part gives to the report.
@@ -47,7 +47,7 @@ class PartPlan:
 
     output: folder of the parts. scratch: folder of their ledgers and counts. names: the parts' file
     names. tokenizer_json, max_length: those of the corpus. by_model: whether a language model
-    writes the rewrites.
+    writes the rewrites. documents: whether the corpus has documents.
     """
 
     corpus: str
@@ -58,6 +58,7 @@ class PartPlan:
     max_length: int
     limits: Limits
     by_model: bool
+    documents: bool = False
 
     def ledger(self, name: str) -> Path:
         return Path(self.scratch) / f"{Path(name).stem}.jsonl"
@@ -74,7 +75,8 @@ def augment_part(
 ) -> dict[str, Any]:
     """Write the part `name` and return its counts. on_rewrites: called with rewrites after they are
     on disk."""
-    table = read_table(Path(plan.corpus) / name, ["id", "text", "input_ids"])
+    columns = ["id", "text", "input_ids", *(PLACES if plan.documents else ())]
+    table = read_table(Path(plan.corpus) / name, columns)
     texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
     with open_ledger(plan.ledger(name)) as ledger:
         _fill(ledger, texts, rewriter, on_rewrites)
@@ -136,6 +138,7 @@ def with_rewrites(
         table["id"].combine_chunks(),
         [table["text"].combine_chunks(), pa.array(chosen, pa.string())],
         [first, lists.cut(plan.max_length)],
+        [table[name].combine_chunks() for name in PLACES if plan.documents],
     )
     summary = _summary(plan, given, fates, tokens.lengths[kept], first.lengths)
     summary["examples"] = _examples(sources, given, fates)

@@ -32,6 +32,8 @@ class Cleaned:
     row comes from. changed: how many texts each step changed, and how many rows `split` split.
     dropped: rows (or, after the split, sentences) by reason. The names of a paired text's counts
     have a prefix. added: sentences beyond one per row: rows given + added = rows left + dropped.
+    sentences: (N,) int64, the index of each row among all sentences before the filters. origin:
+    the row that each of those sentences comes from; None without a split, where it is the index.
     """
 
     columns: list[list[str]]
@@ -39,6 +41,8 @@ class Cleaned:
     changed: Counter[str]
     dropped: Counter[str]
     added: int
+    sentences: np.ndarray
+    origin: np.ndarray | None
 
     @property
     def texts(self) -> list[str]:
@@ -81,8 +85,11 @@ class Cleaner:
             rule = make(self.options)
             if rule is not None:
                 work.drop(rule)
-        rows = np.asarray(work.rows, np.int64)
-        return Cleaned(work.columns, rows, +work.changed, work.dropped, work.added)
+        sentences = np.asarray(work.sentences, np.int64)
+        origin = None if work.origin is None else np.asarray(work.origin, np.int64)
+        rows = sentences if origin is None else origin[sentences]
+        changed = +work.changed
+        return Cleaned(work.columns, rows, changed, work.dropped, work.added, sentences, origin)
 
 
 def _is_empty(text: str, reason: str = "empty") -> str | None:
@@ -91,16 +98,17 @@ def _is_empty(text: str, reason: str = "empty") -> str | None:
 
 @dataclass
 class _PartlyCleaned:
-    """Rows that are being cleaned, and the counts so far."""
+    """Rows that are being cleaned, and the counts so far; `sentences` and `origin` of Cleaned."""
 
     columns: list[list[str]]
-    rows: list[int] = field(init=False)
+    sentences: list[int] = field(init=False)
+    origin: list[int] | None = None
     changed: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     added: int = 0
 
     def __post_init__(self) -> None:
-        self.rows = list(range(len(self.columns[0])))
+        self.sentences = list(range(len(self.columns[0])))
 
     def change(self, name: str) -> None:
         """Apply one step to every text; drop rows with a text that it empties."""
@@ -119,14 +127,14 @@ class _PartlyCleaned:
 
     def split(self, language: str) -> None:
         """Replace each row by one row for each sentence of its only text."""
-        texts, rows = [], []
-        for row, text in zip(self.rows, self.columns[0], strict=True):
+        texts, origin = [], []
+        for row, text in zip(self.sentences, self.columns[0], strict=True):
             sentences = split(text, language)
             self.changed["split"] += len(sentences) > 1
             texts += sentences
-            rows += [row] * len(sentences)
-        self.added += len(texts) - len(self.rows)
-        self.columns, self.rows = [texts], rows
+            origin += [row] * len(sentences)
+        self.added += len(texts) - len(self.sentences)
+        self.columns, self.origin, self.sentences = [texts], origin, list(range(len(texts)))
 
     def drop(self, rule: Rule) -> None:
         """Drop the rows for any text of which the rule gives a reason; count the first reason."""
@@ -136,7 +144,7 @@ class _PartlyCleaned:
             self.dropped.update(filter(None, reasons))
             keep = [reason is None for reason in reasons]
             self.columns = [list(compress(column, keep)) for column in self.columns]
-            self.rows = list(compress(self.rows, keep))
+            self.sentences = list(compress(self.sentences, keep))
 
 
 def _first_reason(*reasons: str | None) -> str | None:

@@ -35,7 +35,7 @@ class CleanOptions:
     split: Annotated[
         str | None,
         Option(
-            "split running text of this language into sentences, e.g. en; needs the extra split",
+            "split running text of this language into sentences, e.g. en",
             "LANGUAGE",
             group=CLEANING,
             default="no splitting",

@@ -29,7 +29,7 @@ def check_splitter(language: str) -> None:
     except ImportError:
         raise UserError(
             "splitting text into sentences needs the package sentencex: install it with "
-            "pip install 'cotbert[split]'"
+            "pip install sentencex"
         ) from None
 
 

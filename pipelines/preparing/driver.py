@@ -6,28 +6,21 @@ holds a few numbers for each shard; ids and the choice of rows stay on disk.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pipelines.cleaning.options import CleanOptions
-from pipelines.preparing import duplicates
+from pipelines.preparing import document_rows, duplicates
+from pipelines.preparing.counting import DROPPED, read_counts, write_counts
+from pipelines.preparing.hold_out import HoldOut
 from pipelines.preparing.near_duplicates import NearDuplicates
-from pipelines.preparing.scratch_files import ids_file, near_file
-from pipelines.preparing.shard_tasks import (
-    DROPPED,
-    KEEP_FILE,
-    ReadShard,
-    RowRange,
-    Rules,
-    WritePart,
-    write_counts,
-)
+from pipelines.preparing.part_tasks import RowRange, WritePart
+from pipelines.preparing.scratch_files import KEEP_FILE, ids_file, near_file, places_file
+from pipelines.preparing.shard_tasks import ReadShard, Rules
 from pipelines.reading.lost_rows import LostRows
 from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.reading.read_plan import ReadPlan
@@ -71,7 +64,7 @@ def read_shards(plan: ReadPlan, rules: Rules, work: ResumableOutput) -> FirstPas
     first_pass = FirstPass(np.zeros(count, np.int64), LostRows(plan))
     done = finished(work.scratch, "[0-9]*.json")
     for number, path in done.items():
-        first_pass.add(number, plan.shards[number].path, _read_counts(path))
+        first_pass.add(number, plan.shards[number].path, read_counts(path))
     numbers = tuple(number for number in range(count) if number not in done)
     progress = Progress("prepare", count, "read")
     progress.start_at(len(done))
@@ -82,31 +75,59 @@ def read_shards(plan: ReadPlan, rules: Rules, work: ResumableOutput) -> FirstPas
     return first_pass
 
 
-def choose_rows(
-    shards: int, near_duplicates: float | None, sample: int | None, work: ResumableOutput
-) -> Counter[str]:
+@dataclass(frozen=True)
+class Choice:
+    """How rows are chosen. near_duplicates: a similarity. sample: how many sentences stay.
+    documents: whether rows belong to documents."""
+
+    near_duplicates: float | None = None
+    sample: int | None = None
+    documents: bool = False
+    hold_out: HoldOut | None = None
+
+
+def choose_rows(shards: int, choice: Choice, work: ResumableOutput) -> Counter[str]:
     """Write which rows stay, and return the counts of the others.
 
     The first row of each id and one of each group of near duplicates stay; of these the `sample`
-    rows with the smallest hashes, a sample that does not depend on the order of the input.
+    rows, or whole documents, with the smallest hashes, a sample that does not depend on the order
+    of the input. With documents no sentence of many documents stays.
     """
     scratch = work.scratch
     counts_file = scratch / f"{KEEP_FILE}.json"
     if counts_file.is_file():
-        return _read_counts(counts_file)
-    ids = [ids_file(scratch, number) for number in range(shards)]
-    counts: Counter[str] = Counter()
+        return read_counts(counts_file)
+    if choice.documents:
+        document_rows.write_offsets(scratch, shards)
     with atomic_file(scratch / KEEP_FILE, scratch) as keep:
-        left = duplicates.mark_first(ids, keep, scratch)
-        counts[f"{DROPPED}duplicate"] = keep.stat().st_size - left
-        if near_duplicates is not None:
-            near = [near_file(scratch, number) for number in range(shards)]
-            dropped = NearDuplicates(ids, near, keep, near_duplicates).drop(scratch)
-            counts[f"{DROPPED}near_duplicate"] = dropped
-            left -= dropped
-        if sample is not None:
-            counts["sampled_out"] = left - duplicates.keep_smallest(ids, keep, sample)
+        counts = _chosen(shards, choice, keep, scratch)
     write_counts(counts, counts_file)
+    return counts
+
+
+def _chosen(shards: int, choice: Choice, keep: Path, scratch: Path) -> Counter[str]:
+    """Write `keep` and return the counts of the rows that do not stay."""
+    ids = [ids_file(scratch, number) for number in range(shards)]
+    places = [places_file(scratch, number) for number in range(shards)]
+    counts: Counter[str] = Counter()
+    if choice.documents:
+        left, many = document_rows.mark_first(ids, places, keep, scratch)
+        counts[f"{DROPPED}in_many_documents"] = many
+    else:
+        left, many = duplicates.mark_first(ids, keep, scratch), 0
+    counts[f"{DROPPED}duplicate"] = keep.stat().st_size - left - many
+    if choice.near_duplicates is not None:
+        near = [near_file(scratch, number) for number in range(shards)]
+        dropped = NearDuplicates(ids, near, keep, choice.near_duplicates).drop(scratch)
+        counts[f"{DROPPED}near_duplicate"] = dropped
+        left -= dropped
+    if choice.sample is not None and choice.documents:
+        stay = document_rows.keep_documents(places, keep, choice.sample, scratch)
+        counts["sampled_out"] = left - stay
+    elif choice.sample is not None:
+        counts["sampled_out"] = left - duplicates.keep_smallest(ids, keep, choice.sample)
+    if choice.hold_out is not None:
+        counts[f"{DROPPED}held_out"] = choice.hold_out.mark(places, keep, scratch)
     return counts
 
 
@@ -115,18 +136,27 @@ def write_parts(
     max_length: int,
     bounds: CleanOptions,
     kept: Sequence[int],
+    choice: Choice,
     work: ResumableOutput,
 ) -> Counter[str]:
     """Run the second pass over the parts that are not done yet. kept: rows of each shard."""
     units = list(_units(kept, work.scratch / KEEP_FILE))
     groups = _groups(units)
     done = finished(work.scratch, "part-*.json")
-    counts = sum(map(_read_counts, done.values()), Counter())
+    counts = sum(map(read_counts, done.values()), Counter[str]())
     numbers = tuple(number for number in range(len(groups)) if number not in done)
     progress = Progress("prepare", sum(rows for _, rows in units), "sentences")
     progress.start_at(_gone_through(counts))
     task = WritePart(
-        tokenizer_json, max_length, bounds, str(work.scratch), str(work.output), groups, numbers
+        tokenizer_json,
+        max_length,
+        bounds,
+        str(work.scratch),
+        str(work.output),
+        groups,
+        numbers,
+        placed=choice.documents or choice.hold_out is not None,
+        documents=choice.documents,
     )
     for row in map_shards(task, len(numbers)):
         counts += row["counts"]
@@ -137,7 +167,7 @@ def write_parts(
 def rows_written(work: ResumableOutput) -> int:
     """Return the number of rows in the finished parts."""
     parts = finished(work.scratch, "part-*.json").values()
-    return sum(_read_counts(path)["rows"] for path in parts)
+    return sum(read_counts(path)["rows"] for path in parts)
 
 
 def _gone_through(counts: Counter[str]) -> int:
@@ -145,13 +175,15 @@ def _gone_through(counts: Counter[str]) -> int:
 
 
 def _units(kept: Sequence[int], keep: Path) -> Iterable[tuple[RowRange, int]]:
-    """Yield ranges of up to UNIT_ROWS rows of a shard, and how many rows of each stay."""
+    """Yield ranges of up to UNIT_ROWS rows of a shard, and how many rows of each stay or are held
+    out."""
     position = 0
     for shard, count in enumerate(map(int, kept)):
         for start in range(0, count, UNIT_ROWS):
             stop = min(start + UNIT_ROWS, count)
             rows = RowRange(shard, start, stop, position + start)
-            yield rows, int(duplicates.kept(keep, position + start, position + stop).sum())
+            flags = duplicates.read_flags(keep, position + start, position + stop)
+            yield rows, int(np.count_nonzero(flags))
         position += count
 
 
@@ -167,8 +199,3 @@ def _groups(units: Sequence[tuple[RowRange, int]]) -> tuple[tuple[RowRange, ...]
             groups[-1].append(unit)
             rows += count
     return tuple(tuple(group) for group in groups if group)
-
-
-def _read_counts(path: Path) -> Counter[str]:
-    counts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return Counter(counts)

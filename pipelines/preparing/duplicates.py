@@ -22,6 +22,8 @@ BUCKET_ROWS = 1 << 24
 # the buckets grow.
 MOST_BUCKETS = 512
 CHUNK_ROWS = 1 << 20
+# The flag of a row that stays; 0 drops it, and pipelines.preparing.hold_out has two more.
+KEPT = 1
 ID_BITS = 63
 _TOP_BITS = 16
 
@@ -138,7 +140,10 @@ def create(keep: Path, rows: int) -> np.ndarray:
 
 def kept(keep: Path, start: int, stop: int) -> np.ndarray:
     """Return (stop - start,) bool: which rows from `start` to `stop` stay."""
-    with keep.open("rb") as file:
-        file.seek(start)
-        flags = np.fromfile(file, np.uint8, stop - start)
-    return flags.astype(bool)
+    stays: np.ndarray = read_flags(keep, start, stop) == KEPT
+    return stays
+
+
+def read_flags(keep: Path, start: int, stop: int) -> np.ndarray:
+    """Return (stop - start,) uint8, the flags of the rows from `start` to `stop`."""
+    return np.fromfile(keep, np.uint8, stop - start, offset=start)

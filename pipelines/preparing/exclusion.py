@@ -14,6 +14,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 from cotbert_core.errors import UserError
@@ -53,14 +54,21 @@ def without_excluded(
     """
     if not exclusion.keys:
         return columns
-    kept: list[Sequence[str]] = []
+    stays = not_excluded(columns, exclusion, counts)
+    return [list(compress(column, stays)) for column in columns]
+
+
+def not_excluded(
+    columns: list[list[str]], exclusion: Exclusion, counts: Counter[str]
+) -> list[bool]:
+    """Return for each row whether none of its texts is excluded; count as `without_excluded`."""
+    stays = []
     for row in zip(*columns, strict=True):
         if hits := exclusion.hits(row):
             counts["dropped.excluded"] += 1
             counts.update(f"{HIT}{k.hex()}" for k in hits)
-        else:
-            kept.append(row)
-    return [list(column) for column in zip(*kept, strict=True)] or [[] for _ in columns]
+        stays.append(not hits)
+    return stays
 
 
 def key(text: str) -> bytes | None:

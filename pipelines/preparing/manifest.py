@@ -13,10 +13,12 @@ from cotbert_core import __version__
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.cleaning.options import CleanOptions
+from pipelines.preparing.counting import CHANGED, DROPPED
+from pipelines.preparing.document_summary import DocumentSummary
 from pipelines.preparing.driver import FirstPass
 from pipelines.preparing.exclusion import HIT
 from pipelines.preparing.options import PrepareOptions
-from pipelines.preparing.shard_tasks import CHANGED, DROPPED, Rules
+from pipelines.preparing.shard_tasks import Rules
 from pipelines.reading.read_plan import ReadPlan
 
 
@@ -31,7 +33,11 @@ class CorpusJob:
 
 
 def corpus_manifest(
-    job: CorpusJob, first_pass: FirstPass, counts: Counter[str], warnings: Sequence[str] = ()
+    job: CorpusJob,
+    first_pass: FirstPass,
+    counts: Counter[str],
+    documents: DocumentSummary,
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the manifest: what happened to every row, and the source of the rows that stay."""
     options, plan = job.options, job.plan
@@ -47,6 +53,7 @@ def corpus_manifest(
         "dropped": dropped,
         "sampled_out": counts["sampled_out"],
         **({"exclude_hits": hits} if options.exclude else {}),
+        **documents.entries,
         **({"warnings": list(warnings)} if warnings else {}),
         "truncated": counts["truncated"],
         "tokens": counts["tokens"],
@@ -66,6 +73,7 @@ def corpus_manifest(
             "near_duplicates": options.near_duplicates,
             "exclude": sorted(set(options.exclude)),
             "exclude_sentences": len(job.rules.exclusion.keys),
+            **({"query": options.query} if options.hold_out else {}),
             "cleaning": cleaning(options.clean),
         },
         "versions": versions(),
@@ -84,7 +92,8 @@ def corpus_result(
         **{f"changed_{step}": n for step, n in manifest["changed"].items()},
         **{f"dropped_{reason}": n for reason, n in manifest["dropped"].items()},
         "sampled_out": manifest["sampled_out"],
-        **{key: manifest[key] for key in ("exclude_hits",) if key in manifest},
+        **{key: manifest[key] for key in ("exclude_hits", "held_out") if key in manifest},
+        **_documents(manifest),
         **({"warnings": len(manifest["warnings"])} if "warnings" in manifest else {}),
         "truncated": manifest["truncated"],
         "files_ignored": manifest["source"]["files_ignored"],
@@ -94,6 +103,11 @@ def corpus_result(
         "sentences_per_second": round(fresh / seconds, 1),
         "mlflow_run_id": run_id,
     }
+
+
+def _documents(manifest: dict[str, Any]) -> dict[str, int]:
+    found = manifest.get("documents", {})
+    return {k: found[k] for k in ("documents", "one_sentence") if k in found}
 
 
 def reasons(counts: Counter[str]) -> str:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, unknown
 from pipelines.cleaning.options import CleanOptions
 from pipelines.options import shared
 from pipelines.options.checks import at_least
-from pipelines.options.declare import CLEANING, INPUT, Option
+from pipelines.options.declare import CLEANING, INPUT, OUTPUT, Option
 from pipelines.reading.encodings import named_encoding
 from pipelines.runtime.progress import say
+
+# What a document is, beside column:NAME (pipelines.reading.documents).
+DOCUMENTS = ("row", "file", "paragraph")
+Query = Literal["any", "first"]
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,44 @@ class PrepareOptions:
             group=INPUT,
         ),
     ] = False
+    documents: Annotated[
+        str | None,
+        Option(
+            "keep the sentences of a document together: row (each text, with --split; of "
+            "docstrings, each docstring), file, paragraph (of txt, between blank lines) or "
+            "column:NAME (rows of the same value)",
+            "BY",
+            group=INPUT,
+            default="no documents",
+        ),
+    ] = None
+    hold_out: Annotated[
+        int | None,
+        Option(
+            "hold this many documents out of the corpus, at most a tenth, to score encoders: a "
+            "sentence of each must find the others; without --documents, the halves of long "
+            "sentences must find each other",
+            "N",
+            group=OUTPUT,
+            unit="documents",
+            default="hold out none",
+        ),
+    ] = None
+    query: Annotated[
+        Query,
+        Option(
+            "the sentence of a held-out document that must find the others: any (chosen by its "
+            "hash) or the first, of 5 words or more",
+            group=OUTPUT,
+        ),
+    ] = "any"
 
     def __post_init__(self) -> None:
         if self.triples:
             self._name_triples()
         object.__setattr__(self, "encoding", named_encoding(self.encoding))
         at_least(self, 1, "max_length", "sample")
+        self._check_documents()
         if self.near_duplicates is not None and not 0.3 <= self.near_duplicates <= 0.99:
             raise UserError(
                 f"near_duplicates is {self.near_duplicates}: give a similarity from 0.3 to 0.99"
@@ -100,6 +136,21 @@ class PrepareOptions:
         if len(set(texts)) < len(texts):
             raise UserError(
                 f"the columns {', '.join(texts)} name one twice: give each text its own column"
+            )
+
+    def _check_documents(self) -> None:
+        by, _, column = (self.documents or "").partition(":")
+        if self.documents not in (None, *DOCUMENTS) and not (by == "column" and column):
+            raise UserError(
+                f"documents is {self.documents!r}: give row, file, paragraph or column:NAME"
+            )
+        at_least(self, 2, "hold_out")
+        if self.query not in get_args(Query):
+            raise unknown("query", self.query, get_args(Query))
+        if self.query == "first" and not (self.documents and self.hold_out):
+            raise UserError(
+                "query is 'first' and there are no held-out documents: give --documents and "
+                "--hold-out too"
             )
 
     def _name_triples(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from pipelines.reports.html_page import page, table
 
 REPORT_FILE = "report.html"
 _DROPPED = "dropped_"
+# Sentences of the documents that are counted together.
+_SIZES = ((1, 1), (2, 2), (3, 5), (6, 10), (11, 20), (21, 100), (101, 1 << 62))
 
 
 def row_counts(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -36,8 +39,17 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else ""
 
 
-def write_corpus_report(path: Path, manifest: Mapping[str, Any], lengths: Sequence[int]) -> None:
-    """Write the report. lengths: number of sentences with 0, 1, ... max_length tokens, and more."""
+def write_corpus_report(
+    path: Path,
+    manifest: Mapping[str, Any],
+    lengths: Sequence[int],
+    sizes: Mapping[int, int] = MappingProxyType({}),
+) -> None:
+    """Write the report.
+
+    lengths: number of sentences with 0, 1, ... max_length tokens, and more. sizes: number of
+    documents with 1, 2, ... sentences.
+    """
     flat = {**manifest, **{f"{_DROPPED}{k}": n for k, n in manifest["dropped"].items()}}
     made = {
         **{key: manifest[key] for key in ("encoder", "tokenizer_hash", "max_length", "tokens")},
@@ -52,10 +64,26 @@ def write_corpus_report(path: Path, manifest: Mapping[str, Any], lengths: Sequen
         ("Length of the sentences", length_histogram(lengths)),
         ("Made from", table(("", ""), [(k, v) for k, v in shown if v not in (None, "")], "text")),
     ]
+    if rows := document_counts(manifest, sizes):
+        sections.insert(1, ("Documents", table(("documents", "number"), rows)))
     if warnings := manifest.get("warnings"):
         sections.insert(1, ("Warnings", table(("",), [(line,) for line in warnings], "text")))
     note = f"{manifest['rows']:,} sentences, {manifest['tokens']:,} tokens."
     write_text(path, page("A prepared corpus", note, sections))
+
+
+def document_counts(manifest: Mapping[str, Any], sizes: Mapping[int, int]) -> list[tuple[str, str]]:
+    """Return (what, number) of the documents by their sentences, and of the held-out queries."""
+    rows = [("documents", sum(sizes.values()))] if sizes else []
+    for first, last in _SIZES:
+        upto = min(last, max(sizes, default=0))
+        number = sum(count for size, count in sizes.items() if first <= size <= last)
+        if number:
+            what = f"{first}" if first == upto else f"{first} to {upto}"
+            rows.append((f"of {what} sentence{'s' if upto > 1 else ''}", number))
+    if "held_out" in manifest:
+        rows.append(("held out, half for dev and half for test", manifest["held_out"]))
+    return [(what, f"{number:,}") for what, number in rows]
 
 
 def _shown(value: Any) -> Any:

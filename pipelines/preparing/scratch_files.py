@@ -1,4 +1,4 @@
-"""The scratch files of `cotbert prepare`: the ids and texts of each shard's rows."""
+"""The scratch files of `cotbert prepare`: ids, texts and places of each shard's rows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ import pyarrow.parquet as pq
 from pipelines.preparing.near_duplicates import band_rows, signatures
 from pipelines.reading.pieces import PIECE_CHARACTERS, PIECE_ROWS
 from pipelines.storage.resumable_output import atomic_file
+
+KEEP_FILE = "keep"
+# Where a row stands. sentence: the id of its first text alone. document: -1 without documents.
+# position: number of sentences before it in the document, of those in the same shard. words: at
+# most 255.
+PLACE = np.dtype([
+    ("sentence", np.int64), ("document", np.int64), ("position", np.int32), ("words", np.uint8)
+])  # fmt: skip
 
 
 def ids_file(scratch: Path, shard: int) -> Path:
@@ -31,18 +39,40 @@ def near_file(scratch: Path, shard: int) -> Path:
     return scratch / f"{shard:06}.near"
 
 
+def places_file(scratch: Path, shard: int) -> Path:
+    """Return the file of the rows' PLACE, written with documents or held-out rows."""
+    return scratch / f"{shard:06}.places"
+
+
+def sizes_file(scratch: Path, shard: int) -> Path:
+    """Return the file of the documents of a shard that may go on in another: their sorted ids, and
+    then the number of sentences of each, all int64."""
+    return scratch / f"{shard:06}.sizes"
+
+
+def offsets_file(scratch: Path, shard: int) -> Path:
+    """Return the file of the number of sentences that the documents of the sizes file have in
+    earlier shards, int64."""
+    return scratch / f"{shard:06}.offsets"
+
+
 class ScratchWriter:
     """Writes the files of a shard, which get their names when the `with` block ends without error.
 
     It holds one row group in memory. near: the similarity from which rows are near duplicates; None
-    writes no signatures.
+    writes no signatures. places: whether rows have a PLACE.
     """
 
     def __init__(
-        self, scratch: Path, shard: int, columns: Sequence[str], near: float | None = None
+        self,
+        scratch: Path,
+        shard: int,
+        columns: Sequence[str],
+        near: float | None = None,
+        places: bool = False,
     ) -> None:
         self.rows = self._characters = 0
-        self._near = near
+        self._near, self._has_places = near, places
         self._scratch, self._shard = scratch, shard
         self._schema = pa.schema([pa.field(name, pa.string()) for name in columns])
         self._texts: list[list[str]] = [[] for _ in columns]
@@ -55,6 +85,8 @@ class ScratchWriter:
         self._ids = self._stack.enter_context(self._enter(ids_file).open("wb"))
         if self._near is not None:
             self._signatures = self._stack.enter_context(self._enter(near_file).open("wb"))
+        if self._has_places:
+            self._places = self._stack.enter_context(self._enter(places_file).open("wb"))
         return self
 
     def _enter(self, file: Callable[[Path, int], Path]) -> Path:
@@ -63,9 +95,16 @@ class ScratchWriter:
             atomic_file(file(self._scratch, self._shard), self._scratch)
         )
 
-    def add(self, ids: Sequence[int], texts: Sequence[Sequence[str]]) -> None:
-        """Add rows. ids: their ids. texts: the texts of each column."""
+    def add(
+        self,
+        ids: Sequence[int],
+        texts: Sequence[Sequence[str]],
+        places: np.ndarray | None = None,
+    ) -> None:
+        """Add rows. ids: their ids. texts: the texts of each column. places: their PLACE."""
         self._ids.write(np.array(ids, np.int64).tobytes())
+        if places is not None:
+            self._places.write(places.tobytes())
         if self._near is not None:
             # All texts of a row: the same sentence may have several paired texts.
             rows = ["\n".join(row) for row in zip(*texts, strict=True)]

@@ -53,12 +53,17 @@ def header(name: str, kind: str, encoding: str | None = None) -> list[str]:
     return cells
 
 
+def keep_option(plan: ReadPlan) -> str:
+    """Return the option that names the plan's passed-through columns."""
+    return "--documents column:NAME" if plan.document_column else "--keep"
+
+
 def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
     """Raise UserError if a column of the plan is missing or is there twice."""
     options = dict(zip(plan.texts, COLUMN_OPTIONS, strict=False))
     if plan.id_column:
         options[plan.id_column] = "--id-column"
-    options = {**dict.fromkeys(plan.keep, "--keep"), **options}
+    options = {**dict.fromkeys(plan.keep, keep_option(plan)), **options}
     for column in options:
         if found.count(column) > 1:
             raise UserError(f"{name!r} has {found.count(column)} columns {column!r}: rename them")

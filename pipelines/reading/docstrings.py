@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 from cotbert_core.errors import UserError
@@ -72,8 +73,9 @@ def _roots(package: str) -> list[Path]:
     return roots
 
 
-def sentences(path: Path) -> Iterator[str]:
-    """Yield the English sentences of a file's docstrings; none if the file does not parse."""
+def documents(path: Path) -> Iterator[list[str]]:
+    """Yield the English sentences of each docstring of a file that has any; nothing if the file
+    does not parse."""
     if path.stat().st_size > MOST_BYTES:
         return
     try:
@@ -82,8 +84,14 @@ def sentences(path: Path) -> Iterator[str]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for docstring in _docstrings(tree):
-        for paragraph in _paragraphs(docstring):
-            yield from filter(_is_prose, _split(paragraph))
+        found = chain.from_iterable(map(_split, _paragraphs(docstring)))
+        if prose := list(filter(_is_prose, found)):
+            yield prose
+
+
+def sentences(path: Path) -> Iterator[str]:
+    """Yield the English sentences of a file's docstrings; none if the file does not parse."""
+    return chain.from_iterable(documents(path))
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:

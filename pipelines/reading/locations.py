@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cotbert_core.errors import UserError
+from pipelines.reading.manifests import FIRST_PART, HELD_OUT_FILE
 from pipelines.runtime.progress import say
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
@@ -60,6 +61,8 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
         raise UserError(f"input {item!r} ends in {ending!r}: give one of {kinds}")
     _check_names(found)
     usable = [path for path in found if known(path) and _is_regular(path)]
+    if not single:
+        usable = [path for path in usable if not _is_held_out(path, found)]
     # A link that the user names is followed.
     outside = set() if single else set(leading_out(name, usable))
     usable = [path for path in usable if path not in outside]
@@ -73,6 +76,12 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
         raise UserError(f"input {item!r} {what} of a known kind: {kinds}")
     taken = set(usable)
     return usable, [path for path in found if path not in taken]
+
+
+def _is_held_out(path: str, found: Sequence[str]) -> bool:
+    """Return whether a file is the held-out file of a corpus, which is never read as input."""
+    folder, _, name = path.rpartition("/")
+    return name == HELD_OUT_FILE and f"{folder}/{FIRST_PART}" in found
 
 
 @lru_cache

@@ -41,6 +41,7 @@ _ADVICE = {
     "bad_id": "have no id of the kind that the first rows have",
     "invalid_json": "are not JSON: write one object on each line",
     "duplicate_key": "have the key of their text twice: give each text once",
+    "no_document": "have no value in the column that --documents names",
     "not_text": "hold something other than text",
     "too_long": "have more than 1,000,000 characters",
     "invalid_encoding": "are invalid in the encoding that was given: name another --encoding",

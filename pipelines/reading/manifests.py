@@ -13,6 +13,8 @@ from typing import Any
 from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
 
+# The held-out queries of a corpus, and its first part.
+HELD_OUT_FILE, FIRST_PART = "held-out.parquet", "part-000000.parquet"
 # More rows than 63-bit ids can distinguish, and more tokens or dimensions than any model has.
 MOST_ROWS, MOST_SIZE = 1 << 62, 1 << 20
 _CORPUS_TEXTS = ("encoder", "tokenizer_hash")

@@ -36,10 +36,12 @@ class Piece:
     bad: list[BadRow] = field(default_factory=list)
 
     @classmethod
-    def empty(cls, plan: ReadPlan) -> Piece:
-        """Return a piece without rows, with the columns of the plan."""
+    def empty(cls, plan: ReadPlan, tagged: bool = False) -> Piece:
+        """Return a piece without rows, with the columns of the plan. tagged: whether the reader
+        adds the document of each row, as a last passed-through value."""
         return cls(
-            paired_texts=[[] for _ in plan.paired_columns], passthrough=[[] for _ in plan.keep]
+            paired_texts=[[] for _ in plan.paired_columns],
+            passthrough=[[] for _ in range(len(plan.keep) + tagged)],
         )
 
     def add(self, number: int, row_id: int | str, texts: list[str], values: Sequence[Any]) -> int:

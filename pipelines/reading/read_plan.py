@@ -46,7 +46,9 @@ class ReadPlan:
     ignored: number of files of unknown kind found in folders. paired_columns: the columns of the
     texts that go with each text, in the order of cotbert_core.training.batches.COLUMNS. keep:
     columns whose values are passed through unchanged. encoding: that of text files, None for UTF-8.
-    id_type: int64 or string, the type of the ids in id_column.
+    id_type: int64 or string, the type of the ids in id_column. documents: which rows are one
+    document (pipelines.reading.documents); with column:NAME the column is the first of `keep`.
+    document_names: the path, as the user gave it, of each file that is a document.
     """
 
     shards: list[Shard]
@@ -58,12 +60,20 @@ class ReadPlan:
     keep: tuple[str, ...] = ()
     encoding: str | None = None
     id_type: str = "int64"
+    documents: str | None = None
+    document_names: dict[str, str] = field(default_factory=dict, repr=False)
     found: Found = field(default_factory=Found, compare=False, repr=False)
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The columns of a row's texts."""
         return self.text_column, *self.paired_columns
+
+    @property
+    def document_column(self) -> str | None:
+        """The column whose value tells the documents apart, if one does."""
+        by, _, column = (self.documents or "").partition(":")
+        return column if by == "column" else None
 
     @property
     def columns(self) -> tuple[str, ...]:

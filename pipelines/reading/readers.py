@@ -16,6 +16,7 @@ import pyarrow as pa
 from cotbert_core.errors import UserError
 from pipelines.reading import arrow_readers, docstrings, pieces, sick, text_readers
 from pipelines.reading.bad_rows import INVALID_UTF8, PREFIXES, BadRow, RawRows, Unusable
+from pipelines.reading.documents import document_id, has_no_document, is_tagged
 from pipelines.reading.formats import COMPRESSIBLE
 from pipelines.reading.ids import as_id
 from pipelines.reading.pieces import Piece
@@ -31,13 +32,16 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
 
     Raises UserError if the file is cut short or cannot be read.
     """
-    piece, characters = Piece.empty(plan), 0
+    tagged, by_column = is_tagged(shard.kind, plan), plan.document_column is not None
+    piece, characters = Piece.empty(plan, tagged), 0
     for number, (raw_id, values) in enumerate(_raw_rows(shard, plan), start=shard.first_row):
         piece.read += 1
         texts = _clean_row(values, len(plan.texts))
         row_id = as_id(raw_id, plan.id_type) if plan.id_column else None
         if plan.id_column and row_id is None and not isinstance(texts, Unusable):
             texts = Unusable("bad_id", texts[0])
+        if by_column and not isinstance(texts, Unusable) and has_no_document(values[len(texts)]):
+            texts = Unusable("no_document", texts[0])
         if isinstance(texts, Unusable):
             named = plan.encoding and shard.kind in COMPRESSIBLE
             reason = texts.replace(INVALID_UTF8, "invalid_encoding") if named else str(texts)
@@ -48,7 +52,7 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
             characters += piece.add(number, row_id, texts, values[len(plan.texts) :])
         if piece.read == pieces.PIECE_ROWS or characters >= pieces.PIECE_CHARACTERS:
             yield piece
-            piece, characters = Piece.empty(plan), 0
+            piece, characters = Piece.empty(plan, tagged), 0
     yield piece
 
 
@@ -102,9 +106,15 @@ def _clean(value: Any) -> str:
 
 
 def _read_docstrings(shard: Shard, plan: ReadPlan) -> RawRows:
+    copy = 0
     for name in shard.files:
-        for sentence in docstrings.sentences(Path(name)):
-            yield None, (sentence,)
+        for sentences in docstrings.documents(Path(name)):
+            if plan.documents is None:
+                yield from ((None, (sentence,)) for sentence in sentences)
+                continue
+            tag = document_id("\n".join(sentences)), copy
+            yield from ((None, (sentence, tag)) for sentence in sentences)
+            copy += 1
 
 
 def _read_sick(shard: Shard, plan: ReadPlan) -> RawRows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,9 +12,16 @@ import pyarrow.parquet as pq
 from cotbert_core.errors import UserError
 from pipelines.reading import docstrings, hub_datasets, locations, sick
 from pipelines.reading.bad_rows import Unusable
-from pipelines.reading.columns import COLUMN_OPTIONS, check_columns, check_types, header
+from pipelines.reading.columns import (
+    COLUMN_OPTIONS,
+    check_columns,
+    check_types,
+    header,
+    keep_option,
+)
 from pipelines.reading.content_checks import check_compression, check_content, has_markup
 from pipelines.reading.delimited import delimited_rows
+from pipelines.reading.documents import PARAGRAPH, check_json_column
 from pipelines.reading.encodings import HEAD_BYTES, can_be_cut, check_encoding, looks_like_utf8
 from pipelines.reading.formats import DELIMITERS, DOCSTRINGS, kind_of
 from pipelines.reading.ids import text_id_in_lines, text_id_in_rows
@@ -30,7 +38,7 @@ def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator
     if plan.keep and kind in ("txt", "docstrings", "sick"):
         raise UserError(
             f"input {name!r} has no columns and so no {plan.keep[0]!r}: give csv, tsv, jsonl or "
-            "parquet, or leave out --keep"
+            f"parquet, or leave out {keep_option(plan)}"
         )
     if plan.id_column and kind in ("txt", "docstrings", "sick"):
         raise UserError(
@@ -72,6 +80,8 @@ def _text_shards(
         plan.found.utf8.append(name)
     if kind in DELIMITERS:
         check_columns(name, plan, header(name, kind, plan.encoding))
+    elif kind == "jsonl" and plan.document_column:
+        check_json_column(name, file_lines(name, encoding=plan.encoding), plan.document_column)
     if plan.id_column and (text_id := _text_id(name, kind, plan)):
         plan.found.text_ids[name] = text_id
     whole = locations.suffixes(name)[1] or locations.is_uri(name) or not can_be_cut(plan.encoding)
@@ -79,7 +89,7 @@ def _text_shards(
         if head:
             yield Shard(name, kind, first_row=first_row)
     else:
-        yield from _line_shards(Path(name), kind, first_row, size)
+        yield from _line_shards(Path(name), kind, first_row, size, plan.documents == PARAGRAPH)
 
 
 def _head(name: str) -> bytes:
@@ -127,7 +137,10 @@ def _docstring_shards(item: str, first_row: int) -> list[Shard]:
     ]
 
 
-def _line_shards(path: Path, kind: str, first_row: int, size: int) -> Iterator[Shard]:
+def _line_shards(
+    path: Path, kind: str, first_row: int, size: int, paragraphs: bool
+) -> Iterator[Shard]:
+    """Yield shards of whole lines. paragraphs: let a shard end only after a blank line."""
     start = 0
     with path.open("rb") as lines:
         while chunk := lines.read(size):
@@ -135,10 +148,25 @@ def _line_shards(path: Path, kind: str, first_row: int, size: int) -> Iterator[S
             while not chunk.endswith(b"\n") and (chunk := lines.readline(size)):
                 length += len(chunk)  # piece by piece: a line may be as long as the file
                 breaks += chunk.endswith(b"\n")
+            if paragraphs:
+                for chunk in _rest_of_paragraph(lines, size):
+                    length += len(chunk)
+                    breaks += chunk.endswith(b"\n")
             rows = breaks + (not chunk.endswith(b"\n"))
             yield Shard(str(path), kind, start, start + length, first_row, rows=rows)
             start += length
             first_row += breaks
+
+
+def _rest_of_paragraph(lines: IO[bytes], size: int) -> Iterator[bytes]:
+    """Yield the lines up to the next blank one, long lines in pieces of `size` bytes."""
+    begins = True
+    while line := lines.readline(size):
+        yield line
+        ends = line.endswith(b"\n")
+        if begins and ends and not line.strip():
+            return
+        begins = ends
 
 
 def _parquet_shards(name: str, first_row: int, plan: ReadPlan) -> Iterator[Shard]:

@@ -8,6 +8,7 @@ or column, a truncated Parquet file) are found by `plan` on the driver; unusable
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
 from pipelines.reading import columns, hub_datasets, locations, sick
 from pipelines.reading.columns import TRIPLES
+from pipelines.reading.documents import COLUMN, FILE
 from pipelines.reading.encodings import named_encoding
 from pipelines.reading.formats import DELIMITERS, DOCSTRINGS, ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
@@ -36,16 +38,32 @@ def plan(
     paired_columns: Sequence[str] = (),
     keep: Sequence[str] = (),
     encoding: str | None = None,
+    documents: str | None = None,
 ) -> ReadPlan:
     """Find the files, check them and split them into shards; UserError if anything is wrong.
 
     shard_bytes: size of a shard of a file of lines. paired_columns: columns of the paired texts.
     keep: columns to pass through. encoding: that of txt, csv, tsv and jsonl files; None for UTF-8.
+    documents: which rows are one document (pipelines.reading.documents), None for no documents.
     """
     files, ignored = _find(inputs)
+    names = _as_given(inputs) if documents == FILE else {}
+    if documents and documents.startswith(COLUMN):
+        keep = (documents.removeprefix(COLUMN), *keep)
     paired_columns = _with_sick(files, tuple(paired_columns))
     known = named_encoding(encoding)
-    made = ReadPlan([], files, ignored, text_column, id_column, paired_columns, tuple(keep), known)
+    made = ReadPlan(
+        [],
+        files,
+        ignored,
+        text_column,
+        id_column,
+        paired_columns,
+        tuple(keep),
+        known,
+        documents=documents,
+        document_names=names,
+    )
     shards: list[Shard] = []
     for number, name in enumerate(files):
         try:
@@ -105,6 +123,15 @@ def _find(inputs: Sequence[str]) -> tuple[list[str], int]:
         files.update(found)
         ignored.update(skipped)
     return sorted(files), len(ignored)
+
+
+def _as_given(inputs: Sequence[str]) -> dict[str, str]:
+    """Return the path of each file as the user gave it: relative if its input is relative."""
+    names: dict[str, str] = {}
+    for item in sorted(set(inputs), reverse=True):
+        relative = not (os.path.isabs(item) or item.startswith("~") or locations.is_uri(item))
+        names |= {file: os.path.relpath(file) if relative else file for file in _expand(item)[0]}
+    return names
 
 
 def _with_sick(files: list[str], paired_columns: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 from cotbert_core.training.batches import COLUMNS
 from pipelines.reading.bad_rows import INVALID_UTF8, RawRows, Unusable
 from pipelines.reading.delimited import delimited_rows
+from pipelines.reading.documents import PARAGRAPH, paragraphs
 from pipelines.reading.formats import DELIMITERS
 from pipelines.reading.ids import id_of_cell
 from pipelines.reading.line_reader import file_lines
@@ -16,7 +17,12 @@ from pipelines.reading.read_plan import ReadPlan, Shard
 
 def read_txt(shard: Shard, plan: ReadPlan) -> RawRows:
     """Yield each line as a row."""
-    for line in file_lines(shard.path, shard.start, shard.stop, plan.encoding):
+    lines = file_lines(shard.path, shard.start, shard.stop, plan.encoding)
+    if plan.documents == PARAGRAPH:
+        for line, tag in paragraphs(lines):
+            yield None, Unusable("too_long") if line is None else (line, tag)
+        return
+    for line in lines:
         yield None, Unusable("too_long") if line is None else (line,)
 
 

@@ -3,8 +3,10 @@
 Parts hold id (int64), text and input_ids (list<int32>: the sentence alone, no special tokens, no
 template), so one corpus serves every template. Rows may have paired texts
 (cotbert_core.training.batches), each in two more columns: augmented_text and augmented_ids,
-negative_text and negative_ids. The manifest names them under `columns`, counts the dropped rows by
-reason, and is the same for the same input and options.
+negative_text and negative_ids. A corpus with documents also has `document` (63 bits of a hash) and
+`position` (int32, the place of the sentence in its document as it was read). held-out.parquet holds
+the queries and targets that `prepare --hold-out` took out. The manifest names the paired texts
+under `columns`, counts the dropped rows by reason, and is the same for the same input and options.
 """
 
 from __future__ import annotations
@@ -24,12 +26,27 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.batches import COLUMNS, Batch
-from pipelines.reading.manifests import check_corpus, check_tokens
+from pipelines.reading.manifests import HELD_OUT_FILE, check_corpus, check_tokens
 from pipelines.reading.parquet_batches import read_table
 
 MANIFEST_FILE = "manifest.json"
+# The columns of a corpus with documents, int64 and int32.
+PLACES = ("document", "position")
 # Keys of the manifests of embeddings and of indexes, which the manifest of a corpus never has.
 VECTOR_KEYS = {"dimension", "index"}
+
+
+@dataclass(frozen=True)
+class HeldOutTexts:
+    """Held-out queries and the texts among which each must find its own.
+
+    targets: those of all queries of the corpus. rows: (Q,) the index in `targets` of the target of
+    each of the Q queries.
+    """
+
+    queries: list[str]
+    targets: list[str]
+    rows: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -67,6 +84,39 @@ class Corpus:
     def columns(self) -> tuple[str, ...]:
         """The members of COLUMNS that the rows have; older manifests name none."""
         return tuple(self.manifest.get("columns", ()))
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether the rows have a document and a position in it."""
+        return "documents" in self.manifest
+
+    def places(self, parts: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the document (int64) and the position (int32) of each row of the parts with these
+        numbers (None: all); UserError if the corpus has no documents."""
+        if not self.has_documents:
+            raise UserError(
+                f"corpus {str(self.path)!r} has no documents: prepare it again with --documents "
+                "row, file, paragraph or column:NAME"
+            )
+        table = self.table(list(PLACES), parts)
+        return table["document"].to_numpy(), table["position"].to_numpy()
+
+    def held_out(self, split: str | None = None) -> HeldOutTexts:
+        """Return the held-out queries and the targets of all queries.
+
+        split: only the queries of "dev" or "test". UserError if nothing was held out.
+        """
+        file = self.path / HELD_OUT_FILE
+        if not file.is_file():
+            raise UserError(
+                f"corpus {str(self.path)!r} has no {HELD_OUT_FILE}: prepare it again with "
+                "--hold-out N"
+            )
+        table = read_table(file, ["document", "query", "target", "split"])
+        splits = np.array(table["split"].to_pylist())
+        rows = np.arange(len(table)) if split is None else np.flatnonzero(splits == split)
+        queries = table["query"].take(pa.array(rows)).to_pylist()
+        return HeldOutTexts(queries, table["target"].to_pylist(), rows)
 
     def require(self, columns: Iterable[str], method: str) -> None:
         """Raise UserError unless the rows have the paired texts that `method` needs."""
@@ -156,11 +206,16 @@ def text_columns(columns: Sequence[str]) -> list[str]:
     return ["text", *(f"{name}_text" for name in columns)]
 
 
-def corpus_table(ids: pa.Array, texts: Sequence[pa.Array], tokens: Sequence[Ragged]) -> pa.Table:
+def corpus_table(
+    ids: pa.Array,
+    texts: Sequence[pa.Array],
+    tokens: Sequence[Ragged],
+    places: Sequence[pa.Array] = (),
+) -> pa.Table:
     """Return the table of a part.
 
     ids: int64. texts: one string array for the sentences and one for each paired text. tokens:
-    their token ids, in the same order.
+    their token ids, in the same order. places: document and position, of a corpus with documents.
     """
     paired_texts = COLUMNS[: len(tokens) - 1]
     arrays, names = [ids], ["id"]
@@ -169,6 +224,8 @@ def corpus_table(ids: pa.Array, texts: Sequence[pa.Array], tokens: Sequence[Ragg
     ):
         arrays += [values, _list_array(lists)]
         names += [text, ids_name]
+    arrays += places
+    names += PLACES[: len(places)]
     fields = [pa.field(n, a.type, nullable=False) for n, a in zip(names, arrays, strict=True)]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 

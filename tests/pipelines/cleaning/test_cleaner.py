@@ -42,7 +42,7 @@ def some_texts(count: int, seed: int = 0) -> list[str]:
 
 def slow_clean(rows: list[tuple[str, ...]], options: CleanOptions) -> Cleaned:
     """The rows one after another; of each, stage by stage, its texts."""
-    kept, origin = [], []
+    kept, origin, places, sentences = [], [], [], 0
     changed, dropped, added = Counter(), Counter(), 0
     rules = [rule for make in FILTERS.values() if (rule := make(options))]
     for number, texts in enumerate(rows):
@@ -56,6 +56,7 @@ def slow_clean(rows: list[tuple[str, ...]], options: CleanOptions) -> Cleaned:
                 break
         if reason:
             dropped[reason] += 1
+            sentences += options.split is None
             continue
         made = [(t,) for t in split(texts[0], options.split)] if options.split else [texts]
         changed["split"] += len(made) > 1
@@ -71,14 +72,18 @@ def slow_clean(rows: list[tuple[str, ...]], options: CleanOptions) -> Cleaned:
             if not told:
                 kept.append(row)
                 origin.append(number)
+                places.append(sentences)
+            sentences += 1
     columns = [list(column) for column in zip(*kept, strict=True)]
-    return Cleaned(columns, np.array(origin), +changed, dropped, added)
+    places = np.array(places)
+    return Cleaned(columns, np.array(origin), +changed, dropped, added, places, None)
 
 
 def same(left: Cleaned, right: Cleaned) -> bool:
     assert left.columns == right.columns
     assert left.rows.tolist() == right.rows.tolist()
     assert left.rows.dtype == right.rows.dtype == np.int64
+    assert left.sentences.tolist() == right.sentences.tolist()
     assert (left.changed, left.dropped, left.added) == (right.changed, right.dropped, right.added)
     return True
 

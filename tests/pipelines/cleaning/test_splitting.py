@@ -63,9 +63,9 @@ def test_an_unknown_language_is_refused(language):
         check_splitter(language)
 
 
-def test_a_missing_package_names_the_extra(monkeypatch):
+def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(
-        UserError, match=r"needs the package sentencex: install it with pip install 'cotbert\[split"
+        UserError, match=r"needs the package sentencex: install it with pip install sentencex"
     ):
         check_splitter("en")

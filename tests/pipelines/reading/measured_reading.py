@@ -37,8 +37,9 @@ def prepare(name: str) -> dict[str, object]:
     from pipelines.cleaning.options import CleanOptions
     from pipelines.preparing import duplicates
     from pipelines.preparing.exclusion import Exclusion
+    from pipelines.preparing.part_tasks import RowRange, WritePart
     from pipelines.preparing.scratch_files import ids_file
-    from pipelines.preparing.shard_tasks import ReadShard, RowRange, Rules, WritePart
+    from pipelines.preparing.shard_tasks import ReadShard, Rules
 
     plan = sources.plan([name])
     rules = Rules("drop", Cleaner(CleanOptions()), Exclusion(), None)

@@ -1,0 +1,75 @@
+"""Bring records of one key together, in memory that does not grow with the corpus.
+
+A record is a row of int64 of which the first is its key, a 63-bit hash. Many records are
+distributed to buckets on disk by the top bits of their keys, so the buckets come in the order of
+the keys, all records of a key are in one bucket, and buckets are equally full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from pipelines.preparing.duplicates import CHUNK_ROWS, ID_BITS, MOST_BUCKETS
+from pipelines.preparing.scratch_files import PLACE
+
+# Records in a bucket: five numbers each and the order of sorting take 0.2 GiB.
+BUCKET_RECORDS = 1 << 22
+
+
+def buckets(
+    records: Iterable[np.ndarray], most: int, scratch: Path, bucket_records: int | None = None
+) -> Iterator[np.ndarray]:
+    """Yield (N, K) records, those of one key together, bucket by bucket in the order of the keys.
+
+    most: upper bound of the number of records. scratch: folder for the buckets, which are removed.
+    """
+    limit = bucket_records or BUCKET_RECORDS
+    if most <= limit:
+        if found := list(records):
+            yield np.concatenate(found)
+        return
+    bits = min(int(np.ceil(np.log2(most / limit))), MOST_BUCKETS.bit_length() - 1)
+    paths = [scratch / f"records-{number:03}" for number in range(1 << bits)]
+    columns = _distribute(records, paths, ID_BITS - bits)
+    for path in paths:
+        found_here = np.fromfile(path, np.int64).reshape(-1, columns)
+        path.unlink()
+        if len(found_here):
+            yield found_here
+
+
+def _distribute(records: Iterable[np.ndarray], paths: Sequence[Path], shift: int) -> int:
+    """Write each record into the bucket of its key's top bits; return the numbers in a record."""
+    edges = np.arange(1, len(paths), dtype=np.int64) << shift
+    columns = 1
+    with ExitStack() as stack:
+        opened = [stack.enter_context(path.open("wb")) for path in paths]
+        for some in records:
+            columns = some.shape[1]
+            ordered = some[np.argsort(some[:, 0], kind="stable")]
+            parts = np.split(ordered, np.searchsorted(ordered[:, 0], edges))
+            for file, part in zip(opened, parts, strict=True):
+                file.write(np.ascontiguousarray(part).tobytes())
+    return columns
+
+
+def starts(*sorted_keys: np.ndarray) -> np.ndarray:
+    """Return (N,) bool: where a new value of any of the sorted keys begins."""
+    new = np.ones(len(sorted_keys[0]), bool)
+    if len(new):
+        new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in sorted_keys])
+    return new
+
+
+def place_chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (position of the first, PLACE) of up to CHUNK_ROWS rows at a time, over all files."""
+    start = 0
+    for path in files:
+        with path.open("rb") as file:
+            while len(places := np.fromfile(file, PLACE, CHUNK_ROWS)):
+                yield start, places
+                start += len(places)

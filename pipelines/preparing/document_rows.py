@@ -1,0 +1,185 @@
+"""Choose the rows of a corpus with documents: duplicates, boilerplate, samples, positions.
+
+A row's position counts through the files of all shards, as in pipelines.preparing.duplicates.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from pipelines.preparing import duplicates
+from pipelines.preparing.buckets import buckets, place_chunks, starts
+from pipelines.preparing.scratch_files import (
+    PLACE,
+    offsets_file,
+    places_file,
+    sizes_file,
+)
+
+# A sentence of so many documents says nothing about any of them.
+MANY_DOCUMENTS = 3
+# A document with more than this share of all sentences gets a warning.
+GIANT_SHARE = 0.5
+
+
+def mark_first(
+    ids: Sequence[Path], places: Sequence[Path], keep: Path, scratch: Path
+) -> tuple[int, int]:
+    """Write `keep`: 1 for the first row of each id, 0 for other rows and for all rows of a sentence
+    that stands in MANY_DOCUMENTS documents or more.
+
+    Returns the number of rows that stay, and of rows of such sentences.
+    """
+    total = sum(path.stat().st_size for path in ids) // 8
+    flags = duplicates.create(keep, total)
+    left = many = 0
+    for records in buckets(_sentences(ids, places), total, scratch):
+        first, dropped = _first_rows(records)
+        flags[first] = duplicates.KEPT
+        left += len(first)
+        many += dropped
+    duplicates.flush(flags)
+    return left, many
+
+
+def _sentences(ids: Sequence[Path], places: Sequence[Path]) -> Iterator[np.ndarray]:
+    """Yield (sentence, document, id, position, rows), one for the rows of a chunk with the same
+    first three; a line that makes up half of the corpus fills no bucket."""
+    for (start, some), (_, more) in zip(duplicates.chunks(ids), place_chunks(places), strict=True):
+        order = np.lexsort((some, more["document"], more["sentence"]))
+        sentence, document, row = more["sentence"][order], more["document"][order], some[order]
+        first = np.flatnonzero(starts(sentence, document, row))
+        rows = np.diff(first, append=len(order))
+        columns = (sentence[first], document[first], row[first], order[first] + start, rows)
+        yield np.stack(columns, axis=1)
+
+
+def _first_rows(records: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the sorted positions of the rows that stay, and the number of boilerplate rows."""
+    records = records[np.lexsort((records[:, 1], records[:, 0]))]
+    sentence, document, ids, position, rows = records.T
+    begins = starts(sentence)
+    group = np.cumsum(begins) - 1
+    documents = np.bincount(group, weights=starts(sentence, document))
+    many = (documents >= MANY_DOCUMENTS)[group]
+    ids, position = ids[~many], position[~many]
+    order = np.lexsort((position, ids))
+    return np.sort(position[order][starts(ids[order])]), int(rows[many].sum())
+
+
+def write_offsets(scratch: Path, shards: int) -> None:
+    """Write how many sentences each document has in earlier shards, where it may go on."""
+    found = [n for n in range(shards) if sizes_file(scratch, n).is_file()]
+    sizes = {n: sizes_file(scratch, n).stat().st_size // 16 for n in found}
+    for shard in found:
+        duplicates.create(offsets_file(scratch, shard), 8 * sizes[shard])
+    for records in buckets(_sizes(scratch, found), sum(sizes.values()), scratch):
+        document, shard, index, count = records[np.lexsort((records[:, 1], records[:, 0]))].T
+        before = np.cumsum(count) - count
+        begins = starts(document)
+        before = before - before[begins][np.cumsum(begins) - 1]
+        for number in np.unique(shard):
+            here = shard == number
+            offsets = np.memmap(offsets_file(scratch, number), np.int64, "r+")
+            offsets[index[here]] = before[here]
+            offsets.flush()
+
+
+def _sizes(scratch: Path, shards: Sequence[int]) -> Iterator[np.ndarray]:
+    """Yield (document, shard, index in its sizes file, sentences)."""
+    for shard in shards:
+        documents, counts = np.fromfile(sizes_file(scratch, shard), np.int64).reshape(2, -1)
+        index = np.arange(len(documents))
+        yield np.stack([documents, np.full(len(index), shard), index, counts], axis=1)
+
+
+def read_places(scratch: Path, shard: int, start: int, stop: int) -> np.ndarray:
+    """Return the PLACE of the rows from `start` to `stop` of a shard, with positions that count
+    through all shards."""
+    places = np.fromfile(
+        places_file(scratch, shard), PLACE, stop - start, offset=start * PLACE.itemsize
+    )
+    sizes, offsets = sizes_file(scratch, shard), offsets_file(scratch, shard)
+    if sizes.is_file() and sizes.stat().st_size:
+        documents = np.memmap(sizes, np.int64, "r").reshape(2, -1)[0]
+        index = np.searchsorted(documents, places["document"])
+        places["position"] += np.memmap(offsets, np.int64, "r")[index].astype(np.int32)
+    return places
+
+
+def kept_places(places: Sequence[Path], keep: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield (positions, PLACE) of the rows that stay, a chunk at a time."""
+    for start, some in place_chunks(places):
+        stays = np.flatnonzero(duplicates.kept(keep, start, start + len(some)))
+        yield stays + start, some[stays]
+
+
+def keep_documents(places: Sequence[Path], keep: Path, count: int, scratch: Path) -> int:
+    """Keep only the documents with the smallest ids, as many as hold `count` sentences.
+
+    Returns how many rows stay.
+    """
+    last, left = 0, 0
+    records = (_counted(some["document"]) for _, some in kept_places(places, keep))
+    for found in buckets(records, keep.stat().st_size, scratch):
+        documents, sentences = _summed(found)
+        upto = left + np.cumsum(sentences)
+        index = min(int(np.searchsorted(upto, count)), len(upto) - 1)
+        last, left = int(documents[index]), int(upto[index])
+        if left >= count:
+            break
+    for path in scratch.glob("records-*"):
+        path.unlink()
+    _clear_after(places, keep, last)
+    return left
+
+
+def _clear_after(places: Sequence[Path], keep: Path, last: int) -> None:
+    if not keep.stat().st_size:
+        return
+    flags = np.memmap(keep, np.uint8, "r+")
+    for start, some in place_chunks(places):
+        flags[start : start + len(some)][some["document"] > last] = 0
+    flags.flush()
+
+
+def _counted(documents: np.ndarray) -> np.ndarray:
+    """Return (document, number of times) of an array of documents."""
+    return np.stack(np.unique(documents, return_counts=True), axis=1)
+
+
+def _summed(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sorted documents of (document, count) records, and the sum for each."""
+    documents, where = np.unique(records[:, 0], return_inverse=True)
+    return documents, np.bincount(where, weights=records[:, 1]).astype(np.int64)
+
+
+def document_sizes(parts: Sequence[Path], scratch: Path) -> Counter[int]:
+    """Return how many documents have 1, 2, ... rows in the parts of a corpus."""
+    total = sum(pq.read_metadata(path).num_rows for path in parts)
+    sizes: Counter[int] = Counter()
+    records = (
+        _counted(batch["document"].to_numpy())
+        for path in parts
+        for batch in pq.ParquetFile(path).iter_batches(columns=["document"])
+    )
+    for found in buckets(records, total, scratch):
+        numbers, times = np.unique(_summed(found)[1], return_counts=True)
+        sizes.update(dict(zip(numbers.tolist(), times.tolist(), strict=True)))
+    return sizes
+
+
+def giant_warning(sizes: Counter[int]) -> list[str]:
+    """Return a warning if one document holds most of the sentences."""
+    sentences = sum(size * number for size, number in sizes.items())
+    if max(sizes) <= GIANT_SHARE * sentences:
+        return []
+    return [
+        f"one document holds {max(sizes):,} of {sentences:,} sentences: check what --documents "
+        "names, as pairs of one document teach little about the others"
+    ]

@@ -1,0 +1,49 @@
+"""What the second pass leaves of the documents: their number, and the held-out file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from cotbert_core.errors import UserError
+from pipelines.preparing.document_rows import document_sizes, giant_warning
+from pipelines.preparing.hold_out import write_held_out
+from pipelines.preparing.options import PrepareOptions
+from pipelines.reading.manifests import HELD_OUT_FILE
+from pipelines.storage.resumable_output import ResumableOutput
+
+
+@dataclass(frozen=True)
+class DocumentSummary:
+    """sizes: how many documents have 1, 2, ... sentences. entries: for the manifest."""
+
+    entries: dict[str, Any] = field(default_factory=dict)
+    sizes: Counter[int] = field(default_factory=Counter)
+    warnings: list[str] = field(default_factory=list)
+
+
+def finish_documents(options: PrepareOptions, work: ResumableOutput) -> DocumentSummary:
+    """Write the held-out file if rows were held out, count the documents, and return the summary.
+
+    UserError if no document has two sentences.
+    """
+    entries: dict[str, Any] = {}
+    if options.hold_out is not None:
+        files = sorted(work.scratch.glob("part-*.held"))
+        entries["held_out"] = write_held_out(files, work.output / HELD_OUT_FILE, work.scratch)
+    if options.documents is None:
+        return DocumentSummary(entries)
+    sizes = document_sizes(sorted(work.output.glob("part-*.parquet")), work.scratch)
+    if max(sizes) < 2:
+        raise UserError(
+            f"documents is {options.documents!r} and each of the {sizes[1]:,} documents is a "
+            "single sentence: name other documents, or leave out --documents"
+        )
+    entries["documents"] = {
+        "by": options.documents,
+        "documents": sum(sizes.values()),
+        "one_sentence": sizes[1],
+        "held_out": entries.get("held_out", 0),
+    }
+    return DocumentSummary(entries, sizes, giant_warning(sizes))

@@ -1,0 +1,199 @@
+"""Hold out rows of a corpus: queries, and the targets that an encoder must find for them.
+
+With documents a query is one sentence of a document and its target the others; without them a long
+sentence is cut in two halves. The choice depends on hashes alone, so not on the order of the input.
+In the keep file a held-out row is HELD, and a query QUERY.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cotbert_core.errors import UserError
+from pipelines.preparing.buckets import buckets, place_chunks, starts
+from pipelines.preparing.document_rows import kept_places
+from pipelines.preparing.duplicates import KEPT
+from pipelines.preparing.options import Query
+from pipelines.preparing.placing import WORD
+from pipelines.storage.resumable_output import atomic_file
+
+HELD, QUERY = 2, 3
+# Least words of a query, and of a sentence that is cut in two.
+QUERY_WORDS, HALVES_WORDS = 5, 12
+# At most one document of so many is held out.
+LEAST_DOCUMENTS = 10
+# A document of more sentences is not held out: its rest must fit in memory.
+MOST_SENTENCES = 100_000
+# Characters of a target; no encoder reads more.
+MOST_CHARACTERS = 100_000
+
+
+def _schema(**kinds: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()])
+
+
+HELD_SCHEMA = _schema(
+    document=pa.int64(), position=pa.int32(), id=pa.int64(), is_query=pa.bool_(), text=pa.string()
+)
+_SCHEMA = _schema(document=pa.int64(), query=pa.string(), target=pa.string(), split=pa.string())
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """How many documents (or sentences) to hold out, and which sentence is a document's query."""
+
+    count: int
+    query: Query
+    by_document: bool
+
+    def mark(self, places: Sequence[Path], keep: Path, scratch: Path) -> int:
+        """Mark the held-out rows in `keep` and drop all other rows of the queries' sentences.
+
+        Returns how many rows are dropped so. UserError if there are too few documents.
+        """
+        choose = _Documents(self) if self.by_document else _Halves(self)
+        for records in buckets(choose.records(places, keep), keep.stat().st_size, scratch):
+            choose.add(records)
+        self._check(choose.possible)
+        flags = np.memmap(keep, np.uint8, "r+")
+        flags[np.concatenate(choose.held)] = HELD
+        flags[np.concatenate(choose.queries)] = QUERY
+        dropped = _drop_others(places, flags, np.unique(np.concatenate(choose.sentences)))
+        flags.flush()
+        return dropped
+
+    def _check(self, possible: int) -> None:
+        most = possible // LEAST_DOCUMENTS
+        if self.count <= most:
+            return
+        what = (
+            f"{possible:,} documents have two different sentences or more, one of them of "
+            f"{QUERY_WORDS} words"
+            if self.by_document
+            else f"{possible:,} sentences have {HALVES_WORDS} words or more"
+        )
+        use = f"hold out at most a tenth, {most:,}" if most > 1 else "give more text"
+        raise UserError(f"hold_out is {self.count:,} and {what}: {use}")
+
+
+class _Documents:
+    """The documents with the smallest ids that have a query and something left to find."""
+
+    def __init__(self, options: HoldOut) -> None:
+        self._left, self._query = options.count, options.query
+        self.possible = 0
+        self.held: list[np.ndarray] = []
+        self.queries: list[np.ndarray] = []
+        self.sentences: list[np.ndarray] = []
+
+    def records(self, places: Sequence[Path], keep: Path) -> Iterator[np.ndarray]:
+        """Yield (document, sentence, row, words) of the rows that stay."""
+        for rows, some in kept_places(places, keep):
+            yield np.stack([some["document"], some["sentence"], rows, some["words"]], axis=1)
+
+    def add(self, records: np.ndarray) -> None:
+        records = records[np.lexsort((records[:, 2], records[:, 1], records[:, 0]))]
+        document, sentence, rows, words = records.T
+        group, chosen = self._chosen(document, sentence, words)
+        inside = chosen[group]
+        asks = np.flatnonzero(inside & (words >= QUERY_WORDS))
+        if self._query == "first":
+            asks = asks[np.lexsort((rows[asks], document[asks]))]
+        asks = asks[starts(document[asks])]
+        self.held.append(rows[inside])
+        self.queries.append(rows[asks])
+        self.sentences.append(sentence[asks])
+
+    def _chosen(
+        self, document: np.ndarray, sentence: np.ndarray, words: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return (N,) the number of each row's document, and for each document whether it is held
+        out. The rows are sorted by document, then sentence."""
+        begins = starts(document)
+        group = np.cumsum(begins) - 1
+        different = np.bincount(group, weights=starts(document, sentence))
+        longest = np.maximum.reduceat(words, np.flatnonzero(begins))
+        possible = (different >= 2) & (longest >= QUERY_WORDS)
+        possible &= np.bincount(group) <= MOST_SENTENCES
+        chosen = possible & (np.cumsum(possible) <= self._left)
+        self.possible += int(possible.sum())
+        self._left -= int(chosen.sum())
+        return group, chosen
+
+
+class _Halves(_Documents):
+    """The sentences with the smallest ids that are long enough to be cut in two."""
+
+    def records(self, places: Sequence[Path], keep: Path) -> Iterator[np.ndarray]:
+        """Yield (sentence, row) of the long rows that stay."""
+        for rows, some in kept_places(places, keep):
+            long = some["words"] >= HALVES_WORDS
+            yield np.stack([some["sentence"][long], rows[long]], axis=1)
+
+    def add(self, records: np.ndarray) -> None:
+        sentence, rows = records[np.lexsort((records[:, 1], records[:, 0]))].T
+        first = np.flatnonzero(starts(sentence))
+        self.possible += len(first)
+        first = first[: self._left]
+        self._left -= len(first)
+        self.held.append(rows[first])
+        self.queries.append(rows[first])
+        self.sentences.append(sentence[first])
+
+
+def _drop_others(places: Sequence[Path], flags: np.ndarray, sentences: np.ndarray) -> int:
+    """Drop the rows of these sentences that are not held out; return how many."""
+    dropped = 0
+    for start, some in place_chunks(places):
+        here = flags[start : start + len(some)]
+        others = (here == KEPT) & np.isin(some["sentence"], sentences)
+        here[others] = 0
+        dropped += int(others.sum())
+    return dropped
+
+
+def write_held_out(files: Sequence[Path], output: Path, scratch: Path) -> int:
+    """Write the queries and targets of the held-out rows in `files`; return how many pairs.
+
+    The splits alternate in the order of hashes, so each has half of the pairs.
+    """
+    rows = pa.concat_tables([HELD_SCHEMA.empty_table(), *(pq.read_table(file) for file in files)])
+    pairs = _pairs(rows.sort_by([("document", "ascending"), ("position", "ascending")]))
+    names = [("dev", "test")[number % 2] for number in range(len(pairs))]
+    columns = [list(column) for column in zip(*pairs, strict=True)]
+    table = pa.table([*columns, names], schema=_SCHEMA)
+    with atomic_file(output, scratch) as partial:
+        pq.write_table(table, partial, compression="zstd")
+    return len(pairs)
+
+
+def _pairs(rows: pa.Table) -> list[tuple[int, str, str]]:
+    """Return (document, query, target) of the rows, in the order of hashes."""
+    if rows["document"][0].as_py() < 0:
+        ordered = rows.sort_by("id")["text"].to_pylist()
+        return [(-1, *halves(text)) for text in ordered]
+    documents: dict[int, list[str]] = {}
+    queries: dict[int, str] = {}
+    for row in rows.select(["document", "is_query", "text"]).to_pylist():
+        documents.setdefault(row["document"], []).append(row["text"])
+        if row["is_query"]:
+            queries[row["document"]] = row["text"]
+    return [(one, queries[one], _rest(texts, queries[one])) for one, texts in documents.items()]
+
+
+def _rest(texts: Sequence[str], query: str) -> str:
+    """Return the different texts of a document but the query, joined by blanks."""
+    return " ".join(text for text in dict.fromkeys(texts) if text != query)[:MOST_CHARACTERS]
+
+
+def halves(text: str) -> tuple[str, str]:
+    """Return the first and the second half of a text's words."""
+    begins = [word.start() for word in WORD.finditer(text)]
+    middle = begins[len(begins) // 2]
+    return text[:middle].strip(), text[middle:].strip()[:MOST_CHARACTERS]

@@ -1,0 +1,197 @@
+"""The second pass of `cotbert prepare` as a task that Ray Data runs on the workers.
+
+For part N it writes the part to the output folder and then part-N.json, the counts, to the scratch
+folder: the part is done when that file exists. Files are read one row group at a time, so a shard
+may have any size.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.tokenizing import PlainTokenizer
+from pipelines.cleaning.options import CleanOptions
+from pipelines.preparing.counting import DROPPED, LENGTH, write_counts
+from pipelines.preparing.document_rows import read_places
+from pipelines.preparing.duplicates import KEPT, read_flags
+from pipelines.preparing.hold_out import HELD_SCHEMA, QUERY
+from pipelines.preparing.scratch_files import KEEP_FILE, ids_file, texts_file
+from pipelines.preparing.token_bounds import filled_rows
+from pipelines.reading.pieces import PIECE_ROWS
+from pipelines.storage.corpus import PLACES, corpus_table
+from pipelines.storage.resumable_output import atomic_file
+
+# Bytes of texts and tokens of a part's row group that are held in memory: 8,192 rows of 8 kB.
+GROUP_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """The rows from `start` to `stop` of a shard's scratch files.
+
+    position: position of the first among the rows of all shards. start is a multiple of PIECE_ROWS.
+    """
+
+    shard: int
+    start: int
+    stop: int
+    position: int
+
+
+def _row_groups(file: Path, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (number of the first row, batch) for the rows from `start` to `stop` of a file."""
+    source = pq.ParquetFile(file)
+    first = 0
+    for group in range(source.num_row_groups):
+        last = first + source.metadata.row_group(group).num_rows
+        if first < stop and start < last:
+            place = first
+            for batch in source.iter_batches(PIECE_ROWS, row_groups=[group]):
+                begin, end = max(start, place), min(stop, place + len(batch))
+                if begin < end:
+                    yield begin, batch.slice(begin - place, end - begin)
+                place += len(batch)
+        first = last
+
+
+def write_row_groups(tables: Iterable[pa.Table], path: Path) -> None:
+    """Write tables of one schema (at least one) to one file, in row groups of PIECE_ROWS rows.
+
+    A row group has fewer rows if they take more than GROUP_BYTES. Tables are joined first, since
+    each may hold only a few rows.
+    """
+    held: list[pa.Table] = []
+    with ExitStack() as stack:
+        writer = None
+        for table in tables:
+            held.append(table)
+            rows = sum(map(len, held))
+            if rows >= PIECE_ROWS or sum(one.nbytes for one in held) >= GROUP_BYTES:
+                writer = writer or stack.enter_context(_part_writer(path, table.schema))
+                whole = pa.concat_tables(held)
+                full = rows - rows % PIECE_ROWS or rows
+                writer.write_table(whole.slice(0, full), PIECE_ROWS)
+                held = [whole.slice(full)]
+        rest = pa.concat_tables(held)
+        if writer is None or len(rest):
+            writer = writer or stack.enter_context(_part_writer(path, rest.schema))
+            writer.write_table(rest, PIECE_ROWS)
+
+
+def _part_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(path, schema, compression="zstd")
+
+
+@dataclass(frozen=True)
+class WritePart:
+    """The second pass: tokenizes the rows of group `numbers[id]` that stay and writes them as a
+    part.
+
+    The counts hold the number of sentences of each LENGTH in tokens; all lengths above max_length
+    are counted together. placed: whether the rows have a PLACE. documents: whether the part has
+    the columns PLACES. Held-out rows go to the scratch file part-N.held.
+    """
+
+    tokenizer_json: str
+    max_length: int
+    bounds: CleanOptions
+    scratch: str
+    output: str
+    groups: tuple[tuple[RowRange, ...], ...]
+    numbers: tuple[int, ...]
+    placed: bool = False
+    documents: bool = False
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        number = self.numbers[int(row["id"])]
+        tokenizer = PlainTokenizer(self.tokenizer_json)
+        counts: Counter[str] = Counter()
+        name, scratch = f"part-{number:06}", Path(self.scratch)
+        held: list[pa.Table] = []
+        tables = (
+            self._tokenized(tokenizer, rows, counts)
+            for rows in self._rows(self.groups[number], held)
+        )
+        with atomic_file(Path(self.output) / f"{name}.parquet", scratch) as partial:
+            write_row_groups(tables, partial)
+        if held:
+            counts[f"{DROPPED}held_out"] += sum(map(len, held))
+            with atomic_file(scratch / f"{name}.held", scratch) as partial:
+                pq.write_table(pa.concat_tables(held), partial)
+        write_counts(counts, scratch / f"{name}.json")
+        return {"counts": counts}
+
+    def _rows(self, group: tuple[RowRange, ...], held: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Yield the ids, texts and places of the rows that stay, in batches; the held-out rows are
+        added to `held`."""
+        scratch = Path(self.scratch)
+        for rows in group:
+            last = rows.position + rows.stop - rows.start
+            flags = read_flags(scratch / KEEP_FILE, rows.position, last)
+            ids = np.memmap(ids_file(scratch, rows.shard), np.int64, "r")
+            for first, batch in _row_groups(texts_file(scratch, rows.shard), rows.start, rows.stop):
+                begin, end = first, first + len(batch)
+                whole = pa.RecordBatch.from_arrays(
+                    [pa.array(ids[begin:end]), *batch.columns], ["id", *batch.schema.names]
+                )
+                if self.placed:
+                    whole = _with_places(whole, read_places(scratch, rows.shard, begin, end))
+                here = flags[begin - rows.start : end - rows.start]
+                if (here > KEPT).any():
+                    held.append(_held_rows(whole, here))
+                yield whole.filter(pa.array(here == KEPT))
+
+    def _tokenized(
+        self, tokenizer: PlainTokenizer, rows: pa.RecordBatch, counts: Counter[str]
+    ) -> pa.Table:
+        """Return the rows for the part: all texts have a token and are within the bounds."""
+        ids, *texts = (rows.column(number) for number in range(rows.num_columns))
+        texts, places = (texts[:-2], texts[-2:]) if self.placed else (texts, [])
+        # One token more than the part will hold, to know which texts are cut.
+        longest = max(self.max_length, self.bounds.max_tokens or 0) + 1
+        tokens = [tokenizer(column.to_pylist(), longest) for column in texts]
+        filled = filled_rows(tokens, self.bounds, counts)
+        if len(filled) < len(ids):
+            chosen = pa.array(filled)
+            ids, *places = (column.take(chosen) for column in (ids, *places))
+            texts = [column.take(chosen) for column in texts]
+            tokens = [lists.take(filled) for lists in tokens]
+        self._count_lengths(tokens, counts)
+        places = places if self.documents else []
+        table = corpus_table(ids, texts, [lists.cut(self.max_length) for lists in tokens], places)
+        counts["rows"] += len(table)
+        counts["tokens"] += pc.sum(pc.list_value_length(table["input_ids"])).as_py() or 0
+        return table
+
+    def _count_lengths(self, tokens: Sequence[Ragged], counts: Counter[str]) -> None:
+        lengths = np.minimum(tokens[0].lengths, self.max_length + 1)
+        of_length = enumerate(np.bincount(lengths).tolist())
+        counts.update({f"{LENGTH}{length}": number for length, number in of_length if number})
+        cut = [lists.lengths > self.max_length for lists in tokens]
+        counts["truncated"] += int(np.any(cut, axis=0).sum())
+
+
+def _with_places(rows: pa.RecordBatch, places: np.ndarray) -> pa.RecordBatch:
+    """Return the rows with the columns PLACES after the others."""
+    columns = [pa.array(np.ascontiguousarray(places[name])) for name in PLACES]
+    names = [*rows.schema.names, *PLACES]
+    return pa.RecordBatch.from_arrays([*rows.columns, *columns], names)
+
+
+def _held_rows(rows: pa.RecordBatch, flags: np.ndarray) -> pa.Table:
+    """Return the held-out rows as HELD_SCHEMA."""
+    held = rows.filter(pa.array(flags > KEPT))
+    is_query = pa.array(flags[flags > KEPT] == QUERY)
+    columns = [*(held[name] for name in (*PLACES, "id")), is_query, held["text"]]
+    return pa.Table.from_arrays(columns, schema=HELD_SCHEMA)

@@ -1,0 +1,146 @@
+"""Which document each row belongs to, by the `documents` of the plan.
+
+row: each row's text is a document of one or more sentences; of docstrings, each docstring is one.
+file: the rows of a file. paragraph: the lines of a txt file between blank lines. column:NAME: all
+rows, wherever they are, with the same value in that column.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from cotbert_core.errors import UserError
+from pipelines.reading.formats import kind_of
+from pipelines.reading.pieces import Piece
+from pipelines.reading.read_plan import ReadPlan, Shard
+
+ROW, FILE, PARAGRAPH, COLUMN = "row", "file", "paragraph", "column:"
+# The id of a longer paragraph is the hash of so many bytes: a file may be a single paragraph.
+MOST_HASHED = 16 << 20
+# JSON lines in which the column of the documents is looked for before anything starts.
+SAMPLED_LINES = 100
+
+
+def document_id(text: str | bytes) -> int:
+    """Return the id of a document: 63 bits of the hash of its text, path or value."""
+    content = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little") >> 1
+
+
+def is_tagged(kind: str, plan: ReadPlan) -> bool:
+    """Return whether the reader of this kind of input adds (document id, copy) to each row."""
+    return plan.documents == PARAGRAPH or (plan.documents == ROW and kind == "docstrings")
+
+
+def documents_of(piece: Piece, shard: Shard, plan: ReadPlan) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the document id of each row, and its copy.
+
+    Neighbouring rows of one document id and different copies are two documents of the same text.
+    """
+    if is_tagged(shard.kind, plan):
+        tags = piece.passthrough[-1]
+        return [document for document, _ in tags], [copy for _, copy in tags]
+    if plan.documents == ROW:
+        return list(map(document_id, piece.texts)), piece.numbers
+    if plan.documents == FILE:
+        found = [document_id(plan.document_names[shard.path])] * len(piece.texts)
+    else:
+        found = [document_id(_as_text(value)) for value in piece.passthrough[0]]
+    return found, [0] * len(found)
+
+
+def _as_text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def has_no_document(value: Any) -> bool:
+    """Return whether a value of the documents' column names no document."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return True
+    return not _as_text(value).strip()
+
+
+def paragraphs(lines: Iterable[bytes | None]) -> Iterator[tuple[bytes | None, tuple[int, int]]]:
+    """Yield each line with the tag of its paragraph; blank lines come too, to be counted."""
+    held: list[bytes | None] = []
+    size = copy = 0
+    tag: tuple[int, int] | None = None
+    for line in lines:
+        if line is not None and not line.strip():
+            yield from _tagged(held, tag, copy)
+            yield line, (0, copy)
+            held, size, tag, copy = [], 0, None, copy + 1
+        elif tag is not None:
+            yield line, tag
+        else:
+            held.append(line)
+            size += len(line or b"")
+            if size >= MOST_HASHED:
+                tag = _tag(held, copy)
+                yield from _tagged(held, tag, copy)
+                held = []
+    yield from _tagged(held, tag, copy)
+
+
+def _tagged(
+    lines: Sequence[bytes | None], tag: tuple[int, int] | None, copy: int
+) -> Iterator[tuple[bytes | None, tuple[int, int]]]:
+    tag = tag or _tag(lines, copy)
+    for line in lines:
+        yield line, tag
+
+
+def _tag(lines: Sequence[bytes | None], copy: int) -> tuple[int, int]:
+    return document_id(b" ".join(b" ".join(line or b"" for line in lines).split())), copy
+
+
+def check_documents(plan: ReadPlan, splits: bool) -> None:
+    """Raise UserError if the input has no such documents. splits: whether texts are split into
+    sentences."""
+    by, kinds = plan.documents, {kind_of(name) or "" for name in plan.files}
+    if by == ROW and kinds - {"docstrings"} and plan.paired_columns:
+        raise UserError(
+            "documents is 'row' and the rows have paired texts, which cannot be split into "
+            "sentences: give --documents column:NAME, or leave out the paired texts"
+        )
+    if by == ROW and kinds - {"docstrings"} and not splits:
+        raise UserError(
+            "documents is 'row' and texts are not split into sentences: name their language with "
+            "--split, e.g. --split en"
+        )
+    if by == PARAGRAPH and (others := kinds - {"txt"}):
+        raise UserError(
+            f"documents is 'paragraph' and the input is {', '.join(sorted(others))}: only txt "
+            "files have paragraphs; give --documents row or --documents column:NAME"
+        )
+    if by == FILE and (others := kinds & {"docstrings", "sick", "hub"}):
+        raise UserError(
+            f"documents is 'file' and the input is {', '.join(sorted(others))}, which is not made "
+            "of files of one document each: give --documents row"
+        )
+    if by == FILE and len(plan.files) < 2:
+        raise UserError(
+            f"documents is 'file' and the input is the single file {plan.files[0]!r}: give more "
+            "files, or --documents row, paragraph or column:NAME"
+        )
+
+
+def check_json_column(name: str, lines: Iterable[bytes | None], column: str) -> None:
+    """Raise UserError if none of the first JSON lines has the column of the documents."""
+    found: set[str] = set()
+    for line in islice(lines, SAMPLED_LINES):
+        try:
+            row = json.loads(line or b"null")
+        except (ValueError, RecursionError):
+            continue
+        found |= set(row) if isinstance(row, dict) else set()
+    if found and column not in found:
+        raise UserError(
+            f"{name!r} has no column {column!r}: it has {', '.join(sorted(found))}; name one with "
+            "--documents column:NAME"
+        )
