@@ -136,6 +136,7 @@ def documents() -> TrainSettings:
     """Train all-MiniLM-L6-v2 on documents: a sentence and the rest of its document."""
     changes = {
         "encoder": "all-MiniLM-L6-v2",
+        "templates.anchor": None,
         "method.objective": "contrastive",
         "method.readout": "mean",
         "method.projected": False,
@@ -143,7 +144,7 @@ def documents() -> TrainSettings:
         "optimizer.learning_rate": 3e-5,
         "batch_size": 64,
     }
-    return override(_method("denosent"), changes)
+    return override(_method("denosent", "denosent"), changes)
 
 
 def quickstart() -> TrainSettings:
