@@ -27,14 +27,16 @@ def info_nce(
     *,
     temperature: float,
     first: int = 0,
+    exclude: Tensor | None = None,
 ) -> Tensor:
     """Return the scalar mean over i of -log( a(i,i+) / sum_j [ a(i,j+) + a(i,j-) ] ).
 
     anchor: (b, D); positive, negative: (B, D). Without `negative` there are no a(i,j-) terms
     (InfoNCE, SimCSE eq. 1); with it this is the loss of ConPVP and of supervised SimCSE.
+    exclude: see `same_document`.
     """
     others = () if negative is None else ((anchor, negative),)
-    return _contrast(anchor, positive, others, temperature, first)
+    return _contrast(anchor, positive, others, temperature, first, exclude)
 
 
 def extended_info_nce(
@@ -44,14 +46,28 @@ def extended_info_nce(
     *,
     temperature: float,
     first: int = 0,
+    exclude: Tensor | None = None,
 ) -> Tensor:
     """Return the scalar mean over i of -log( a(i,i+) / sum_j [ a(i,j+) + a(i,j-) + a(i+,j-) ] ).
 
     CoT-BERT eq. 3: the last term pushes the positive of row i away from every hard negative.
-    anchor: (b, D); positive, negative: (B, D).
+    anchor: (b, D); positive, negative: (B, D). exclude: see `same_document`.
     """
     own = positive[first : first + len(anchor)]
-    return _contrast(anchor, positive, ((anchor, negative), (own, negative)), temperature, first)
+    others = ((anchor, negative), (own, negative))
+    return _contrast(anchor, positive, others, temperature, first, exclude)
+
+
+def same_document(documents: Tensor, columns: Tensor, first: int = 0) -> Tensor:
+    """Return which columns (b, B) are no negatives of which rows: True is left out of all sums.
+
+    Two rows of one document say similar things: as negatives they would be false ones. So j+ and
+    j- are left out for row i if j is another row of i's document; i+ and i- always count.
+    documents: (b,) of the rows. columns: (B,) documents of the columns.
+    """
+    same = documents[:, None] == columns[None, :]
+    same.diagonal(first).fill_(False)
+    return same
 
 
 def _contrast(
@@ -60,12 +76,15 @@ def _contrast(
     others: tuple[tuple[Tensor, Tensor], ...],
     temperature: float,
     first: int,
+    exclude: Tensor | None,
 ) -> Tensor:
     """Return the cross-entropy of each row's positive against all positives and `others`."""
     if not temperature > 0:
         raise UserError(f"temperature is {temperature}: it divides the cosine; give a value > 0")
     pairs = ((anchor, positive), *others)
     logits = torch.cat([_cosines(rows, columns) for rows, columns in pairs], dim=1)
+    if exclude is not None:
+        logits = logits.masked_fill(exclude.repeat(1, len(pairs)), -torch.inf)
     target = torch.arange(first, first + len(anchor), device=anchor.device)
     return F.cross_entropy(logits / temperature, target)
 

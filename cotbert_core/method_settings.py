@@ -6,9 +6,9 @@ must have, and `uses` the paired texts that it uses (`cotbert_core.training.batc
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from cotbert_core.choices import Denoise as Denoise
 
@@ -16,6 +16,11 @@ PadPositions = Literal["aligned", "released"]
 HeadName = Literal["tanh", "transform"]
 DevReading = Literal["inference", "released"]
 EmptySentence = Literal["bare", "blank"]
+Positive = Literal["dropout", "template", "paired", "neighbour", "rest"]
+# The positives that are found in the documents of the corpus.
+FROM_DOCUMENTS = ("neighbour", "rest")
+# The positives of a method with at most one template.
+ONE_TEMPLATE = ("dropout", "paired", *FROM_DOCUMENTS)
 
 
 class Settings(BaseModel):
@@ -41,12 +46,55 @@ class AnyMethodSettings(Settings):
     def uses(self) -> tuple[str, ...]:
         return self.needs
 
+    @property
+    def from_documents(self) -> bool:
+        """Whether positives are found in the documents of the corpus."""
+        return False
+
 
 class ContrastiveSettings(AnyMethodSettings):
     """Base of the settings of every method with InfoNCE in its loss."""
 
     temperature: float = Field(0.05, gt=0)
     """The temperature, which divides the cosine."""
+
+
+class PositiveSettings(ContrastiveSettings):
+    """Base of the settings of methods whose positive can be chosen."""
+
+    positives: ClassVar[tuple[str, ...]]
+    """The positives that the method supports."""
+    positive: Positive
+    """The positive of a sentence. dropout: the sentence itself under another dropout mask.
+    template: the sentence itself in the positive template. paired: the augmented text of its row.
+    neighbour: another sentence of its document, drawn anew each epoch. rest: all other sentences of
+    its document. The last two need a corpus with documents."""
+    rest_length: int = Field(128, ge=1)
+    """The maximum number of tokens of a positive that is the rest of a document."""
+
+    @field_validator("positive")
+    @classmethod
+    def _supported(cls, positive: str) -> str:
+        if positive not in cls.positives:
+            name = cls.model_fields["name"].default
+            raise ValueError(
+                f"method {name} has no second template; give one of {', '.join(cls.positives)}"
+            )
+        return positive
+
+    @property
+    def from_documents(self) -> bool:
+        return self.positive in FROM_DOCUMENTS
+
+    @property
+    def template_roles(self) -> tuple[str, ...]:
+        """Without the positive template if the anchor's is also around the positive."""
+        same = self.positive == "dropout"
+        return tuple(role for role in self.roles if not (same and role == "positive"))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("augmented",) if self.positive == "paired" else ()
 
 
 class PromptedSettings(ContrastiveSettings):
@@ -71,20 +119,24 @@ class DenoisedSettings(PromptedSettings):
     """Whether the template bias is computed without gradient."""
 
 
-class CotBertSettings(DenoisedSettings):
+class CotBertSettings(DenoisedSettings, PositiveSettings):
     """The settings of CoT-BERT's objective (paper, section 3)."""
 
     roles: ClassVar[tuple[str, ...]] = ("anchor", "positive", "negative")
+    positives = get_args(Positive)
     name: Literal["cot-bert"] = "cot-bert"
+    positive: Positive = "template"
     extended: bool = True
     """Whether the a(i+,j-) term is in the loss (Table 4)."""
 
 
-class PromptBertSettings(DenoisedSettings):
+class PromptBertSettings(DenoisedSettings, PositiveSettings):
     """The settings of PromptBERT without labels (paper, section 4.3)."""
 
     roles: ClassVar[tuple[str, ...]] = ("anchor", "positive")
+    positives = get_args(Positive)
     name: Literal["promptbert"] = "promptbert"
+    positive: Positive = "template"
     denoise: Denoise = "position"
 
 
@@ -115,11 +167,15 @@ class OptiPromptSettings(PromptedSettings):
     the last token of a row that equals it, as in the released code."""
 
 
-class DenoSentSettings(ContrastiveSettings):
+class DenoSentSettings(PositiveSettings):
     """The settings of DenoSent: a denoising decoder in addition to the contrastive loss."""
 
     roles: ClassVar[tuple[str, ...]] = ("anchor",)
+    positives = ONE_TEMPLATE
     name: Literal["denosent"] = "denosent"
+    positive: Positive = "paired"
+    """The positive x+, which the decoder also rebuilds. paired: dropout if the corpus has no
+    augmented texts."""
     objective: Literal["both", "contrastive", "generative"] = "both"
     contrastive_weight: float = Field(5.0, gt=0)
     generative_weight: float = Field(7.0, gt=0)
@@ -148,23 +204,40 @@ class DenoSentSettings(ContrastiveSettings):
         return self.roles if self.readout == "mask" else ()
 
     @property
+    def needs(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def uses(self) -> tuple[str, ...]:
-        return ("augmented",)
+        return ("augmented",) if self.positive == "paired" else ()
 
 
-class SimCseSettings(ContrastiveSettings):
+class SimCseSettings(PositiveSettings):
     """The settings of SimCSE (Gao et al., 2021): two dropout masks of a sentence, or triples."""
 
+    positives = ONE_TEMPLATE
     name: Literal["simcse"] = "simcse"
+    positive: Positive = "dropout"
     readout: Literal["cls", "mean"] = "cls"
     triples: bool = False
     """Whether to train on (sentence, entailment, contradiction) triples instead of dropout."""
     keep_head: bool = False
     """Whether the dense and tanh head is kept at inference, as in supervised SimCSE."""
 
+    @field_validator("triples")
+    @classmethod
+    def _only_positive(cls, triples: bool, info: ValidationInfo) -> bool:
+        positive = info.data.get("positive", "dropout")
+        if triples and positive != "dropout":
+            raise ValueError(
+                "the entailment of a triple is its positive; set method.positive=dropout instead "
+                f"of {positive!r}, or method.triples=false"
+            )
+        return triples
+
     @property
     def needs(self) -> tuple[str, ...]:
-        return ("augmented", "negative") if self.triples else ()
+        return ("augmented", "negative") if self.triples else super().needs
 
 
 class TsdaeSettings(AnyMethodSettings):

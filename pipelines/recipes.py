@@ -132,6 +132,21 @@ def tsdae_base() -> TrainSettings:
     return override(_method("tsdae"), changes)
 
 
+def documents() -> TrainSettings:
+    """Train all-MiniLM-L6-v2 on documents: a sentence and the rest of its document."""
+    changes = {
+        "encoder": "all-MiniLM-L6-v2",
+        "templates.anchor": None,
+        "method.objective": "contrastive",
+        "method.readout": "mean",
+        "method.projected": False,
+        "method.positive": "rest",
+        "optimizer.learning_rate": 3e-5,
+        "batch_size": 64,
+    }
+    return override(_method("denosent", "denosent"), changes)
+
+
 def quickstart() -> TrainSettings:
     """Train CoT-BERT on all-MiniLM-L6-v2 for 50 steps: 90 seconds on two CPU cores."""
     changes = {
@@ -161,6 +176,7 @@ def _method(name: str, *templates: str) -> TrainSettings:
 
 RECIPES: dict[str, Recipe] = {
     "quickstart": quickstart,
+    "documents": documents,
     "cot-bert-base": cot_bert_base,
     "cot-roberta-base": cot_roberta_base,
     "conpvp-base": conpvp_base,

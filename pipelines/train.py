@@ -19,6 +19,7 @@ from cotbert_core.encoder.backbone import from_anywhere, load_backbone
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import write_json
+from cotbert_core.method_settings import PositiveSettings
 from cotbert_core.methods import Method, build_method
 from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -41,6 +42,12 @@ from pipelines.storage.resumable_output import locked_output
 from pipelines.training import profiling
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
+from pipelines.training.documents import (
+    check_documents,
+    document_notes,
+    streamed_rows,
+    training_rows,
+)
 from pipelines.training.fitting import CHECKPOINTS, Job, TrainingError, fit
 from pipelines.training.metrics_follower import MetricsFollower
 from pipelines.training.metrics_log import METRICS_FILE, MetricsLog, read_log
@@ -80,10 +87,10 @@ def train(
     notes = check_inputs(settings, corpus)
     part_rows, together = None, window_rows(settings, len(corpus))
     if together is not None:
-        part_rows = corpus.part_rows()
+        part_rows = streamed_rows(settings, corpus)
         notes.append(f"the corpus is streamed: about {together:,} rows are shuffled together")
     if profile:
-        profiling.check_steps(total_steps(len(corpus), settings))
+        profiling.check_steps(total_steps(training_rows(settings, corpus), settings))
     digests = {"corpus_digest": corpus.digest, "dev_digest": dev_digest(dev)}
     shown = with_pairs(flatten(settings), dev)
     record = {"settings": shown, **digests}
@@ -127,7 +134,7 @@ def _run(
 ) -> dict[str, Any]:
     """Run the workers, save the best model and write the report; return the result."""
     settings, output = job.settings, job.output
-    steps = total_steps(len(corpus), settings)
+    steps = total_steps(training_rows(settings, corpus), settings)
     follower = MetricsFollower(run, output, settings.batch_size, steps)
     with (
         ray_session(verbose, output),
@@ -164,13 +171,16 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
     backbone = load_backbone(settings.encoder, attention=settings.attention)
     corpus.check_tokenizer(settings.encoder, backbone.tokenizer.hash, settings.max_length)
     corpus.require(settings.method.needs, settings.method.name)
-    if settings.batch_size > len(corpus):
+    check_documents(settings, corpus)
+    rows = training_rows(settings, corpus)
+    if settings.batch_size > rows:
+        which = " with another one in their document" if settings.method.from_documents else ""
         raise UserError(
             f"batch_size is {settings.batch_size} and the corpus {str(corpus.path)!r} has "
-            f"{len(corpus)} sentences: give a smaller batch_size or more sentences"
+            f"{rows} sentences{which}: give a smaller batch_size or more sentences"
         )
     check_cores(settings.workers, settings.cpus_per_worker or 1)
-    steps = total_steps(len(corpus), settings)
+    steps = total_steps(rows, settings)
     if settings.optimizer.warmup_steps >= steps:
         raise UserError(
             f"optimizer.warmup_steps is {settings.optimizer.warmup_steps} and the run has {steps} "
@@ -178,26 +188,34 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
         )
     method = build_method(backbone, settings)
     _check_room(method, settings)
-    return [*cut_notes(settings, corpus), *method.notes(corpus.columns)]
+    notes = [*cut_notes(settings, corpus), *document_notes(settings, corpus)]
+    return [*notes, *method.notes(corpus.columns)]
 
 
 def _check_room(method: Method, settings: TrainSettings) -> None:
-    """Raise UserError if a sentence of max_length tokens does not fit into the encoder."""
-    for role in settings.method.template_roles:
-        if getattr(settings.templates, role) is None:
-            continue
+    """Raise UserError if the longest sentence or positive does not fit into the encoder."""
+    roles = [r for r in settings.method.template_roles if getattr(settings.templates, r)]
+    _check_length(method, "max_length", settings.max_length, roles)
+    if isinstance(settings.method, PositiveSettings) and settings.method.positive == "rest":
+        around = roles[1:2] or roles  # the positive's template, if there is one
+        _check_length(method, "method.rest_length", settings.method.rest_length, around)
+
+
+def _check_length(method: Method, setting: str, tokens: int, roles: Sequence[str]) -> None:
+    """Raise UserError if so many tokens do not fit into the encoder with these templates."""
+    for role in roles:
         bound = BoundTemplate.bind(method.template(role), method.backbone.tokenizer.hf)
-        if bound.length + settings.max_length > method.backbone.max_tokens:
+        if tokens > _longest(method, bound):
             raise UserError(
-                f"templates.{role} takes {bound.length} tokens and max_length is "
-                f"{settings.max_length}, and the encoder takes {method.backbone.max_tokens} "
-                f"tokens in total: give --set max_length={_longest(method, bound)} or less"
+                f"templates.{role} takes {bound.length} tokens and {setting} is {tokens}, and the "
+                f"encoder takes {method.backbone.max_tokens} tokens in total: give --set "
+                f"{setting}={_longest(method, bound)} or less"
             )
     plain = BoundTemplate.bind(None, method.backbone.tokenizer.hf)
-    if settings.max_length > _longest(method, plain):
+    if tokens > _longest(method, plain):
         raise UserError(
-            f"max_length is {settings.max_length} and the encoder takes {_longest(method, plain)} "
-            f"tokens besides {plain.length} special ones: give --set max_length of at most that"
+            f"{setting} is {tokens} and the encoder takes {_longest(method, plain)} tokens besides "
+            f"{plain.length} special ones: give --set {setting} of at most that"
         )
 
 

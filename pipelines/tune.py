@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from pipelines.storage.resumable_output import locked_output
 from pipelines.train import check_inputs
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
+from pipelines.training.documents import training_rows
 from pipelines.training.resources import check_gpus
 from pipelines.training.sentence_length import cut_notes
 from pipelines.tuning import state
@@ -207,6 +207,9 @@ def _run(
     plan.open(folder)
     early_stopping, uri = options.stopping is not None, tracking.tracking_uri()
     sweep = Sweep(str(folder), str(corpus.path), parent, uri, early_stopping, verbose, found)
-    steps = partial(total_steps, len(corpus))
+
+    def steps(settings: TrainSettings) -> int:
+        return total_steps(training_rows(settings, corpus), settings)
+
     run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)
     shutil.rmtree(output / TUNE_FOLDER, ignore_errors=True)

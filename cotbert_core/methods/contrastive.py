@@ -17,14 +17,15 @@ from torch import Tensor
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.forward import encode_rows, padding
 from cotbert_core.encoder.template_denoising import gather_biases, shared_bias_rows
-from cotbert_core.losses import extended_info_nce, info_nce
-from cotbert_core.method_settings import ContrastiveSettings, DenoisedSettings
+from cotbert_core.losses import extended_info_nce, info_nce, same_document
+from cotbert_core.method_settings import ContrastiveSettings, DenoisedSettings, PositiveSettings
 from cotbert_core.methods.base import Method
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import BoundTemplate, Rows, concatenate_rows
+from cotbert_core.training.batches import Batch
 from cotbert_core.training.devices import to_device
-from cotbert_core.training.distributed import gather_with_gradient, rank
+from cotbert_core.training.distributed import gather, gather_with_gradient, rank
 from cotbert_core.training.flops import Work, encoder_flops
 from cotbert_core.training.step_timer import section
 
@@ -65,6 +66,13 @@ class Contrastive(Method):
         """Return a role's template in token ids; for None only the special tokens."""
         template = self.template(role) if role else None
         return BoundTemplate.bind(template, self.backbone.tokenizer.hf)
+
+    @property
+    def positive_role(self) -> str:
+        """The role of the template around the positives: the anchor's again for `dropout`."""
+        method = self.settings.method
+        assert isinstance(method, PositiveSettings)
+        return "anchor" if method.positive == "dropout" else "positive"
 
     def encode(self, views: list[View]) -> list[tuple[Tensor, Tensor | None]]:
         """Return for each view its (b, D) vectors, and the (b, D) biases of its template or None.
@@ -131,17 +139,38 @@ class Contrastive(Method):
         vectors = encode_rows(self.backbone, rows, self.readout, budget, mini_batch_size)
         return torch.split(vectors, [len(p) for p in parts])
 
-    def contrast(self, vectors: list[Tensor], *, extended: bool = False) -> Tensor:
+    def positive_texts(self, batch: Batch) -> Ragged:
+        """Return the texts of the positives: those of the rows, or the sentences themselves."""
+        method = self.settings.method
+        assert isinstance(method, PositiveSettings)
+        if method.positive in ("dropout", "template"):
+            return batch.sentences
+        assert batch.augmented is not None
+        return batch.augmented
+
+    def contrast(
+        self,
+        vectors: list[Tensor],
+        *,
+        extended: bool = False,
+        documents: np.ndarray | None = None,
+    ) -> Tensor:
         """Return the scalar loss of (b, D) anchors, positives and, if given, hard negatives.
 
-        Positives and negatives are gathered from all workers, with gradient.
+        Positives and negatives are gathered from all workers, with gradient. documents: (b,), by
+        which rows of the same document are no negatives of each other.
         """
         anchor, *others = vectors
         columns = [gather_with_gradient(v) for v in others]
         loss = extended_info_nce if extended else info_nce
-        first = len(anchor) * rank()
+        first, exclude = len(anchor) * rank(), None
+        if documents is not None:
+            own = to_device(torch.from_numpy(documents), anchor.device)
+            exclude = same_document(own, gather(own), first)
         with section("loss"):
-            return loss(anchor, *columns, temperature=self.temperature, first=first)
+            return loss(
+                anchor, *columns, temperature=self.temperature, first=first, exclude=exclude
+            )
 
 
 def mean_cosine(left: Tensor, right: Tensor) -> Tensor:

@@ -10,23 +10,27 @@ from cotbert_core.encoder.heads import TanhHead, read_out
 from cotbert_core.method_settings import CotBertSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
-from cotbert_core.settings import ROLES, TrainSettings
+from cotbert_core.settings import TrainSettings
 from cotbert_core.training.batches import Batch
 
 
 class CotBert(Contrastive):
-    """CoT-BERT: anchor, positive and hard negative are three templates around a sentence."""
+    """CoT-BERT: anchor, positive and hard negative are three templates around a sentence.
+
+    With positives from paired texts or documents the positive template is around that text.
+    """
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
         assert isinstance(settings.method, CotBertSettings)
         self.extended = settings.method.extended
-        used = [role for role in ROLES if getattr(settings.templates, role) is not None]
-        self.templates = [self.bind(role) for role in used]
+        negative = ["negative"] if settings.templates.negative is not None else []
+        self.templates = [self.bind(role) for role in ("anchor", self.positive_role, *negative)]
         self.head = TanhHead(backbone.model.config)
 
     def forward(self, batch: Batch) -> MethodOutput:
-        views = [View(template, batch.sentences) for template in self.templates]
+        texts = (batch.sentences, self.positive_texts(batch), batch.sentences)
+        views = [View(*view) for view in zip(self.templates, texts, strict=False)]
         vectors = [read_out(v, bias, self.head) for v, bias in self.encode(views)]
-        loss = self.contrast(vectors, extended=self.extended)
+        loss = self.contrast(vectors, extended=self.extended, documents=batch.documents)
         return MethodOutput(loss, {"positive_cosine": mean_cosine(*vectors[:2])})

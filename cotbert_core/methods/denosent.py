@@ -64,14 +64,14 @@ class DenoSent(Contrastive):
 
     def forward(self, batch: Batch) -> MethodOutput:
         """Return the loss, which is the weighted sum of `contrastive` and `generative`."""
-        others = batch.sentences if batch.augmented is None else batch.augmented
+        others = self.positive_texts(batch)
         texts = [batch.sentences, others] if self.contrasts else [batch.sentences]
         raw = [vectors for vectors, _ in self.encode([View(self.anchor, t) for t in texts])]
         memory = self.projection(raw[0]) if self.generates or self.method.projected else raw[0]
         losses, parts = [], {}
         if self.contrasts:
             vectors = [memory, self.projection(raw[1])] if self.method.projected else raw
-            parts["contrastive"] = self.contrast(vectors)
+            parts["contrastive"] = self.contrast(vectors, documents=batch.documents)
             losses.append(self.method.contrastive_weight * parts["contrastive"])
             parts["positive_cosine"] = mean_cosine(*vectors)
         if self.generates:
@@ -80,6 +80,11 @@ class DenoSent(Contrastive):
                 parts["generative"] = self.denoise(target, memory)
             losses.append(self.method.generative_weight * parts["generative"])
         return MethodOutput(torch.stack(losses).sum(), {k: v.detach() for k, v in parts.items()})
+
+    def positive_texts(self, batch: Batch) -> Ragged:
+        if self.method.positive == "paired" and batch.augmented is None:
+            return batch.sentences
+        return super().positive_texts(batch)
 
     def denoise(self, target: Ragged, memory: Tensor) -> Tensor:
         """Return the scalar mean cross-entropy of rebuilding the tokens of b wrapped rows.
@@ -146,7 +151,7 @@ class DenoSent(Contrastive):
                 f"encoder {self.backbone.name!r} has no masked-language-model head: the decoder "
                 "uses a new one, tied to the encoder's word embeddings"
             )
-        if "augmented" not in columns:
+        if self.method.positive == "paired" and "augmented" not in columns:
             notes.append(
                 "the corpus has no augmented texts: positives differ only in dropout, and each "
                 "sentence is rebuilt from its own noisy embeddings"

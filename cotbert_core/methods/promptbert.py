@@ -21,17 +21,19 @@ from cotbert_core.training.batches import Batch
 
 
 class PromptBert(Contrastive):
-    """PromptBERT without labels: two templates around each sentence."""
+    """PromptBERT without labels: two templates, around each sentence and around its positive."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        self.templates = [self.bind("anchor"), self.bind("positive")]
+        self.templates = [self.bind("anchor"), self.bind(self.positive_role)]
         self.head = TanhHead(backbone.model.config)
 
     def forward(self, batch: Batch) -> MethodOutput:
-        views = [View(template, batch.sentences) for template in self.templates]
+        texts = (batch.sentences, self.positive_texts(batch))
+        views = [View(*view) for view in zip(self.templates, texts, strict=True)]
         vectors = [read_out(v, bias, self.head) for v, bias in self.encode(views)]
-        return MethodOutput(self.contrast(vectors), {"positive_cosine": mean_cosine(*vectors)})
+        loss = self.contrast(vectors, documents=batch.documents)
+        return MethodOutput(loss, {"positive_cosine": mean_cosine(*vectors)})
 
     @property
     def dev_pooling(self) -> PoolingConfig:

@@ -1,6 +1,7 @@
 """SimCSE (Gao et al., 2021): no template; the two views of a sentence differ only in dropout.
 
-With `triples` the positive is the entailment and the contradiction is a hard negative.
+Or the positive is a paired text or one of the same document. With `triples` the positive is the
+entailment and the contradiction is a hard negative.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from cotbert_core.training.batches import Batch
 
 
 class SimCse(Contrastive):
-    """SimCSE on the same sentence twice, or on (sentence, entailment, contradiction) triples."""
+    """SimCSE on a sentence and its positive, or (sentence, entailment, contradiction) triples."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -29,15 +30,16 @@ class SimCse(Contrastive):
             self.kept_head = self.head
 
     def forward(self, batch: Batch) -> MethodOutput:
-        texts = [batch.sentences, batch.sentences]
         if self.method.triples:
             assert batch.augmented is not None
             assert batch.negative is not None
             texts = [batch.sentences, batch.augmented, batch.negative]
+        else:
+            texts = [batch.sentences, self.positive_texts(batch)]
         encoded = self.encode([View(self.bare, t) for t in texts])
         vectors = [read_out(v, None, self.head) for v, _ in encoded]
         parts = {"positive_cosine": mean_cosine(*vectors[:2])}
-        return MethodOutput(self.contrast(vectors), parts)
+        return MethodOutput(self.contrast(vectors, documents=batch.documents), parts)
 
     @property
     def pooling(self) -> PoolingConfig:

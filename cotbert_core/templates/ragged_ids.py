@@ -49,9 +49,13 @@ class Ragged:
         """Return the lists with the numbers `rows`, in that order."""
         rows = np.asarray(rows, np.int64)
         starts = self.offsets[rows]
-        taken = Ragged.from_lengths(self.flat[:0], self.offsets[rows + 1] - starts)
+        return self.spans(starts, self.offsets[rows + 1] - starts)
+
+    def spans(self, starts: np.ndarray, lengths: np.ndarray) -> Ragged:
+        """Return the lists flat[start : start + length], one for each start and length."""
+        taken = Ragged.from_lengths(self.flat[:0], lengths)
         # All tokens of a list move by the same distance as its first token.
-        shifts = np.repeat(starts - taken.offsets[:-1], taken.lengths)
+        shifts = np.repeat(starts - taken.offsets[:-1], lengths)
         return Ragged(self.flat[shifts + np.arange(len(shifts))], taken.offsets)
 
     def cut(self, max_length: int) -> Ragged:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,16 @@ COLUMNS = ("augmented", "negative")
 class Batch:
     """N rows of token ids without special tokens and without a template.
 
-    augmented: another text with the same meaning (a back-translation, a rewrite, an entailment).
+    augmented: the positive's text, where it is not the sentence itself: one with the same meaning
+    (a back-translation, a rewrite, an entailment), or one of the same document.
     negative: a similar text with another meaning (a contradiction).
+    documents: (N,) int64, the document of each row, if the loss is to respect them.
     """
 
     sentences: Ragged
     augmented: Ragged | None = None
     negative: Ragged | None = None
+    documents: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -40,12 +44,13 @@ class Batch:
 
     def take(self, rows: np.ndarray) -> Batch:
         """Return the rows with the numbers `rows`, in that order."""
-        return self._each(lambda texts: texts.take(rows))
+        documents = None if self.documents is None else self.documents[rows]
+        return replace(self._each(lambda texts: texts.take(rows)), documents=documents)
 
     def cut(self, max_length: int) -> Batch:
         """Return the batch with each text cut to its first `max_length` tokens."""
         return self._each(lambda texts: texts.cut(max_length))
 
     def _each(self, change: Callable[[Ragged], Ragged]) -> Batch:
-        others = (getattr(self, name) for name in COLUMNS)
-        return Batch(change(self.sentences), *(o if o is None else change(o) for o in others))
+        paired_texts: dict[str, Any] = {name: change(getattr(self, name)) for name in self.columns}
+        return replace(self, sentences=change(self.sentences), **paired_texts)

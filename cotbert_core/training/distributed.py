@@ -33,6 +33,16 @@ def in_parallel(method: nn.Module) -> nn.Module:
     return nn.parallel.DistributedDataParallel(method, gradient_as_bucket_view=True)
 
 
+def gather(values: Tensor) -> Tensor:
+    """Return the values (W * b, ...) of all workers in rank order, without gradient."""
+    if world_size() == 1:
+        return values
+    with section("gather"):
+        parts = [torch.empty_like(values) for _ in range(world_size())]
+        dist.all_gather(parts, values.contiguous())
+        return torch.cat(parts)
+
+
 def gather_with_gradient(vectors: Tensor) -> Tensor:
     """Return the vectors (W * b, D) of all workers in rank order. vectors: (b, D).
 
@@ -49,10 +59,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, vectors: Tensor) -> Tensor:
         context.rows = len(vectors)
-        with section("gather"):
-            parts = [torch.empty_like(vectors) for _ in range(world_size())]
-            dist.all_gather(parts, vectors.contiguous())
-            return torch.cat(parts)
+        return gather(vectors)
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> Tensor:

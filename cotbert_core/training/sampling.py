@@ -47,6 +47,13 @@ def batches(
         yield step, order[start : start + settings.batch_size]
 
 
+def step_draws(settings: TrainSettings, step: int) -> np.ndarray:
+    """Return a random number in [0, 1) for each row of a step's global batch, (B,)."""
+    # numpy's generators seeded with (a, b) and (a, b, 0) are the same, and `batches` uses (a, b).
+    seed = [settings.seed, step, 0, 1]
+    return np.random.default_rng(seed).random(settings.batch_size)
+
+
 def own_share(batch: Batch, rank: int, workers: int) -> Batch:
     """Return the b rows of this worker; all workers have nearly the same number of tokens."""
     return batch.take(shard_by_length(batch.tokens, workers)[rank])

@@ -192,8 +192,9 @@ def _kind_of(manifest: Any) -> str:
 
 def batch_of(table: pa.Table, columns: Sequence[str]) -> Batch:
     """Return the rows of a table of id columns (`ids_columns`) as a batch."""
-    sentences, *paired_texts = (ragged_column(table[name]) for name in ids_columns(columns))
-    return Batch(sentences, **dict(zip(columns, paired_texts, strict=True)))
+    sentences, *others = (ragged_column(table[name]) for name in ids_columns(columns))
+    paired_texts: dict[str, Any] = dict(zip(columns, others, strict=True))
+    return Batch(sentences, **paired_texts)
 
 
 def ids_columns(columns: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from cotbert_core import files
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
+from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.settings import flatten_values, with_current_names
 from pipelines.runtime.progress import say
 
@@ -23,11 +24,13 @@ KEYS_FILE = "untracked_run.json"
 REFUSED_FILE = "untracked_refused.jsonl"
 QUEUE_FILES = (UNTRACKED_FILE, KEYS_FILE, REFUSED_FILE)
 # Settings that earlier versions did not have, with the value that describes what those versions
-# did.
+# did; None: the default, which differs from method to method.
 LATER_SETTINGS = {
     "method.dev_reading": "inference",
     "method.empty_sentence": "bare",
     "method.inference": "whole",
+    "method.positive": None,
+    "method.rest_length": 128,
     "method.replaced": "template",
 }
 
@@ -120,7 +123,7 @@ def changed_settings(file: Path, record: Mapping[str, Any]) -> list[str]:
     """
     before, now = (with_current_names(flatten_values(r)) for r in (read_json(file), record))
     implied = {
-        key: value
+        key: _positive_before(now, key) if value is None else value
         for key in now.keys() - before.keys()
         for name, value in LATER_SETTINGS.items()
         if key == name or key.endswith(f".{name}")
@@ -131,6 +134,12 @@ def changed_settings(file: Path, record: Mapping[str, Any]) -> list[str]:
     # file's name.
     same_pairs = "dev_digest" in now and "dev_digest" not in different
     return [key for key in different if not (same_pairs and key.rpartition(".")[2] == "dev")]
+
+
+def _positive_before(settings: Mapping[str, Any], key: str) -> Any:
+    """Return the positive of earlier versions for the method beside `key` in flat settings."""
+    method = METHOD_SETTINGS[settings[f"{key.removesuffix('positive')}name"]]
+    return method.model_fields["positive"].default
 
 
 def earlier_run(path: Path) -> str | None:

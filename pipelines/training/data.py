@@ -10,10 +10,12 @@ from typing import Protocol
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.distributed import rank, world_size
-from cotbert_core.training.sampling import batches, own_share
+from cotbert_core.training.documents import DocumentSentences
+from cotbert_core.training.sampling import batches, own_share, step_draws
 from cotbert_core.training.shuffle_windows import window_rows
 from cotbert_core.training.step_timer import section
 from pipelines.storage.corpus import Corpus
+from pipelines.training.documents import read_documents
 
 
 class Data(Protocol):
@@ -43,10 +45,28 @@ class InMemory:
             yield step, self.rows.take(rows)
 
 
+@dataclass(frozen=True)
+class DocumentsInMemory:
+    """All sentences that have another sentence in their document, held by each worker."""
+
+    sentences: DocumentSentences
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def batches(
+        self, settings: TrainSettings, done: int, total: int
+    ) -> Iterator[tuple[int, Batch]]:
+        for step, rows in batches(len(self), settings, done, total):
+            yield step, self.sentences.batch(rows, settings, step_draws(settings, step))
+
+
 def open_data(corpus: Corpus, part_rows: tuple[int, ...] | None, settings: TrainSettings) -> Data:
-    """part_rows: of a corpus that is streamed, the rows of each part."""
+    """part_rows: of a corpus that is streamed, the rows of each part that are trained on."""
     together = window_rows(settings, len(corpus))
     if together is None or part_rows is None:
+        if settings.method.from_documents:
+            return DocumentsInMemory(read_documents(corpus))
         return InMemory(corpus.batch().cut(settings.max_length))
     from pipelines.training.streaming import Stream
 

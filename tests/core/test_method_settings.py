@@ -11,6 +11,8 @@ from cotbert_core.settings import ROLES, TrainSettings, build, flatten, override
 NONE = {f"templates.{role}": None for role in ROLES}
 COT = TrainSettings()
 PROMPTED = "temperature, dev_reading, empty_sentence"
+CHOSEN = "temperature, positive, rest_length"
+POSITIVE_TOO = f"{CHOSEN}, dev_reading, empty_sentence"
 TWO_MASKS, ONE_MASK = "cot-bert/anchor", "promptbert/anchor"
 
 
@@ -44,11 +46,11 @@ def test_a_method_that_is_no_group_of_settings_is_refused():
 @pytest.mark.parametrize(
     ("name", "setting", "known"),
     [
-        ("simcse", "layers", "temperature, readout, triples, keep_head"),
+        ("simcse", "layers", f"{CHOSEN}, readout, triples, keep_head"),
         ("tsdae", "temperature", "readout, deletion"),
         ("optiprompt", "extended", f"{PROMPTED}, head, replaced"),
-        ("promptbert", "head", f"{PROMPTED}, denoise, pad_positions, freeze_bias"),
-        ("cot-bert", "deletion", f"{PROMPTED}, denoise, pad_positions, freeze_bias, extended"),
+        ("promptbert", "head", f"{POSITIVE_TOO}, denoise, pad_positions, freeze_bias"),
+        ("cot-bert", "deletion", f"{POSITIVE_TOO}, denoise, pad_positions, freeze_bias, extended"),
     ],
 )
 def test_a_setting_of_another_method_is_refused_by_name(name, setting, known):

@@ -1,0 +1,87 @@
+"""The documents of a corpus, for positives that come from a sentence's document."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from cotbert_core.errors import UserError
+from cotbert_core.method_settings import PositiveSettings
+from cotbert_core.settings import TrainSettings
+from cotbert_core.training.documents import DocumentSentences, count_anchors
+from cotbert_core.training.shuffle_windows import window_rows
+from pipelines.storage.corpus import Corpus, ragged_column
+
+DOCUMENT, POSITION = "document", "position"
+COLUMNS = ["input_ids", DOCUMENT, POSITION]
+
+
+def check_documents(settings: TrainSettings, corpus: Corpus) -> None:
+    """Raise UserError if the run needs documents and the corpus has none."""
+    if not settings.method.from_documents:
+        return
+    assert isinstance(settings.method, PositiveSettings)
+    if "documents" not in corpus.manifest:
+        raise UserError(
+            f"method.positive is {settings.method.positive!r} and the corpus {str(corpus.path)!r} "
+            "has no documents: prepare it with --documents, or choose another method.positive"
+        )
+
+
+def training_rows(settings: TrainSettings, corpus: Corpus) -> int:
+    """Return the number of sentences that the run trains on.
+
+    They are all, or those with another sentence in their document, which must be in the same part
+    if the corpus is streamed.
+    """
+    if not settings.method.from_documents:
+        return len(corpus)
+    streamed = window_rows(settings, len(corpus)) is not None
+    return sum(_anchors(corpus.path, corpus.digest, by_part=streamed))
+
+
+def streamed_rows(settings: TrainSettings, corpus: Corpus) -> tuple[int, ...]:
+    """Return the number of sentences of each part that a streamed run trains on."""
+    if not settings.method.from_documents:
+        return corpus.part_rows()
+    corpus.part_rows()  # a corpus of other rows than its manifest's is refused
+    return _anchors(corpus.path, corpus.digest, by_part=True)
+
+
+def document_notes(settings: TrainSettings, corpus: Corpus) -> list[str]:
+    """Return notes on sentences that the run leaves out."""
+    left_out = len(corpus) - training_rows(settings, corpus)
+    if not left_out:
+        return []
+    assert isinstance(settings.method, PositiveSettings)
+    streamed = window_rows(settings, len(corpus)) is not None
+    where = "document in the same part of the corpus" if streamed else "document"
+    return [
+        f"method.positive is {settings.method.positive}: {left_out:,} of {len(corpus):,} sentences "
+        f"have no other sentence of their {where} and are not trained on"
+    ]
+
+
+@cache
+def _anchors(path: Path, digest: str, *, by_part: bool) -> tuple[int, ...]:
+    """Return the number of rows with a companion, of each part or (one number) of the corpus."""
+    corpus = Corpus.open(path)
+    parts: list[list[int] | None] = [[n] for n in range(len(corpus.part_rows()))]
+    tables = (corpus.table([DOCUMENT], chosen) for chosen in (parts if by_part else [None]))
+    return tuple(count_anchors(table[DOCUMENT].to_numpy()) for table in tables)
+
+
+def read_documents(corpus: Corpus) -> DocumentSentences:
+    """Return the sentences of a corpus by document."""
+    return by_document([corpus.table(COLUMNS)])
+
+
+def by_document(tables: list[pa.Table]) -> DocumentSentences:
+    """Return the sentences of tables with COLUMNS by document, each table for itself."""
+    table = pa.concat_tables(tables)
+    documents, positions = (table[name].to_numpy() for name in COLUMNS[1:])
+    parts = np.repeat(np.arange(len(tables)), [len(part) for part in tables])
+    return DocumentSentences.of(ragged_column(table["input_ids"]), documents, positions, parts)
