@@ -89,9 +89,11 @@ class TrainSettings(Settings):
     """About how many sentences are shuffled together while the corpus is streamed from disk. null:
     the whole corpus in memory, up to 20 million sentences; above that 1 million at a time."""
     eval_every: int = Field(125, ge=1)
-    """The number of steps between dev checks; the model with the best dev Spearman is saved."""
-    dev: Literal["sts-b", "sts-b+sick-r"] = "sts-b"
-    """The dev sets of a SentEval folder; the score of several is their mean (DenoSent)."""
+    """The number of steps between dev checks; the model with the best dev score is saved."""
+    dev: Literal["sts-b", "sts-b+sick-r", "own"] = "sts-b"
+    """The dev sets of a SentEval folder; the score of several is their mean (DenoSent). own: the
+    corpus's held-out documents (`cotbert prepare --hold-out`); graded pairs that are given too are
+    scored beside them and choose nothing."""
     dropout: float | None = Field(None, ge=0, lt=1)
     """The encoder's dropout rates; null keeps the encoder's own rates."""
     precision: Precision = "auto"

@@ -18,7 +18,6 @@ import numpy as np
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError, unknown
-from cotbert_core.evaluation import Pairs, score_pairs
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.files import read_json, write_json
 from cotbert_core.readouts import FEATURES, Whitening, build_features
@@ -36,7 +35,14 @@ from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, open_output
 from pipelines.train import check_inputs, train
 from pipelines.training.baseline import Baseline, baseline_sentence, baselines
-from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
+from pipelines.training.dev_sets import (
+    DevSets,
+    dev_digest,
+    dev_metric,
+    dev_name,
+    score_dev,
+    with_pairs,
+)
 from pipelines.training.multi_seed import SeededRuns, scores_of, spread
 from pipelines.training.sentence_length import follow_corpus
 
@@ -68,7 +74,7 @@ class Comparison:
 
     entries: dict[str, TrainSettings | None]
     seeds: Sequence[int]
-    dev: dict[str, Pairs]
+    dev: DevSets
     tasks: Tasks | None = None
 
     @property
@@ -140,7 +146,7 @@ def compare(
     ):
         encoders = {s.encoder: s.precision for s in comparison.trained.values()}
         found = baselines(output, encoders, comparison.dev, run)
-        rows = []
+        rows, metric = [], dev_metric(comparison.dev)
         for name, settings in comparison.entries.items():
             rows.append(
                 _untrained(name, comparison, corpus)
@@ -160,12 +166,13 @@ def compare(
                     comparison,
                 )
             )
-            run.metrics({f"{tracking.DEV_SPEARMAN}.{name}": rows[-1]["dev_mean"]})
+            run.metrics({f"{metric.name}.{name}": rows[-1]["dev_mean"]})
         result: dict[str, Any] = {
             "budget": budget,
             "seeds": list(comparison.seeds),
             "tasks": record["tasks"],
             "dev": budget["dev"],
+            "metric": metric.name,
             "rows": [*rows, *_untouched(found, encoders, comparison.tasks)],
             "verdicts": _baseline_sentences(rows, comparison, found),
         }
@@ -201,7 +208,7 @@ def _trained(runs: SeededRuns, comparison: Comparison) -> dict[str, Any]:
             tests.append(_test(runs.folder / f"seed-{seed}", comparison.tasks, runs.parent))
         sentences = runs.settings.batch_size * result["steps"]
         seconds.append(sentences / result["sentences_per_second"])
-    before = float(np.mean([r["dev_spearman_before"] for r in results]))
+    before = float(np.mean([r[dev_metric(comparison.dev).before] for r in results]))
     method = runs.settings.method.name
     return _row(runs.folder.name, method, before, scores_of(results), tests, seconds)
 
@@ -221,9 +228,8 @@ def _untrained(name: str, comparison: Comparison, corpus: Corpus) -> dict[str, A
     started = time.monotonic()
     encode = _readout(name, comparison.settings, corpus)
     seconds = time.monotonic() - started
-    scores = [score_pairs(encode, pairs).spearman for pairs in comparison.dev.values()]
+    mean = score_dev(encode, comparison.dev)[dev_metric(comparison.dev).name]
     tests = [comparison.tasks.scores(encode)["average"]] if comparison.tasks else []
-    mean = float(np.mean(scores))
     return _row(name, "not trained", mean, [mean], tests, [seconds])
 
 
@@ -237,7 +243,7 @@ def _untouched(
         started = time.monotonic()
         encode = baseline.open(encoder, encoders[encoder]) if tasks else None
         tests = [tasks.scores(encode)["average"]] if tasks and encode else []
-        score, seconds = baseline.spearman, time.monotonic() - started
+        score, seconds = baseline.score, time.monotonic() - started
         name = f"untouched{of}: {baseline.reading}"
         rows.append(_row(name, "not trained", score, [score], tests, [seconds]))
     return rows
@@ -250,7 +256,7 @@ def _baseline_sentences(
     dev, sentences = dev_name(comparison.dev), []
     for row in rows:
         if (settings := comparison.entries[row["entry"]]) is not None:
-            scores = {"dev": dev, tracking.DEV_SPEARMAN: row["dev_mean"]}
+            scores = {"dev": dev, dev_metric(comparison.dev).name: row["dev_mean"]}
             sentences.append(
                 baseline_sentence(
                     scores | found[settings.encoder].entries, f"recipe {row['entry']}"

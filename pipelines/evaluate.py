@@ -1,4 +1,5 @@
-"""cotbert evaluate: score encoders on the tasks of a SentEval folder, MTEB, or graded pairs."""
+"""cotbert evaluate: score encoders on the tasks of a SentEval folder, MTEB, graded pairs, or
+a corpus's held-out documents."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Pairs, read_pairs, score_pairs
+from cotbert_core.evaluation import HeldOut, Pairs, read_pairs, score_held_out, score_pairs
 from cotbert_core.evaluation.pairs import Encode, PairScores
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
@@ -32,9 +33,10 @@ from pipelines.evaluating.readout_options import (
     whitened,
     whitening_sample,
 )
-from pipelines.evaluating.scoring import Scored, add_pairs
+from pipelines.evaluating.scoring import Scored, add_held_out, add_pairs
 from pipelines.recording import tracking
 from pipelines.runtime.progress import Progress, say
+from pipelines.storage.held_out_file import read_held_out
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 SPLITS = ("dev", "test")
@@ -51,19 +53,25 @@ class _EvaluationData:
     tasks: Tasks | None
     pairs: dict[str, Pairs]
     mteb: MtebTasks | None = None
+    held_out: HeldOut | None = None
 
     def sentences(self) -> list[str]:
-        """Return all distinct sentences of the SentEval tasks and the pairs."""
+        """Return all distinct texts of the SentEval tasks, the pairs and the documents."""
         own = [s for p in self.pairs.values() for s in (*p.left, *p.right)]
+        if self.held_out is not None:
+            own += [*self.held_out.queries, *self.held_out.targets]
         return list(dict.fromkeys([*(self.tasks.sentences() if self.tasks else ()), *own]))
 
     def score(self, encode: Encode, resamples: int) -> Scored:
-        """Return the scores of the tasks, their averages and the pairs."""
+        """Return the scores of the tasks, their averages, the pairs and the documents."""
         scored = Scored()
         if self.tasks is not None:
             self.tasks.score_into(scored, encode, resamples)
         splits = {name: (score_pairs(encode, p), p.gold) for name, p in self.pairs.items()}
         add_pairs(scored, splits, resamples)
+        if self.held_out is not None:
+            found = score_held_out(encode, self.held_out)
+            add_held_out(scored, found, self.held_out, resamples)
         if self.mteb is not None:
             self.mteb.score_into(scored, encode)
         return scored
@@ -136,9 +144,12 @@ def _read(options: EvaluateOptions) -> _EvaluationData:
     if mteb and options.whiten is not None:
         raise UserError("MTEB's tasks cannot be whitened: leave --whiten or mteb out")
     tasks = choose_tasks(folder, own, options.allow_missing) if folder and own else None
-    use_pairs = options.pairs is not None or (tasks is None and not mteb)
+    held_out = read_held_out(options.corpus, "test") if options.corpus is not None else None
+    others = (tasks, mteb, held_out)
+    use_pairs = options.pairs is not None or not any(others)
     pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}
-    return _EvaluationData(tasks, pairs, open_tasks(mteb, options.allow_missing) if mteb else None)
+    opened = open_tasks(mteb, options.allow_missing) if mteb else None
+    return _EvaluationData(tasks, pairs, opened, held_out)
 
 
 def _labels(several: Sequence[EvaluateOptions]) -> list[str]:

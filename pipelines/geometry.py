@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import STS_TASKS, Pairs, anisotropy, score_pairs
+from cotbert_core.evaluation import (
+    STS_TASKS,
+    HeldOut,
+    Pairs,
+    anisotropy,
+    score_held_out,
+    score_pairs,
+)
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.settings import Precision
 from pipelines.evaluate import CountedEncode, read_splits
@@ -24,13 +31,16 @@ from pipelines.reading.text_files import PlainTexts, read_texts, sample
 from pipelines.recording import tracking
 from pipelines.reports import html_page, plots
 from pipelines.runtime.progress import say
+from pipelines.storage.held_out_file import has_held_out, read_held_out
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """The numbers of a model. spearman: x 100. alignment: None without pairs graded above 4."""
+    """The numbers of a model. spearman: x 100. alignment: None without pairs graded above 4.
+    found_first: test queries of the corpus's held-out documents that find their document first, in
+    %; None without held-out documents."""
 
     label: str
     model: str
@@ -42,6 +52,7 @@ class Geometry:
     anisotropy: float
     token_anisotropy: float
     cosine: np.ndarray
+    found_first: float | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,7 @@ class _GeometryData:
     pairs: Pairs
     corpus: PlainTexts | None
     sampled: list[str]
+    held_out: HeldOut | None = None
 
 
 def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
@@ -93,7 +105,8 @@ def _data(options: GeometryOptions) -> _GeometryData:
     sampled = sample(corpus.sentences, options.sentences)
     if len(sampled) < 2:
         raise UserError(f"corpus {options.corpus!r} holds 1 distinct sentence: give at least 2")
-    return _GeometryData(source, pairs, corpus, sampled)
+    held_out = read_held_out(options.corpus, "test") if has_held_out(options.corpus) else None
+    return _GeometryData(source, pairs, corpus, sampled, held_out)
 
 
 def _measure(
@@ -133,10 +146,12 @@ def _one(
         anisotropy=anisotropy(vectors),
         token_anisotropy=anisotropy(words.cpu().numpy()),
         cosine=scores.cosine,
+        found_first=score_held_out(encode, data.held_out).found_first if data.held_out else None,
     )
 
 
 NUMBERS = ("spearman", "alignment", "uniformity", "anisotropy", "token_anisotropy")
+FOUND_FIRST = "found_first"
 
 
 def _result(rows: Sequence[Geometry], data: _GeometryData) -> dict[str, Any]:
@@ -154,12 +169,16 @@ def _result(rows: Sequence[Geometry], data: _GeometryData) -> dict[str, Any]:
             **{f"corpus_dropped_{reason}": n for reason, n in data.corpus.dropped.items()},
             "corpus_sentences": len(data.sampled),
         }
-    numbers = {f"{name}/{row.label}": getattr(row, name) for row in rows for name in NUMBERS}
+    if data.held_out is not None:
+        counts |= {"queries": len(data.held_out), "targets": len(data.held_out.targets)}
+    names = (*NUMBERS, FOUND_FIRST) if data.held_out is not None else NUMBERS
+    numbers = {f"{name}/{row.label}": getattr(row, name) for row in rows for name in names}
     return counts | numbers
 
 
 def _write(folder: Path, rows: list[Geometry], data: _GeometryData, result: dict[str, Any]) -> None:
-    models = [{k: v for k, v in asdict(row).items() if k != "cosine"} for row in rows]
+    hidden = {"cosine", *((FOUND_FIRST,) if data.held_out is None else ())}
+    models = [{k: v for k, v in asdict(row).items() if k not in hidden} for row in rows]
     counts = {key: value for key, value in result.items() if "/" not in key}
     write_json(folder / "geometry.json", counts | {"models": models})
     write_json(folder / RESULT_FILE, result)
@@ -167,7 +186,7 @@ def _write(folder: Path, rows: list[Geometry], data: _GeometryData, result: dict
     scatter = plots.similarity_scatter(data.pairs.gold, panels, normalized=True)
     write_text(folder / "scatter.svg", scatter)
     sections = [
-        ("Table", html_page.table(HEADER, table_rows(result)) + _legend(data)),
+        ("Table", html_page.table(header(result), table_rows(result)) + _legend(data)),
         ("Gold against predicted similarity", scatter),
         ("Data", html_page.table(("", ""), list(counts.items()), "text")),
     ]
@@ -178,8 +197,17 @@ def _write(folder: Path, rows: list[Geometry], data: _GeometryData, result: dict
 HEADER = ("model", "Spearman x 100", "alignment", "uniformity", "anisotropy", "token anisotropy")
 
 
+def header(result: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return HEADER, with a column more if the corpus has held-out documents."""
+    return (*HEADER, "found first, %") if _has_found_first(result) else HEADER
+
+
+def _has_found_first(result: Mapping[str, Any]) -> bool:
+    return any(key.startswith(f"{FOUND_FIRST}/") for key in result)
+
+
 def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the rows under HEADER for a result of `geometry`."""
+    """Return the rows under `header` for a result of `geometry`."""
 
     def digits(value: float | None) -> str:
         return "none" if value is None else f"{value:.4f}"
@@ -190,9 +218,15 @@ def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
             label,
             f"{result[f'spearman/{label}']:.2f}",
             *(digits(result[f"{name}/{label}"]) for name in NUMBERS[1:]),
+            *([f"{result[f'{FOUND_FIRST}/{label}']:.2f}"] if _has_found_first(result) else []),
         )
         for label in models
     ]
+
+
+FOUND_FIRST_LEGEND = (
+    " Found first: test queries that find their own document among the corpus&#39;s held-out ones."
+)
 
 
 def _legend(data: _GeometryData) -> str:
@@ -202,5 +236,6 @@ def _legend(data: _GeometryData) -> str:
         '<p class="note">Spearman of the cosine against the gold score. Alignment over the pairs '
         "graded above 4 and uniformity over all distinct sentences of the pairs: lower is better. "
         f"Anisotropy: the average cosine between {of}; token anisotropy: between the rows of the "
-        "encoder&#39;s static token table. 0 means evenly spread, 1 means one direction.</p>"
+        "encoder&#39;s static token table. 0 means evenly spread, 1 means one direction."
+        f"{FOUND_FIRST_LEGEND if data.held_out is not None else ''}</p>"
     )

@@ -17,7 +17,6 @@ from typing import Any
 
 from cotbert_core.encoder.backbone import from_anywhere, load_backbone
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Pairs
 from cotbert_core.files import write_json
 from cotbert_core.method_settings import PositiveSettings
 from cotbert_core.methods import Method, build_method
@@ -29,6 +28,7 @@ from cotbert_core.training.checkpoints import Checkpoint, best
 from cotbert_core.training.sampling import total_steps
 from cotbert_core.training.shuffle_windows import window_rows
 from pipelines.recording import tracking
+from pipelines.recording.dev_metric import SPEARMAN, before
 from pipelines.reports import training_page
 from pipelines.runtime.message_queue import Message, message_queue
 from pipelines.runtime.polling import polled
@@ -41,7 +41,14 @@ from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_ou
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training import profiling
 from pipelines.training.baseline import Baseline, baselines
-from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
+from pipelines.training.dev_sets import (
+    DevSets,
+    dev_digest,
+    dev_metric,
+    dev_name,
+    graded,
+    with_pairs,
+)
 from pipelines.training.documents import (
     check_documents,
     document_notes,
@@ -60,7 +67,7 @@ from pipelines.training.training_metadata import training_metadata
 def train(
     settings: TrainSettings,
     corpus: Corpus,
-    dev: dict[str, Pairs],
+    dev: DevSets,
     output: Path,
     *,
     resume: bool = False,
@@ -150,7 +157,8 @@ def _run(
     training_page.write_training_report(
         output / "report.html", result, log.rows, settings, profiled
     )
-    run.metrics({"best_step": result["best_step"], "best_dev_spearman": result["dev_spearman"]})
+    metric = dev_metric(job.dev).name
+    run.metrics({"best_step": result["best_step"], f"best_{metric}": result[metric]})
     profile = [profiling.FOLDER] if job.profile else []
     for name in ("report.html", "model", SETTINGS_FILE, *profile):
         run.artifact(output / name)
@@ -263,18 +271,29 @@ def _save_model(job: Job, weights: dict[str, Any], path: Path, facts: TrainingMe
         say(f"warning: {warning.message}")
 
 
+def _beside(job: Job, log: MetricsLog, step: int) -> dict[str, float]:
+    """Return the dev scores that do not choose, at `step` and before training: with held-out
+    documents MRR@10 and the graded pairs'."""
+    if dev_metric(job.dev) is SPEARMAN:
+        return {}
+    names = (tracking.DEV_MRR10, *(f"{tracking.DEV_SPEARMAN}.{name}" for name in graded(job.dev)))
+    found = {name: log.rows[step][name] for name in names}
+    return found | {before(name): log.rows[0][name] for name in names}
+
+
 def _result(
     job: Job, log: MetricsLog, chosen: Checkpoint, run_id: str | None, baseline: Baseline
 ) -> dict[str, Any]:
-    settings = job.settings
+    settings, metric = job.settings, dev_metric(job.dev)
     return {
         "method": settings.method.name,
         "encoder": settings.encoder,
         "steps": log.last_step,
         "best_step": chosen.step,
         "dev": dev_name(job.dev),
-        "dev_spearman": chosen.score,
-        "dev_spearman_before": log.rows[0][tracking.DEV_SPEARMAN],
+        metric.name: chosen.score,
+        metric.before: log.rows[0][metric.name],
+        **_beside(job, log, chosen.step),
         **baseline.entries,
         "loss": log.rows[log.last_step][tracking.LOSS],
         "sentences_per_second": round(log.rate(), 2),

@@ -14,7 +14,6 @@ from typing import Any
 
 from cotbert_core.encoder.backbone import from_anywhere
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from cotbert_core.training.sampling import total_steps
@@ -34,7 +33,7 @@ from pipelines.storage.output_folder import (
 from pipelines.storage.resumable_output import locked_output
 from pipelines.train import check_inputs
 from pipelines.training.baseline import Baseline, baselines
-from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
+from pipelines.training.dev_sets import DevSets, dev_digest, dev_name, with_pairs
 from pipelines.training.documents import training_rows
 from pipelines.training.resources import check_gpus
 from pipelines.training.sentence_length import cut_notes
@@ -55,7 +54,7 @@ def tune(
     options: TuneOptions,
     base: TrainSettings,
     corpus: Corpus,
-    dev: dict[str, Pairs],
+    dev: DevSets,
     output: Path,
     *,
     verbose: bool = False,
@@ -91,7 +90,7 @@ def _tracked(
     options: TuneOptions,
     plan: TrialPlan,
     corpus: Corpus,
-    dev: dict[str, Pairs],
+    dev: DevSets,
     output: Path,
     verbose: bool,
 ) -> dict[str, Any]:
@@ -129,9 +128,7 @@ def check_settings(possible: Sequence[TrainSettings], corpus: Corpus) -> None:
         say(f"note: {note}")
 
 
-def _record(
-    options: TuneOptions, plan: TrialPlan, corpus: Corpus, dev: dict[str, Pairs]
-) -> dict[str, Any]:
+def _record(options: TuneOptions, plan: TrialPlan, corpus: Corpus, dev: DevSets) -> dict[str, Any]:
     """Return everything that two runs of the same sweep have in common."""
     return {
         "space": options.space.name,
@@ -143,7 +140,7 @@ def _record(
     }
 
 
-def _named(record: dict[str, Any], dev: dict[str, Pairs]) -> dict[str, Any]:
+def _named(record: dict[str, Any], dev: DevSets) -> dict[str, Any]:
     """Return a plan's record whose settings name the pairs that were used."""
     if {"dev", "encoder"} <= record.keys():
         return with_pairs(record, dev)
@@ -196,7 +193,7 @@ def _run(
     options: TuneOptions,
     plan: TrialPlan,
     corpus: Corpus,
-    dev: dict[str, Pairs],
+    dev: DevSets,
     output: Path,
     parent: str | None,
     verbose: bool,

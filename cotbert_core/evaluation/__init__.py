@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from cotbert_core.evaluation.geometry import alignment, anisotropy, uniformity
+from cotbert_core.evaluation.held_out import HeldOut, HeldOutScores, score_held_out
 from cotbert_core.evaluation.pairs import Pairs, PairScores, read_pairs, score_pairs
 from cotbert_core.evaluation.sts import STS_TASKS, evaluate_sts, load_dev
 
 __all__ = [
     "STS_TASKS",
+    "HeldOut",
+    "HeldOutScores",
     "PairScores",
     "Pairs",
     "alignment",
@@ -15,6 +18,7 @@ __all__ = [
     "evaluate_sts",
     "load_dev",
     "read_pairs",
+    "score_held_out",
     "score_pairs",
     "uniformity",
 ]

@@ -198,7 +198,8 @@ def _readout(saved: SavedEncoder) -> str:
 
 def _scores(scores: Sequence[Score]) -> str:
     lines = [_score_line(score) for score in scores]
-    head = ["Spearman x 100 against graded pairs.", "", "| pairs | before | after |"]
+    rest = "" if all(score.is_spearman for score in scores) else ", unless the name says otherwise"
+    head = [f"Spearman x 100 against graded pairs{rest}.", "", "| pairs | before | after |"]
     return "\n".join([*head, "| --- | --- | --- |", *lines, _SCORES_END])
 
 

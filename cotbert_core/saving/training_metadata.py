@@ -9,11 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Score:
-    """The Spearman x 100 on graded pairs before and after training (None: not measured)."""
+    """A score x 100 before and after training (None: not measured).
+
+    is_spearman: whether it is a correlation with graded pairs; otherwise the name says what it is.
+    """
 
     name: str
     before: float | None
     after: float | None
+    is_spearman: bool = True
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,6 @@ def run(given: Compare) -> None:
     changed = changed_paths(training.config, training.assignments)
     entries = same_budget(given.entries, training.settings, changed)
     settings = next(s for s in entries.values() if s is not None)
-    dev = training.dev_sets(settings)
     tasks = (
         choose_tasks(training.senteval, given.tasks, allow_missing=True)
         if training.senteval
@@ -58,7 +57,7 @@ def run(given: Compare) -> None:
     if tasks is not None and not tasks.sts:
         raise UserError(f"tasks is {given.tasks!r}: compare scores STS tasks; name one")
     again = {"resume": given.resume, "verbose": given.verbose}
-    corpus = training.open_corpus(settings, given.output, **again)
+    corpus, dev = training.open_data(settings, given.output, **again)
     if "max_length" not in changed:
         entries = follow_corpus_in_all(entries, corpus)
     result = compare(Comparison(entries, given.seeds, dev, tasks), corpus, given.output, **again)

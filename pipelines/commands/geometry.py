@@ -16,7 +16,8 @@ class Geometry:
 
 
 def run(given: Geometry) -> None:
-    from pipelines.geometry import HEADER, geometry, table_rows
+    from pipelines.geometry import geometry, header, table_rows
     from pipelines.runtime.progress import show, table
 
-    show(table(table_rows(geometry(given.options, given.output)), HEADER))
+    result = geometry(given.options, given.output)
+    show(table(table_rows(result), header(result)))

@@ -34,6 +34,7 @@ class Train:
 
 def run(given: Train) -> None:
     settings = given.training.settings(given.recipe)
+    from pipelines.recording.dev_metric import metric_of
     from pipelines.train import check_inputs, train
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.multi_seed import train_seeds
@@ -41,9 +42,8 @@ def run(given: Train) -> None:
     from pipelines.training.sentence_length import follow_corpus
 
     _check_profile(given)
-    dev = given.training.dev_sets(settings)
     again: dict[str, Any] = {"resume": given.resume, "verbose": given.verbose}
-    corpus = given.training.open_corpus(settings, given.output, **again)
+    corpus, dev = given.training.open_data(settings, given.output, **again)
     settings = follow_corpus(settings, corpus)
     if given.seeds is None:
         result = train(settings, corpus, dev, given.output, profile=given.profile, **again)
@@ -55,7 +55,8 @@ def run(given: Train) -> None:
     check_inputs(settings, corpus)
     result = train_seeds(train, settings, given.seeds, corpus, dev, given.output, **again)
     print_result({key: value for key, value in result.items() if key != "runs"})
-    mean = {**result, "dev_spearman": result["dev_spearman_mean"]}
+    metric = metric_of(settings.dev).name
+    mean = {**result, metric: result[f"{metric}_mean"]}
     show(f"\n{baseline_sentence(mean, f'the mean of {len(given.seeds)} seeds')}")
 
 

@@ -11,9 +11,9 @@ from pipelines.options import shared
 from pipelines.options.declare import INPUT, TRAINING, Option, build
 
 if TYPE_CHECKING:  # pydantic and pyarrow would slow --help
-    from cotbert_core.evaluation import Pairs
     from cotbert_core.settings import TrainSettings
     from pipelines.storage.corpus import Corpus
+    from pipelines.training.dev_sets import DevSets
 
 RECIPES_SAY = "what the recipe says"
 
@@ -69,11 +69,21 @@ class TrainingOptions:
         flags = {"encoder": self.encoder, "workers": self.workers}
         return settings_for(recipe, self.config, self.assignments, flags)
 
-    def dev_sets(self, settings: TrainSettings) -> dict[str, Pairs]:
-        """Return the graded pairs by which the best step is chosen."""
-        from pipelines.training.dev_sets import dev_sets
+    def open_data(
+        self, settings: TrainSettings, output: Path, *, resume: bool = False, verbose: bool = False
+    ) -> tuple[Corpus, DevSets]:
+        """Return the corpus and the dev sets by which the best step is chosen.
 
-        return dev_sets(settings, self.senteval, self.dev_pairs)
+        Graded pairs are read first, and raw text, which has no held-out documents, is refused where
+        they are asked for: preparing it takes long.
+        """
+        from pipelines.training.dev_sets import OWN, graded_sets, with_own
+
+        graded = graded_sets(settings, self.senteval, self.dev_pairs)
+        if settings.dev == OWN:
+            with_own(graded, Path(self.corpus))
+        corpus = self.open_corpus(settings, output, resume=resume, verbose=verbose)
+        return corpus, with_own(graded, corpus.path) if settings.dev == OWN else graded
 
     def open_corpus(
         self, settings: TrainSettings, output: Path, *, resume: bool = False, verbose: bool = False

@@ -25,14 +25,14 @@ class Tune:
 
 
 def run(given: Tune) -> None:
+    from pipelines.recording.dev_metric import metric_of
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.sentence_length import follow_corpus
     from pipelines.tune import tune
     from pipelines.tuning.report import BEST, trials_table
 
     settings = given.training.settings(given.options.recipe)
-    dev = given.training.dev_sets(settings)
-    corpus = given.training.open_corpus(settings, given.output, verbose=given.verbose)
+    corpus, dev = given.training.open_data(settings, given.output, verbose=given.verbose)
     result = tune(
         given.options,
         follow_corpus(settings, corpus),
@@ -43,8 +43,9 @@ def run(given: Tune) -> None:
         discard=given.discard,
     )
     show(trials_table(result["trials"]))
+    metric = metric_of(settings.dev)
     shown = (
-        *("dev", "dev_spearman", "baseline", "baseline_spearman"),
+        *("dev", metric.name, "baseline", metric.baseline),
         *("training_seconds", "start_seconds_per_trial", "registered"),
         "mlflow_parent_run_id",
     )

@@ -8,11 +8,18 @@ from dataclasses import asdict
 from typing import Any
 
 from cotbert_core.evaluation.bootstrap import difference
-from pipelines.evaluating.scoring import AVERAGE, TRANSFER_AVERAGE, Scored, score_of
+from pipelines.evaluating.scoring import (
+    AVERAGE,
+    FOUND_FIRST,
+    TRANSFER_AVERAGE,
+    Scored,
+    score_of,
+)
 
-AVERAGES = {
+HEADLINES = {
     AVERAGE: "average Spearman of the STS tasks",
     TRANSFER_AVERAGE: "average accuracy of the transfer tasks",
+    FOUND_FIRST: "queries that find their held-out document first, in %",
 }
 
 
@@ -30,7 +37,8 @@ def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | No
 
 
 def difference_sentences(result: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each model after the first and each average or pairs file."""
+    """Return a sentence for each model after the first and each average, pairs file and
+    corpus."""
     return [
         _sentence(label, result["against"], name, entry)
         for label, entries in result["differences"].items()
@@ -41,12 +49,12 @@ def difference_sentences(result: Mapping[str, Any]) -> list[str]:
 def _headlines(entries: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name, entry in entries.items():
         # A user's own pairs are in no average.
-        if name in AVERAGES or name.startswith("pairs-"):
+        if name in HEADLINES or name.startswith("pairs-"):
             yield name, entry
 
 
 def _sentence(label: str, against: str, name: str, entry: Mapping[str, Any]) -> str:
-    of = AVERAGES.get(name, f"Spearman of {name}")
+    of = HEADLINES.get(name, f"Spearman of {name}")
     gap, low, high = entry["difference"], entry["low"], entry["high"]
     if None in (gap, low, high):
         return f"{label} and {against} cannot be compared, {of}: one of them gives equal cosines."

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.evaluation import PairScores
+from cotbert_core.evaluation import HeldOut, HeldOutScores, PairScores
 from cotbert_core.evaluation.bootstrap import (
     interval,
     resampled_mean,
@@ -23,8 +23,16 @@ from cotbert_core.evaluation.transfer import Transferred
 
 AVERAGE = "average"
 TRANSFER_AVERAGE = "transfer_average"
-# The possible keys of an entry's score.
-SCORES = ("spearman", "accuracy", "main_score")
+# The scores without labels, by their entries' names.
+FOUND_FIRST, MRR10 = "held-out", "held-out-mrr10"
+# The possible keys of an entry's score, and what tables call them.
+SCORES = {
+    "spearman": "Spearman",
+    "accuracy": "accuracy",
+    "main_score": "main score",
+    "found_first": "found first",
+    "mrr10": "MRR@10",
+}
 
 
 @dataclass
@@ -63,6 +71,11 @@ def score_of(entry: Any) -> float:
     if not isinstance(entry, Mapping):
         return float(entry)
     return float(next(entry[key] for key in SCORES if key in entry))
+
+
+def measure_of(entry: Mapping[str, Any]) -> str:
+    """Return the name of an entry's score."""
+    return str(entry.get("metric") or next(SCORES[key] for key in SCORES if key in entry))
 
 
 def ends_of(resampled: np.ndarray) -> list[float | None]:
@@ -109,6 +122,16 @@ def add_pairs(
         }
         scored.add(name, entry, _resampled(name, predicted, resamples))
         scored.predicted[name] = predicted
+
+
+def add_held_out(scored: Scored, found: HeldOutScores, held_out: HeldOut, resamples: int) -> None:
+    """Add the scores on held-out documents. The queries are resampled, the targets stay."""
+    counts = {"queries": len(held_out), "targets": len(held_out.targets)}
+    for name, entry, values in (
+        (FOUND_FIRST, {"found_first": found.found_first, **counts}, found.found),
+        (MRR10, {"mrr10": found.mrr10, **counts}, found.reciprocal),
+    ):
+        scored.add(name, entry, resampled_mean(values, resamples, seed_of(name)))
 
 
 def _resampled(name: str, predicted: Predicted, resamples: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from pipelines.evaluating.published import (
     Published,
     beside,
 )
-from pipelines.evaluating.scoring import AVERAGE, TRANSFER_AVERAGE, score_of
+from pipelines.evaluating.scoring import AVERAGE, TRANSFER_AVERAGE, measure_of, score_of
 from pipelines.recording.tracking import SUBSETS
 
 
@@ -126,12 +126,13 @@ def difference_row(task: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _others(models: Sequence[Model]) -> Table:
-    """Return the table of scores that are in no paper's table: own pairs, tasks of MTEB."""
+    """Return the table of scores that are in no paper's table: own pairs, held-out
+    documents, tasks of MTEB."""
     header = ("model", "task", "metric", "score x 100", "95 % interval")
     known = {*STS_COLUMNS, *TRANSFER_COLUMNS}
     rows = [
         (
-            *(model.label, name, entry.get("metric", "Spearman"), _digits(score_of(entry))),
+            *(model.label, name, measure_of(entry), _digits(score_of(entry))),
             _range(entry.get("low"), entry.get("high")),
         )
         for model in models

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
+from pipelines.recording.dev_metric import SPEARMAN, DevMetric
 from pipelines.recording.store import connect, patient, reason, shown_uri
-from pipelines.recording.tracking import DEV_SPEARMAN, Run
+from pipelines.recording.tracking import Run
 from pipelines.runtime.progress import say
 
 # The input example of a model, from which its signature is inferred.
@@ -43,14 +44,16 @@ def register(
     folder: Path,
     name: str,
     alias: str = "best",
-    dev_spearman: float | None = None,
+    score: float | None = None,
     dev: str | None = None,
+    metric: DevMetric = SPEARMAN,
 ) -> str | None:
     """Register a trained folder as a version of `name`; return its models:/ address.
 
-    dev: the name of the pairs on which dev_spearman was measured. The alias moves to the version
-    unless its current version has at least the same dev_spearman; a line says which version has
-    it. If the store fails or does not know the run, a warning is shown and None is returned.
+    score: the dev score by its metric. dev: the name of what it was measured on. The alias moves to
+    the version unless its current version has at least the same score by the same metric; a line
+    says which version has it. If the store fails or does not know the run, a warning is shown and
+    None is returned.
     """
     check_registry(name)
     if run.id is None:
@@ -58,10 +61,10 @@ def register(
         return None
     try:
         client = connect()
-        tags = {} if dev_spearman is None else {DEV_SPEARMAN: repr(float(dev_spearman))}
+        tags = {} if score is None else {metric.name: repr(float(score))}
         tags |= {} if dev is None else {"dev": dev}
         version = _add_version(client, run.id, folder, name, tags)
-        _move_alias(client, name, alias, version, dev_spearman)
+        _move_alias(client, name, alias, version, score, metric)
     except Exception as error:  # a failure of the store must not end the job
         say(
             f"warning: {folder} is not registered as {name!r} at MLflow {shown_uri()} "
@@ -128,23 +131,25 @@ def _copy_over(folder: Path, saved: Path) -> None:
 
 
 def _move_alias(
-    client: Any, name: str, alias: str, version: str, dev_spearman: float | None
+    client: Any, name: str, alias: str, version: str, score: float | None, metric: DevMetric
 ) -> None:
     """Move the alias to this version unless its current version is no worse; say which has it."""
     earlier = client.get_registered_model(name).aliases.get(alias)
     held = None
     if earlier is not None:
-        held = client.get_model_version(name, earlier).tags.get(DEV_SPEARMAN)
-    if held is not None and (dev_spearman is None or float(held) >= dev_spearman):
+        held = client.get_model_version(name, earlier).tags.get(metric.name)
+    if held is not None and (score is None or float(held) >= score):
         say(
-            f"{name}@{alias} stays at version {earlier} ({_score(held)}); the new version is "
-            f"{version} ({_score(dev_spearman)})"
+            f"{name}@{alias} stays at version {earlier} ({_score(held, metric)}); the new version "
+            f"is {version} ({_score(score, metric)})"
         )
         return
     client.set_registered_model_alias(name, alias, version)
-    before = f", previously version {earlier} ({_score(held)})" if earlier is not None else ""
-    say(f"{name}@{alias} is now version {version} ({_score(dev_spearman)}){before}")
+    before = (
+        f", previously version {earlier} ({_score(held, metric)})" if earlier is not None else ""
+    )
+    say(f"{name}@{alias} is now version {version} ({_score(score, metric)}){before}")
 
 
-def _score(value: float | str | None) -> str:
-    return "no dev score" if value is None else f"dev Spearman {float(value):.2f}"
+def _score(value: float | str | None, metric: DevMetric) -> str:
+    return "no dev score" if value is None else f"{metric.words} {float(value):.2f}"

@@ -45,8 +45,13 @@ __all__ = ["EXPERIMENT", "Run", "commit", "shown_uri", "tracked_run", "tracking_
 
 LOSS = "loss"
 DEV_SPEARMAN = "dev_spearman"
-# The dev Spearman of the untouched encoder, and its readout (pipelines.training.baseline).
+# What a trial reports to Ray Tune: the dev score by which it is chosen, of whichever kind.
+DEV_SCORE = "dev_score"
+# The dev scores on held-out documents; the first chooses (pipelines.recording.dev_metric).
+DEV_FOUND_FIRST, DEV_MRR10 = "dev_found_first", "dev_mrr10"
+# The dev scores of the untouched encoder, and its readout (pipelines.training.baseline).
 BASELINE, BASELINE_SPEARMAN = "baseline", "baseline_spearman"
+BASELINE_FOUND_FIRST, BASELINE_MRR10 = "baseline_found_first", "baseline_mrr10"
 TEST_SPEARMAN = "test_spearman"
 ALIGNMENT = "alignment"
 UNIFORMITY = "uniformity"

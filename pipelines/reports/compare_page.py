@@ -11,6 +11,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from cotbert_core.files import write_text
+from pipelines.recording.dev_metric import SPEARMAN, DevMetric, metric_in
 from pipelines.reports import html_page, training_page
 from pipelines.reports.plots import BLUE, INK, STYLE, svg
 
@@ -41,11 +42,11 @@ def _with_spread(row: Row, key: str) -> str:
 
 def write(path: Path, result: Mapping[str, Any]) -> None:
     """Write the page of a comparison."""
-    rows = result["rows"]
+    rows, metric = result["rows"], metric_in([result.get("metric", "")])
     seeds = ", ".join(map(str, result["seeds"]))
     explained = (
-        "<p>Spearman x 100, mean and sample standard deviation over the seeds. dev: "
-        f"{html.escape(result['dev'])}; test: the average over "
+        f"<p>{metric.label}, mean and sample standard deviation over the seeds. dev: "
+        f"{html.escape(result['dev'])}; test: the average Spearman x 100 over "
         f"{', '.join(result['tasks']) or 'no task'}; seconds: the time of one run's training "
         "steps.</p>"
     )
@@ -54,13 +55,13 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
     sections = [
         ("Scores", html_page.table(HEADER, [cells(row) for row in rows]) + explained),
         ("Against the untouched encoder", baseline),
-        ("Every seed", dots(rows)),
+        ("Every seed", dots(rows, metric)),
         ("Budget, the same for all", budget),
     ]
     write_text(path, html_page.page("Methods compared", f"Seeds {seeds}.", sections))
 
 
-def dots(rows: Sequence[Row]) -> str:
+def dots(rows: Sequence[Row], metric: DevMetric = SPEARMAN) -> str:
     """Return an SVG of each entry's dev scores: a point per seed, hollow before training."""
     with rc_context(STYLE):
         figure = Figure(figsize=(8, 0.9 + 0.42 * len(rows)), layout="constrained")
@@ -74,5 +75,5 @@ def dots(rows: Sequence[Row]) -> str:
             )
         axes.set_yticks(range(len(rows)), [row["entry"] for row in rows])
         axes.invert_yaxis()
-        axes.set_xlabel("dev Spearman x 100; one point per seed, hollow: before training")
+        axes.set_xlabel(f"{metric.label}; one point per seed, hollow: before training")
         return svg(figure)

@@ -14,7 +14,8 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from pipelines.recording.tracking import DEV_SPEARMAN, LOSS
+from pipelines.recording.dev_metric import metric_in
+from pipelines.recording.tracking import LOSS
 
 INK, BLUE, ORANGE, GRID = "#1f2933", "#2563a8", "#c2571a", "#e3e7eb"
 # Most panels in a row, the width of a panel in inches by the number of columns, and most letters in
@@ -53,7 +54,7 @@ def svg(figure: Figure) -> str:
 def training_curves(
     rows: Mapping[int, Mapping[str, float]], baseline: tuple[str, float] | None = None
 ) -> str:
-    """Return an SVG of loss (left, logarithmic) and dev Spearman (right) by step.
+    """Return an SVG of loss (left, logarithmic) and dev score (right) by step.
 
     baseline: label and height of a horizontal line.
     """
@@ -63,7 +64,8 @@ def training_curves(
         _line(left, rows, LOSS, BLUE, "", "loss")
         if min((r[LOSS] for r in rows.values() if LOSS in r), default=0) > 0:
             left.set_yscale("log")
-        _line(right, rows, DEV_SPEARMAN, ORANGE, "o", "dev Spearman x 100")
+        metric = metric_in(name for row in rows.values() for name in row)
+        _line(right, rows, metric.name, ORANGE, "o", metric.label)
         if baseline is not None:
             level_line(right, *baseline)
         return svg(figure)

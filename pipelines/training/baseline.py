@@ -10,8 +10,8 @@ what was found. OUTPUT/baseline.json keeps it for a resumed job.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,30 @@ import torch
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig, load_pooling_config
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Pairs
-from cotbert_core.evaluation.pairs import Encode, cosines, encode_distinct, spearman
+from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.files import read_json, write_json
 from cotbert_core.readouts import build_features
 from cotbert_core.readouts.layers import THREE_READOUTS, three_readouts
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from pipelines.recording.tracking import BASELINE, BASELINE_SPEARMAN, DEV_SPEARMAN, Run, metric_name
+from pipelines.recording.dev_metric import FOUND_FIRST, SPEARMAN, DevMetric, metric_in
+from pipelines.recording.tracking import (
+    BASELINE,
+    BASELINE_MRR10,
+    BASELINE_SPEARMAN,
+    DEV_MRR10,
+    Run,
+    metric_name,
+)
 from pipelines.runtime.progress import say
-from pipelines.training.dev_sets import dev_name
+from pipelines.training.dev_sets import (
+    DevSets,
+    dev_name,
+    dev_texts,
+    graded,
+    score_dev,
+    score_graded,
+)
 
 BASELINE_FILE = "baseline.json"
 OWN = {"mean": "mean pooling", "cls": "[CLS] pooling", "mask": "[MASK] reading"}
@@ -49,22 +63,40 @@ class Baseline:
     """The untouched encoder's dev score.
 
     reading: in plain words how it was read. readout: its name in `cotbert_core.readouts.FEATURES`,
-    None for the encoder's own. scores: Spearman x 100 by dev set.
+    None for the encoder's own. scores: Spearman x 100 by graded dev set. own: found first and
+    MRR@10 x 100 on held-out documents, by metric; empty when graded pairs choose.
     """
 
     reading: str
     readout: str | None
     scores: Mapping[str, float]
+    own: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def metric(self) -> DevMetric:
+        return FOUND_FIRST if self.own else SPEARMAN
+
+    @property
+    def score(self) -> float:
+        """The score with which trained encoders are compared."""
+        return float(self.own[FOUND_FIRST.name]) if self.own else self.spearman
 
     @property
     def spearman(self) -> float:
-        """The mean over the dev sets."""
-        return float(np.mean(list(self.scores.values())))
+        """The mean over the graded dev sets; nan without any."""
+        return float(np.mean(list(self.scores.values()))) if self.scores else math.nan
 
     @property
     def entries(self) -> dict[str, Any]:
         """The baseline's entries in result.json."""
-        return {BASELINE: self.reading, BASELINE_SPEARMAN: self.spearman}
+        return {BASELINE: self.reading, **self.numbers()}
+
+    def numbers(self) -> dict[str, float]:
+        """The baseline's scores by name; with held-out documents the graded pairs' are named."""
+        if not self.own:
+            return {BASELINE_SPEARMAN: self.spearman}
+        beside = {f"{BASELINE_SPEARMAN}.{name}": score for name, score in self.scores.items()}
+        return {FOUND_FIRST.baseline: self.score, BASELINE_MRR10: self.own[DEV_MRR10], **beside}
 
     def open(self, encoder: str, precision: Precision = "auto") -> Encode:
         """Return a function of (N,) sentences to (N, D) vectors of the encoder NAME, read so."""
@@ -73,25 +105,22 @@ class Baseline:
         return build_features(self.readout, load_backbone(encoder), precision=precision)
 
 
-def score_untouched(
-    encoder: str, dev: Mapping[str, Pairs], precision: Precision = "auto"
-) -> Baseline:
+def score_untouched(encoder: str, dev: DevSets, precision: Precision = "auto") -> Baseline:
     """Score the encoder NAME as it is; sentences are cut where the encoder's folder, else the
     encoder itself, has its limit."""
-    own = _own_readout(encoder)
+    own, texts = _own_readout(encoder), dev_texts(dev)
     if own is not None:
-        reader = SentenceEncoder.from_pretrained(encoder)
-        sides = _encode(partial(reader.encode, precision=precision), dev)
-        return Baseline(f"{OWN[own]} (its own)", None, _scores(dev, sides))
+        vectors = SentenceEncoder.from_pretrained(encoder).encode(texts, precision=precision)
+        return _scored(f"{OWN[own]} (its own)", None, dev, texts, vectors)
     reader = SentenceEncoder(three_readouts(load_backbone(encoder)), PoolingConfig("mean"))
-    sides = _encode(partial(reader.encode, precision=precision), dev)
-    thirds = [np.split(side, len(THREE_READOUTS), axis=1) for side in sides]
+    vectors = reader.encode(texts, precision=precision)
+    thirds = np.split(vectors, len(THREE_READOUTS), axis=1)
     found = [
-        Baseline(NAMES[readout], readout, _scores(dev, [side[third] for side in thirds]))
-        for third, readout in enumerate(THREE_READOUTS)
+        _scored(NAMES[readout], readout, dev, texts, third)
+        for readout, third in zip(THREE_READOUTS, thirds, strict=True)
     ]
     # Equal cosines alone have no correlation, and NaN is greater than nothing.
-    return max(found, key=lambda one: np.nan_to_num(one.spearman, nan=-np.inf))
+    return max(found, key=lambda one: np.nan_to_num(one.score, nan=-np.inf))
 
 
 def _own_readout(encoder: str) -> str | None:
@@ -104,22 +133,28 @@ def _own_readout(encoder: str) -> str | None:
         return None
 
 
-def _encode(encode: Encode, dev: Mapping[str, Pairs]) -> list[np.ndarray]:
-    """The vectors of each dev set's left and right sentences; each distinct one is encoded once."""
-    return encode_distinct(encode, *(side for p in dev.values() for side in (p.left, p.right)))
+def _scored(
+    reading: str,
+    readout: str | None,
+    dev: DevSets,
+    texts: Sequence[str],
+    vectors: np.ndarray,
+) -> Baseline:
+    """Score an encoder on the dev sets. vectors: (N, D) of their N distinct texts."""
+    place = {text: row for row, text in enumerate(texts)}
 
+    def encode(wanted: Sequence[str]) -> np.ndarray:
+        return vectors[[place[text] for text in wanted]]
 
-def _scores(dev: Mapping[str, Pairs], sides: list[np.ndarray]) -> dict[str, float]:
-    return {
-        name: spearman(cosines(left, right), pairs.gold)
-        for (name, pairs), left, right in zip(dev.items(), sides[::2], sides[1::2], strict=True)
-    }
+    scores = score_graded(encode, graded(dev))
+    rest = {name: one for name, one in dev.items() if name not in scores}
+    return Baseline(reading, readout, scores, score_dev(encode, rest) if rest else {})
 
 
 def baselines(
     output: Path,
     encoders: Mapping[str, Precision],
-    dev: Mapping[str, Pairs],
+    dev: DevSets,
     run: Run,
     given: Mapping[str, Baseline | None] = {},
 ) -> dict[str, Baseline]:
@@ -139,14 +174,14 @@ def baselines(
     return {name: found[name] for name in encoders}
 
 
-def _scored_now(encoder: str, dev: Mapping[str, Pairs], precision: Precision) -> Baseline:
+def _scored_now(encoder: str, dev: DevSets, precision: Precision) -> Baseline:
     """Score a baseline that is not known yet, and show it."""
     # bf16 that is meant for the workers' GPUs can take a driver without it 100 times as long.
     found = score_untouched(encoder, dev, "fp32" if precision == "fp32" else "auto")
     if torch.cuda.is_available():  # the driver would keep memory that its workers need
         torch.cuda.empty_cache()
     say(
-        f"baseline: the untouched encoder, read by {found.reading}, scores {found.spearman:.2f} "
+        f"baseline: the untouched encoder, read by {found.reading}, scores {found.score:.2f} "
         f"({dev_name(dev)})"
     )
     return found
@@ -154,10 +189,17 @@ def _scored_now(encoder: str, dev: Mapping[str, Pairs], precision: Precision) ->
 
 def _log(run: Run, baseline: Baseline, of: str) -> None:
     """of: which encoder, where a run has several."""
-    each = {f".{name}": score for name, score in baseline.scores.items()}
-    values = {"": baseline.spearman, **(each if len(each) > 1 else {})}
-    run.metrics({metric_name(f"{BASELINE_SPEARMAN}{of}{k}"): v for k, v in values.items()})
+    numbers = baseline.numbers()
+    if not baseline.own and len(baseline.scores) > 1:
+        numbers |= {f"{BASELINE_SPEARMAN}.{name}": v for name, v in baseline.scores.items()}
+    run.metrics({metric_name(_of(name, of)): value for name, value in numbers.items()})
     run.tags({metric_name(f"{BASELINE}{of}"): baseline.reading})
+
+
+def _of(name: str, of: str) -> str:
+    """baseline_spearman.STS-B of encoder `.x`: baseline_spearman.x.STS-B."""
+    head, dot, dev = name.partition(".")
+    return f"{head}{of}{dot}{dev}"
 
 
 def baseline_line(result: Mapping[str, Any]) -> tuple[str, float] | None:
@@ -165,17 +207,18 @@ def baseline_line(result: Mapping[str, Any]) -> tuple[str, float] | None:
     none."""
     if BASELINE not in result:
         return None
-    untouched = float(result[BASELINE_SPEARMAN])
+    untouched = float(result[metric_in(result).baseline])
     return f"untouched: {result[BASELINE]} {untouched:.2f}", untouched
 
 
 def baseline_sentence(result: Mapping[str, Any], who: str = "the trained encoder") -> str:
     """Return a sentence on whether a result is better or worse than its baseline, by how much.
 
-    Worse is a warning, with what to try. result: dev_spearman, dev (the pairs' name), baseline and
-    baseline_spearman.
+    Worse is a warning, with what to try. result: the dev score, dev (what it was measured on),
+    baseline and its score.
     """
-    score, untouched = float(result[DEV_SPEARMAN]), float(result[BASELINE_SPEARMAN])
+    metric = metric_in(result)
+    score, untouched = float(result[metric.name]), float(result[metric.baseline])
     gap = score - untouched
     if abs(gap) < 0.005:
         how = "as good as"

@@ -1,4 +1,9 @@
-"""The graded pairs by which the best step of a run is chosen, and what they are called."""
+"""The dev sets by which the best step of a run is chosen, what they are called, and their scores.
+
+They are graded pairs, or with `dev: own` a corpus's held-out documents. Graded pairs that are given
+beside held-out documents are scored at each dev check, so that forgetting is seen, and choose
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.evaluation import Pairs, load_dev, read_pairs
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import HeldOut, Pairs, load_dev, read_pairs, score_held_out
+from cotbert_core.evaluation.pairs import Encode, cosines, encode_distinct, spearman
 from cotbert_core.settings import TrainSettings
+from pipelines.recording.dev_metric import FOUND_FIRST, SPEARMAN, DevMetric
+from pipelines.recording.tracking import DEV_FOUND_FIRST, DEV_MRR10, DEV_SPEARMAN
+from pipelines.storage.held_out_file import read_held_out
 
 BUILT_IN_NAME = "built-in pairs"
 BUILT_IN_PAIRS = Path(__file__).parents[1] / "data" / "pairs.tsv"
-# What TrainSettings.dev scores in a SentEval folder.
-DEV_TASKS = {"sts-b": ("STS-B",), "sts-b+sick-r": ("STS-B", "SICK-R")}
+OWN = "own"
+OWN_NAME = "own documents"
+# What TrainSettings.dev scores in a SentEval folder; beside held-out documents it is STS-B.
+DEV_TASKS = {"sts-b": ("STS-B",), "sts-b+sick-r": ("STS-B", "SICK-R"), OWN: ("STS-B",)}
 _TASKS = {task for tasks in DEV_TASKS.values() for task in tasks}
+DevSets = Mapping[str, Pairs | HeldOut]
 
 
 def dev_pairs(senteval: Path | None, pairs: Path | None) -> Pairs:
@@ -26,12 +39,30 @@ def dev_pairs(senteval: Path | None, pairs: Path | None) -> Pairs:
 
 
 def dev_sets(
-    settings: TrainSettings, senteval: Path | None, pairs: Path | None
-) -> dict[str, Pairs]:
-    """The dev sets of a run by name; its dev score is the mean over them."""
+    settings: TrainSettings,
+    senteval: Path | None,
+    pairs: Path | None,
+    corpus: Path | None = None,
+) -> DevSets:
+    """The dev sets of a run by name. corpus: the folder that `dev: own` reads."""
+    beside = graded_sets(settings, senteval, pairs)
+    return beside if settings.dev != OWN else with_own(beside, corpus)
+
+
+def graded_sets(settings: TrainSettings, senteval: Path | None, pairs: Path | None) -> DevSets:
+    """The graded pairs of a run by name; with `dev: own` only those that were given."""
     if senteval is not None:
         return {task: load_dev(senteval, task) for task in DEV_TASKS[settings.dev]}
+    if settings.dev == OWN and pairs is None:
+        return {}
     return {pairs_name(pairs): dev_pairs(None, pairs)}
+
+
+def with_own(beside: DevSets, corpus: Path | None) -> DevSets:
+    """The held-out documents of a corpus, with the graded pairs that are scored beside them."""
+    if corpus is None:
+        raise UserError("dev is 'own' and there is no corpus with held-out documents: give one")
+    return {OWN_NAME: read_held_out(corpus, "dev"), **beside}
 
 
 def pairs_name(pairs: Path | None) -> str:
@@ -39,24 +70,78 @@ def pairs_name(pairs: Path | None) -> str:
     return BUILT_IN_NAME if pairs is None else pairs.name
 
 
-def dev_name(dev: Mapping[str, Pairs]) -> str:
+def dev_metric(dev: DevSets) -> DevMetric:
+    """Return the metric by which steps are chosen on these dev sets."""
+    return SPEARMAN if _held_out(dev) is None else FOUND_FIRST
+
+
+def graded(dev: DevSets) -> dict[str, Pairs]:
+    """Return the dev sets that are graded pairs."""
+    return {name: one for name, one in dev.items() if isinstance(one, Pairs)}
+
+
+def _held_out(dev: DevSets) -> HeldOut | None:
+    return next((one for one in dev.values() if isinstance(one, HeldOut)), None)
+
+
+def score_dev(encode: Encode, dev: DevSets) -> dict[str, float]:
+    """Return the numbers of a dev check by their metrics' names.
+
+    The one that chooses is `dev_metric(dev).name`: the mean Spearman x 100 over graded pairs, or
+    the share of the held-out documents' queries that find their target first.
+    """
+    by_name = score_graded(encode, graded(dev))
+    each = {f"{DEV_SPEARMAN}.{name}": score for name, score in by_name.items()}
+    held_out = _held_out(dev)
+    if held_out is not None:
+        found = score_held_out(encode, held_out)
+        return {DEV_FOUND_FIRST: found.found_first, DEV_MRR10: found.mrr10, **each}
+    mean = sum(by_name.values()) / len(by_name)
+    return {DEV_SPEARMAN: mean, **(each if len(each) > 1 else {})}
+
+
+def score_graded(encode: Encode, dev: Mapping[str, Pairs]) -> dict[str, float]:
+    """Return the Spearman x 100 of each set of graded pairs."""
+    return {
+        name: spearman(cosines(*encode_distinct(encode, pairs.left, pairs.right)), pairs.gold)
+        for name, pairs in dev.items()
+    }
+
+
+def dev_texts(dev: DevSets) -> list[str]:
+    """Return the distinct texts of all dev sets."""
+    sides: list[list[str]] = []
+    for one in dev.values():
+        sides += [one.left, one.right] if isinstance(one, Pairs) else [one.queries, one.targets]
+    return list(dict.fromkeys(text for side in sides for text in side))
+
+
+def dev_name(dev: DevSets) -> str:
     """What a dev score was measured on: built-in pairs, a file's name, STS-B dev, STS-B + SICK-R
-    dev."""
+    dev, own documents."""
+    if _held_out(dev) is not None:
+        return OWN_NAME
     return " + ".join(dev) + (" dev" if dev.keys() <= _TASKS else "")
 
 
-def with_pairs(settings: Mapping[str, Any], dev: Mapping[str, Pairs]) -> dict[str, Any]:
+def with_pairs(settings: Mapping[str, Any], dev: DevSets) -> dict[str, Any]:
     """Flat settings as they are shown and recorded: `dev` names the pairs that were used, since
     the setting itself has a meaning in a SentEval folder alone."""
     return {**settings, "dev": dev_name(dev)}
 
 
-def dev_digest(dev: Mapping[str, Pairs]) -> str:
-    """Return a digest of the pairs that choose the best step: other pairs are another job.
+def dev_digest(dev: DevSets) -> str:
+    """Return a digest of the dev sets: a run with others is another job.
 
     Pairs outside a SentEval folder are the same ones under any name.
     """
-    if len(dev) == 1 and not dev.keys() <= _TASKS:
+    if len(dev) == 1 and not dev.keys() <= {*_TASKS, OWN_NAME}:
         dev = {"pairs": next(iter(dev.values()))}
-    text = json.dumps([[n, p.left, p.right, p.gold.tolist()] for n, p in sorted(dev.items())])
+    text = json.dumps([[name, *_contents(one)] for name, one in sorted(dev.items())])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _contents(one: Pairs | HeldOut) -> list[list[Any]]:
+    if isinstance(one, Pairs):
+        return [one.left, one.right, one.gold.tolist()]
+    return [one.queries, one.targets, one.rows.tolist()]

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.evaluation import Pairs
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoints import begin_attempt, checkpoints
 from pipelines.runtime.progress import say
 from pipelines.runtime.stop_signals import kept_signals
 from pipelines.runtime.worker_resources import cpus_per_worker
+from pipelines.training.dev_sets import DevSets
 from pipelines.training.failures import cause, is_loss, lacked_room
 from pipelines.training.metrics_log import METRICS_FILE
 from pipelines.training.resources import gpus_there, takes_gpus, workers_now
@@ -44,7 +44,7 @@ class Job:
 
     settings: TrainSettings
     corpus: Path
-    dev: dict[str, Pairs]
+    dev: DevSets
     output: Path
     early_stopping: bool = False
     callbacks: tuple[Any, ...] = ()

@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from cotbert_core.files import read_json, write_json
-from pipelines.recording.tracking import DEV_SPEARMAN, LOSS, Run
+from pipelines.recording.dev_metric import metric_in
+from pipelines.recording.tracking import LOSS, Run
 from pipelines.runtime.progress import Progress
 from pipelines.training.metrics_log import METRICS_FILE, Row, sentence_rate
 
@@ -82,8 +83,9 @@ class MetricsFollower:
         if self._progress is None:
             self._progress = Progress("train", self._total, "step")
             self._progress.start_at(step)
-        if DEV_SPEARMAN in row:
-            self._progress.show(step, f"dev Spearman {row[DEV_SPEARMAN]:.2f}", always=True)
+        metric = metric_in(row)
+        if metric.name in row:
+            self._progress.show(step, f"{metric.words} {row[metric.name]:.2f}", always=True)
             return
         self._seconds.append(row["step_seconds"])
         rate = sentence_rate(self._seconds, self._batch_size)

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.recording import tracking
+from pipelines.recording.dev_metric import metric_in
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, open_output
 from pipelines.training.baseline import Baseline, baselines
-from pipelines.training.dev_sets import dev_digest, dev_name, with_pairs
+from pipelines.training.dev_sets import DevSets, dev_digest, dev_metric, dev_name, with_pairs
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -45,7 +45,7 @@ class SeededRuns:
     train: Callable[..., dict[str, Any]]
     settings: TrainSettings
     corpus: Corpus
-    dev: dict[str, Pairs]
+    dev: DevSets
     folder: Path
     resume: bool
     verbose: bool
@@ -78,7 +78,7 @@ def train_seeds(
     settings: TrainSettings,
     seeds: Sequence[int],
     corpus: Corpus,
-    dev: dict[str, Pairs],
+    dev: DevSets,
     output: Path,
     *,
     resume: bool = False,
@@ -114,11 +114,12 @@ def train_seeds(
             baseline=baseline,
         )
         results = [runs.run(seed) for seed in seeds]
+        metric = dev_metric(dev)
         result = {
             "method": settings.method.name,
             "encoder": settings.encoder,
             "seeds": list(seeds),
-            **{f"dev_spearman_{k}": v for k, v in spread(scores_of(results)).items()},
+            **{f"{metric.name}_{k}": v for k, v in spread(scores_of(results)).items()},
             "runs": results,
             "mlflow_run_id": run.id,
         }
@@ -130,5 +131,5 @@ def train_seeds(
 
 
 def scores_of(results: Sequence[dict[str, Any]]) -> list[float]:
-    """The dev Spearman of each run."""
-    return [float(result["dev_spearman"]) for result in results]
+    """The dev score of each run."""
+    return [float(result[metric_in(result).name]) for result in results]

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from cotbert_core import __version__
-from cotbert_core.evaluation import Pairs
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.saving.markdown import code, plain
 from cotbert_core.saving.training_metadata import Score, TrainingMetadata
-from pipelines.recording.tracking import DEV_SPEARMAN, commit
+from pipelines.recording.dev_metric import FOUND_FIRST
+from pipelines.recording.tracking import DEV_MRR10, DEV_SPEARMAN, commit
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
-from pipelines.training.dev_sets import dev_name
+from pipelines.training.dev_sets import DevSets, dev_metric, dev_name
 from pipelines.training.metrics_log import MetricsLog
 
+# The score on held-out documents, in a model card's table of Spearman x 100.
+OWN_SCORE = "% of the queries that find their document first"
 PACKAGES = ("torch", "transformers", "ray")
 
 
 def training_metadata(
     corpus: Corpus,
-    dev: Mapping[str, Pairs],
+    dev: DevSets,
     log: MetricsLog,
     best_step: int,
     baseline: Baseline | None = None,
@@ -32,8 +33,8 @@ def training_metadata(
     """Facts of a run whose model is that of `best_step`."""
     scores = _dev_scores(dev, log, best_step)
     if baseline is not None:
-        name = f"{dev_name(dev)}, the untouched encoder by {baseline.reading}"
-        scores.append(Score(name, baseline.spearman, None))
+        name = f"{_chosen(dev)}, the untouched encoder by {baseline.reading}"
+        scores.append(Score(name, baseline.score, None, not baseline.own))
     return TrainingMetadata(_data(corpus), scores, _made(best_step, log))
 
 
@@ -56,16 +57,23 @@ def published(name: str) -> str:
     return f"{kind}:{rest.split('?')[0]}"
 
 
-def _dev_scores(dev: Mapping[str, Pairs], log: MetricsLog, best_step: int) -> list[Score]:
-    """The mean of the dev sets, by which the step was chosen, and each where there are several."""
+def _dev_scores(dev: DevSets, log: MetricsLog, best_step: int) -> list[Score]:
+    """The score by which the step was chosen, and each set of graded pairs where there are other
+    dev sets."""
     several = [(f"{name}, dev", f"{DEV_SPEARMAN}.{name}") for name in dev if len(dev) > 1]
-    chosen = f"{dev_name(dev)} (the step was chosen by it)"
+    chosen = f"{_chosen(dev)} (the step was chosen by it)"
     first, best = log.rows[0], log.rows[best_step]
+    if dev_metric(dev) is FOUND_FIRST:
+        several = [(f"{dev_name(dev)}, dev, MRR@10", DEV_MRR10), *several]
     return [
-        Score(name, first[key], best[key])
-        for name, key in [(chosen, DEV_SPEARMAN), *several]
+        Score(name, first[key], best[key], key.startswith(DEV_SPEARMAN))
+        for name, key in [(chosen, dev_metric(dev).name), *several]
         if key in first and key in best
     ]
+
+
+def _chosen(dev: DevSets) -> str:
+    return f"{dev_name(dev)}, {OWN_SCORE}" if dev_metric(dev) is FOUND_FIRST else dev_name(dev)
 
 
 def _made(best_step: int, log: MetricsLog) -> dict[str, str]:

@@ -14,7 +14,6 @@ import ray
 import torch
 from torch import nn
 
-from cotbert_core.evaluation import Pairs
 from cotbert_core.methods import Method
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoint_writer import CheckpointWriter
@@ -24,6 +23,7 @@ from cotbert_core.training.distributed import gather_objects, rank, world_size
 from cotbert_core.training.sampling import total_steps
 from cotbert_core.training.step_timer import section
 from pipelines.training.data import Data
+from pipelines.training.dev_sets import DevSets
 from pipelines.training.metrics_writer import MetricsWriter
 
 # The last checkpoint of a run, which its model is made from, is tried so often.
@@ -39,7 +39,7 @@ class Training:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     corpus: Data
-    dev: dict[str, Pairs]
+    dev: DevSets
     messages: Any
     """The queue of warnings to the driver."""
     folder: Path

@@ -16,7 +16,6 @@ import ray.train.torch
 import torch
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.evaluation import score_pairs
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings, build
 from cotbert_core.training.batches import Batch
@@ -28,7 +27,7 @@ from cotbert_core.training.memory import keep_freed_memory
 from cotbert_core.training.step import make_optimizer, train_step
 from cotbert_core.training.step_timer import section
 from pipelines.recording.tracking import (
-    DEV_SPEARMAN,
+    DEV_SCORE,
     FLOP_USE,
     LOSS,
     MODEL_FLOPS_PER_SECOND,
@@ -37,6 +36,7 @@ from pipelines.recording.tracking import (
 )
 from pipelines.storage.corpus import Corpus
 from pipelines.training.data import open_data, own_batches
+from pipelines.training.dev_sets import dev_metric, score_dev
 from pipelines.training.early_stopping import WAIT_SECONDS, should_continue
 from pipelines.training.metrics_writer import MetricsWriter
 from pipelines.training.profiling import Lap, profiled
@@ -158,7 +158,8 @@ def _speeds(work: Work, seconds: float, measured_peak_flops: float) -> dict[str,
 
 
 def _check(training: Training) -> float:
-    """Mean dev Spearman x 100 over the dev sets, the sentences shared out over the workers."""
+    """Log the numbers of a dev check and return the score that chooses; each worker encodes its
+    share of the texts."""
     encoder = training.method.dev_encoder
 
     def encode(sentences: Any) -> np.ndarray:
@@ -166,19 +167,13 @@ def _check(training: Training) -> float:
 
     started = time.perf_counter()
     with section("dev check"):
-        scores = {
-            name: score_pairs(lambda s: encode_together(encode, s), pairs).spearman
-            for name, pairs in training.dev.items()
-        }
-    mean = sum(scores.values()) / len(scores)
-    each = {f"{DEV_SPEARMAN}.{name}": score for name, score in scores.items()}
-    seconds = {"check_seconds": time.perf_counter() - started}
-    log_metrics(training, {DEV_SPEARMAN: mean, **(each if len(each) > 1 else {}), **seconds})
-    return mean
+        scores = score_dev(lambda s: encode_together(encode, s), training.dev)
+    log_metrics(training, {**scores, "check_seconds": time.perf_counter() - started})
+    return scores[dev_metric(training.dev).name]
 
 
-def _keep(training: Training, dev_spearman: float) -> None:
+def _keep(training: Training, score: float) -> None:
     """Save a checkpoint, and report the score to a sweep."""
-    save(training, dev_spearman)
+    save(training, score)
     if training.reported:
-        ray.train.report({DEV_SPEARMAN: dev_spearman, "step": training.step})
+        ray.train.report({DEV_SCORE: score, "step": training.step})

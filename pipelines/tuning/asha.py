@@ -9,7 +9,7 @@ from typing import Any
 
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
-from pipelines.recording.tracking import DEV_SPEARMAN
+from pipelines.recording.tracking import DEV_SCORE
 from pipelines.training.early_stopping import answer_run
 from pipelines.tuning.progress import STEP
 from pipelines.tuning.state import dev_scores, trained_scores
@@ -52,4 +52,4 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
 
     def _record(self, trial: Any, scores: Mapping[int, float]) -> None:
         for step, score in sorted(trained_scores(scores).items()):
-            super().on_trial_result(None, trial, {STEP: step, DEV_SPEARMAN: score})
+            super().on_trial_result(None, trial, {STEP: step, DEV_SCORE: score})

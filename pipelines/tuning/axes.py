@@ -11,7 +11,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from pipelines.reports.plots import STYLE
 from pipelines.tuning.sampled_trials import is_logarithmic, text
 
-SCORE = "dev Spearman x 100"
 # Dollar signs in a template's text must not be read as formulas.
 SWEEP_STYLE = {**STYLE, "text.parse_math": False}
 # Up to so many different values have a label each.

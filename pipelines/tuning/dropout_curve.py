@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 
 from pipelines.reports.plots import BLUE, INK, ORANGE, svg
 from pipelines.training.multi_seed import spread
-from pipelines.tuning.axes import SCORE, SWEEP_STYLE, numeric_axis
+from pipelines.tuning.axes import SWEEP_STYLE, numeric_axis
 from pipelines.tuning.sampled_trials import (
     TrialRow,
     having,
     is_numeric,
+    metric_among,
     scores_by_value,
     text,
     values,
@@ -54,7 +55,7 @@ def dropout_curve(trials: Sequence[TrialRow]) -> str:
             aside = (place - (len(curves) - 1) / 2) * step
             _dropout_line(axes, dropouts, curve, name, place, aside)
         axes.set_xlabel(DROPOUT)
-        axes.set_ylabel(SCORE)
+        axes.set_ylabel(metric_among(trials).label)
         if groups:
             figure.legend(title=LAYERS, loc="outside right upper", frameon=False)
         return svg(figure)

@@ -15,12 +15,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pipelines.reports.plots import BLUE, COLUMNS, INK, ORANGE, svg
-from pipelines.tuning.axes import FEW, SCORE, SWEEP_STYLE, near, numeric_axis, range_text
+from pipelines.tuning.axes import FEW, SWEEP_STYLE, near, numeric_axis, range_text
 from pipelines.tuning.sampled_trials import (
     TrialRow,
     before,
     having,
     is_numeric,
+    metric_among,
     score,
     scores_by_value,
     text,
@@ -127,7 +128,7 @@ def _small_panels(trials: Sequence[TrialRow], names: Sequence[str], scale: Scale
             axes.set_ylim(scale.limits)
             axes.set_xlabel(name)
             if place % columns == 0:
-                axes.set_ylabel(SCORE)
+                axes.set_ylabel(metric_among(trials).label)
         for axes in list(grid)[len(names) :]:
             axes.remove()
         means = any(not is_numeric(trials, n) or has_means(trials, n) for n in names)
@@ -145,7 +146,7 @@ def _strip(trials: Sequence[TrialRow], name: str, scale: Scale) -> str:
         if scale.baseline:
             axes.axvline(scale.baseline[1], **_BASELINE)
         axes.set_xlim(scale.limits)
-        axes.set_xlabel(SCORE)
+        axes.set_xlabel(metric_among(trials).label)
         axes.set_title(name, fontsize=11, loc="left")
         _legend(figure, trials, scale, True, columns=5, across=True)
         return svg(figure)

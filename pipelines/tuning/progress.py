@@ -11,7 +11,7 @@ from ray.tune import Callback
 
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings
-from pipelines.recording.tracking import DEV_SPEARMAN
+from pipelines.recording.tracking import DEV_SCORE
 from pipelines.runtime.progress import clock, say
 from pipelines.tuning.state import (
     ENDED,
@@ -54,10 +54,10 @@ class ProgressCallback(Callback):  # type: ignore[misc]
     ) -> None:
         del iteration, trials, info
         name = trial.config[TRIAL]
-        if DEV_SPEARMAN not in result or STEP not in result:
+        if DEV_SCORE not in result or STEP not in result:
             return
         self._at[name] = int(result[STEP])
-        score = float(result[DEV_SPEARMAN])
+        score = float(result[DEV_SCORE])
         self._best[name] = max(score, self._best.get(name, score))
         say(f"{self._head()}  {name} step {result[STEP]}/{self._steps(name)} dev {score:.2f}")
         if time.monotonic() - self._shown > TABLE_SECONDS:

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import write_text
+from pipelines.recording.dev_metric import metric_in
 from pipelines.recording.tracking import BASELINE
 from pipelines.reports import html_page, training_page
 from pipelines.runtime.progress import clock
 from pipelines.training.baseline import baseline_line, baseline_sentence
-from pipelines.tuning.axes import SCORE
 from pipelines.tuning.dropout_curve import dropout_curve
 from pipelines.tuning.plots import setting_panels
 from pipelines.tuning.sampled_trials import (
     TrialRow,
     before,
+    metric_among,
     number,
     score,
     sorted_trials,
@@ -110,7 +111,10 @@ def _best_rows(best: TrialRow | None) -> list[tuple[str, str]]:
     if before(best) is not None:
         details.append(f"{points(before(best))} before training")
     settings = [(name, text(v)) for name, v in best.get("settings", {}).items() if name != SEED]
-    return [(f"best {SCORE}", f"{points(score(best))} ({', '.join(details)})"), *settings]
+    return [
+        (f"best {metric_in(best).label}", f"{points(score(best))} ({', '.join(details)})"),
+        *settings,
+    ]
 
 
 def _compared(
@@ -119,7 +123,12 @@ def _compared(
     """Return the table of a setting's values with the paper's scores."""
     rows: list[tuple[str, ...]] = list(compared_rows(trials, name, published))
     alone = varied(trials) == [name]  # otherwise trials of a value differ in more than the seed
-    header: tuple[str, ...] = (name, SCORE, "seeds" if alone else "trials", "paper")
+    header: tuple[str, ...] = (
+        name,
+        metric_among(trials).label,
+        "seeds" if alone else "trials",
+        "paper",
+    )
     note = "Mean ± sample standard deviation over the finished "
     note += "seeds." if alone else "trials, whose other settings differ too."
     if all(row[-1] == NONE for row in rows):

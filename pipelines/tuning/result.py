@@ -8,6 +8,7 @@ from typing import Any
 
 from cotbert_core.files import write_json
 from pipelines.recording import tracking
+from pipelines.recording.dev_metric import metric_in
 from pipelines.recording.registry import register
 from pipelines.storage.output_folder import RESULT_FILE
 from pipelines.training.baseline import Baseline
@@ -37,12 +38,13 @@ def sweep_result(
     best = state.best_of(rows)
     encoders = [plan.trials[best["name"]].settings.encoder] if best else []
     baseline = baselines[next(iter([*encoders, *baselines]))]
+    metric = baseline.metric
     return {
         "space": options.space.name,
         "recipe": options.recipe,
         "search": plan.search,
         "dev": dev,
-        "dev_spearman": best["dev_spearman"] if best else None,
+        metric.name: best[metric.name] if best else None,
         **baseline.entries,
         "best": best,
         "trials": rows,
@@ -61,13 +63,15 @@ def register_best(name: str, result: Mapping[str, Any], output: Path) -> str | N
     best = result["best"]
     run = tracking.Run(None, best["mlflow_run_id"])
     model = output / state.TRIALS_FOLDER / best["name"] / "model"
-    return register(run, model, name, dev_spearman=best["dev_spearman"], dev=result["dev"])
+    metric = metric_in(best)
+    return register(run, model, name, score=best[metric.name], dev=result["dev"], metric=metric)
 
 
 def write_result(run: tracking.Run, space: Space, result: dict[str, Any], output: Path) -> None:
     """Write the sweep's files and log its result to its MLflow run."""
     if result["best"]:
-        run.metrics({tracking.DEV_SPEARMAN: result["dev_spearman"]})
+        metric = metric_in(result)
+        run.metrics({metric.name: result[metric.name]})
         run.params({f"best.{k}": v for k, v in result["best"]["settings"].items()})
         run.tags({"best_trial": result["best"]["name"]})
     run.metrics({k: result[k] for k in (state.FINISHED, state.STOPPED, state.FAILED)})

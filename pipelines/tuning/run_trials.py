@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import Pairs
 from cotbert_core.settings import TrainSettings
-from pipelines.recording.tracking import DEV_SPEARMAN, end_run
+from pipelines.recording.tracking import DEV_SCORE, end_run
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_log import only_in_log
 from pipelines.storage.output_folder import earlier_run
+from pipelines.training.dev_sets import DevSets
 from pipelines.training.resources import gpus_there, takes_gpus
 from pipelines.tuning.options import Stopping
 from pipelines.tuning.progress import STEP, ProgressCallback
@@ -29,7 +29,7 @@ TUNE_FOLDER = "tune"
 def run_trials(
     sweep: Sweep,
     plan: TrialPlan,
-    dev: dict[str, Pairs],
+    dev: DevSets,
     steps: Callable[[TrainSettings], int],
     stopping: Stopping | None,
     max_concurrent: int | None,
@@ -51,7 +51,7 @@ def run_trials(
 def _fit(
     sweep: Sweep,
     plan: TrialPlan,
-    dev: dict[str, Pairs],
+    dev: DevSets,
     steps: Callable[[TrainSettings], int],
     stopping: Stopping | None,
     max_concurrent: int | None,
@@ -128,7 +128,7 @@ def _scheduler(
         folder,
         lambda name: steps(plan.trials[name].settings),
         time_attr=STEP,
-        metric=DEV_SPEARMAN,
+        metric=DEV_SCORE,
         mode="max",
         grace_period=stopping.grace,
         reduction_factor=stopping.factor,

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipelines.recording.dev_metric import DevMetric, metric_in
 from pipelines.tuning.state import FAILED, FINISHED, STOPPED, UNFINISHED
 from pipelines.tuning.trial_plan import SEED
 
@@ -29,13 +30,18 @@ def is_number(value: Any) -> bool:
 
 
 def score(trial: TrialRow) -> float | None:
-    """Return the best dev Spearman x 100 of a trial."""
-    return number(trial.get("dev_spearman"))
+    """Return the best dev score of a trial."""
+    return number(trial.get(metric_in(trial).name))
 
 
 def before(trial: TrialRow) -> float | None:
-    """Return the dev Spearman x 100 before the first step."""
-    return number(trial.get("dev_spearman_before"))
+    """Return the dev score before the first step."""
+    return number(trial.get(metric_in(trial).before))
+
+
+def metric_among(trials: Sequence[TrialRow]) -> DevMetric:
+    """Return the metric of the dev scores of these trials."""
+    return metric_in(name for trial in trials for name in trial)
 
 
 def sorted_trials(trials: Sequence[TrialRow]) -> list[TrialRow]:

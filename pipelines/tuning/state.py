@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import read_json
-from pipelines.recording.tracking import DEV_SPEARMAN
+from pipelines.recording.dev_metric import metric_in, metric_of
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, earlier_run
 from pipelines.training.early_stopping import was_stopped
 from pipelines.training.metrics_log import METRICS_FILE, read_rows
@@ -39,7 +39,7 @@ def has_begun(folder: Path) -> bool:
 
 
 def dev_scores(folder: Path) -> dict[int, float]:
-    """Return the dev Spearman at each checked step."""
+    """Return the dev score at each checked step."""
     return _scores(_rows(folder))
 
 
@@ -49,7 +49,8 @@ def _rows(folder: Path) -> dict[int, dict[str, float]]:
 
 
 def _scores(rows: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
-    return {step: row[DEV_SPEARMAN] for step, row in rows.items() if DEV_SPEARMAN in row}
+    named = {step: (row, metric_in(row).name) for step, row in rows.items()}
+    return {step: row[name] for step, (row, name) in named.items() if name in row}
 
 
 def trained_scores(scores: Mapping[int, float]) -> dict[int, float]:
@@ -65,14 +66,15 @@ def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
     best = max(trained, key=lambda step: trained[step]) if trained else None
     status = status_of(folder)
     work = sum(row.get(key, 0.0) for row in rows.values() for key in WORK)
+    metric = metric_of(trial.settings.dev)
     timing = read_json(folder / TRIAL_FILE) if (folder / TRIAL_FILE).is_file() else {}
     return {
         "name": trial.name,
         "settings": {k: v for k, v in trial.sample.items() if k != SEED},
         "seed": trial.settings.seed,
         "status": status,
-        "dev_spearman": None if best is None else trained[best],
-        "dev_spearman_before": scores.get(0),
+        metric.name: None if best is None else trained[best],
+        metric.before: scores.get(0),
         "best_step": best,
         "steps": max(rows, default=None),
         # The whole duration of a resumed trial is unknown.
@@ -86,7 +88,7 @@ def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
 def best_of(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the finished trial with the best dev score."""
     finished = [row for row in rows if row["status"] == FINISHED]
-    return max(finished, key=lambda row: float(row["dev_spearman"]), default=None)
+    return max(finished, key=lambda row: float(row[metric_in(row).name]), default=None)
 
 
 def start_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:

@@ -16,6 +16,7 @@ from pipelines.tuning.sampled_trials import (
     TrialRow,
     before,
     having,
+    metric_among,
     number,
     sampled_settings,
     score,
@@ -27,14 +28,18 @@ from pipelines.tuning.sampled_trials import (
 from pipelines.tuning.trial_plan import SEED
 from tune_spaces import VARIANT
 
-# The columns of trials.csv after a trial's settings.
-FACTS = (
-    *(SEED, "status", "dev_spearman", "dev_spearman_before", "best_step", "steps", "seconds"),
-    *("error", "mlflow_run_id"),
-)
 # Most characters of a setting in a table; the file has all of them.
 LETTERS = 40
 NONE = "-"
+
+
+def fact_names(trials: Sequence[TrialRow]) -> tuple[str, ...]:
+    """Return the columns of trials.csv after a trial's settings."""
+    metric = metric_among(trials)
+    return (
+        *(SEED, "status", metric.name, metric.before, "best_step", "steps", "seconds"),
+        *("error", "mlflow_run_id"),
+    )
 
 
 def write_trials_csv(path: Path, trials: Sequence[TrialRow]) -> None:
@@ -43,14 +48,14 @@ def write_trials_csv(path: Path, trials: Sequence[TrialRow]) -> None:
     Settings other than text are written as JSON, so that null differs from a setting that was not
     sampled, whose cell is empty.
     """
-    names = sampled_settings(trials)
+    names, fact_columns = sampled_settings(trials), fact_names(trials)
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("name", *names, *FACTS))
+    writer.writerow(("name", *names, *fact_columns))
     for trial in sorted_trials(trials):
         settings = trial.get("settings", {})
         chosen = [_cell(settings[name]) if name in settings else "" for name in names]
-        facts = [trial.get(fact) for fact in FACTS]
+        facts = [trial.get(fact) for fact in fact_columns]
         writer.writerow([trial.get("name", ""), *chosen, *("" if f is None else f for f in facts)])
     write_text(path, buffer.getvalue())
 

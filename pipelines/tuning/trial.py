@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json
 from cotbert_core.messages.redaction import redact
 from cotbert_core.settings import TrainSettings, build, override
 from pipelines.storage.output_folder import SETTINGS_FILE
 from pipelines.training.baseline import Baseline
+from pipelines.training.dev_sets import DevSets
 from pipelines.tuning.state import FAILED_FILE, TRIAL_FILE, has_begun
 
 # Keys of a trial's config: its name, its settings as plain values, and its run's name in MLflow.
@@ -42,7 +42,7 @@ class Sweep:
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
 
 
-def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> None:
+def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
     """Run a trial in a process of Ray Tune. config: its name, settings and run's name."""
     started = time.monotonic()
     # Ray Tune's processes have another current folder, without the default store.
@@ -60,7 +60,7 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: dict[str, Pairs]) -> No
     write_json(folder / TRIAL_FILE, {"seconds": seconds, "resumed": resumed})
 
 
-def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: dict[str, Pairs]) -> None:
+def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> None:
     from ray.tune.integration.ray_train import TuneReportCallback
 
     from pipelines.storage.corpus import Corpus

@@ -38,3 +38,17 @@ def write_corpus(folder, encoder, *parts, max_length=32, **changes):
 def rows(folder):
     """All rows of a corpus in the order of its parts."""
     return pa.concat_tables(pq.read_table(p) for p in sorted(folder.glob("part-*.parquet")))
+
+
+def write_held_out(folder, queries, targets, split=None):
+    """The held-out documents of a corpus, the first half of them dev; the folder."""
+    split = split or ["dev" if n < len(queries) // 2 else "test" for n in range(len(queries))]
+    columns = {
+        "document": pa.array(range(len(queries)), pa.int64()),
+        "query": pa.array(queries, pa.string()),
+        "target": pa.array(targets, pa.string()),
+        "split": pa.array(split, pa.string()),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), folder / "held-out.parquet")
+    return folder

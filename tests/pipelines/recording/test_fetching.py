@@ -25,7 +25,7 @@ def test_a_registered_model_opens_as_the_folder_it_was_made_of(
         encoder = SentenceEncoder.from_pretrained(bert_folder, template)
         encoder.save_pretrained(tmp_path / name)
         with tracked_run("train", {}) as run:
-            register(run, tmp_path / name, "mine", dev_spearman=float(len(name)))
+            register(run, tmp_path / name, "mine", score=float(len(name)))
     expected = {
         name: SentenceEncoder.from_pretrained(tmp_path / name).encode(sentences, precision="fp32")
         for name in ("first", "second")

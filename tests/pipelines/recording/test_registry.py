@@ -60,7 +60,7 @@ def test_a_registered_model_gives_equal_vectors_in_a_fresh_process(
     encoder = SentenceEncoder.from_pretrained(encoder_folder, template=f"{family}/anchor")
     encoder.save_pretrained(tmp_path / "model")
     with tracked_run("train", {}) as run:
-        assert register(run, tmp_path / "model", family, dev_spearman=70.0) == f"models:/{family}/1"
+        assert register(run, tmp_path / "model", family, score=70.0) == f"models:/{family}/1"
     (tmp_path / "texts").write_text("\n".join(sentences), encoding="utf-8")
     command = [sys.executable, "-c", LOAD, f"models:/{family}@best"]
     command += [str(tmp_path / "texts"), str(tmp_path / "vectors.npy")]
@@ -102,7 +102,7 @@ def test_the_alias_moves_to_a_better_version_alone(own_store, bert_folder, tmp_p
     told = []
     with tracked_run("train", {}) as run:
         for score in (70.0, 69.5, 70.0, 71.25, None):
-            register(run, tmp_path / "model", "name", dev_spearman=score)
+            register(run, tmp_path / "model", "name", score=score)
             told.append((own_store.get_model_version_by_alias("name", "best").version, score))
     assert told == [(1, 70.0), (1, 69.5), (1, 70.0), (4, 71.25), (4, None)]
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("name@")]

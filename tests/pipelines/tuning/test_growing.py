@@ -159,7 +159,7 @@ def test_later_trials_are_shown_and_stopped_as_known_ones_are(tmp_path, capsys):
         here = SimpleNamespace(trial_id=trial.name, config={"trial": trial.name})
         scheduler.on_trial_add(None, here)
         for step in (1, 3, 9):
-            result = {"step": step, "dev_spearman": 90.0 - 10 * len(plan.trials) + step}
+            result = {"step": step, "dev_score": 90.0 - 10 * len(plan.trials) + step}
             watch.on_trial_result(0, [], here, result)
             scheduler.on_trial_result(None, here, result)
             made[trial.name] = step

@@ -41,7 +41,7 @@ def report(scheduler, name, folder):
     trial = SimpleNamespace(trial_id=name, config={"trial": name})
     scheduler.on_trial_add(None, trial)
     for step, score in zip((1, 3, 9), CURVES[name], strict=True):
-        result = {"step": step, "dev_spearman": score}
+        result = {"step": step, "dev_score": score}
         assert scheduler.on_trial_result(None, trial, result) == "CONTINUE"
         if not should_continue(folder / name, step, wait=0):
             return step

@@ -1,0 +1,60 @@
+"""The score that chooses a run's best step and a sweep's best trial, and what it is called.
+
+Graded pairs give a Spearman correlation, a corpus's held-out documents the share of queries that
+find their document first. Code that only compares dev scores does not know which of them it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pipelines.recording.tracking import (
+    BASELINE_FOUND_FIRST,
+    BASELINE_SPEARMAN,
+    DEV_FOUND_FIRST,
+    DEV_SPEARMAN,
+)
+
+
+def before(name: str) -> str:
+    """Return the name of a dev score before the first step: dev_spearman_before.STS-B."""
+    head, dot, dev = name.partition(".")
+    return f"{head}_before{dot}{dev}"
+
+
+@dataclass(frozen=True)
+class DevMetric:
+    """name: in metrics.jsonl, result.json and MLflow. baseline: the untouched encoder's. words: in
+    a sentence. unit: after a number."""
+
+    name: str
+    baseline: str
+    words: str
+    unit: str
+
+    @property
+    def before(self) -> str:
+        """The name of the score before the first step."""
+        return before(self.name)
+
+    @property
+    def label(self) -> str:
+        """The label of an axis or a column."""
+        return f"{self.words} {self.unit}"
+
+
+SPEARMAN = DevMetric(DEV_SPEARMAN, BASELINE_SPEARMAN, "dev Spearman", "x 100")
+FOUND_FIRST = DevMetric(DEV_FOUND_FIRST, BASELINE_FOUND_FIRST, "dev queries found first", "in %")
+
+
+def metric_of(dev: str) -> DevMetric:
+    """Return the metric of a run with this `dev` in its settings."""
+    return FOUND_FIRST if dev == "own" else SPEARMAN
+
+
+def metric_in(names: Iterable[str]) -> DevMetric:
+    """Return the metric whose values a record has, given its keys: a row of metrics.jsonl, a trial,
+    a result. A record without a dev score is one of graded pairs."""
+    given = tuple(names)
+    return FOUND_FIRST if any(n.startswith(FOUND_FIRST.name) for n in given) else SPEARMAN

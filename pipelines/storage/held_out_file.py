@@ -1,0 +1,57 @@
+"""Read the documents that `cotbert prepare --hold-out` kept out of a corpus.
+
+held-out.parquet holds a row for each document: document (int64, -1 without documents), query,
+target, and split: dev queries choose steps and candidates, test queries are for reports. Both are
+searched among the targets of all rows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import HeldOut
+from pipelines.reading.parquet_batches import read_table
+
+HELD_OUT_FILE = "held-out.parquet"
+COLUMNS = ("query", "target", "split")
+Split = Literal["dev", "test"]
+# One query finds its target or does not, which is no rate.
+LEAST_QUERIES = 2
+
+
+def has_held_out(corpus: str | Path) -> bool:
+    """Return whether a corpus folder has held-out documents."""
+    return (Path(corpus).expanduser() / HELD_OUT_FILE).is_file()
+
+
+def read_held_out(corpus: str | Path, split: Split) -> HeldOut:
+    """Return the queries of one half of a corpus's held-out documents, with all targets."""
+    folder = Path(corpus).expanduser()
+    if not has_held_out(folder):
+        raise UserError(
+            f"corpus {str(folder)!r} has no held-out documents: prepare it with --hold-out"
+        )
+    columns = _columns(folder / HELD_OUT_FILE)
+    rows = np.flatnonzero([half == split for half in columns["split"]])
+    if len(rows) < LEAST_QUERIES:
+        raise UserError(
+            f"the held-out documents of corpus {str(folder)!r} have {len(rows)} {split} queries: "
+            f"at least {LEAST_QUERIES} are needed; prepare it with a larger --hold-out"
+        )
+    return HeldOut([columns["query"][row] for row in rows], columns["target"], rows)
+
+
+def _columns(path: Path) -> dict[str, list[str]]:
+    try:
+        table = read_table(path, list(COLUMNS))
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise UserError(
+            f"{str(path)!r} is no file of held-out documents ({error}): prepare the corpus again "
+            "with --hold-out"
+        ) from None
+    return {name: table[name].to_pylist() for name in COLUMNS}

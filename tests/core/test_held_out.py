@@ -1,0 +1,111 @@
+"""The score without labels: ranks in blocks against a loop over all targets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cotbert_core.evaluation import HeldOut, held_out, score_held_out
+from cotbert_core.evaluation.bootstrap import difference, resampled_mean
+
+
+def table_encode(table):
+    return lambda texts: np.array([table[text] for text in texts], np.float32)
+
+
+def slow_ranks(table, one):
+    """One cosine at a time, over the distinct texts of the targets."""
+    ranks = []
+    for query, row in zip(one.queries, one.rows, strict=True):
+        own = one.targets[row]
+        cosines = {t: cosine(table[query], table[t]) for t in set(one.targets)}
+        nearer = [t for t in cosines if t != own and not cosines[t] < cosines[own] - 1e-6]
+        ranks.append(1 + len(nearer))
+    return ranks
+
+
+def cosine(a, b):
+    a, b = np.float32(a).astype(float), np.float32(b).astype(float)
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+def random_case(queries=40, targets=90, seed=0):
+    """Queries near their targets, targets with twins, and rows in no order."""
+    draw = np.random.default_rng(seed)
+    texts = [f"target {n % (targets - 9)}" for n in range(targets)]
+    rows = draw.permutation(targets)[:queries]
+    table = {text: draw.normal(size=8) for text in dict.fromkeys(texts)}
+    names = [f"query {n}" for n in range(queries)]
+    for name, row in zip(names, rows, strict=True):
+        table[name] = table[texts[row]] + draw.normal(size=8)
+    return table, HeldOut(names, texts, rows)
+
+
+@pytest.mark.parametrize("cells", [1, 100, 2_000_000])
+def test_the_ranks_are_those_of_a_loop_whatever_the_blocks(monkeypatch, cells):
+    monkeypatch.setattr(held_out, "BLOCK_CELLS", cells)
+    table, one = random_case()
+    found = score_held_out(table_encode(table), one)
+    expected = slow_ranks(table, one)
+    assert found.ranks.tolist() == expected
+    assert min(expected) == 1, "premise: ranks of all kinds"
+    assert max(expected) > 10, "premise: ranks of all kinds"
+    assert found.found_first == pytest.approx(100 * np.mean([r == 1 for r in expected]))
+    reciprocal = [1 / r if r <= 10 else 0 for r in expected]
+    assert found.mrr10 == pytest.approx(100 * np.mean(reciprocal))
+
+
+def test_other_targets_than_the_queries_own_make_it_harder():
+    table, one = random_case()
+    alone = HeldOut(one.queries, [one.targets[row] for row in one.rows], np.arange(len(one)))
+    encode = table_encode(table)
+    assert score_held_out(encode, alone).found_first > score_held_out(encode, one).found_first
+
+
+def test_a_tie_counts_against_the_model_and_a_twin_does_not():
+    near, far = [1.0, 0.0], [0.0, 1.0]
+    table = {"q": near, "own": near, "other": near, "far": far}
+    ranks = {
+        ("own", "far"): 1,
+        ("own", "other", "far"): 2,
+        ("own", "own", "far"): 1,
+        ("own", "own", "other"): 2,
+    }
+    for targets, rank in ranks.items():
+        one = HeldOut(["q"], list(targets), np.array([0]))
+        assert score_held_out(table_encode(table), one).ranks.tolist() == [rank], targets
+    twin_row = HeldOut(["q"], ["far", "own", "own"], np.array([2]))
+    assert score_held_out(table_encode(table), twin_row).ranks.tolist() == [1]
+
+
+@pytest.mark.parametrize("vector", [[np.nan, 1.0], [0.0, 0.0], [3.0, 3.0]])
+def test_vectors_that_tell_nothing_apart_find_nothing(vector):
+    texts = [f"t{n}" for n in range(5)]
+    one = HeldOut(["a", "b"], texts, np.array([0, 3]))
+    found = score_held_out(lambda wanted: np.array([vector] * len(wanted)), one)
+    assert found.ranks.tolist() == [5, 5]
+    assert (found.found_first, found.mrr10) == (0.0, 20.0)
+
+
+def test_each_distinct_text_is_encoded_once():
+    asked = []
+
+    def encode(texts):
+        asked.extend(texts)
+        return np.eye(len(texts))
+
+    one = HeldOut(["q", "t1", "q"], ["t1", "t2", "t1"], np.array([0, 1, 2]))
+    score_held_out(encode, one)
+    assert sorted(asked) == ["q", "t1", "t2"]
+
+
+def test_two_models_are_compared_on_the_same_queries():
+    table, one = random_case(queries=60)
+    draw = np.random.default_rng(1)
+    blurred = {text: vector + 3 * draw.normal(size=8) for text, vector in table.items()}
+    scores = [score_held_out(table_encode(t), one) for t in (blurred, table)]
+    resampled = [resampled_mean(found.found, 200) for found in scores]
+    gap = scores[1].found_first - scores[0].found_first
+    assert difference(gap, *resampled).real
+    assert not difference(0.0, resampled[1], resampled[1]).real
+    assert resampled_mean(scores[1].reciprocal, 200).mean() == pytest.approx(scores[1].mrr10, abs=3)

@@ -1,0 +1,115 @@
+"""cotbert evaluate --corpus and cotbert geometry --corpus: the score on held-out documents."""
+
+from __future__ import annotations
+
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+from tiny_corpus import write_held_out
+
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.evaluation import score_held_out
+from cotbert_core.evaluation.bootstrap import interval, resampled_mean, seed_of
+from cotbert_core.readouts import build_features
+from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines import geometry as geometry_module
+from pipelines.cli import main
+from pipelines.evaluate import evaluate
+from pipelines.evaluating.options import EvaluateOptions
+from pipelines.storage.held_out_file import read_held_out
+from pipelines.training.dev_sets import BUILT_IN_PAIRS
+
+SUBJECTS = ("A man", "Two dogs", "The children", "She", "Nobody", "A woman")
+ENDS = ("on the stage.", "in the green field", "while they watch the ice.", "after the answer.")
+QUERIES = [f"{s} is singing {e}" for s in SUBJECTS for e in ENDS]
+TARGETS = [f"The price of oil rose , and {s} saw it {e}" for s in SUBJECTS for e in ENDS]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return write_held_out(tmp_path / "corpus", QUERIES, TARGETS)
+
+
+def test_the_test_half_is_scored_with_intervals(own_store, corpus, bert_folder):
+    result = evaluate(EvaluateOptions(bert_folder, corpus=corpus, precision="fp32"))
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    found = score_held_out(
+        lambda t: encoder.encode(t, precision="fp32"), read_held_out(corpus, "test")
+    )
+    ends = interval(resampled_mean(found.found, 1000, seed_of("held-out")))
+    assert result["held-out"] == {
+        "found_first": found.found_first,
+        "low": ends.low,
+        "high": ends.high,
+        "queries": 12,
+        "targets": 24,
+    }
+    assert result["held-out-mrr10"]["mrr10"] == found.mrr10 > found.found_first
+    assert ends.low < found.found_first < ends.high
+    assert not [name for name in result if name.startswith("pairs-")], "they were not asked for"
+    metrics = own_store.get_run(result["mlflow_run_id"]).data.metrics
+    assert metrics["held-out.found_first"] == found.found_first
+    assert metrics["held-out-mrr10.low"] == result["held-out-mrr10"]["low"]
+    both = evaluate(EvaluateOptions(bert_folder, corpus=corpus, pairs=BUILT_IN_PAIRS, resamples=0))
+    assert {"held-out", "held-out-mrr10", "pairs-dev", "pairs-test"} <= both.keys()
+    assert "low" not in both["held-out"]
+
+
+def test_several_models_are_compared_on_the_same_queries(
+    own_store, corpus, bert_folder, tmp_path, capsys
+):
+    readouts = ("mean", "cls")
+    command = ["evaluate", *(f"{bert_folder},readout={name}" for name in readouts)]
+    command += ["--corpus", str(corpus), "--output", str(tmp_path / "all.json")]
+    assert main([*command, "--report", str(tmp_path / "page.html"), "--precision", "fp32"]) == 0
+    result = json.loads((tmp_path / "all.json").read_text())
+    (entries,) = result["differences"].values()
+    assert list(entries) == ["held-out", "held-out-mrr10"]
+    first, second = result["models"].values()
+    gap = second["held-out"]["found_first"] - first["held-out"]["found_first"]
+    assert entries["held-out"]["difference"] == pytest.approx(gap)
+    held_out = read_held_out(corpus, "test")
+    resampled = [
+        resampled_mean(
+            score_held_out(
+                SentenceEncoder.from_pretrained(bert_folder, readout=name).encode, held_out
+            ).found,
+            1000,
+            seed_of("held-out"),
+        )
+        for name in readouts
+    ]
+    ends = interval(resampled[1] - resampled[0])
+    assert (entries["held-out"]["low"], entries["held-out"]["high"]) == (ends.low, ends.high)
+    shown = capsys.readouterr().out
+    assert "queries that find their held-out document first, in %." in shown
+    page = (tmp_path / "page.html").read_text()
+    assert "found first" in page
+    assert "MRR@10" in page
+
+
+def test_a_corpus_without_documents_is_refused(own_store, bert_folder, tmp_path, capsys):
+    assert main(["evaluate", bert_folder, "--corpus", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "has no held-out documents: prepare it with --hold-out" in line
+    assert own_store.search_runs(["0", "1"]) == []
+
+
+def test_geometry_has_a_column_more(own_store, corpus, bert_folder, tmp_path, monkeypatch, capsys):
+    texts = SimpleNamespace(sentences=QUERIES, read=24, dropped={})
+    monkeypatch.setattr(geometry_module, "read_texts", lambda *_: texts)
+    command = ["geometry", f"{bert_folder},readout=cls", "--precision", "fp32", "--output"]
+    assert main([*command, str(tmp_path / "plain")]) == 0
+    plain = capsys.readouterr().out
+    assert main([*command, str(tmp_path / "out"), "--corpus", str(corpus)]) == 0
+    shown = capsys.readouterr().out
+    assert "found first" not in plain
+    encode = build_features("cls", load_backbone(bert_folder), precision="fp32")
+    expected = score_held_out(encode, read_held_out(corpus, "test")).found_first
+    (row,) = json.loads((tmp_path / "out" / "geometry.json").read_text())["models"]
+    assert row["found_first"] == expected
+    assert re.search(rf"{expected:.2f}\s*$", shown)
+    (row,) = json.loads((tmp_path / "plain" / "geometry.json").read_text())["models"]
+    assert "found_first" not in row
