@@ -249,6 +249,19 @@ class TsdaeSettings(AnyMethodSettings):
     """The share of a sentence's tokens that is deleted before it is encoded."""
 
 
+class MlmSettings(AnyMethodSettings):
+    """The settings of masked language modelling on packed rows (`cotbert pretrain`)."""
+
+    name: Literal["mlm"] = "mlm"
+    mask_share: float = Field(0.15, gt=0, lt=1)
+    """The share of a row's tokens that is predicted. Of these 80 % become the mask, 10 % another
+    token, and 10 % stay."""
+    whole_word: bool = False
+    """Whether all tokens of a word are predicted together."""
+    packed_length: int = Field(128, ge=8)
+    """The maximum number of tokens of a row of packed sentences, including special tokens."""
+
+
 METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
     "cot-bert": CotBertSettings,
     "promptbert": PromptBertSettings,
@@ -257,6 +270,7 @@ METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
     "denosent": DenoSentSettings,
     "simcse": SimCseSettings,
     "tsdae": TsdaeSettings,
+    "mlm": MlmSettings,
 }
 
 MethodSettings = Annotated[
@@ -266,6 +280,7 @@ MethodSettings = Annotated[
     | OptiPromptSettings
     | DenoSentSettings
     | SimCseSettings
-    | TsdaeSettings,
+    | TsdaeSettings
+    | MlmSettings,
     Field(discriminator="name"),
 ]

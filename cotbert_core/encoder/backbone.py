@@ -46,6 +46,8 @@ class Backbone:
     name: str
     attention: str = "eager"
     """transformers' name of the attention implementation (cotbert_core.encoder.attention)."""
+    vocabulary: Any = None
+    """The MlmHead that is saved with the model (cotbert_core.encoder.mlm), if any."""
 
     @property
     def device(self) -> torch.device:

@@ -79,6 +79,35 @@ def encode_rows(
     return torch.cat(vectors)[to_device(original_order, backbone.device)]
 
 
+def hidden_at(
+    backbone: Backbone, rows: Rows, wanted: Tensor, batch_tokens: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the last layer at the M wanted tokens of N rows, (M, D), and the order of those.
+
+    wanted: (N, L) bool on the CPU. order: (M,) numbers of the wanted tokens, counted row by row;
+    rows run in batches of similar length. batch_tokens: maximum number of padded tokens in a batch.
+    """
+    lengths = rows.lengths.numpy()
+    order = np.argsort(-lengths, kind="stable")
+    pieces = budget_slices(lengths[order], batch_tokens)
+    words = None
+    if torch.is_grad_enabled() and len(pieces) > 1:
+        rows, words = _with_word_vectors(backbone, rows)
+    numbers = torch.zeros(wanted.shape, dtype=torch.long)
+    numbers[wanted] = torch.arange(int(wanted.sum()))
+    found = [torch.zeros(0, backbone.hidden_size, device=backbone.device)]
+    places = [torch.zeros(0, dtype=torch.long)]
+    for start, stop in pieces:
+        chosen, width = torch.from_numpy(order[start:stop]), int(lengths[order[start]])
+        own = wanted[chosen, :width]
+        hidden = _last_hidden(backbone.model, _encoder_batch(backbone, rows, chosen, width), words)
+        # With a mask the host would wait until the GPU has counted its elements; indices avoid it.
+        at = to_device(own.flatten().nonzero().squeeze(1), backbone.device)
+        found.append(hidden.flatten(0, 1).index_select(0, at))
+        places.append(numbers[chosen, :width][own])
+    return torch.cat(found), torch.cat(places)
+
+
 def _with_word_vectors(backbone: Backbone, rows: Rows) -> tuple[Rows, Tensor]:
     """Return rows whose ids index their U distinct tokens, and the (U, E) word vectors of those.
 

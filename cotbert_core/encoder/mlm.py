@@ -127,6 +127,32 @@ def _checkpoint_head(backbone: Backbone) -> MlmHead | None:
     return head.to(backbone.device)
 
 
+def with_mlm_head(model: Any, head: MlmHead) -> Any:
+    """Return a masked language model of transformers with this encoder and a copy of this head."""
+    from transformers import AutoModelForMaskedLM
+
+    tied = head.weight.shape == model.get_input_embeddings().weight.shape and torch.equal(
+        head.weight.cpu(), model.get_input_embeddings().weight.cpu()
+    )
+    model.config.tie_word_embeddings = tied
+    whole = AutoModelForMaskedLM.from_config(model.config)  # type: ignore[no-untyped-call]
+    setattr(whole, whole.base_model_prefix, model)
+    prefix = _HEADS[model.config.model_type]
+    found = whole.get_submodule(prefix)
+    weights = head.state_dict()
+    bert = prefix != "lm_head"
+    names = ("transform.dense", "transform.LayerNorm") if bert else ("dense", "layer_norm")
+    for name, own in zip(names, ("dense", "norm"), strict=True):
+        parts = {key: weights[f"{own}.{key}"] for key in ("weight", "bias")}
+        found.get_submodule(name).load_state_dict(parts)
+    with torch.no_grad():
+        found.decoder.weight.copy_(head.weight)
+        found.decoder.bias.copy_(head.decoder.bias)
+        found.bias.copy_(head.decoder.bias)
+    whole.tie_weights()
+    return whole
+
+
 def _prefix(backbone: Backbone) -> str:
     family = backbone.model.config.model_type
     if family not in _HEADS:

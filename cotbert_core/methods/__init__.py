@@ -11,6 +11,7 @@ from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.cot_bert import CotBert
 from cotbert_core.methods.denosent import DenoSent
+from cotbert_core.methods.mlm import Mlm
 from cotbert_core.methods.optiprompt import OptiPrompt
 from cotbert_core.methods.promptbert import PromptBert, SupervisedPromptBert
 from cotbert_core.methods.simcse import SimCse
@@ -25,6 +26,7 @@ METHODS: dict[str, type[Method]] = {
     "denosent": DenoSent,
     "simcse": SimCse,
     "tsdae": Tsdae,
+    "mlm": Mlm,
 }
 
 __all__ = ["METHODS", "Method", "MethodOutput", "build_method"]

@@ -23,6 +23,7 @@ from torch import nn
 
 from cotbert_core.encoder.backbone import PLAIN_TOKENIZER
 from cotbert_core.encoder.heads import HEAD_FILE, TanhHead
+from cotbert_core.encoder.mlm import with_mlm_head
 from cotbert_core.encoder.pooling_config import save_pooling_config
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.messages.printable import printable
@@ -77,6 +78,8 @@ def _write_folder(encoder: SavedEncoder, folder: Path) -> None:
     model = copy.deepcopy(encoder.backbone.model).cpu()
     if read_token == READOUT_TOKEN:
         copy_embedding(model, plain.mask_token_id, tokenizer.convert_tokens_to_ids(read_token))
+    head = encoder.backbone.vocabulary
+    model = model if head is None else with_mlm_head(model, head)
     model.save_pretrained(str(folder))
     _write_modules(encoder, tokenizer, read_token, folder)
     if encoder.not_served is not None:

@@ -19,6 +19,7 @@ from pipelines.commands import (
     geometry,
     index,
     listings,
+    merge,
     prepare,
     quickstart,
     search,
@@ -75,6 +76,7 @@ COMMANDS: dict[str, Command] = {
     "export": Command(
         export.Export, export.run, "write an encoder as an ONNX graph or a folder of safetensors"
     ),
+    "merge": Command(merge.Merge, merge.run, "average the weights of two encoders of one shape"),
     "geometry": Command(
         geometry.Geometry,
         geometry.run,

@@ -1,11 +1,11 @@
-"""The options of `cotbert export` and `cotbert quickstart`, which have no room of their own."""
+"""The options of `cotbert export`, `merge` and `quickstart`, which have no room of their own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
-from cotbert_core.errors import unknown
+from cotbert_core.errors import UserError, unknown
 from pipelines.options import shared
 from pipelines.options.declare import INPUT, MODEL, OUTPUT, TRAINING, Option
 
@@ -47,6 +47,40 @@ class ExportOptions:
     def __post_init__(self) -> None:
         if self.format not in get_args(Format):
             raise unknown("format", self.format, get_args(Format))
+
+
+@dataclass(frozen=True)
+class MergeOptions:
+    """Which two encoders to average, and how much of each."""
+
+    first: Annotated[
+        str,
+        Option(
+            "average this model, such as the untouched encoder: a folder or an encoder NAME",
+            "A",
+            positional=True,
+            path="name",
+        ),
+    ]
+    second: Annotated[
+        str,
+        Option(
+            "average this model with A and keep its template, pooling and head: the trained one",
+            "B",
+            positional=True,
+            path="name",
+        ),
+    ]
+    weight: Annotated[
+        float,
+        Option(
+            "take this share of each weight from B, 0 to 1, and the rest from A", "W", group=MODEL
+        ),
+    ] = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight <= 1:
+            raise UserError(f"weight is {self.weight}: give B's share, a number from 0 to 1")
 
 
 @dataclass(frozen=True)

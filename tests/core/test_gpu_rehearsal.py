@@ -44,8 +44,11 @@ METHODS = {
     },
     "simcse": {"method.name": "simcse", **BARE},
     "tsdae": {"method.name": "tsdae", **BARE},
+    "mlm": {"method.name": "mlm", **BARE},
 }
-CHUNKED = [name for name in METHODS if name != "tsdae"]
+# Methods without a temperature, which tiny settings set, and without chunks.
+PLAIN = ("tsdae", "mlm")
+CHUNKED = [name for name in METHODS if name not in PLAIN]
 ATTENTIONS = ("auto", "eager", "plain", "sdpa", "unpadded")
 # TSDAE has neither chunks nor packed rows. In chunks the two ways that differ most.
 STEPS = [
@@ -54,7 +57,8 @@ STEPS = [
     for way in ways
     for name in METHODS
     if name != "cot-bert frozen bias"
-    if name != "tsdae" or (mini_batch_size is None and way != "unpadded")
+    if name not in PLAIN or mini_batch_size is None
+    if name != "tsdae" or way != "unpadded"
 ]
 # Waits of a step beyond the one for its numbers: transformers asks for the mask of eager and plain
 # attention in each forward pass, and of both halves of TSDAE.
@@ -107,7 +111,7 @@ def start(tiny_settings, bert_folder, sentences):
         quiet = {"method.dropout": 0.0, "method.decoder_dropout": 0.0}
         still = quiet if name == "denosent" and not dropout else {}
         kind = METHODS[name] | still | {"batch_size": 6, "dropout": dropout} | changes
-        if name == "tsdae":  # it has no temperature, which tiny settings set
+        if name in PLAIN:
             few = {"max_length": 8, "precision": "fp32"}
             settings = override(TrainSettings(encoder=bert_folder), few | kind)
         else:

@@ -61,6 +61,7 @@ CHANGES = {
     "denosent": {"method.layers": 12, "method.readout": "cls", "templates.anchor": None},
     "simcse": {"method.readout": "mean", "method.triples": True},
     "tsdae": {"method.deletion": 0.4},
+    "mlm": {"method.whole_word": True, "method.mask_share": 0.3},
 }
 
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "evaluate --report": "evaluate MODEL --report OUT.html",
     "embed": "embed MODEL --input FILE --output OUT",
     "export": "export MODEL --format folder --output OUT",
+    "merge": "merge MODEL MODEL --output OUT",
     "geometry": "geometry MODEL --output OUT",
     "token-map": "token-map MODEL --output OUT",
     "search-template": "search-template MODEL --output OUT",

@@ -1,0 +1,135 @@
+"""Masked language modelling (Devlin et al., 2019) on packed rows: continued, or from the beginning.
+
+The encoder reads every token, the vocabulary head only the masked ones: of 8,192 tokens those are
+1,229, and over all tokens the head of all-MiniLM-L6-v2 would take as long as the encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.forward import hidden_at, padding
+from cotbert_core.encoder.mlm import mlm_head
+from cotbert_core.encoder.pooling_config import PoolingConfig, load_pooling_config
+from cotbert_core.errors import UserError
+from cotbert_core.method_settings import MlmSettings
+from cotbert_core.methods.base import Method, MethodOutput
+from cotbert_core.methods.contrastive import train_tokens
+from cotbert_core.methods.simcse import plain_pooling_config
+from cotbert_core.settings import TrainSettings
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.wrapping import BoundTemplate
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.devices import to_device
+from cotbert_core.training.distributed import gather_values, rank, sums, world_size
+from cotbert_core.training.flops import Work, encoder_flops, linear_weights
+from cotbert_core.training.masking import Masked, Masking, word_continuations
+from cotbert_core.training.precision import autocast
+from cotbert_core.training.step_timer import section
+
+# Masked tokens whose scores are in memory at once: 250 MB of float32 for 30,522 tokens.
+HEAD_TOKENS = 2048
+# Held-out rows are masked in the same places in every run.
+DEV_SEED, DEV_SHARE = 0, 0.15
+
+
+class Mlm(Method):
+    """A masked language model, which is saved with its vocabulary head."""
+
+    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
+        super().__init__(backbone, settings)
+        assert isinstance(settings.method, MlmSettings)
+        self.method = settings.method
+        plain = backbone.tokenizer.hf
+        if plain.mask_token_id is None:
+            raise UserError(
+                f"encoder {backbone.name!r} has no mask token, which method mlm needs: train a "
+                "masked language model such as bert-base-uncased"
+            )
+        self.bare = BoundTemplate.bind(None, plain)
+        self.vocabulary = mlm_head(backbone)
+        tokens = len(plain)
+        continues = word_continuations(plain, tokens) if self.method.whole_word else None
+        self.masking = Masking(self.method.mask_share, plain.mask_token_id, tokens, continues)
+        self.step = 0
+        """The number of the next step, from which masks are drawn; the caller sets it."""
+
+    def forward(self, batch: Batch) -> MethodOutput:
+        """Return the mean cross-entropy over the masked tokens of all workers."""
+        masked = self.masking(batch.sentences, self.settings.seed, self.step)
+        hidden, target = self._hidden(batch.sentences, masked)
+        self._count(batch.sentences.lengths + self.bare.length, len(target))
+        total = torch.zeros((), device=hidden.device)
+        with section("loss"):
+            for start in range(0, len(target), HEAD_TOKENS):
+                piece = slice(start, start + HEAD_TOKENS)
+                scores = self.vocabulary(hidden[piece]).float()
+                total = total + F.cross_entropy(scores, target[piece], reduction="sum")
+        tokens = sum(gather_values(float(len(target))))
+        return MethodOutput(total * world_size() / tokens)
+
+    def accuracy(self, rows: Ragged) -> float:
+        """Return how many of the masked tokens of held-out rows are predicted, in %.
+
+        15 % of the tokens are masked, all by the mask and always the same ones. Each worker takes
+        its share of the rows.
+        """
+        own = rows.take(np.arange(rank(), len(rows), world_size()))
+        masking = replace(self.masking, share=DEV_SHARE, continues=None)
+        correct = [0.0, 0.0]
+        self.eval()
+        with torch.inference_mode(), autocast(self.settings.precision, self.backbone.device):
+            hidden, target = self._hidden(own, masking.only_masks(own, DEV_SEED))
+            for start in range(0, len(target), HEAD_TOKENS):
+                piece = slice(start, start + HEAD_TOKENS)
+                found = self.vocabulary(hidden[piece]).argmax(dim=-1)
+                correct[0] += float((found == target[piece]).sum())
+        correct[1] += len(target)
+        right, all_of_them = sums(correct)
+        return 100 * right / all_of_them
+
+    def _hidden(self, rows: Ragged, masked: Masked) -> tuple[Tensor, Tensor]:
+        """Return the last layer (M, D) at the chosen tokens, and the M tokens that stood there."""
+        wrapped = self.bare.wrap(masked.ids)
+        chosen = np.zeros(tuple(wrapped.ids.shape), bool)
+        row = np.repeat(np.arange(len(rows)), rows.lengths)
+        place = np.arange(len(row)) - rows.offsets[row] + len(self.bare.before)
+        chosen[row, place] = masked.chosen
+        budget = train_tokens(self.backbone.device)
+        hidden, order = hidden_at(self.backbone, wrapped, torch.from_numpy(chosen), budget)
+        target = torch.from_numpy(rows.flat[masked.chosen].astype(np.int64))[order]
+        return hidden, to_device(target, self.backbone.device)
+
+    def _count(self, lengths: np.ndarray, masked: int) -> None:
+        budget = train_tokens(self.backbone.device)
+        head = 6.0 * linear_weights(self.vocabulary)[0] * masked
+        self.work += Work(
+            tokens=float(lengths.sum()),
+            padding=padding(lengths, budget, packed=self.backbone.packs)[0],
+            flops=encoder_flops(self.encoder, lengths) + head,
+        )
+
+    def notes(self, columns: Sequence[str]) -> list[str]:
+        if not self.vocabulary.fresh:
+            return []
+        return [
+            f"encoder {self.backbone.name!r} has no masked-language-model head: a new one is "
+            "trained, tied to the encoder's word embeddings"
+        ]
+
+    @property
+    def pooling(self) -> PoolingConfig:
+        """The encoder's own cls or mean, else the mean."""
+        own = load_pooling_config(self.backbone.name).get("readout")
+        return plain_pooling_config(self.settings, "cls" if own == "cls" else "mean")
+
+    @property
+    def finished(self) -> Backbone:
+        return replace(self.backbone, vocabulary=self.vocabulary)

@@ -1,0 +1,121 @@
+"""The tokens that a masked language model has to predict, and what stands in their place.
+
+The choice depends on the seed, the step and the tokens of a row alone, not on the other rows or on
+the worker: any number of workers, and a resumed run, mask the same tokens. Letters: T tokens of all
+rows, V vocabulary size.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.tokenizing import is_byte_level
+
+# BERT's corruption of the chosen tokens: 80 % become the mask, 10 % any token, 10 % stay.
+MASKED, REPLACED = 0.8, 0.1
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Rows for a masked language model.
+
+    ids: the rows as the encoder reads them. chosen: (T,) bool, True at a token to be predicted.
+    """
+
+    ids: Ragged
+    chosen: np.ndarray
+
+
+@dataclass(frozen=True)
+class Masking:
+    """How tokens are masked.
+
+    share: the share of a row's tokens that is chosen. mask_id: the mask's id. tokens: V.
+    continues: (V,) bool, True for a token that continues a word, if whole words are chosen.
+    """
+
+    share: float
+    mask_id: int
+    tokens: int
+    continues: np.ndarray | None = None
+
+    def __call__(self, rows: Ragged, seed: int, step: int) -> Masked:
+        """Choose tokens and corrupt them as BERT does."""
+        numbers = _Numbers(rows, seed, step)
+        chosen = self._choose(rows, numbers.uniform(0))
+        how, token = numbers.uniform(1), numbers.uniform(2)
+        ids = np.where(chosen & (how < MASKED), self.mask_id, rows.flat)
+        replaced = chosen & (how >= MASKED) & (how < MASKED + REPLACED)
+        ids[replaced] = (token[replaced] * self.tokens).astype(ids.dtype)
+        return Masked(Ragged(ids.astype(rows.flat.dtype), rows.offsets), chosen)
+
+    def only_masks(self, rows: Ragged, seed: int) -> Masked:
+        """Choose tokens and mask every one, for a score that is the same in every run."""
+        chosen = self._choose(rows, _Numbers(rows, seed, 0).uniform(0))
+        ids = np.where(chosen, self.mask_id, rows.flat).astype(rows.flat.dtype)
+        return Masked(Ragged(ids, rows.offsets), chosen)
+
+    def _choose(self, rows: Ragged, numbers: np.ndarray) -> np.ndarray:
+        """Return (T,) bool. Words are taken in the order of their first token's number until a
+        row has its share of tokens, at least one."""
+        row = np.repeat(np.arange(len(rows)), rows.lengths)
+        word = np.arange(len(rows.flat))
+        if self.continues is not None:
+            begins = ~self.continues[rows.flat]
+            begins[rows.offsets[:-1][rows.lengths > 0]] = True
+            word = np.cumsum(begins) - 1
+        first = np.unique(word, return_index=True)[1]
+        order = np.lexsort((numbers[first], row[first]))
+        sizes = np.bincount(word)[order]
+        before = np.cumsum(sizes) - sizes - rows.offsets[row[first][order]]
+        wanted = np.maximum(1, np.rint(self.share * rows.lengths))[row[first][order]]
+        taken = np.zeros(len(first), bool)
+        taken[order] = before < wanted
+        return taken[word] if len(word) else np.zeros(0, bool)
+
+
+def word_continuations(tokenizer: Any, tokens: int) -> np.ndarray:
+    """Return (tokens,) bool, True for the ids of a Hugging Face tokenizer that continue a word.
+
+    WordPiece marks them by ##. A byte-level tokenizer, and one with the mark U+2581, mark the first
+    token of a word.
+    """
+    byte_level = is_byte_level(tokenizer.backend_tokenizer)
+    marks = ("\u0120", "\u010a") if byte_level else ("\u2581",)
+    starts = byte_level or any(token.startswith("\u2581") for token in tokenizer.get_vocab())
+    special = set(tokenizer.all_special_ids)
+    continues = np.zeros(tokens, bool)
+    for token, number in tokenizer.get_vocab().items():
+        if number < tokens and number not in special:
+            continues[number] = not token.startswith(marks) if starts else token.startswith("##")
+    return continues
+
+
+class _Numbers:
+    """Random numbers of each token, from the seed, the step and the token's row."""
+
+    def __init__(self, rows: Ragged, seed: int, step: int) -> None:
+        keys = np.array(
+            [zlib.crc32(row.tobytes()) for row in map(rows.__getitem__, range(len(rows)))]
+        )
+        keys = _mixed(keys.astype(np.uint64) + _mixed(np.array([seed], np.uint64)))
+        keys = _mixed(keys + np.uint64(step))
+        place = np.arange(len(rows.flat)) - np.repeat(rows.offsets[:-1], rows.lengths)
+        self._keys = np.repeat(keys, rows.lengths) + place.astype(np.uint64)
+
+    def uniform(self, draw: int) -> np.ndarray:
+        """Return (T,) numbers from 0 to below 1. draw: which of several for the same token."""
+        return (_mixed(_mixed(self._keys) + np.uint64(draw)) >> np.uint64(11)) * 2.0**-53
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """Return the next outputs of splitmix64 (Steele et al., 2014), whose states are `values`."""
+    mixed = values + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))

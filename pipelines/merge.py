@@ -1,0 +1,77 @@
+"""cotbert merge: average the weights of two encoders, as a model folder that is complete or absent.
+
+The pooling, the template and the head are those of the second encoder, which is the trained one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cotbert_core import __version__
+from cotbert_core.encoder.backbone import MODEL_FOLDER
+from cotbert_core.encoder.merging import merge_backbones
+from cotbert_core.files import write_json
+from cotbert_core.saving.markdown import code
+from cotbert_core.saving.training_metadata import TrainingMetadata
+from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines.options.jobs import MergeOptions
+from pipelines.recording import tracking
+from pipelines.runtime.progress import say
+from pipelines.storage.output_folder import RESULT_FILE, require_empty
+
+
+def merge_tracked(options: MergeOptions, output: Path) -> dict[str, Any]:
+    """Merge in an MLflow run of its own, and return the result."""
+    output = require_empty(output)
+    with tracking.tracked_run("merge", vars(options)) as run:
+        result = merge(options.first, options.second, options.weight, output)
+        run.artifact(output / RESULT_FILE)
+    return result
+
+
+def merge(first: str, second: str, weight: float, output: Path) -> dict[str, Any]:
+    """Write the model folder `output` and return the result.
+
+    first, second: MODELs. weight: the second's share of each weight, 0 to 1. Raises UserError for
+    encoders that do not fit together, before anything is written.
+    """
+    options, output = MergeOptions(first, second, weight), require_empty(output)
+    encoders = [SentenceEncoder.from_pretrained(name) for name in (first, second)]
+    backbone = merge_backbones(encoders[0].backbone, encoders[1].backbone, weight)
+    merged = SentenceEncoder(backbone, encoders[1].pooling, encoders[1].head)
+    with warnings.catch_warnings(record=True) as caught:
+        merged.save_pretrained(output, TrainingMetadata(made=_made(options)))
+    for warning in caught:
+        say(f"warning: {warning.message}")
+    size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
+    result = {
+        **vars(options),
+        "readout": merged.pooling.readout,
+        "template": merged.pooling.template and merged.pooling.template.text,
+        "dimension": merged.dimension,
+        "megabytes": size / 1e6,
+    }
+    write_json(output / RESULT_FILE, result)
+    return result
+
+
+def _made(options: MergeOptions) -> dict[str, str]:
+    shares = (1 - options.weight, options.first), (options.weight, options.second)
+    return {
+        "weights": " and ".join(f"{share:.4g} of {code(_short(name))}" for share, name in shares),
+        "vector and head": f"those of {code(_short(options.second))}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "code": f"cotbert {__version__}, commit {tracking.commit()}",
+    }
+
+
+def _short(name: str) -> str:
+    """Return a MODEL without the folders of this machine, which a published card must not show."""
+    path = Path(name)
+    if not path.exists():
+        return name
+    path = path.resolve()
+    return path.parent.name if path.name == MODEL_FOLDER else path.name

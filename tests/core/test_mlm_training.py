@@ -1,0 +1,242 @@
+"""Masked language modelling: the loss, its masks, packed rows, and what is saved."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.mlm import load_mlm_head
+from cotbert_core.methods import build_method, mlm
+from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.settings import TrainSettings, override
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.masking import Masking, word_continuations
+from cotbert_core.training.packing import pack
+from cotbert_core.training.step import make_optimizer, train_step
+
+BARE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
+
+
+@pytest.fixture
+def make(encoder_folder):
+    def build(**changes):
+        few = {"method.name": "mlm", "batch_size": 6, "precision": "fp32", "dropout": 0.0}
+        settings = override(TrainSettings(encoder=encoder_folder), BARE | few | changes)
+        torch.manual_seed(1)
+        return build_method(load_backbone(encoder_folder, dropout=settings.dropout), settings)
+
+    return build
+
+
+@pytest.fixture
+def batch(encoder_folder, sentences):
+    return Batch(load_backbone(encoder_folder).tokenizer(sentences, 20))
+
+
+def rows_of(lengths, tokens=1000, seed=0):
+    random = np.random.default_rng(seed)
+    return Ragged.from_lists([random.integers(5, tokens, n) for n in lengths])
+
+
+MASKING = Masking(0.15, mask_id=4, tokens=1000)
+
+
+def slow_loss(method, rows, step):
+    """Row by row, with the head over all positions, as transformers' own loss has it."""
+    masked = method.masking(rows, method.settings.seed, step)
+    total, count, start = torch.zeros(()), 0, 0
+    for row, ids in zip(rows, masked.ids, strict=True):
+        chosen = masked.chosen[start : start + len(row)]
+        start += len(row)
+        whole = [*method.bare.before, *ids, *method.bare.after]
+        labels = torch.full((len(whole),), -100)
+        places = len(method.bare.before) + np.flatnonzero(chosen)
+        labels[places] = torch.from_numpy(row[chosen].astype(np.int64))
+        positions = torch.arange(len(whole))[None] + method.backbone.position_start
+        hidden = method.encoder(
+            input_ids=torch.tensor(whole)[None], position_ids=positions
+        ).last_hidden_state[0]
+        scores = method.vocabulary(hidden)
+        total = total + torch.nn.functional.cross_entropy(scores, labels, reduction="sum")
+        count += int(chosen.sum())
+    return total / count
+
+
+@pytest.mark.parametrize("attention", ["auto", "unpadded"])
+@pytest.mark.parametrize("whole_word", [False, True])
+def test_the_loss_and_its_gradient_are_the_slow_reference_s(
+    make, batch, monkeypatch, attention, whole_word
+):
+    monkeypatch.setattr(mlm, "train_tokens", lambda _: 30)  # several batches
+    monkeypatch.setattr(mlm, "HEAD_TOKENS", 3)
+    method = make(**{"attention": attention, "method.whole_word": whole_word})
+    method.step = 3
+    loss = method(batch).loss
+    expected = slow_loss(method, batch.sentences, 3)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    trained = [p for p in method.parameters() if p.requires_grad]
+    found, wanted = (torch.autograd.grad(one, trained) for one in (loss, expected))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    assert abs((slow_loss(method, batch.sentences, 4) - loss).item()) > 1e-4, "another step"
+
+
+def test_ranks_of_two_together_have_the_loss_of_one(make, batch, monkeypatch):
+    """Each divides by the masked tokens of both; the mean over ranks is the loss of one worker."""
+    method = make()
+    expected = float(method(batch).loss)
+    counts, losses = [], []
+    halves = [batch.take(np.array(rows)) for rows in ([0, 1, 3], [2, 4, 5])]
+    for half in halves:
+        masked = method.masking(half.sentences, 0, 0)
+        counts.append(float(masked.chosen.sum()))
+    assert counts[0] != counts[1], "premise: a mean of means is another number"
+    monkeypatch.setattr(mlm, "world_size", lambda: 2)
+    monkeypatch.setattr(mlm, "gather_values", lambda _: counts)
+    losses = [float(method(half).loss) for half in halves]
+    assert sum(losses) / 2 == pytest.approx(expected, rel=1e-5)
+
+
+def test_held_out_rows_are_scored_alike_by_one_worker_and_two(make, batch, monkeypatch):
+    method = make()
+    alone = method.accuracy(batch.sentences)
+    parts = []
+    monkeypatch.setattr(mlm, "world_size", lambda: 2)
+    monkeypatch.setattr(mlm, "sums", lambda values: parts.append(values) or values)
+    for own in (0, 1):
+        monkeypatch.setattr(mlm, "rank", lambda own=own: own)
+        method.accuracy(batch.sentences)
+    assert 100 * sum(p[0] for p in parts) / sum(p[1] for p in parts) == pytest.approx(alone)
+    method.settings = override(method.settings, {"seed": 5})
+    method.step = 9
+    assert make(**{"method.whole_word": True}).accuracy(batch.sentences) is not None
+    monkeypatch.undo()
+    assert method.accuracy(batch.sentences) == alone, "masks are fixed"
+
+
+def test_training_learns_to_predict_masked_tokens(make, batch):
+    changes = {"optimizer.learning_rate": 3e-3, "optimizer.schedule": "constant"}
+    method = make(**changes)
+    before = method.accuracy(batch.sentences)
+    optimizer = make_optimizer(method, method.settings.optimizer)
+    for step in range(1, 81):
+        method.train()
+        method.step = step
+        result = train_step(method, batch, optimizer, method.settings, step, 80)
+    assert method.accuracy(batch.sentences) > before + 20
+    assert result.loss < 2
+    assert method.work.flops > 0
+
+
+def test_masks_depend_on_seed_step_and_row_alone():
+    rows = rows_of([100, 40, 100, 7])
+    masked = MASKING(rows, 0, 1)
+    again, alone = MASKING(rows, 0, 1), MASKING(rows.take([2]), 0, 1)
+    np.testing.assert_array_equal(masked.ids.flat, again.ids.flat)
+    np.testing.assert_array_equal(masked.ids[2], alone.ids.flat)
+    for other in (MASKING(rows, 1, 1), MASKING(rows, 0, 2)):
+        assert (masked.chosen != other.chosen).mean() > 0.15
+    shifted = rows_of([100])
+    assert (MASKING(rows, 0, 1).chosen[:100] == MASKING(shifted, 0, 1).chosen).all()
+
+
+def test_the_chosen_tokens_are_corrupted_as_berts():
+    rows = rows_of([100] * 400)
+    masked = MASKING(rows, 0, 1)
+    chosen = masked.chosen.reshape(400, 100)
+    assert (chosen.sum(axis=1) == 15).all()
+    assert (masked.ids.flat == rows.flat)[~masked.chosen].all()
+    assert chosen.mean(axis=0).std() < 0.03, "no place is favoured"
+    put = masked.ids.flat[masked.chosen]
+    kept = put == rows.flat[masked.chosen]
+    assert (put == 4).mean() == pytest.approx(0.8, abs=0.02)
+    assert kept.mean() == pytest.approx(0.1, abs=0.02)
+    others = put[(put != 4) & ~kept]
+    assert others.std() == pytest.approx(1000 / np.sqrt(12), rel=0.05)
+    only = MASKING.only_masks(rows, 0)
+    assert (only.ids.flat[only.chosen] == 4).all()
+
+
+def test_short_rows_have_one_token_to_predict():
+    rows = rows_of([1, 2, 3, 0])
+    assert [int(c.sum()) for c in np.split(MASKING(rows, 0, 0).chosen, [1, 3])] == [1, 1, 1]
+
+
+def test_whole_words_are_chosen_together():
+    """Against a loop over words: words in the order of their number until the share is reached."""
+    random = np.random.default_rng(3)
+    continues = random.random(1000) < 0.5
+    rows = rows_of([60, 9, 30, 1], seed=4)
+    masked = Masking(0.3, 4, 1000, continues)(rows, 0, 2)
+    for row, chosen in zip(rows, np.split(masked.chosen, rows.offsets[1:-1]), strict=True):
+        words: list[list[int]] = []
+        for place, token in enumerate(row):
+            if place and continues[token]:
+                words[-1].append(place)
+            else:
+                words.append([place])
+        for word in words:
+            assert len({bool(chosen[place]) for place in word}) == 1
+        wanted = max(1, round(0.3 * len(row)))
+        longest = max(map(len, words))
+        assert wanted <= chosen.sum() < wanted + longest
+    single = Masking(0.3, 4, 1000)(rows, 0, 2)
+    assert (single.chosen != masked.chosen).any()
+
+
+def test_continuations_are_known_for_both_kinds_of_tokenizer(bert_folder, roberta_folder):
+    for folder, text in (
+        (bert_folder, "penguin plays zzz"),
+        (roberta_folder, " penguin plays zzz"),
+    ):
+        plain = load_backbone(folder).tokenizer.hf
+        ids = plain.encode(text, add_special_tokens=False)
+        continues = word_continuations(plain, len(plain))[ids]
+        assert (~continues).sum() == 3
+        assert continues.any(), "premise: a word has several tokens"
+        assert not word_continuations(plain, len(plain))[plain.all_special_ids].any()
+
+
+@pytest.mark.parametrize("documents", [None, [0, 0, 4, 7, 7, 7, 7, 3, 5, 9]])
+def test_packing_is_the_slow_loop_s(documents):
+    lengths = [5, 4, 1, 3, 0, 12, 2, 9, 1, 6]
+    sentences = rows_of(lengths)
+    held = None if documents is None else np.array(documents)
+    expected: list[list[int]] = []
+    last = None
+    for number, ids in enumerate(sentences):
+        ids, own = list(ids[:10]), documents and documents[number]
+        if not expected or len(expected[-1]) + len(ids) > 10 or (last is not None and own != last):
+            expected.append([])
+        expected[-1] += ids
+        last = own
+    rows = pack(sentences, 10, held)
+    assert [list(row) for row in rows] == [row for row in expected if row]
+    assert rows.lengths.max() == 10
+    assert rows.lengths.min() > 0
+    assert len(rows) == (6 if documents is None else 8)
+
+
+def test_the_saved_model_has_its_head(make, batch, tmp_path):
+    from transformers import AutoModelForMaskedLM
+
+    method = make()
+    with torch.no_grad():
+        method.vocabulary.dense.weight += 0.1
+        method.vocabulary.decoder.bias += 0.3
+    encoder = SentenceEncoder(method.finished, method.pooling)
+    encoder.save_pretrained(tmp_path / "model")
+    rows = method.bare.wrap(batch.sentences.take([3]))
+    opened = AutoModelForMaskedLM.from_pretrained(tmp_path / "model").eval()
+    method.eval()
+    expected = method.vocabulary(method.encoder(input_ids=rows.ids).last_hidden_state)
+    torch.testing.assert_close(opened(input_ids=rows.ids).logits, expected, rtol=1e-4, atol=1e-4)
+    again = load_backbone(str(tmp_path / "model"))
+    head = load_mlm_head(again)
+    assert not head.fresh
+    assert head.weight is again.model.get_input_embeddings().weight
+    found = SentenceEncoder.from_pretrained(tmp_path / "model").encode(["Two dogs run"])
+    np.testing.assert_allclose(found, encoder.encode(["Two dogs run"]), atol=1e-5)

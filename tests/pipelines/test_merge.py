@@ -1,0 +1,131 @@
+"""cotbert merge: a model folder of two, which opens everywhere."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core import SentenceEncoder
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.heads import TanhHead
+from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.errors import UserError
+from cotbert_core.templates.template_texts import resolve_template
+from pipelines.cli import main
+from pipelines.merge import merge
+from pipelines.recording import tracking
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """The settings of the MLflow runs, which are not sent."""
+    runs = []
+    monkeypatch.setattr(
+        tracking,
+        "tracked_run",
+        lambda *given, **_: runs.append(given) or nullcontext(tracking.Run(None, None)),
+    )
+    return runs
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, bert_folder):
+    """A model folder with two masks, and so a row [READOUT], and a head of its own."""
+    torch.manual_seed(1)
+    backbone = load_backbone(bert_folder)
+    with torch.no_grad():
+        for weight in backbone.model.parameters():
+            weight += 0.05 * torch.randn(weight.shape)
+    template = resolve_template("cot-bert/anchor")
+    pooling = PoolingConfig("mask", template, full_stop=True, head="tanh", method="cot-bert")
+    folder = tmp_path_factory.mktemp("runs") / "mine" / "model"
+    SentenceEncoder(backbone, pooling, TanhHead(backbone.model.config).eval()).save_pretrained(
+        folder
+    )
+    return str(folder)
+
+
+def test_the_folder_is_the_second_s_with_averaged_weights(
+    recorded, tmp_path, bert_folder, trained, sentences, capsys
+):
+    words = ["merge", bert_folder, trained, "--weight", "0.25", "--output", str(tmp_path / "m")]
+    assert main(words) == 0
+    merged, second = map(SentenceEncoder.from_pretrained, (tmp_path / "m", trained))
+    assert merged.pooling == second.pooling
+    first = load_backbone(bert_folder).model.state_dict()
+    name = "encoder.layer.1.output.dense.weight"
+    both = first[name], second.backbone.model.state_dict()[name]
+    expected = 0.75 * both[0] + 0.25 * both[1]
+    torch.testing.assert_close(merged.backbone.model.state_dict()[name], expected)
+    assert [kind for kind, _ in recorded] == ["merge"]
+    assert recorded[0][1]["weight"] == 0.25
+    result = json.loads((tmp_path / "m" / "result.json").read_text())
+    assert result["weight"] == 0.25
+    assert result["readout"] == "mask"
+    card = (tmp_path / "m" / "README.md").read_text()
+    assert "0.75 of " in card
+    assert "0.25 of `mine`" in card
+    assert str(tmp_path) not in card
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(tmp_path / "m"), device="cpu").encode(sentences)
+    np.testing.assert_allclose(theirs, merged.encode(sentences, precision="fp32"), atol=1e-5)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_the_ends_are_the_two_encoders_read_as_the_second(
+    tmp_path, bert_folder, trained, sentences, weight
+):
+    merge(bert_folder, trained, weight, tmp_path / "m")
+    vectors = SentenceEncoder.from_pretrained(tmp_path / "m").encode(sentences, precision="fp32")
+    second = SentenceEncoder.from_pretrained(trained)
+    expected = second if weight else SentenceEncoder(
+        load_backbone(bert_folder), second.pooling, second.head
+    )  # fmt: skip
+    np.testing.assert_allclose(vectors, expected.encode(sentences, precision="fp32"), atol=1e-6)
+
+
+def test_a_merged_model_is_merged_and_read_again(tmp_path, bert_folder, trained):
+    merge(bert_folder, trained, 0.5, tmp_path / "m")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert merge(str(tmp_path / "m"), trained, 0.5, tmp_path / "again")["dimension"] == 32
+
+
+@pytest.mark.parametrize(
+    ("second", "weight", "message"),
+    [
+        ("roberta", "0.5", "model_type is 'bert' in the encoder"),
+        ("bert", "1.5", "weight is 1.5: give B's share, a number from 0 to 1"),
+        ("bert", "nan", "weight is nan: give B's share"),
+        ("/no/such", "0.5", "encoder folder '/no/such' does not exist"),
+    ],
+)
+def test_mistakes_end_with_status_2(
+    recorded, tmp_path, capsys, bert_folder, roberta_folder, second, weight, message
+):
+    name = {"roberta": roberta_folder, "bert": bert_folder}.get(second, second)
+    words = ["merge", bert_folder, name, "--weight", weight, "--output", str(tmp_path / "m")]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_another_tokenizer_is_refused(tmp_path, bert_folder):
+    """The same vocabulary size, but the case is kept: the rows mean other tokens."""
+    import shutil
+
+    other = tmp_path / "cased"
+    shutil.copytree(bert_folder, other)
+    text = (other / "tokenizer.json").read_text()
+    assert '"lowercase": true' in text
+    (other / "tokenizer.json").write_text(text.replace('"lowercase": true', '"lowercase": false'))
+    with pytest.raises(UserError, match="have different tokenizers"):
+        merge(bert_folder, str(other), 0.5, tmp_path / "m")
