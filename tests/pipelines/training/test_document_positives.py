@@ -176,7 +176,7 @@ def test_documents_that_are_needed_and_not_there_are_an_error(tmp_path, bert_fol
     from tiny_corpus import write_corpus
 
     corpus = Corpus.open(write_corpus(tmp_path / "plain", bert_folder, ["A man", "oil"] * 4))
-    with pytest.raises(UserError, match="'rest' and the corpus .* has no documents: prep"):
+    with pytest.raises(UserError, match=r"'rest' and the corpus .* has no documents: prep"):
         check_inputs(make("rest"), corpus)
     assert check_inputs(make("dropout"), corpus) is not None
 
