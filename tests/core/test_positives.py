@@ -19,10 +19,7 @@ from cotbert_core.training.batches import Batch
 ROLES = ("anchor", "positive", "negative")
 TEMPLATES = {
     "cot-bert": {f"templates.{role}": f"cot-bert/{role}" for role in ROLES},
-    "promptbert": {
-        "templates.anchor": "promptbert/anchor",
-        "templates.positive": "promptbert/positive",
-    },
+    "promptbert": {f"templates.{role}": f"promptbert/{role}" for role in ROLES[:2]},
     "denosent": {"templates.anchor": "denosent", "method.objective": "contrastive"},
     "simcse": {},
 }
@@ -180,11 +177,9 @@ def test_a_batch_keeps_its_documents_through_takes_and_cuts(batch):
 
 
 def test_defaults_are_what_each_method_did_before():
-    chosen = {
-        n: k().positive for n, k in METHOD_SETTINGS.items() if issubclass(k, PositiveSettings)
-    }
-    assert chosen == DEFAULTS
-    assert {METHOD_SETTINGS[n]().rest_length for n in chosen} == {128}
+    made = [kind() for kind in METHOD_SETTINGS.values() if issubclass(kind, PositiveSettings)]
+    assert {settings.name: settings.positive for settings in made} == DEFAULTS
+    assert {settings.rest_length for settings in made} == {128}
 
 
 def test_what_a_positive_needs(bert_folder, tiny_settings):
