@@ -40,6 +40,10 @@ class Window:
         """Return the row numbers (stop - start,) in their order. rows: rows of all the parts."""
         return np.random.default_rng(self.seed).permutation(rows)[self.start : self.stop]
 
+    def draws(self, rows: int) -> np.ndarray:
+        """Return a random number in [0, 1) for each row of the order, (stop - start,)."""
+        return np.random.default_rng([*self.seed, 1]).random(rows)[self.start : self.stop]
+
 
 def window_rows(settings: TrainSettings, sentences: int) -> int | None:
     """Return the number of rows that are shuffled together; None: all rows, in memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -11,12 +12,15 @@ import pyarrow as pa
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import PositiveSettings
 from cotbert_core.settings import TrainSettings
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.training.batches import Batch
 from cotbert_core.training.documents import DocumentSentences, count_anchors
-from cotbert_core.training.shuffle_windows import window_rows
+from cotbert_core.training.shuffle_windows import Window, window_rows
 from pipelines.storage.corpus import Corpus, ragged_column
 
 DOCUMENT, POSITION = "document", "position"
 COLUMNS = ["input_ids", DOCUMENT, POSITION]
+_BLOCK = ["input_ids", "augmented_ids", DOCUMENT]
 
 
 def check_documents(settings: TrainSettings, corpus: Corpus) -> None:
@@ -85,3 +89,34 @@ def by_document(tables: list[pa.Table]) -> DocumentSentences:
     documents, positions = (table[name].to_numpy() for name in COLUMNS[1:])
     parts = np.repeat(np.arange(len(tables)), [len(part) for part in tables])
     return DocumentSentences.of(ragged_column(table["input_ids"]), documents, positions, parts)
+
+
+def document_window(
+    corpus: Corpus, settings: TrainSettings, window: Window, block_rows: int
+) -> Iterator[pa.Table]:
+    """Yield the sentences of a window in their order, with positives from the same part."""
+    rows = by_document([corpus.table(COLUMNS, [part]) for part in window.parts])
+    order, draws = window.order(len(rows)), window.draws(len(rows))
+    for start in range(0, len(order), block_rows):
+        block = slice(start, start + block_rows)
+        batch = rows.batch(order[block], settings, draws[block])
+        assert batch.augmented is not None
+        lists = [_list_array(texts) for texts in (batch.sentences, batch.augmented)]
+        yield pa.table([*lists, pa.array(batch.documents)], names=_BLOCK)
+
+
+def document_batch(table: pa.Table) -> Batch:
+    """Return the batch of a table that `document_window` made."""
+    sentences, positives = (ragged_column(table[name]) for name in _BLOCK[:2])
+    return Batch(sentences, positives, documents=table[DOCUMENT].to_numpy())
+
+
+def longest_positive(settings: TrainSettings) -> int:
+    """Return the most tokens of a positive from a document."""
+    method = settings.method
+    assert isinstance(method, PositiveSettings)
+    return method.rest_length if method.positive == "rest" else settings.max_length
+
+
+def _list_array(ragged: Ragged) -> pa.ListArray:
+    return pa.ListArray.from_arrays(ragged.offsets.astype(np.int32), ragged.flat)

@@ -12,7 +12,7 @@ many workers there are nor on which is faster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ from cotbert_core.settings import TrainSettings
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.shuffle_windows import Window, windows
 from pipelines.storage.corpus import Corpus, batch_of, ids_columns
+from pipelines.training.documents import document_batch, document_window, longest_positive
 
 # Rows of a block: 7 MB of ids, handed on before the rest of the window is taken.
 BLOCK_ROWS = 65_536
@@ -39,7 +40,7 @@ AHEAD, LEAST_BYTES = 2, 128 << 20
 @dataclass(frozen=True)
 class Stream:
     """A corpus of which each worker holds a window or two. together: rows of a window, about;
-    part_rows: of each part."""
+    part_rows: number of rows of each part that are trained on."""
 
     corpus: Corpus
     part_rows: tuple[int, ...]
@@ -55,14 +56,17 @@ class Stream:
         plan = tuple(windows(self.part_rows, settings, self.together, done, total))
         if not plan:
             return
-        tables = self._dataset(plan).iter_batches(
+        tables = self._dataset(plan, settings).iter_batches(
             batch_size=settings.batch_size, batch_format="pyarrow", prefetch_batches=READY
         )
         for step, table in zip(range(done + 1, total + 1), tables, strict=True):
-            yield step, batch_of(table, self.corpus.columns).cut(settings.max_length)
+            if settings.method.from_documents:
+                yield step, document_batch(table)
+            else:
+                yield step, batch_of(table, self.corpus.columns).cut(settings.max_length)
 
-    def _dataset(self, plan: Sequence[Window]) -> Any:
-        source = WindowDatasource(self.corpus, plan)
+    def _dataset(self, plan: Sequence[Window], settings: TrainSettings) -> Any:
+        source = WindowDatasource(partial(read_window, self.corpus, settings), plan)
         # One window at a time is read while the one before is trained on; without a core, since the
         # training workers hold all of them, and on this worker's node, not on one without cores.
         dataset = ray.data.read_datasource(
@@ -75,8 +79,7 @@ class Stream:
         options = dataset.context.execution_options
         options.preserve_order = True
         # Else Ray Data would fill half of the object store, for each worker.
-        texts = 1 + len(self.corpus.columns)
-        window = self.together * texts * (4 * self.corpus.manifest["max_length"] + 4)
+        window = self.together * _row_bytes(self.corpus, settings)
         options.resource_limits = ray.data.ExecutionResources.for_limits(
             object_store_memory=max(AHEAD * window, LEAST_BYTES)
         )
@@ -86,9 +89,11 @@ class Stream:
 class WindowDatasource(Datasource):  # type: ignore[misc]
     """A task for each window."""
 
-    def __init__(self, corpus: Corpus, plan: Sequence[Window]) -> None:
+    def __init__(
+        self, read: Callable[[Window], Iterator[pa.Table]], plan: Sequence[Window]
+    ) -> None:
         super().__init__()
-        self._corpus, self._plan = corpus, plan
+        self._read, self._plan = read, plan
 
     def estimate_inmemory_data_size(self) -> int | None:
         return None
@@ -98,15 +103,26 @@ class WindowDatasource(Datasource):  # type: ignore[misc]
     ) -> list[ReadTask]:
         return [
             ReadTask(
-                partial(read_window, self._corpus, window),
+                partial(self._read, window),
                 BlockMetadata(window.stop - window.start, None, None, None),
             )
             for window in self._plan
         ]
 
 
-def read_window(corpus: Corpus, window: Window) -> Iterator[pa.Table]:
-    """The rows of a window in their order, token ids alone."""
+def _row_bytes(corpus: Corpus, settings: TrainSettings) -> int:
+    """Return the bytes of a row whose texts have the most tokens."""
+    texts = [corpus.manifest["max_length"]] * (1 + len(corpus.columns))
+    if settings.method.from_documents:
+        texts = [settings.max_length, longest_positive(settings)]
+    return sum(4 * tokens + 4 for tokens in texts)
+
+
+def read_window(corpus: Corpus, settings: TrainSettings, window: Window) -> Iterator[pa.Table]:
+    """Yield the rows of a window in their order, token ids alone, in blocks."""
+    if settings.method.from_documents:
+        yield from document_window(corpus, settings, window, BLOCK_ROWS)
+        return
     rows = corpus.table(ids_columns(corpus.columns), window.parts).combine_chunks()
     order = window.order(len(rows))
     for start in range(0, len(order), BLOCK_ROWS):

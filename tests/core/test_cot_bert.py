@@ -186,12 +186,13 @@ def test_one_process_gathers_nothing():
     assert gather_with_gradient(vectors) is vectors
 
 
-def _one_of_two(own, settings, lists, folder):
+def _one_of_two(own, settings, lists, documents, folder):
     """A process of the test below: its share of the batch under DDP."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=own, world_size=2)
     model = in_parallel(build(settings))
-    loss = model(own_share(Batch(Ragged.from_lists(lists)), own, 2)).loss
+    batch = Batch(Ragged.from_lists(lists), documents=documents)
+    loss = model(own_share(batch, own, 2)).loss
     loss.backward()
     mean = sum(gather_values(loss.item())) / 2
     torch.save((mean, rank(), world_size(), gradients(model.module)), f"{folder}/{own}.pt")
@@ -203,9 +204,13 @@ def _one_of_two(own, settings, lists, folder):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("mini_batch_size", [None, 2])
+@pytest.mark.parametrize(
+    ("mini_batch_size", "documents"),
+    [(None, None), (2, np.array([5, 2**62, 5, 7, 2**62, 8]))],
+    ids=["whole", "mini-batches and documents"],
+)
 def test_two_processes_have_the_loss_and_gradient_of_one(
-    roberta_folder, tiny_settings, sentences, tmp_path, mini_batch_size
+    roberta_folder, tiny_settings, sentences, tmp_path, mini_batch_size, documents
 ):
     changes = {"workers": 2, "batch_size": 6}
     one = build(tiny_settings(roberta_folder, changes))
@@ -215,9 +220,9 @@ def test_two_processes_have_the_loss_and_gradient_of_one(
     assert shard_by_length(lengths, 2).ravel().tolist() != list(range(6)), (
         "premise: no consecutive halves"
     )
-    loss = one(Batch(Ragged.from_lists(lists))).loss
+    loss = one(Batch(Ragged.from_lists(lists), documents=documents)).loss
     loss.backward()
-    torch.multiprocessing.spawn(_one_of_two, (settings, lists, str(tmp_path)), nprocs=2)
+    torch.multiprocessing.spawn(_one_of_two, (settings, lists, documents, str(tmp_path)), nprocs=2)
     expected = gradients(one)
     for own in (0, 1):
         mean, its_rank, size, found = torch.load(tmp_path / f"{own}.pt")

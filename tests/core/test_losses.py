@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from cotbert_core.errors import UserError
-from cotbert_core.losses import extended_info_nce, info_nce
+from cotbert_core.losses import extended_info_nce, info_nce, same_document
 
 B, D, TEMPERATURE = 6, 5, 0.3
 # Number of inputs, the loss, whether a(i,j-) and a(i+,j-) are in the denominator.
@@ -18,6 +18,8 @@ LOSSES = {
     "info_nce with negatives": (3, info_nce, True, False),
     "extended": (3, extended_info_nce, True, True),
 }
+# The documents of the rows: two pairs, one of them across the two halves of the batch.
+DOCUMENTS = torch.tensor([5, 2**62, 5, 7, 2**62, 8])
 every_loss = pytest.mark.parametrize("kind", LOSSES)
 
 
@@ -26,7 +28,7 @@ def vectors(count, rows=B, dtype=torch.float64):
     return [v.clone().requires_grad_() for v in made]
 
 
-def slow_loss(kind, anchor, positive, negative=None, temperature=TEMPERATURE):
+def slow_loss(kind, anchor, positive, negative=None, temperature=TEMPERATURE, documents=range(B)):
     _, _, with_negative, extended = LOSSES[kind]
 
     def a(u, v):
@@ -34,11 +36,12 @@ def slow_loss(kind, anchor, positive, negative=None, temperature=TEMPERATURE):
 
     total = 0
     for i in range(len(anchor)):
-        below = sum(a(anchor[i], p) for p in positive)
+        counted = [j for j in range(len(anchor)) if j == i or documents[j] != documents[i]]
+        below = sum(a(anchor[i], positive[j]) for j in counted)
         if with_negative:
-            below = below + sum(a(anchor[i], n) for n in negative)
+            below = below + sum(a(anchor[i], negative[j]) for j in counted)
         if extended:
-            below = below + sum(a(positive[i], n) for n in negative)
+            below = below + sum(a(positive[i], negative[j]) for j in counted)
         total = total - torch.log(a(anchor[i], positive[i]) / below)
     return total / len(anchor)
 
@@ -84,6 +87,28 @@ def test_loss_and_gradient_equal_the_loops(kind, dtype, temperature):
     for own, expected in zip(gradients(fast, inputs), gradients(slow, exact), strict=True):
         torch.testing.assert_close(own.double(), expected, atol=1e-5, rtol=0)
         assert expected.abs().max() > 1e-3, "premise: there is a gradient to compare"
+
+
+@every_loss
+def test_other_rows_of_a_document_are_in_no_denominator(kind):
+    count, loss, *_ = LOSSES[kind]
+    inputs = vectors(count)
+    fast = loss(*inputs, temperature=TEMPERATURE, exclude=same_document(DOCUMENTS, DOCUMENTS))
+    slow = slow_loss(kind, *inputs, documents=DOCUMENTS.tolist())
+    assert fast.item() == pytest.approx(slow.item(), rel=1e-6)
+    for own, expected in zip(gradients(fast, inputs), gradients(slow, inputs), strict=True):
+        torch.testing.assert_close(own, expected, atol=1e-9, rtol=0)
+    plain = loss(*inputs, temperature=TEMPERATURE)
+    assert plain - fast > 1e-2, "each row of a pair has one column less"
+    apart = same_document(torch.arange(B), torch.arange(B))
+    assert loss(*inputs, temperature=TEMPERATURE, exclude=apart).equal(plain)
+
+
+def test_a_batch_of_one_document_has_nothing_to_learn_and_no_nan():
+    inputs = vectors(2)
+    loss = info_nce(*inputs, temperature=0.05, exclude=same_document(torch.ones(B), torch.ones(B)))
+    assert loss.item() == 0
+    assert not any(gradient.any() for gradient in gradients(loss, inputs))
 
 
 def test_two_by_two_by_hand():
@@ -169,20 +194,24 @@ def shares(inputs, workers):
     ]
 
 
-def rank_loss(loss, parts, rank, first):
+def rank_loss(loss, parts, rank, first, documents=None):
     """What a rank computes: its own anchors against the columns gathered from all."""
     gathered = [torch.cat(columns) for columns in zip(*(p[1:] for p in parts), strict=True)]
-    return loss(parts[rank][0], *gathered, temperature=TEMPERATURE, first=first)
+    own = None if documents is None else documents.chunk(len(parts))[rank]
+    exclude = None if own is None else same_document(own, documents, first)
+    return loss(parts[rank][0], *gathered, temperature=TEMPERATURE, first=first, exclude=exclude)
 
 
 @every_loss
+@pytest.mark.parametrize("documents", [None, DOCUMENTS])
 @pytest.mark.parametrize("workers", [2, 3])
-def test_workers_together_have_the_loss_and_gradient_of_one(kind, workers):
+def test_workers_together_have_the_loss_and_gradient_of_one(kind, workers, documents):
     count, loss, *_ = LOSSES[kind]
     inputs = vectors(count)
-    whole = loss(*inputs, temperature=TEMPERATURE)
+    exclude = None if documents is None else same_document(documents, documents)
+    whole = loss(*inputs, temperature=TEMPERATURE, exclude=exclude)
     parts = shares(inputs, workers)
-    losses = [rank_loss(loss, parts, r, first=r * B // workers) for r in range(workers)]
+    losses = [rank_loss(loss, parts, r, r * B // workers, documents) for r in range(workers)]
     mean = sum(losses) / workers
     assert mean.item() == pytest.approx(whole.item())
     assert abs(losses[0].item() - whole.item()) > 1e-3, "premise: no rank alone has the mean"

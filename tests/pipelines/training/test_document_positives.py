@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 from document_corpus import rows_of, same_document, write_document_corpus
 
+from cotbert_core.errors import UserError
 from cotbert_core.training.sampling import total_steps
+from cotbert_core.training.shuffle_windows import windows
 from pipelines.storage.corpus import Corpus
+from pipelines.train import check_inputs
+from pipelines.training import data as data_module
 from pipelines.training.data import open_data, own_batches
-from pipelines.training.documents import training_rows
+from pipelines.training.documents import document_batch, streamed_rows, training_rows
 
 # Documents of 1 to 5 sentences, whose positions have gaps and whose rows are in no order.
 PARTS = (
@@ -89,3 +93,117 @@ def test_a_neighbour_is_another_sentence_drawn_anew_each_epoch(corpus, make):
     assert len(drawn) == ANCHORS, "each sentence with a companion is an anchor"
     for row in rows:
         assert drawn.get(row["id"], set()) == {o["id"] for o in same_document(rows, row)}
+
+
+@pytest.mark.parametrize("positive", ["rest", "neighbour"])
+def test_a_resumed_run_has_the_batches_of_the_whole(corpus, make, positive):
+    settings = make(positive)
+    whole, resumed = batches_of(corpus, settings), batches_of(corpus, settings, done=5)
+    assert [*resumed] == [6, 7, 8, 9]
+    for step, batch in resumed.items():
+        assert content(batch) == content(whole[step])
+
+
+def content(batch):
+    texts = lists(batch.sentences), lists(batch.augmented), batch.documents.tolist()
+    return [*zip(*texts, strict=True)]
+
+
+@pytest.mark.parametrize("positive", ["rest", "neighbour"])
+def test_two_workers_share_the_batches_of_one(corpus, make, positive, monkeypatch):
+    settings = make(positive)
+    whole = batches_of(corpus, settings)
+    monkeypatch.setattr(data_module, "world_size", lambda: 2)
+    shares = []
+    for own in (0, 1):
+        monkeypatch.setattr(data_module, "rank", lambda own=own: own)
+        shares.append(batches_of(corpus, settings))
+    for step, batch in whole.items():
+        halves = [content(share[step]) for share in shares]
+        assert [len(half) for half in halves] == [2, 2]
+        assert sorted(halves[0] + halves[1]) == sorted(content(batch))
+
+
+def streamed(corpus, settings, done=0, total=6, block_rows=3):
+    """The rows of the windows one after another, as Ray Data hands them on."""
+    from pipelines.training import streaming
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "BLOCK_ROWS", block_rows)
+        plan = windows(streamed_rows(settings, corpus), settings, 5, done, total)
+        tables = [t for w in plan for t in streaming.read_window(corpus, settings, w)]
+    return [row for table in tables for row in content(document_batch(table))]
+
+
+@pytest.mark.parametrize("positive", ["rest", "neighbour"])
+def test_streamed_positives_are_of_the_same_part(corpus, make, positive):
+    settings = make(positive, batch_size=2, shuffle_buffer_rows=5)
+    # In part 0 document 7 has two sentences and 9 has two; in part 1 it is 7 and in 2 the big one.
+    assert streamed_rows(settings, corpus) == (4, 2, 2)
+    assert training_rows(settings, corpus) == 8
+    rows = rows_of(corpus.path)
+    found = streamed(corpus, settings)
+    assert len(found) == 12
+    seen = set()
+    for sentence, other, document in found:
+        same = [r for r in rows if r["document"] == document and r["input_ids"][:5] == sentence]
+        (row,) = same
+        others = same_document(rows, row, in_part=True)
+        length = 9 if positive == "rest" else 5
+        assert other == [t for o in others for t in o["input_ids"]][:length]
+        seen.add(row["id"])
+    assert len(seen) == 8, "an epoch of four steps has each of them once"
+    assert streamed(corpus, settings, done=3) == found[6:]
+    assert streamed(corpus, settings, block_rows=100) == found
+
+
+def test_a_streamed_neighbour_is_drawn_by_its_place_in_the_window(tmp_path, bert_folder, make):
+    parts = ([(1, p) for p in range(7)], [(2, p) for p in range(6)])
+    corpus = Corpus.open(write_document_corpus(tmp_path / "two", bert_folder, *parts))
+    settings = make("neighbour", batch_size=4, shuffle_buffer_rows=5)
+    found = streamed(corpus, settings, total=300)
+    assert streamed(corpus, settings, done=2, total=300, block_rows=4) == found[8:]
+    drawn = {}
+    for sentence, other, _ in found:
+        drawn.setdefault(tuple(sentence), set()).add(tuple(other))
+    assert {len(others) for others in drawn.values()} == {6, 5}, (
+        "every other sentence, never itself"
+    )
+    assert all(sentence not in others for sentence, others in drawn.items())
+
+
+def test_documents_that_are_needed_and_not_there_are_an_error(tmp_path, bert_folder, make):
+    from tiny_corpus import write_corpus
+
+    corpus = Corpus.open(write_corpus(tmp_path / "plain", bert_folder, ["A man", "oil"] * 4))
+    with pytest.raises(UserError, match=r"'rest' and the corpus .* has no documents: prep"):
+        check_inputs(make("rest"), corpus)
+    assert check_inputs(make("dropout"), corpus) is not None
+
+
+def test_sentences_without_another_in_their_document_are_counted(corpus, make):
+    note = (
+        "method.positive is rest: 3 of 16 sentences have no other sentence of their document and "
+        "are not trained on"
+    )
+    assert note in check_inputs(make("rest"), corpus)
+    streamed_note = "8 of 16 sentences have no other sentence of their document in the same part"
+    assert any(
+        streamed_note in found
+        for found in check_inputs(make("rest", shuffle_buffer_rows=5), corpus)
+    )
+    with pytest.raises(UserError, match="has 13 sentences with another one in their document"):
+        check_inputs(make("rest", batch_size=14), corpus)
+    assert not any("method.positive" in found for found in check_inputs(make("dropout"), corpus))
+
+
+@pytest.mark.parametrize(
+    ("method", "longest", "template"),
+    [("simcse", 126, False), ("promptbert", 118, True), ("denosent", 121, True)],
+)
+def test_a_rest_must_fit_into_the_encoder(corpus, make, method, longest, template):
+    check_inputs(make("rest", method, **{"method.rest_length": longest}), corpus)
+    told = "the encoder takes" if not template else f"give --set method.rest_length={longest} or"
+    with pytest.raises(UserError, match=f"method.rest_length is {longest + 1}.*{told}"):
+        check_inputs(make("rest", method, **{"method.rest_length": longest + 1}), corpus)
+    check_inputs(make("neighbour", method, **{"method.rest_length": longest + 1}), corpus)

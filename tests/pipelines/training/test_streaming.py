@@ -8,11 +8,13 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from document_corpus import rows_of, same_document, write_document_corpus
 from run_folders import unfinished_copy
 from tiny_corpus import write_corpus
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
+from cotbert_core.settings import override
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.checkpoints import checkpoints
@@ -24,6 +26,7 @@ from pipelines.storage.corpus import Corpus, corpus_table
 from pipelines.training.metrics_log import read_rows
 from pipelines.training.training_state import seed_all
 
+PLAIN = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
 pytestmark = pytest.mark.ray_local
 
 SETTINGS = (
@@ -154,3 +157,34 @@ def test_companions_are_streamed_with_their_sentence_and_cut(home, corpus, setti
         assert [[ids.tolist() for ids in row] for row in zip(*texts, strict=True)] == rows
     sentence, augmented, negative = expected[0][0]
     assert sentence != augmented != negative, "premise"
+
+
+def test_positives_from_documents_are_streamed_with_their_sentence(home, bert_folder, settings):
+    import ray
+
+    from pipelines.training.data import open_data
+    from pipelines.training.documents import streamed_rows
+
+    parts = [[(d, p) for d in range(k, k + 4) for p in range(d % 4 + 1)] for k in (0, 4, 8)]
+    corpus = Corpus.open(write_document_corpus(home / "documents", bert_folder, *parts))
+    changes = {"method.name": "simcse", "method.positive": "rest", "method.rest_length": 20}
+    settings = override(settings, {**PLAIN, **changes})
+    stream = open_data(corpus, streamed_rows(settings, corpus), settings)
+    assert len(stream) == 27, "the three documents of one sentence are left out"
+
+    @ray.remote(num_cpus=1)
+    def read(done):
+        return list(stream.batches(settings, done, 7))
+
+    whole, resumed = ray.get([read.remote(0), read.remote(4)])
+    assert [step for step, _ in resumed] == [5, 6, 7]
+    rows = rows_of(corpus.path)
+    for step, batch in whole:
+        lists = zip(batch.sentences, batch.augmented, batch.documents, strict=True)
+        for ids, rest, document in lists:
+            (row,) = [r for r in rows if r["document"] == document and r["input_ids"][:9] == [*ids]]
+            expected = [t for o in same_document(rows, row, in_part=True) for t in o["input_ids"]]
+            assert rest.tolist() == expected[:20]
+        if step > 4:
+            again = dict(resumed)[step]
+            assert [*map(list, again.augmented)] == [*map(list, batch.augmented)]

@@ -45,12 +45,14 @@ def test_a_run_that_is_at_its_end_reads_nothing(corpus, bert_folder, tiny_settin
     assert not list(own_batches(open_data(corpus, corpus.part_rows(), settings), settings, 5, 5))
 
 
-def test_a_window_is_its_parts_end_to_end_and_shuffled(corpus, monkeypatch):
+def test_a_window_is_its_parts_end_to_end_and_shuffled(
+    corpus, bert_folder, tiny_settings, monkeypatch
+):
     from pipelines.training import streaming
 
     monkeypatch.setattr(streaming, "BLOCK_ROWS", 2)
     window = Window(parts=(2, 0), seed=(0, 0, 1), start=1, stop=4)
-    blocks = list(streaming.read_window(corpus, window))
+    blocks = list(streaming.read_window(corpus, tiny_settings(bert_folder, {}), window))
     assert [len(block) for block in blocks] == [2, 1]
     lists = [row.tolist() for row in corpus.sentences()]
     laid = [lists[4], lists[5], *lists[:3]]

@@ -1,0 +1,228 @@
+"""Each positive of each method: what is encoded, and which rows are no negatives of each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.heads import read_out
+from cotbert_core.errors import UserError
+from cotbert_core.losses import extended_info_nce, info_nce, same_document
+from cotbert_core.method_settings import METHOD_SETTINGS, PositiveSettings
+from cotbert_core.methods import build_method, contrastive
+from cotbert_core.methods.contrastive import View
+from cotbert_core.settings import override
+from cotbert_core.training.batches import Batch
+
+ROLES = ("anchor", "positive", "negative")
+TEMPLATES = {
+    "cot-bert": {f"templates.{role}": f"cot-bert/{role}" for role in ROLES},
+    "promptbert": {f"templates.{role}": f"promptbert/{role}" for role in ROLES[:2]},
+    "denosent": {"templates.anchor": "denosent", "method.objective": "contrastive"},
+    "simcse": {},
+}
+DEFAULTS = {
+    "cot-bert": "template",
+    "promptbert": "template",
+    "denosent": "paired",
+    "simcse": "dropout",
+}
+FROM_TEXTS = ("paired", "neighbour", "rest")
+CASES = [
+    (method, positive)
+    for method in TEMPLATES
+    for positive in ("dropout", "template", *FROM_TEXTS)
+    if positive in METHOD_SETTINGS[method].positives
+]
+every_case = pytest.mark.parametrize(("method", "positive"), CASES)
+DOCUMENTS = np.array([5, 2**62, 5, 7, 2**62, 8])
+
+
+@pytest.fixture
+def make(bert_folder, tiny_settings):
+    def build(method, positive, **changes):
+        torch.manual_seed(1)
+        settings = settings_of(tiny_settings, bert_folder, method, positive, **changes)
+        made = build_method(load_backbone(bert_folder, dropout=settings.dropout), settings)
+        for layer in (getattr(made, "head", None), getattr(made, "projection", None)):
+            if layer is not None:
+                torch.nn.init.normal_(getattr(layer, "dense", layer).weight, std=0.3)
+        return made
+
+    return build
+
+
+def settings_of(tiny_settings, folder, method, positive, **changes):
+    none = {f"templates.{role}": None for role in ROLES}
+    given = {"method.name": method, **none, **TEMPLATES[method], "method.positive": positive}
+    if positive == "dropout":
+        given["templates.positive"] = None
+    return tiny_settings(folder, {**given, **changes})
+
+
+@pytest.fixture
+def batch(bert_folder, sentences):
+    ids = load_backbone(bert_folder).tokenizer(sentences, 8)
+    return Batch(ids, ids.take([3, 5, 0, 1, 2, 4]), documents=DOCUMENTS)
+
+
+def loss_of(made, batch, method, positive):
+    """The loss, from the vectors of each text under the template that it should have."""
+    other = batch.augmented if positive in FROM_TEXTS else batch.sentences
+    second = "positive" if method in ("cot-bert", "promptbert") and positive != "dropout" else None
+    anchor = "anchor" if method != "simcse" else None
+    views = [(anchor, batch.sentences), (second or anchor, other)]
+    if method == "cot-bert":
+        views.append(("negative", batch.sentences))
+    encoded = [made.encode([View(made.bind(role), texts)])[0] for role, texts in views]
+    if method == "denosent":
+        vectors = [made.projection(vector) for vector, _ in encoded]
+    else:
+        vectors = [read_out(vector, bias, made.head) for vector, bias in encoded]
+    documents = torch.from_numpy(batch.documents)
+    exclude = same_document(documents, documents)
+    loss = extended_info_nce if method == "cot-bert" else info_nce
+    weight = 5.0 if method == "denosent" else 1.0
+    return weight * loss(*vectors, temperature=made.temperature, exclude=exclude)
+
+
+@every_case
+def test_the_loss_is_that_of_the_positives_texts_and_templates(make, batch, method, positive):
+    made = make(method, positive)
+    found = made(batch).loss.item()
+    assert found == pytest.approx(loss_of(made, batch, method, positive).item(), abs=1e-4)
+    if positive in FROM_TEXTS:
+        itself = Batch(batch.sentences, batch.sentences, documents=DOCUMENTS)
+        assert abs(made(itself).loss.item() - found) > 1e-2, "the positive's text counts"
+    else:
+        alone = Batch(batch.sentences, documents=DOCUMENTS)
+        assert made(alone).loss.item() == found, "the paired text does not"
+    everything = made(Batch(batch.sentences, batch.augmented)).loss.item()
+    assert everything - found > 1e-3, "rows of one document are false negatives"
+
+
+@every_case
+def test_ranks_of_two_together_have_the_loss_and_gradient_of_one(make, batch, method, positive):
+    made = make(method, positive)
+    whole = made(batch).loss
+    whole.backward()
+    expected = gradients(made)
+    columns, losses = [[], []], []
+    halves = [batch.take(np.arange(3)), batch.take(np.arange(3, 6))]
+    assert set(halves[0].documents) & set(halves[1].documents), "premise: a document on both"
+    with pytest.MonkeyPatch.context() as patch:
+        for own, half in enumerate(halves):  # the vectors that each rank sends
+            patch.setattr(contrastive, "gather_with_gradient", lambda v, o=own: sent(columns[o], v))
+            patch.setattr(contrastive, "gather", lambda values: values)
+            made(half)
+        for own, half in enumerate(halves):
+            gathered = iter([torch.cat(both) for both in zip(*columns, strict=True)])
+            patch.setattr(contrastive, "gather_with_gradient", lambda _, g=gathered: next(g))
+            patch.setattr(contrastive, "gather", lambda _: torch.from_numpy(DOCUMENTS))
+            patch.setattr(contrastive, "rank", lambda own=own: own)
+            losses.append(made(half).loss)
+    mean = sum(losses) / 2
+    assert mean.item() == pytest.approx(whole.item(), abs=1e-4)
+    made.zero_grad()
+    mean.backward()
+    for name, gradient in gradients(made).items():
+        torch.testing.assert_close(gradient, expected[name], atol=1e-4, rtol=1e-3, msg=name)
+    assert max(g.abs().max() for g in expected.values()) > 1e-2, "premise"
+
+
+def sent(columns, vectors):
+    columns.append(vectors)
+    return vectors
+
+
+def gradients(made):
+    return {n: p.grad.clone() for n, p in made.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("method", TEMPLATES)
+def test_mini_batches_have_the_loss_and_gradient_of_the_whole_batch(make, batch, method):
+    found = []
+    for size in (None, 4):
+        made = make(method, "rest", mini_batch_size=size)
+        loss = made(batch).loss
+        loss.backward()
+        found.append((loss.item(), gradients(made)))
+    (whole, expected), (loss, cut) = found
+    assert loss == pytest.approx(whole, rel=1e-6)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(cut[name], gradient, atol=1e-5, rtol=1e-4, msg=name)
+
+
+def test_denosent_rebuilds_the_rest_of_the_document(make, batch):
+    small = {"method.objective": "generative", "method.layers": 1, "method.dropout": 0.0}
+    small |= {"method.decoder_dropout": 0.0, "method.feed_forward": 8}
+    rest, itself = make("denosent", "rest", **small), make("denosent", "dropout", **small)
+    target = Batch(batch.augmented, documents=DOCUMENTS)
+    assert rest(batch).loss.item() != itself(batch).loss.item()
+    seen = []
+    rest.denoise = lambda texts, memory: seen.append(texts) or memory.sum()
+    itself.denoise = rest.denoise
+    rest(batch), itself(batch)
+    assert seen == [target.sentences, batch.sentences]
+
+
+def test_a_batch_keeps_its_documents_through_takes_and_cuts(batch):
+    taken = batch.take(np.array([4, 0])).cut(2)
+    assert taken.documents.tolist() == [2**62, 5]
+    assert taken.columns == ("augmented",)
+    assert taken.sentences.lengths.max() == 2
+    assert Batch(batch.sentences).take(np.array([1])).documents is None
+
+
+def test_defaults_are_what_each_method_did_before():
+    made = [kind() for kind in METHOD_SETTINGS.values() if issubclass(kind, PositiveSettings)]
+    assert {settings.name: settings.positive for settings in made} == DEFAULTS
+    assert {settings.rest_length for settings in made} == {128}
+
+
+def test_what_a_positive_needs(bert_folder, tiny_settings):
+    def needs(*choice):
+        return settings_of(tiny_settings, bert_folder, *choice).method.needs
+
+    for method, positive in CASES:
+        wanted = positive == "paired" and method != "denosent"
+        assert needs(method, positive) == (("augmented",) if wanted else ())
+    uses = METHOD_SETTINGS["denosent"](positive="rest").uses
+    assert uses == (), "the paired text of the corpus is not the positive"
+
+
+def refused(settings, changes):
+    with pytest.raises(UserError) as caught:
+        override(settings, changes)
+    return str(caught.value)
+
+
+def test_positives_that_a_method_cannot_have_are_refused(bert_folder, tiny_settings):
+    simcse = settings_of(tiny_settings, bert_folder, "simcse", "dropout")
+    assert refused(simcse, {"method.positive": "template"}) == (
+        "method.positive is 'template': method simcse has no second template; give one of dropout, "
+        "paired, neighbour, rest"
+    )
+    denosent = settings_of(tiny_settings, bert_folder, "denosent", "rest")
+    assert "method denosent has no second" in refused(denosent, {"method.positive": "template"})
+    assert "'dropout', 'template', 'paired'" in refused(simcse, {"method.positive": "itself"})
+    assert refused(simcse, {"method.positive": "rest", "method.triples": True}) == (
+        "method.triples is True: the entailment of a triple is its positive; set "
+        "method.positive=dropout instead of 'rest', or method.triples=false"
+    )
+    assert "method.rest_length is 0" in refused(simcse, {"method.rest_length": 0})
+    cot = settings_of(tiny_settings, bert_folder, "cot-bert", "template")
+    assert "templates.positive=null" in refused(cot, {"method.positive": "dropout"})
+    assert "method.positive' is unknown: method optiprompt has" in refused(
+        cot, {"method.name": "optiprompt", "method.positive": "rest"}
+    )
+
+
+def test_denosent_without_augmented_texts_says_that_it_uses_dropout(make, batch):
+    fallback, chosen = make("denosent", "paired"), make("denosent", "dropout")
+    assert any("positives differ only in dropout" in note for note in fallback.notes(()))
+    assert not any("differ only in dropout" in note for note in chosen.notes(()))
+    alone = Batch(batch.sentences)
+    assert fallback(alone).loss.equal(chosen(alone).loss)
