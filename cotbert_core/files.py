@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from cotbert_core.errors import UserError
 MOST_JSON_BYTES = 64 << 20
 
 
-def require_empty(path: Path) -> None:
-    """Raise UserError if `path` exists, unless it is an empty folder."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+def require_empty(path: Path, besides: Collection[str] = ()) -> None:
+    """Raise UserError if `path` exists, unless it is a folder that is empty besides these names."""
+    if path.exists() and (not path.is_dir() or any(p.name not in besides for p in path.iterdir())):
         raise UserError(f"output {str(path)!r} already holds something: give a new folder")
 
 

@@ -147,6 +147,23 @@ def documents() -> TrainSettings:
     return override(_method("denosent", "denosent"), changes)
 
 
+def mlm_base() -> TrainSettings:
+    """Continue the masked language modelling of bert-base-uncased, with `cotbert pretrain`."""
+    changes = {
+        "batch_size": 64,
+        "max_length": 126,
+        "optimizer.learning_rate": 5e-5,
+        "optimizer.weight_decay": 0.01,
+    }
+    return override(_method("mlm"), changes)
+
+
+def mlm_small() -> TrainSettings:
+    """Train a new encoder of 4 layers x 256 as a masked language model, with `cotbert pretrain`."""
+    changes = {"encoder": "all-MiniLM-L6-v2", "optimizer.learning_rate": 5e-4, "epochs": 10}
+    return override(mlm_base(), changes)
+
+
 def quickstart() -> TrainSettings:
     """Train CoT-BERT on all-MiniLM-L6-v2 for 50 steps: 90 seconds on two CPU cores."""
     changes = {
@@ -191,6 +208,8 @@ RECIPES: dict[str, Recipe] = {
     "simcse-roberta-base": simcse_roberta_base,
     "simcse-supervised": simcse_supervised,
     "tsdae-base": tsdae_base,
+    "mlm-base": mlm_base,
+    "mlm-small": mlm_small,
 }
 
 

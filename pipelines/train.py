@@ -28,7 +28,7 @@ from cotbert_core.training.checkpoints import Checkpoint, best
 from cotbert_core.training.sampling import total_steps
 from cotbert_core.training.shuffle_windows import window_rows
 from pipelines.recording import tracking
-from pipelines.recording.dev_metric import SPEARMAN, before
+from pipelines.recording.dev_metric import FOUND_FIRST, before
 from pipelines.reports import training_page
 from pipelines.runtime.message_queue import Message, message_queue
 from pipelines.runtime.polling import polled
@@ -80,6 +80,7 @@ def train(
     profile: bool = False,
     patience: float = 0.0,
     baseline: Baseline | None = None,
+    inside: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Train and return the result; UserError before anything starts, TrainingError afterwards.
 
@@ -89,6 +90,7 @@ def train(
     profile: whether to write a profile to `output` (pipelines.training.profiling).
     patience: seconds to wait for another process that writes the output.
     baseline: that of the settings' encoder on these dev sets; None to compute it here.
+    inside: names of folders that may be in `output` before the run begins.
     """
     settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
     notes = check_inputs(settings, corpus)
@@ -101,14 +103,14 @@ def train(
     digests = {"corpus_digest": corpus.digest, "dev_digest": dev_digest(dev)}
     shown = with_pairs(flatten(settings), dev)
     record = {"settings": shown, **digests}
-    output = check_output(output, "run", record, resume)
+    output = check_output(output, "run", record, resume, inside)
     with (
         on_all_nodes(output, (corpus.path, settings.encoder), verbose),
         locked_output(output, patience),
     ):
         check_gpus(settings)
         # Another run may have ended, or begun, while this one waited for the lock.
-        output = open_output(output, "run", record, resume)
+        output = open_output(output, "run", record, resume, inside)
         _check_metrics(output)
         params = {**shown, "corpus": str(corpus.path), **digests}
         with tracking.tracked_run(
@@ -179,6 +181,13 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
     backbone = load_backbone(settings.encoder, attention=settings.attention)
     corpus.check_tokenizer(settings.encoder, backbone.tokenizer.hash, settings.max_length)
     corpus.require(settings.method.needs, settings.method.name)
+    if (settings.method.name == "mlm") != ("packed" in corpus.manifest):
+        raise UserError(
+            f"method {settings.method.name} does not train on the corpus {str(corpus.path)!r}, "
+            f"which is {'' if 'packed' in corpus.manifest else 'not '}packed into rows: method mlm "
+            "is trained by `cotbert pretrain`, which packs the corpus, and other methods by "
+            "`cotbert train` on a corpus that is not packed"
+        )
     check_documents(settings, corpus)
     rows = training_rows(settings, corpus)
     if settings.batch_size > rows:
@@ -274,7 +283,7 @@ def _save_model(job: Job, weights: dict[str, Any], path: Path, facts: TrainingMe
 def _beside(job: Job, log: MetricsLog, step: int) -> dict[str, float]:
     """Return the dev scores that do not choose, at `step` and before training: with held-out
     documents MRR@10 and the graded pairs'."""
-    if dev_metric(job.dev) is SPEARMAN:
+    if dev_metric(job.dev) is not FOUND_FIRST:
         return {}
     names = (tracking.DEV_MRR10, *(f"{tracking.DEV_SPEARMAN}.{name}" for name in graded(job.dev)))
     found = {name: log.rows[step][name] for name in names}

@@ -58,8 +58,6 @@ class Mlm(Method):
         tokens = len(plain)
         continues = word_continuations(plain, tokens) if self.method.whole_word else None
         self.masking = Masking(self.method.mask_share, plain.mask_token_id, tokens, continues)
-        self.step = 0
-        """The number of the next step, from which masks are drawn; the caller sets it."""
 
     def forward(self, batch: Batch) -> MethodOutput:
         """Return the mean cross-entropy over the masked tokens of all workers."""

@@ -21,6 +21,7 @@ from pipelines.commands import (
     listings,
     merge,
     prepare,
+    pretrain,
     quickstart,
     search,
     search_template,
@@ -55,6 +56,11 @@ COMMANDS: dict[str, Command] = {
         "add a rewrite of each sentence to a corpus, by back-translation or a language model",
     ),
     "train": Command(train.Train, train.run, "train an encoder by a recipe on a corpus"),
+    "pretrain": Command(
+        pretrain.Pretrain,
+        pretrain.run,
+        "train an encoder, or a new one, as a masked language model on a corpus",
+    ),
     "tune": Command(
         tune.Tune, tune.run, "search a space of settings: many trainings in one MLflow run"
     ),

@@ -12,6 +12,10 @@ from pipelines.options import shared
 from pipelines.options.declare import TRAINING, Option
 from pipelines.runtime.progress import show
 
+PROFILE = Option(
+    "measure the sections of each step and trace two steps, into DIR/profile", group=TRAINING
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
@@ -20,13 +24,7 @@ class Train:
     ]
     training: TrainingOptions
     seeds: shared.SeveralSeeds = None
-    profile: Annotated[
-        bool,
-        Option(
-            "measure the sections of each step and trace two steps, into DIR/profile",
-            group=TRAINING,
-        ),
-    ] = False
+    profile: Annotated[bool, PROFILE] = False
     output: shared.OutputFolder
     resume: shared.Resume = False
     verbose: shared.Verbose = False
@@ -41,7 +39,7 @@ def run(given: Train) -> None:
     from pipelines.training.profile_table import read_table
     from pipelines.training.sentence_length import follow_corpus
 
-    _check_profile(given)
+    check_profile(given, seeds=given.seeds is not None)
     again: dict[str, Any] = {"resume": given.resume, "verbose": given.verbose}
     corpus, dev = given.training.open_data(settings, given.output, **again)
     settings = follow_corpus(settings, corpus)
@@ -60,9 +58,9 @@ def run(given: Train) -> None:
     show(f"\n{baseline_sentence(mean, f'the mean of {len(given.seeds)} seeds')}")
 
 
-def _check_profile(given: Train) -> None:
+def check_profile(given: Any, *, seeds: bool = False) -> None:
     """UserError for an option that cannot be combined with --profile."""
-    for name, other in (("resume", given.resume), ("seeds", given.seeds is not None)):
+    for name, other in (("resume", given.resume), ("seeds", seeds)):
         if given.profile and other:
             raise UserError(
                 f"--profile and --{name} are both given: a profile is of one run from its first "

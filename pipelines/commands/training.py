@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,8 +19,8 @@ RECIPES_SAY = "what the recipe says"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions:
-    """The corpus, the data for dev scores, and changes of a recipe's settings."""
+class CorpusOptions:
+    """The corpus, and changes of a recipe's settings."""
 
     corpus: Annotated[
         str,
@@ -33,11 +33,7 @@ class TrainingOptions:
         ),
     ]
     text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
-    augmented_column: Annotated[str | None, shared.AUGMENTED_COLUMN] = None
-    negative_column: Annotated[str | None, shared.NEGATIVE_COLUMN] = None
     encoding: shared.Encoding = None
-    senteval: shared.SentEval = None
-    dev_pairs: shared.DevPairs = None
     encoder: Annotated[str | None, replace(shared.ENCODER, default=RECIPES_SAY)] = None
     workers: Annotated[int | None, replace(shared.WORKERS, default=RECIPES_SAY)] = None
     config: Annotated[
@@ -69,6 +65,57 @@ class TrainingOptions:
         flags = {"encoder": self.encoder, "workers": self.workers}
         return settings_for(recipe, self.config, self.assignments, flags)
 
+    @property
+    def paired_columns(self) -> tuple[str | None, str | None]:
+        """The columns of the augmented and of the negative texts."""
+        return None, None
+
+    def open_corpus(
+        self,
+        settings: TrainSettings,
+        output: Path,
+        *,
+        resume: bool = False,
+        verbose: bool = False,
+        inside: Sequence[str] = (),
+    ) -> Corpus:
+        """Return the corpus; raw text is prepared for the settings' encoder first.
+
+        inside: names of folders that may be in `output` before a job begins.
+        """
+        from pipelines.commands.corpus_cache import open_or_prepare
+        from pipelines.storage.output_folder import SETTINGS_FILE, check_writable, require_empty
+
+        # Checked before raw text is prepared, which takes long. The job itself checks what an
+        # earlier run left in the folder.
+        if resume or (output / SETTINGS_FILE).is_file():
+            check_writable(output.absolute())
+        else:
+            require_empty(output, inside)
+        return open_or_prepare(
+            self.corpus,
+            settings.encoder,
+            settings.max_length,
+            self.text_column,
+            verbose,
+            *self.paired_columns,
+            self.encoding,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(CorpusOptions):
+    """The corpus, the data for dev scores, and changes of a recipe's settings."""
+
+    augmented_column: Annotated[str | None, shared.AUGMENTED_COLUMN] = None
+    negative_column: Annotated[str | None, shared.NEGATIVE_COLUMN] = None
+    senteval: shared.SentEval = None
+    dev_pairs: shared.DevPairs = None
+
+    @property
+    def paired_columns(self) -> tuple[str | None, str | None]:
+        return self.augmented_column, self.negative_column
+
     def open_data(
         self, settings: TrainSettings, output: Path, *, resume: bool = False, verbose: bool = False
     ) -> tuple[Corpus, DevSets]:
@@ -85,36 +132,14 @@ class TrainingOptions:
         corpus = self.open_corpus(settings, output, resume=resume, verbose=verbose)
         return corpus, with_own(graded, corpus.path) if settings.dev == OWN else graded
 
-    def open_corpus(
-        self, settings: TrainSettings, output: Path, *, resume: bool = False, verbose: bool = False
-    ) -> Corpus:
-        """Return the corpus; raw text is prepared for the settings' encoder first."""
-        from pipelines.commands.corpus_cache import open_or_prepare
-        from pipelines.storage.output_folder import SETTINGS_FILE, check_writable, require_empty
-
-        # Checked before raw text is prepared, which takes long. The job itself checks what an
-        # earlier run left in the folder.
-        if resume or (output / SETTINGS_FILE).is_file():
-            check_writable(output.absolute())
-        else:
-            require_empty(output)
-        return open_or_prepare(
-            self.corpus,
-            settings.encoder,
-            settings.max_length,
-            self.text_column,
-            verbose,
-            self.augmented_column,
-            self.negative_column,
-            self.encoding,
-        )
-
 
 def trainings(command: str, given: Mapping[str, Any]) -> list[TrainSettings]:
     """Return the TrainSettings of the trainings that a command starts; none for other commands.
 
     given: the values on its command line. A wrong recipe, setting or space is a UserError here.
     """
+    if command == "pretrain":
+        return [build(CorpusOptions, given).settings(given["recipe"])]
     if command not in ("train", "compare", "tune"):
         return []
     training = build(TrainingOptions, given)

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from pipelines.recording.tracking import (
     BASELINE_FOUND_FIRST,
+    BASELINE_MLM_ACCURACY,
     BASELINE_SPEARMAN,
     DEV_FOUND_FIRST,
+    DEV_MLM_ACCURACY,
     DEV_SPEARMAN,
 )
 
@@ -46,6 +48,9 @@ class DevMetric:
 
 SPEARMAN = DevMetric(DEV_SPEARMAN, BASELINE_SPEARMAN, "dev Spearman", "x 100")
 FOUND_FIRST = DevMetric(DEV_FOUND_FIRST, BASELINE_FOUND_FIRST, "dev queries found first", "in %")
+MLM_ACCURACY = DevMetric(
+    DEV_MLM_ACCURACY, BASELINE_MLM_ACCURACY, "dev masked tokens predicted", "in %"
+)
 
 
 def metric_of(dev: str) -> DevMetric:
@@ -57,4 +62,5 @@ def metric_in(names: Iterable[str]) -> DevMetric:
     """Return the metric whose values a record has, given its keys: a row of metrics.jsonl, a trial,
     a result. A record without a dev score is one of graded pairs."""
     given = tuple(names)
-    return FOUND_FIRST if any(n.startswith(FOUND_FIRST.name) for n in given) else SPEARMAN
+    others = (m for m in (FOUND_FIRST, MLM_ACCURACY) if any(n.startswith(m.name) for n in given))
+    return next(others, SPEARMAN)

@@ -51,6 +51,8 @@ DEV_SCORE = "dev_score"
 DEV_FOUND_FIRST, DEV_MRR10 = "dev_found_first", "dev_mrr10"
 # The dev scores of the untouched encoder, and its readout (pipelines.training.baseline).
 BASELINE, BASELINE_SPEARMAN = "baseline", "baseline_spearman"
+# Masked tokens of held-out packed rows that are predicted, in %, after and before training.
+DEV_MLM_ACCURACY, BASELINE_MLM_ACCURACY = "dev_mlm_accuracy", "baseline_mlm_accuracy"
 BASELINE_FOUND_FIRST, BASELINE_MRR10 = "baseline_found_first", "baseline_mrr10"
 TEST_SPEARMAN = "test_spearman"
 ALIGNMENT = "alignment"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,14 @@ LATER_SETTINGS = {
 }
 
 
-def require_empty(path: Path) -> Path:
-    """Return the absolute path; UserError if something is there already or it cannot be written."""
+def require_empty(path: Path, besides: Collection[str] = ()) -> Path:
+    """Return the absolute path; UserError if something is there already or it cannot be written.
+
+    besides: names of folders that may be there, whole or unfinished.
+    """
     path = Path(path).expanduser().absolute()
     check_writable(path)
-    files.require_empty(path)
+    files.require_empty(path, [*besides, *(f"{name}.partial" for name in besides)])
     return path
 
 
@@ -69,13 +72,15 @@ def check_writable(path: Path) -> None:
         )
 
 
-def check_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) -> Path:
+def check_output(
+    path: Path, what: str, record: Mapping[str, Any], resume: bool, inside: Collection[str] = ()
+) -> Path:
     """Return the absolute path; UserError if `open_output` would refuse it. Nothing is written."""
     path = Path(path).expanduser().absolute()
     if not (path / SETTINGS_FILE).is_file():
         if resume:
             raise UserError(f"output {str(path)!r} holds no {what} to resume: leave --resume out")
-        return require_empty(path)
+        return require_empty(path, inside)
     finished = (path / RESULT_FILE).is_file()
     names = [n.removeprefix("settings.") for n in changed_settings(path / SETTINGS_FILE, record)]
     if not resume:
@@ -100,13 +105,16 @@ def _held(what: str, changed: list[str], finished: bool) -> str:
     return f"this {what}, unfinished: continue it with --resume, or give a new folder"
 
 
-def open_output(path: Path, what: str, record: Mapping[str, Any], resume: bool) -> Path:
+def open_output(
+    path: Path, what: str, record: Mapping[str, Any], resume: bool, inside: Collection[str] = ()
+) -> Path:
     """Create a folder with `record` in its settings.json, or with --resume check the existing one.
 
     what: the kind of job in a word (run, search). record: everything that a resumed job must have
-    in common with the one that was started. Raises UserError if it differs or the job is finished.
+    in common with the one that was started. inside: names of folders that may be there before it is
+    started. Raises UserError if it differs or the job is finished.
     """
-    path = check_output(path, what, record, resume)
+    path = check_output(path, what, record, resume, inside)
     if resume:
         say(f"resuming the {what} in {path}")
         return path

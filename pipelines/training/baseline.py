@@ -28,7 +28,7 @@ from cotbert_core.readouts import build_features
 from cotbert_core.readouts.layers import THREE_READOUTS, three_readouts
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from pipelines.recording.dev_metric import FOUND_FIRST, SPEARMAN, DevMetric, metric_in
+from pipelines.recording.dev_metric import DevMetric, metric_in
 from pipelines.recording.tracking import (
     BASELINE,
     BASELINE_MRR10,
@@ -64,7 +64,8 @@ class Baseline:
 
     reading: in plain words how it was read. readout: its name in `cotbert_core.readouts.FEATURES`,
     None for the encoder's own. scores: Spearman x 100 by graded dev set. own: found first and
-    MRR@10 x 100 on held-out documents, by metric; empty when graded pairs choose.
+    MRR@10 x 100 on held-out documents, or the accuracy on masked rows, by metric; empty when graded
+    pairs choose.
     """
 
     reading: str
@@ -74,12 +75,12 @@ class Baseline:
 
     @property
     def metric(self) -> DevMetric:
-        return FOUND_FIRST if self.own else SPEARMAN
+        return metric_in(self.own)
 
     @property
     def score(self) -> float:
         """The score with which trained encoders are compared."""
-        return float(self.own[FOUND_FIRST.name]) if self.own else self.spearman
+        return float(self.own[self.metric.name]) if self.own else self.spearman
 
     @property
     def spearman(self) -> float:
@@ -96,7 +97,9 @@ class Baseline:
         if not self.own:
             return {BASELINE_SPEARMAN: self.spearman}
         beside = {f"{BASELINE_SPEARMAN}.{name}": score for name, score in self.scores.items()}
-        return {FOUND_FIRST.baseline: self.score, BASELINE_MRR10: self.own[DEV_MRR10], **beside}
+        if DEV_MRR10 in self.own:
+            beside[BASELINE_MRR10] = self.own[DEV_MRR10]
+        return {self.metric.baseline: self.score, **beside}
 
     def open(self, encoder: str, precision: Precision = "auto") -> Encode:
         """Return a function of (N,) sentences to (N, D) vectors of the encoder NAME, read so."""

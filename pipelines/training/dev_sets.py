@@ -17,9 +17,10 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import HeldOut, Pairs, load_dev, read_pairs, score_held_out
 from cotbert_core.evaluation.pairs import Encode, cosines, encode_distinct, spearman
 from cotbert_core.settings import TrainSettings
-from pipelines.recording.dev_metric import FOUND_FIRST, SPEARMAN, DevMetric
+from pipelines.recording.dev_metric import FOUND_FIRST, MLM_ACCURACY, SPEARMAN, DevMetric
 from pipelines.recording.tracking import DEV_FOUND_FIRST, DEV_MRR10, DEV_SPEARMAN
 from pipelines.storage.held_out_file import read_held_out
+from pipelines.training.masked_rows import MaskedRows, masked_rows
 
 BUILT_IN_NAME = "built-in pairs"
 BUILT_IN_PAIRS = Path(__file__).parents[1] / "data" / "pairs.tsv"
@@ -28,7 +29,7 @@ OWN_NAME = "own documents"
 # What TrainSettings.dev scores in a SentEval folder; beside held-out documents it is STS-B.
 DEV_TASKS = {"sts-b": ("STS-B",), "sts-b+sick-r": ("STS-B", "SICK-R"), OWN: ("STS-B",)}
 _TASKS = {task for tasks in DEV_TASKS.values() for task in tasks}
-DevSets = Mapping[str, Pairs | HeldOut]
+DevSets = Mapping[str, Pairs | HeldOut | MaskedRows]
 
 
 def dev_pairs(senteval: Path | None, pairs: Path | None) -> Pairs:
@@ -72,6 +73,8 @@ def pairs_name(pairs: Path | None) -> str:
 
 def dev_metric(dev: DevSets) -> DevMetric:
     """Return the metric by which steps are chosen on these dev sets."""
+    if masked_rows(dev) is not None:
+        return MLM_ACCURACY
     return SPEARMAN if _held_out(dev) is None else FOUND_FIRST
 
 
@@ -112,7 +115,10 @@ def dev_texts(dev: DevSets) -> list[str]:
     """Return the distinct texts of all dev sets."""
     sides: list[list[str]] = []
     for one in dev.values():
-        sides += [one.left, one.right] if isinstance(one, Pairs) else [one.queries, one.targets]
+        if isinstance(one, HeldOut):
+            sides += [one.queries, one.targets]
+        elif isinstance(one, Pairs):
+            sides += [one.left, one.right]
     return list(dict.fromkeys(text for side in sides for text in side))
 
 
@@ -141,7 +147,9 @@ def dev_digest(dev: DevSets) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _contents(one: Pairs | HeldOut) -> list[list[Any]]:
+def _contents(one: Pairs | HeldOut | MaskedRows) -> list[list[Any]]:
     if isinstance(one, Pairs):
         return [one.left, one.right, one.gold.tolist()]
+    if isinstance(one, MaskedRows):
+        return [one.rows.flat.tolist(), one.rows.offsets.tolist()]
     return [one.queries, one.targets, one.rows.tolist()]

@@ -11,7 +11,7 @@ from cotbert_core import __version__
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.saving.markdown import code, plain
 from cotbert_core.saving.training_metadata import Score, TrainingMetadata
-from pipelines.recording.dev_metric import FOUND_FIRST
+from pipelines.recording.dev_metric import FOUND_FIRST, MLM_ACCURACY
 from pipelines.recording.tracking import DEV_MRR10, DEV_SPEARMAN, commit
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
@@ -73,7 +73,9 @@ def _dev_scores(dev: DevSets, log: MetricsLog, best_step: int) -> list[Score]:
 
 
 def _chosen(dev: DevSets) -> str:
-    return f"{dev_name(dev)}, {OWN_SCORE}" if dev_metric(dev) is FOUND_FIRST else dev_name(dev)
+    words = {FOUND_FIRST: OWN_SCORE, MLM_ACCURACY: "% of the masked tokens that are predicted"}
+    said = words.get(dev_metric(dev))
+    return dev_name(dev) if said is None else f"{dev_name(dev)}, {said}"
 
 
 def _made(best_step: int, log: MetricsLog) -> dict[str, str]:

@@ -38,6 +38,7 @@ from pipelines.storage.corpus import Corpus
 from pipelines.training.data import open_data, own_batches
 from pipelines.training.dev_sets import dev_metric, score_dev
 from pipelines.training.early_stopping import WAIT_SECONDS, should_continue
+from pipelines.training.masked_rows import masked_rows
 from pipelines.training.metrics_writer import MetricsWriter
 from pipelines.training.profiling import Lap, profiled
 from pipelines.training.training_state import (
@@ -127,6 +128,7 @@ def _step(training: Training, step: int, batch: Batch, waited: float) -> None:
     started = time.perf_counter()
     training.model.train()
     training.method.work = Work()
+    training.method.step = step
     result = train_step(
         training.model, batch, training.optimizer, training.settings, step, training.total
     )
@@ -167,7 +169,11 @@ def _check(training: Training) -> float:
 
     started = time.perf_counter()
     with section("dev check"):
-        scores = score_dev(lambda s: encode_together(encode, s), training.dev)
+        masked = masked_rows(training.dev)
+        if masked is not None:
+            scores = masked.score(training.method)
+        else:
+            scores = score_dev(lambda s: encode_together(encode, s), training.dev)
     log_metrics(training, {**scores, "check_seconds": time.perf_counter() - started})
     return scores[dev_metric(training.dev).name]
 

@@ -1,0 +1,103 @@
+"""cotbert pretrain: its options, and the call they become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from cotbert_core.errors import UserError
+from pipelines.commands.printing import print_result
+from pipelines.commands.train import PROFILE
+from pipelines.commands.training import CorpusOptions
+from pipelines.options import shared
+from pipelines.options.declare import MODEL, Option
+from pipelines.runtime.progress import show
+
+if TYPE_CHECKING:  # torch would slow --help
+    from pipelines.pretraining.new_encoder import NewEncoder
+
+# The recipes that make a new encoder unless --encoder is given, and its size.
+NEW_ENCODERS = {"mlm-small": "4x256"}
+VOCABULARY = 16_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrain:
+    recipe: Annotated[
+        str,
+        Option("pretrain by this recipe: mlm-base or mlm-small", "RECIPE", positional=True),
+    ]
+    training: CorpusOptions
+    new: Annotated[
+        str | None,
+        Option(
+            "train a new BERT of this size, with a WordPiece vocabulary made from the corpus",
+            "LAYERSxHIDDEN",
+            group=MODEL,
+            default="4x256 with mlm-small, else none",
+        ),
+    ] = None
+    vocabulary: Annotated[
+        int | None,
+        Option(
+            "give a new encoder this many tokens at most",
+            "N",
+            group=MODEL,
+            unit="tokens",
+            default=f"{VOCABULARY} tokens",
+        ),
+    ] = None
+    cased: Annotated[
+        bool, Option("keep upper case in the vocabulary of a new encoder", group=MODEL)
+    ] = False
+    profile: Annotated[bool, PROFILE] = False
+    output: shared.OutputFolder
+    resume: shared.Resume = False
+    verbose: shared.Verbose = False
+
+
+def run(given: Pretrain) -> None:
+    settings = given.training.settings(given.recipe)
+    from pipelines.commands.train import check_profile
+    from pipelines.pretrain import ENCODER, PACKED, pretrain
+    from pipelines.training.baseline import baseline_sentence
+    from pipelines.training.profile_table import read_table
+
+    check_profile(given)
+    new = _new_encoder(given)
+    corpus = given.training.open_corpus(
+        settings,
+        given.output,
+        resume=given.resume,
+        verbose=given.verbose,
+        inside=(PACKED, ENCODER),
+    )
+    result = pretrain(
+        settings,
+        corpus,
+        given.output,
+        new=new,
+        resume=given.resume,
+        verbose=given.verbose,
+        profile=given.profile,
+    )
+    print_result(result)
+    if given.profile:
+        show("\n" + read_table(given.output), end="")
+    show(f"\n{baseline_sentence(result)}")
+
+
+def _new_encoder(given: Pretrain) -> NewEncoder | None:
+    """Return the new encoder that is asked for; UserError for its options without it."""
+    from pipelines.pretraining.new_encoder import NewEncoder, parse_size
+
+    size = given.new
+    if given.training.encoder is None:
+        size = size or NEW_ENCODERS.get(given.recipe)
+    elif size is not None:
+        raise UserError("--new and --encoder are both given: leave one of them out")
+    if size is None:
+        if given.vocabulary is not None or given.cased:
+            raise UserError("--vocabulary and --cased are of a new encoder: give --new too")
+        return None
+    return NewEncoder(*parse_size(size), given.vocabulary or VOCABULARY, given.cased)

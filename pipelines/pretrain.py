@@ -1,0 +1,123 @@
+"""cotbert pretrain: masked language modelling on a corpus, from an encoder or from a new one.
+
+It is a training (pipelines.train) whose corpus is packed and whose dev score is the accuracy on
+held-out rows. The output folder holds packed/, for a new encoder also encoder/, and then what any
+training writes; model/ has the masked-language-model head.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.encoder.backbone import from_anywhere, load_backbone, load_tokenizer
+from cotbert_core.errors import UserError
+from cotbert_core.method_settings import MlmSettings
+from cotbert_core.methods import build_method
+from cotbert_core.settings import TrainSettings, override
+from cotbert_core.templates.wrapping import BoundTemplate
+from pipelines.pretraining.new_encoder import NewEncoder, make_encoder
+from pipelines.pretraining.packed_corpus import Packing, packed_corpus
+from pipelines.recording.tracking import DEV_MLM_ACCURACY
+from pipelines.runtime.progress import say
+from pipelines.storage.corpus import Corpus
+from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE
+from pipelines.train import train
+from pipelines.training.baseline import BASELINE_FILE, Baseline
+from pipelines.training.masked_rows import ROWS_NAME, MaskedRows
+
+# What lies in the output folder before the training begins.
+PACKED, ENCODER = "packed", "encoder"
+HEAD = "its masked-language-model head"
+
+
+def pretrain(
+    settings: TrainSettings,
+    corpus: Corpus,
+    output: Path,
+    *,
+    new: NewEncoder | None = None,
+    resume: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Train and return the result, as `pipelines.train.train` does, whose `options` these are.
+
+    settings: of method mlm; max_length follows method.packed_length. new: make and train a new
+    encoder instead of the settings' own. Raises UserError before anything starts.
+    """
+    output = Path(output).expanduser().absolute()
+    _check(settings, corpus, output, resume)
+    if new is not None:
+        make_encoder(new, corpus, output / ENCODER, settings.seed)
+        settings = override(settings, {"encoder": str(output / ENCODER)})
+    settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
+    packing = _packing(settings, corpus, retokenized=new is not None)
+    settings = override(settings, {"max_length": packing.capacity})
+    packed, rows = packed_corpus(packing, output / PACKED)
+    facts = packed.manifest["packed"]
+    say(
+        f"{facts['sentences']:,} sentences are packed into {len(packed):,} rows of up to "
+        f"{packing.capacity} tokens; {len(rows)} more rows are held out"
+    )
+    dev = MaskedRows(rows)
+    baseline = None if (output / BASELINE_FILE).is_file() else _baseline(settings, dev)
+    inside = (PACKED, ENCODER)
+    return train(
+        settings,
+        packed,
+        {ROWS_NAME: dev},
+        output,
+        resume=resume,
+        baseline=baseline,
+        inside=inside,
+        **options,
+    )
+
+
+def _check(settings: TrainSettings, corpus: Corpus, output: Path, resume: bool) -> None:
+    """UserError for what needs no reading of the corpus, before anything is written."""
+    from pipelines.storage.output_folder import require_empty
+
+    if not isinstance(settings.method, MlmSettings):
+        raise UserError(
+            f"method.name is {settings.method.name!r}: pretraining needs a recipe of method mlm, "
+            "such as mlm-base; train other methods with `cotbert train`"
+        )
+    if "packed" in corpus.manifest:
+        raise UserError(
+            f"corpus {str(corpus.path)!r} is packed already and has no texts: give the corpus it "
+            "was packed from"
+        )
+    begun = (output / SETTINGS_FILE).is_file() or (output / RESULT_FILE).is_file()
+    if not begun and not resume:
+        require_empty(output, (PACKED, ENCODER))
+
+
+def _packing(settings: TrainSettings, corpus: Corpus, *, retokenized: bool) -> Packing:
+    """Return how the corpus is packed; UserError for an encoder that cannot read the rows."""
+    assert isinstance(settings.method, MlmSettings)
+    tokenizer = load_tokenizer(settings.encoder)
+    length = settings.method.packed_length
+    special = BoundTemplate.bind(None, tokenizer.hf).length
+    limit = load_backbone(settings.encoder).max_tokens
+    if length > limit:
+        raise UserError(
+            f"method.packed_length is {length} and the encoder {settings.encoder!r} takes at most "
+            f"{limit} tokens: give --set method.packed_length={limit} or less"
+        )
+    if not retokenized:
+        corpus.check_tokenizer(settings.encoder, tokenizer.hash, 1)
+
+    def tokenize(texts: list[str]) -> Any:
+        return tokenizer(texts, length - special)
+
+    again = tokenize if retokenized else None
+    return Packing(corpus, length - special, settings.encoder, tokenizer.hash, again)
+
+
+def _baseline(settings: TrainSettings, dev: MaskedRows) -> Baseline:
+    """Return the masked accuracy of the untouched encoder."""
+    method = build_method(load_backbone(settings.encoder, attention=settings.attention), settings)
+    found = dev.score(method)
+    say(f"baseline: the untouched encoder predicts {found[DEV_MLM_ACCURACY]:.2f} % ({ROWS_NAME})")
+    return Baseline(HEAD, None, {}, found)

@@ -1,0 +1,1 @@
+"""What `cotbert pretrain` prepares: packed rows of a corpus, and a new encoder."""
