@@ -38,6 +38,7 @@ from pipelines.adapting.outcome import outcome
 from pipelines.adapting.trials import Trials
 from pipelines.evaluate import evaluate, evaluate_several
 from pipelines.evaluating.options import EvaluateOptions
+from pipelines.evaluating.scoring import FOUND_FIRST
 from pipelines.merge import merge
 from pipelines.prepare import prepare
 from pipelines.recording import tracking
@@ -234,7 +235,7 @@ def _record_result(
 ) -> None:
     """Write report.html and result.json, and log the result."""
     write_adapt_report(output / REPORT_FILE, result, options)
-    own = {k: v for k, v in result["table"]["own"].items() if isinstance(v, float)}
+    own = {k: v for k, v in result["table"][FOUND_FIRST].items() if isinstance(v, float)}
     run.metrics({f"found_first_{key}": value for key, value in own.items()})
     run.tags({"chosen": result["chosen"]})
     for name in (REPORT_FILE, MODEL, EVALUATION_FILE):

@@ -39,8 +39,8 @@ _TEMPLATES = {
 def candidates(options: AdaptOptions, encoder: str, readout: str) -> dict[str, TrainSettings]:
     """Return the settings of each candidate by its name.
 
-    encoder: the folder or NAME to start from. readout: mean or cls, by which methods without a template read the encoder; the one that scores
-    best before training.
+    encoder: the folder or NAME to start from. readout: mean or cls, by which methods without a
+    template read the encoder; the one that scores best before training.
     """
     budget = {
         "encoder": encoder,
@@ -75,7 +75,7 @@ def _method(name: str, readout: str, roberta: bool) -> dict[str, Any]:
         changes |= {"method.readout": readout}
         if method == "denosent":
             changes |= {"method.projected": False}
-        return {**dict.fromkeys((f"templates.{role}" for role in ROLES)), **changes}
+        return {**dict.fromkeys(f"templates.{role}" for role in ROLES), **changes}
     family = _TEMPLATES[method][roberta]
     used = ROLES if method == "cot-bert" else ROLES[:2]
     templates = {f"templates.{r}": f"{family}/{r}" if r in used else None for r in ROLES}

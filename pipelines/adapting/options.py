@@ -43,9 +43,7 @@ class AdaptOptions:
         tuple[str, ...],
         replace(shared.INPUTS, metavar="DOCUMENTS", flag="", positional=True),
     ]
-    encoder: Annotated[str, replace(shared.ENCODER, help="adapt this encoder")] = (
-        "all-MiniLM-L6-v2"
-    )
+    encoder: Annotated[str, replace(shared.ENCODER, help="adapt this encoder")] = "all-MiniLM-L6-v2"
     documents: Annotated[
         str,
         Option(
@@ -134,8 +132,9 @@ class AdaptOptions:
         ),
     ] = 0
     seed: Annotated[int, shared.SEED] = 0
-    workers: Annotated[int, replace(shared.WORKERS, help="train with this many workers",
-                                    default="1 worker")] = 1
+    workers: Annotated[
+        int, replace(shared.WORKERS, help="train with this many workers", default="1 worker")
+    ] = 1
     max_concurrent: Annotated[
         int | None,
         Option(

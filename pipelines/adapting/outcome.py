@@ -7,14 +7,15 @@ from typing import Any
 
 from pipelines.adapting.choosing import UNTOUCHED, Contender
 from pipelines.adapting.options import AdaptOptions
-from pipelines.evaluating.scoring import score_of
-from pipelines.recording.dev_metric import FOUND_FIRST
+from pipelines.evaluating.scoring import FOUND_FIRST, MRR10, score_of
+from pipelines.recording import dev_metric
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
 
-# The entries of an evaluation that are on the user's own documents (pipelines.evaluating.scoring).
-OWN_SCORES = ("own", "own-mrr10")
-OWN_WORDS = {"own": "own documents, found first in %", "own-mrr10": "own documents, MRR@10 x 100"}
+OWN_WORDS = {
+    FOUND_FIRST: "own documents, found first in %",
+    MRR10: "own documents, MRR@10 x 100",
+}
 
 
 def outcome(
@@ -58,7 +59,7 @@ def outcome(
 
 def sentences(result: Mapping[str, Any]) -> list[str]:
     """Return what was gained, in words: on the user's documents, then on general text."""
-    own = result["table"][OWN_SCORES[0]]
+    own = result["table"][FOUND_FIRST]
     if result["chosen"] == UNTOUCHED:
         best = max((s for n, s in result["dev"].items() if n != UNTOUCHED), default=None)
         tried = "" if best is None else f" The best of them reached {best:.1f} on the dev queries."
@@ -69,7 +70,7 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
         ]
     found = [_own_sentence(result, own)]
     for name, row in result["table"].items():
-        if name not in OWN_SCORES:
+        if name not in OWN_WORDS:
             found.append(_general_sentence(name, row))
     return found
 
@@ -97,7 +98,7 @@ def _general_sentence(name: str, row: Mapping[str, Any]) -> str:
 
 def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return the table of results: score, before, after, difference, 95 % interval."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, row in result["table"].items():
         gap, low, high = (row.get(key) for key in ("difference", "low", "high"))
         rows.append(
@@ -120,11 +121,11 @@ def trial_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return the table of candidates, the best first, after the untouched encoder."""
 
     def order(row: Mapping[str, Any]) -> float:
-        return -(row[FOUND_FIRST.name] or 0.0)
+        return -(row[dev_metric.FOUND_FIRST.name] or 0.0)
 
-    rows = [(UNTOUCHED, _number(result["dev"][UNTOUCHED]), "", "", "")]
+    rows: list[tuple[str, ...]] = [(UNTOUCHED, _number(result["dev"][UNTOUCHED]), "", "", "")]
     for row in sorted(result["trials"], key=order):
-        cells = (row[FOUND_FIRST.name], row["best_step"], row["steps"])
+        cells = (row[dev_metric.FOUND_FIRST.name], row["best_step"], row["steps"])
         rows.append((row["name"], *map(_number, cells), row["status"]))
     for name, score in result["dev"].items():
         if name not in (UNTOUCHED, *(row["name"] for row in result["trials"])):

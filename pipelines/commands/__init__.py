@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pipelines.commands import (
+    adapt,
     augment,
     cluster,
     compare,
@@ -46,6 +47,11 @@ COMMANDS: dict[str, Command] = {
         quickstart.Quickstart,
         quickstart.run,
         "run the whole pipeline on this machine: prepare, train, evaluate and embed",
+    ),
+    "adapt": Command(
+        adapt.Adapt,
+        adapt.run,
+        "adapt an encoder to documents: choose the best training by a score without labels",
     ),
     "prepare": Command(
         prepare.Prepare, prepare.run, "make a corpus of distinct, tokenized sentences from text"
