@@ -154,10 +154,10 @@ def _run(
     contenders = [untouched(encoder, baseline), *_trained(trials, rows, encoder, dev, output)]
     chosen = choose(contenders)
     scored_too = [Contender(n, str(trials.model(n)), 0.0) for n in also if n != chosen.name]
-    shown = dict.fromkeys([contenders[0], chosen, *scored_too])
-    scores = _evaluate(options, list(shown), corpus, output, run.key)
+    shown = list(dict.fromkeys([contenders[0], chosen, *scored_too]))
+    scores = _evaluate(options, shown, corpus, output, run.key)
     _save_model(chosen, output / MODEL)
-    return outcome(options, corpus, baseline, rows, contenders, chosen, scores)
+    return outcome(options, corpus, baseline, rows, contenders, chosen, *scores)
 
 
 def _corpus(options: AdaptOptions, folder: Path, verbose: bool, parent: str | None) -> Corpus:
@@ -200,20 +200,27 @@ def _evaluate(
     corpus: Corpus,
     output: Path,
     parent: str | None,
-) -> dict[str, Any]:
-    """Score the models on queries that chose nothing and on general text, the first as baseline."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the scores of the models by name, and the differences of all but the first to it.
+
+    They are scored on queries that chose nothing, and on general text.
+    """
     pairs = options.dev_pairs or (None if options.senteval else BUILT_IN_PAIRS)
     tasks = "STS-B" if options.senteval else None
     common = EvaluateOptions(
         senteval=options.senteval, pairs=pairs, tasks=tasks, corpus=corpus.path
     )
-    several = [model.options(common) for model in models]
-    path = output / EVALUATION_FILE
+    several, path = [model.options(common) for model in models], output / EVALUATION_FILE
     path.unlink(missing_ok=True)
-    if len(several) > 1:
-        return evaluate_several(several, path, parent)
-    result = evaluate(several[0], path, parent)
-    return {"models": {models[0].name: result}, "differences": {}}
+    names = [model.name for model in models]
+    if len(several) == 1:
+        return {names[0]: evaluate(several[0], path, parent)}, {}
+    scores = evaluate_several(several, path, parent)
+    gaps = scores["differences"].values()
+    return (
+        dict(zip(names, scores["models"].values(), strict=True)),
+        dict(zip(names[1:], gaps, strict=True)),
+    )
 
 
 def _save_model(chosen: Contender, folder: Path) -> None:

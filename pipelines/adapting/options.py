@@ -54,6 +54,14 @@ class AdaptOptions:
         ),
     ] = "row"
     text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
+    sentences: Annotated[
+        int | None,
+        replace(
+            shared.SENTENCES,
+            help="use whole documents of about this many sentences in all",
+            default="use all of them",
+        ),
+    ] = None
     encoding: shared.Encoding = None
     clean: CleanOptions = field(default_factory=CleanOptions)
     hold_out: Annotated[
@@ -155,7 +163,7 @@ class AdaptOptions:
                 f"candidates is {','.join(self.candidates)!r} and without is "
                 f"{','.join(self.without)!r}: leave at least one candidate"
             )
-        at_least(self, 1, "steps", "workers", "max_concurrent")
+        at_least(self, 1, "steps", "workers", "max_concurrent", "sentences")
         at_least(self, 2, "batch_size", "hold_out")
         at_least(self, 0, "pretrain")
 
@@ -174,6 +182,7 @@ class AdaptOptions:
             self.encoder,
             SENTENCE_TOKENS,
             self.text_column,
+            self.sentences,
             clean=self.clean,
             encoding=self.encoding,
             documents=self.documents,

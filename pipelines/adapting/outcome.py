@@ -25,17 +25,14 @@ def outcome(
     trials: Sequence[Mapping[str, Any]],
     contenders: Sequence[Contender],
     chosen: Contender,
-    scores: Mapping[str, Any],
+    models: Mapping[str, Any],
+    differences: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the contents of result.json.
 
-    trials: a row for each candidate. contenders: the untouched encoder first. scores: from
-    `evaluate_several`, the untouched encoder first, then the chosen one if it is another.
+    trials: a row for each candidate. contenders: the untouched encoder first. models: the scores of
+    the untouched encoder, the chosen one and perhaps others. differences: of all but the first.
     """
-    models = list(scores["models"].values())
-    labels = list(scores["models"])
-    before, after = models[0], models[1] if chosen.name != UNTOUCHED else models[0]
-    gaps = scores["differences"].get(labels[1], {}) if chosen.name != UNTOUCHED else {}
     return {
         "encoder": options.encoder,
         "chosen": chosen.name,
@@ -45,15 +42,15 @@ def outcome(
         "table": {
             name: {
                 "before": score_of(entry),
-                "after": score_of(after[name]),
-                **{key: gaps[name][key] for key in ("difference", "low", "high", "p") if gaps},
+                "after": score_of(models[chosen.name][name]),
+                **differences.get(chosen.name, {}).get(name, {}),
             }
-            for name, entry in before.items()
+            for name, entry in models[UNTOUCHED].items()
             if isinstance(entry, Mapping)
         },
         "dev": {one.name: one.score for one in contenders},
         "trials": list(trials),
-        "models": scores["models"],
+        "models": dict(models),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, get_args
 
 from cotbert_core.errors import UserError, unknown
@@ -91,14 +91,13 @@ class QuickstartOptions:
         str,
         Option("learn from the docstrings of these installed packages", "NAME,...", group=INPUT),
     ] = "numpy,scipy,pandas,torch,transformers,ray,mlflow,sklearn,matplotlib,sqlalchemy,pyarrow"
-    sentences: Annotated[int, shared.SENTENCES] = 20_000
+    sentences: Annotated[int | None, replace(shared.SENTENCES, default="use all of them")] = None
     steps: Annotated[
-        int | None,
+        int,
         Option(
-            "train for this many steps",
+            "train the winner for this many steps, and CoT-BERT for a sixth of them",
             "N",
             group=TRAINING,
             unit="steps",
-            default="what the recipe quickstart says",
         ),
-    ] = None
+    ] = 60

@@ -71,6 +71,26 @@ def training_curves(
         return svg(figure)
 
 
+def score_bars(bars: Mapping[str, tuple[float, float | None, float | None]], label: str) -> str:
+    """Return an SVG of a horizontal bar for each (score, low, high); the last is highlighted."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(7.5, 0.7 + 0.5 * len(bars)), layout="constrained")
+        axes = figure.subplots()
+        for place, (name, (score, low, high)) in enumerate(bars.items()):
+            colour = ORANGE if place == len(bars) - 1 else BLUE
+            axes.barh(name, score, color=colour, height=0.6)
+            if low is not None and high is not None:
+                axes.plot([low, high], [name, name], color=INK, lw=1.4)
+            end = max(score, high or score)
+            axes.annotate(f" {score:.1f}", (end, name), va="center", fontsize=10)
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.margins(x=0.12)
+        axes.set_xlim(left=0)
+        axes.set_xlabel(label)
+        return svg(figure)
+
+
 def level_line(axes: Any, label: str, height: float) -> None:
     """Draw a dashed horizontal line with a legend."""
     axes.axhline(height, color=INK, ls="--", lw=1.2, label=label)

@@ -1,123 +1,100 @@
-"""The summary of the quickstart: tables and neighbours, for the terminal and a page."""
+"""The summary of the quickstart: what was gained, tables and neighbours, for terminal and page."""
 
 from __future__ import annotations
 
+import html
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.evaluation import read_pairs
-from cotbert_core.evaluation.pairs import PairScores
 from cotbert_core.files import write_text
-from cotbert_core.settings import TrainSettings
-from pipelines.recording.tracking import BASELINE, DEV_SPEARMAN
-from pipelines.reports import html_page, plots, training_page
+from pipelines.adapting.choosing import UNTOUCHED
+from pipelines.adapting.outcome import OWN_WORDS, sentences
+from pipelines.evaluating.scoring import FOUND_FIRST, score_of
+from pipelines.reports import html_page, plots
 from pipelines.runtime.progress import clock, table
-from pipelines.training.baseline import baseline_line, baseline_sentence
-from pipelines.training.dev_sets import BUILT_IN_NAME, BUILT_IN_PAIRS
-from pipelines.training.metrics_log import METRICS_FILE, read_rows
 
 
 @dataclass
 class QuickstartOutcome:
-    """The results of all stages."""
+    """The results of all stages. published: the candidate that is a paper's method as published."""
 
-    settings: TrainSettings
-    prepared: dict[str, Any]
-    trained: dict[str, Any]
-    embedded: dict[str, Any]
-    before: dict[str, PairScores]
-    after: dict[str, PairScores]
-    untouched: dict[str, PairScores]
-    evaluated_per_second: float
+    adapted: Mapping[str, Any]
+    embedded: Mapping[str, Any]
     neighbours: list[tuple[str, list[tuple[float, str]]]]
+    published: str
 
     @property
-    def baseline_sentence(self) -> str:
-        """A sentence that compares the trained encoder with the untouched one."""
-        return baseline_sentence({**self.trained, DEV_SPEARMAN: self.after["dev"].spearman})
+    def models(self) -> dict[str, Mapping[str, Any]]:
+        """The scores of the untouched encoder, the published method, and the chosen encoder."""
+        chosen = self.adapted["chosen"]
+        names = dict.fromkeys((UNTOUCHED, self.published, chosen))
+        return {n: self.adapted["models"][n] for n in names if n in self.adapted["models"]}
+
+    def scores(self) -> dict[str, float]:
+        """Return the share of queries that find their document first, by model."""
+        return {
+            f"found_first.{name}": score_of(entries[FOUND_FIRST])
+            for name, entries in self.models.items()
+        }
 
 
 def score_rows(outcome: QuickstartOutcome) -> list[tuple[str, ...]]:
-    """Return the rows of scores: name, before, after, and the untouched encoder."""
-    scores = (outcome.before, outcome.after, outcome.untouched)
-
-    def row(name: str, digits: int, split: str, field: str) -> tuple[str, ...]:
-        return (name, *(f"{getattr(s[split], field):.{digits}f}" for s in scores))
-
+    """Return the rows of scores: name, then a column for each model."""
+    tasks = outcome.adapted["table"]
     return [
-        row(f"{BUILT_IN_NAME}, dev Spearman x 100", 2, "dev", "spearman"),
-        row(f"{BUILT_IN_NAME}, test Spearman x 100", 2, "test", "spearman"),
-        row("alignment (test, lower is better)", 3, "test", "alignment"),
-        row("uniformity (test, lower is better)", 3, "test", "uniformity"),
+        (
+            OWN_WORDS.get(task, f"general text, {task}, Spearman x 100"),
+            *(f"{score_of(entries[task]):.2f}" for entries in outcome.models.values()),
+        )
+        for task in tasks
     ]
-
-
-def speed_rows(outcome: QuickstartOutcome) -> list[tuple[str, ...]]:
-    """Return the rows of speeds: stage, sentences, sentences per second."""
-    steps = outcome.trained["steps"] * outcome.settings.batch_size
-    pairs = len(read_pairs(BUILT_IN_PAIRS))
-    return [
-        ("prepare", f"{outcome.prepared['rows']:,}", _rate(outcome.prepared)),
-        ("train", f"{steps:,}", _rate(outcome.trained)),
-        ("evaluate", f"{2 * pairs:,}", f"{outcome.evaluated_per_second:,.0f}"),
-        ("embed", f"{outcome.embedded['rows']:,}", _rate(outcome.embedded)),
-    ]
-
-
-def _rate(result: dict[str, Any]) -> str:
-    return f"{result['sentences_per_second']:,.0f}"
 
 
 def score_header(outcome: QuickstartOutcome) -> tuple[str, ...]:
     """Return the header of `score_rows`."""
-    return ("", "[MASK] before", "[MASK] after", f"untouched: {outcome.trained[BASELINE]}")
-
-
-SPEED_HEADER = ("stage", "sentences", "sentences/s")
+    return ("", *outcome.models)
 
 
 def summary(outcome: QuickstartOutcome) -> str:
-    """Return the text for the terminal: tables, neighbours, and the comparison with the untouched
-    encoder."""
-    lines = [table(score_rows(outcome), score_header(outcome)), ""]
-    lines += [table(speed_rows(outcome), SPEED_HEADER)]
+    """Return the text for the terminal: what was gained, the scores, and neighbours."""
+    lines = [table(score_rows(outcome), score_header(outcome))]
     for query, found in outcome.neighbours:
-        lines += ["", query, *(f"  {cosine:.2f}  {text}" for cosine, text in found)]
-    lines += ["", outcome.baseline_sentence]
-    return "\n".join(lines) + "\n"
+        lines += ["", query, *(f"  {cosine:.2f}  {_cut(text)}" for cosine, text in found)]
+    return "\n".join([*lines, "", *sentences(outcome.adapted)]) + "\n"
+
+
+def _cut(text: str, most: int = 90) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> None:
     """Write report.html."""
-    test = read_pairs(BUILT_IN_PAIRS, "test")
-    panels = [
-        (name, scores["test"].cosine, scores["test"].spearman)
-        for name, scores in (("Before", outcome.before), ("After", outcome.after))
-    ]
     found = [
-        (query if rank == 0 else "", f"{cosine:.2f}", text)
+        (query if rank == 0 else "", f"{cosine:.2f}", _cut(text, 300))
         for query, texts in outcome.neighbours
         for rank, (cosine, text) in enumerate(texts)
     ]
-    rows = read_rows(output / "train" / METRICS_FILE)
-    baseline = training_page.against_baseline(outcome.baseline_sentence)
-    curves = plots.training_curves(rows, baseline_line(outcome.trained))
+    said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences(outcome.adapted))
+    bars = {
+        name: (entries[FOUND_FIRST]["found_first"], *map(entries[FOUND_FIRST].get, ("low", "high")))
+        for name, entries in outcome.models.items()
+    }
+    documents = outcome.adapted["documents"]
     sections = [
-        ("Scores", html_page.table(score_header(outcome), score_rows(outcome)) + baseline),
-        ("Loss and dev score by step", curves),
-        (
-            "Gold against predicted similarity, test half",
-            plots.similarity_scatter(test.gold, panels),
-        ),
-        ("Nearest sentences", html_page.table(("query", "cosine", "sentence"), found, "text")),
-        ("Speed", html_page.table(SPEED_HEADER, speed_rows(outcome))),
-        ("Settings", training_page.settings_table(outcome.settings, outcome.trained["dev"])),
+        ("What was gained", said + plots.score_bars(bars, "held-out queries found first, %")),
+        ("Scores", html_page.table(score_header(outcome), score_rows(outcome))),
+        ("Nearest held-out documents", html_page.table(_FOUND, found, "text")),
     ]
     note = (
-        f"CoT-BERT on {outcome.settings.encoder}, trained for {outcome.trained['steps']} steps on "
-        f"{outcome.prepared['rows']:,} sentences of documentation; all stages took "
-        f"{clock(seconds)}. The encoder already was a sentence encoder (last column); training "
-        "improves its [MASK] vector."
+        f"{outcome.adapted['encoder']}, adapted to {documents['documents']:,} docstrings of "
+        f"installed packages in {clock(seconds)}. The first sentence of each of "
+        f"{documents['held_out']:,} held-out docstrings is searched among the rest of all of them; "
+        "half of these queries chose the encoder, the other half gave these scores. The page of "
+        "the adaptation itself is adapt/report.html."
     )
     write_text(output / "report.html", html_page.page("Quickstart", note, sections))
+
+
+_FOUND = ("query", "cosine", "document")
