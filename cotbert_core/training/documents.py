@@ -17,8 +17,9 @@ from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.batches import Batch
 
-# Ragged.take needs 16 bytes a token for a moment: a million rows of 20 tokens take 320 MB.
-SORTED_TOGETHER = 1_000_000
+# Rows that are sorted together: 450,000 sentences in one piece take 1.2 s, in pieces that fit into
+# the processor's cache 0.4 s.
+SORTED_TOGETHER = 16_384
 
 
 @dataclass(frozen=True)

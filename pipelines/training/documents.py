@@ -31,7 +31,8 @@ def check_documents(settings: TrainSettings, corpus: Corpus) -> None:
     if "documents" not in corpus.manifest:
         raise UserError(
             f"method.positive is {settings.method.positive!r} and the corpus {str(corpus.path)!r} "
-            "has no documents: prepare it with --documents, or choose another method.positive"
+            "has no documents: prepare it again with --documents row, file, paragraph or "
+            "column:NAME, or choose another method.positive"
         )
 
 

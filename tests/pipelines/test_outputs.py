@@ -84,6 +84,20 @@ def test_a_job_of_an_earlier_version_goes_on_while_it_would_do_the_same(tmp_path
     open_output(tmp_path / "two", "comparison", {"entries": {"a": record["settings"]}}, resume=True)
 
 
+@pytest.mark.parametrize(
+    "recipe", ["quickstart", "promptbert-base", "denosent-base", "simcse-base"]
+)
+def test_a_run_from_before_positives_could_be_chosen_goes_on_with_its_default(tmp_path, recipe):
+    settings = flatten(RECIPES[recipe]())
+    later = ("method.positive", "method.rest_length")
+    old = {"settings": {k: v for k, v in settings.items() if k not in later}}
+    out = open_output(tmp_path / "out", "run", old, resume=False)
+    assert open_output(out, "run", {"settings": settings}, resume=True) == out
+    other = {"settings": settings | {"method.positive": "rest"}}
+    with pytest.raises(UserError, match=r"started with other settings \(method.positive\)"):
+        open_output(out, "run", other, resume=True)
+
+
 def test_a_run_that_began_under_a_settings_former_name_goes_on(tmp_path):
     settings = flatten(RECIPES["cot-bert-base"]()) | {"mini_batch_size": 64}
     old = {"chunk_size" if k == "mini_batch_size" else k: v for k, v in settings.items()}

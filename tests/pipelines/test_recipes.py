@@ -56,6 +56,25 @@ def test_cot_recipes_have_the_published_numbers(name):
         assert made[f"templates.{role}"] == f"{group}/{role}"
 
 
+def test_the_recipe_of_documents_is_a_plain_contrast_with_the_rest():
+    made = flatten(settings(recipe="documents"))
+    expected = {
+        "encoder": "all-MiniLM-L6-v2",
+        "method.name": "denosent",
+        "method.objective": "contrastive",
+        "method.positive": "rest",
+        "method.readout": "mean",
+        "method.projected": False,
+        "method.temperature": 0.05,
+        "method.rest_length": 128,
+        "optimizer.learning_rate": 3e-5,
+        "batch_size": 64,
+        "templates.anchor": None,
+    }
+    assert {key: made[key] for key in expected} == expected
+    assert "max_length" not in settings(recipe="documents").model_fields_set, "the corpus's counts"
+
+
 def test_every_method_has_a_recipe():
     assert {recipe().method.name for recipe in RECIPES.values()} == set(METHOD_SETTINGS)
 
