@@ -163,7 +163,7 @@ def _run(
 def _corpus(options: AdaptOptions, folder: Path, verbose: bool, parent: str | None) -> Corpus:
     """Return the prepared documents; an earlier run may have prepared them."""
     if not (folder / RESULT_FILE).is_file():
-        prepare(options.prepare, folder, verbose, parent)
+        prepare(options.prepare_options(), folder, verbose, parent)
     return Corpus.open(folder)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from cotbert_core.errors import UserError, unknown
 from pipelines.cleaning.options import CleanOptions
 from pipelines.options import shared
-from pipelines.options.checks import at_least
+from pipelines.options.checks import above, at_least
 from pipelines.options.declare import INPUT, RESOURCES, SCORES, SEARCH, TRAINING, Option
 from pipelines.preparing.options import PrepareOptions, Query
 
@@ -166,6 +166,8 @@ class AdaptOptions:
         at_least(self, 1, "steps", "workers", "max_concurrent", "sentences")
         at_least(self, 2, "batch_size", "hold_out")
         at_least(self, 0, "pretrain")
+        above(self, 0, "learning_rate")
+        self.prepare_options()  # checked now, before anything starts
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -174,9 +176,8 @@ class AdaptOptions:
             name for name in CANDIDATES if name in self.candidates and name not in self.without
         )
 
-    @property
-    def prepare(self) -> PrepareOptions:
-        """The options by which the documents are prepared."""
+    def prepare_options(self) -> PrepareOptions:
+        """Return the options by which the documents are prepared."""
         return PrepareOptions(
             self.inputs,
             self.encoder,

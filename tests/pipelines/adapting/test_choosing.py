@@ -1,0 +1,83 @@
+"""Which encoder an adaptation hands back, and what it says of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.adapting.choosing import UNTOUCHED, Contender, choose, plain_readout
+from pipelines.adapting.outcome import sentences, table_rows, trial_rows
+from pipelines.training.baseline import Baseline
+
+BEFORE = Contender(UNTOUCHED, "base", 51.0)
+
+
+def test_the_best_dev_score_wins_and_of_equal_ones_the_lesser_change():
+    merged, trained = Contender("merged", "m", 57.0), Contender("denosent-rest", "t", 57.0)
+    assert choose([BEFORE, merged, trained]) is merged
+    assert choose([BEFORE, merged, Contender("denosent-rest", "t", 57.1)]).name == "denosent-rest"
+    assert choose([BEFORE, Contender("merged", "m", 51.0)]) is BEFORE
+
+
+@pytest.mark.parametrize(
+    ("reading", "readout", "expected"),
+    [
+        ("mean pooling (its own)", None, "mean"),
+        ("[CLS] pooling (its own)", None, "cls"),
+        ("[CLS] vector", "cls", "cls"),
+        ("first-last average", "first-last", "mean"),
+    ],
+)
+def test_methods_without_template_train_the_best_readout(reading, readout, expected):
+    assert plain_readout(Baseline(reading, readout, {})) == expected
+
+
+def result(chosen="denosent-rest", low=4.0, gap=6.5):
+    own = {
+        "before": 51.0,
+        "after": 51.0 + gap,
+        "difference": gap,
+        "low": low,
+        "high": 9.0,
+        "p": 0.1,
+    }
+    pairs = {"before": 73.8, "after": 73.5, "difference": -0.3, "low": -1.0, "high": 0.4, "p": 0.5}
+    trial = {"dev_found_first": 57.2, "best_step": 60, "steps": 90, "status": "finished"}
+    return {
+        "encoder": "all-MiniLM-L6-v2",
+        "chosen": chosen,
+        "baseline": "mean pooling (its own)",
+        "table": {"held-out": own, "pairs-test": pairs},
+        "dev": {UNTOUCHED: 51.0, "merged": 55.0, "denosent-rest": 57.2},
+        "trials": [
+            {**trial, "name": "simcse", "dev_found_first": 52.0, "status": "stopped"},
+            {**trial, "name": "denosent-rest"},
+            {**trial, "name": "cot-bert-rest", "dev_found_first": None, "status": "failed"},
+        ],
+    }
+
+
+def test_a_gain_is_said_with_its_interval_and_what_general_text_lost():
+    own, general = sentences(result())
+    assert own.startswith("57.5 % of held-out sentences find their document first, 51.0 % by the")
+    assert "+6.5 (95 % interval +4.0 to +9.0)." in own
+    assert "General text (pairs-test) is kept: Spearman 73.80 before, 73.50 after" in general
+
+
+def test_a_gain_that_may_be_chance_is_said_to_be_so():
+    assert "this may be chance" in sentences(result(low=-0.5))[0]
+    assert "this may be chance" not in sentences(result(low=0.5))[0]
+
+
+def test_an_encoder_that_nothing_beats_is_handed_back_in_words():
+    (only,) = sentences(result(UNTOUCHED))
+    assert "No candidate finds your documents better than the untouched" in only
+    assert "reached 57.2 on the dev queries" in only
+
+
+def test_the_tables_hold_every_score_and_the_candidates_from_the_best():
+    assert table_rows(result())[0][1:] == ("51.00", "57.50", "+6.50", "+4.00 to +9.00")
+    rows = trial_rows(result())
+    assert [row[0] for row in rows] == [
+        *(UNTOUCHED, "denosent-rest", "simcse", "cot-bert-rest", "merged")
+    ]
+    assert rows[3][1:] == ("", "60", "90", "failed")

@@ -1,0 +1,59 @@
+"""The options and the candidates of `cotbert adapt`."""
+
+from __future__ import annotations
+
+import pytest
+
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.errors import UserError
+from cotbert_core.methods import build_method
+from pipelines.adapting.candidates import CHECKS, candidates, check_every
+from pipelines.adapting.options import CANDIDATES, AdaptOptions
+
+
+def test_candidates_are_tried_in_one_order_each_once():
+    named = AdaptOptions(("a.txt",), candidates=("simcse", "denosent-rest", "simcse"))
+    assert named.chosen == ("denosent-rest", "simcse")
+    left = AdaptOptions(("a.txt",), without=("denosent-rest",))
+    assert left.chosen == CANDIDATES[1:]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"candidates": ("denosent",)}, "candidate 'denosent'"),
+        ({"without": ("nothing",)}, "candidate 'nothing'"),
+        ({"candidates": ("simcse",), "without": ("simcse",)}, "leave at least one candidate"),
+        ({"steps": 0}, "steps is 0"),
+        ({"batch_size": 1}, "batch_size is 1"),
+        ({"hold_out": 1}, "hold_out is 1"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"documents": "chapter"}, "documents is 'chapter'"),
+    ],
+)
+def test_a_wrong_option_is_named_with_its_rule(options, words):
+    with pytest.raises(UserError, match=words):
+        AdaptOptions(("a.txt",), **options)
+
+
+def test_every_candidate_fits_the_encoder_and_has_the_same_budget(encoder_folder):
+    options = AdaptOptions(("a.txt",), encoder=encoder_folder, steps=12, batch_size=4)
+    found = candidates(options, encoder_folder, "mean")
+    assert tuple(found) == CANDIDATES
+    budgets = {(s.max_steps, s.batch_size, s.seed, s.dev, s.eval_every) for s in found.values()}
+    assert budgets == {(12, 4, 0, "own", 2)}
+    for name, settings in found.items():
+        build_method(load_backbone(encoder_folder), settings)
+        assert settings.method.from_documents == name.endswith(("rest", "neighbour"))
+
+
+def test_the_readout_that_scores_best_untouched_is_trained(bert_folder):
+    options = AdaptOptions(("a.txt",), encoder=bert_folder, candidates=("denosent-rest", "simcse"))
+    found = candidates(options, bert_folder, "cls").values()
+    assert [settings.method.readout for settings in found] == ["cls", "cls"]
+
+
+@pytest.mark.parametrize(("steps", "every"), [(1, 1), (6, 1), (7, 2), (90, 15)])
+def test_weak_candidates_are_stopped_after_a_sixth(steps, every):
+    assert check_every(steps) == every
+    assert -(-steps // every) <= CHECKS
