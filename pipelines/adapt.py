@@ -5,9 +5,9 @@ one that finds the held-out documents best is averaged with the untouched encode
 the two becomes model/. Queries that chose nothing then measure what was gained. If nothing beats
 the untouched encoder, model/ is the untouched encoder.
 
-The output folder holds settings.json (written first), corpus/, baseline.json, trials/NAME/ (each a
-complete output of `cotbert train`), merged/, evaluation.json, model/, report.html and, written
-last, result.json. The same command continues a job that was killed.
+The output folder holds settings.json (written first), corpus/, baseline.json, with --pretrain
+pretrain/, trials/NAME/ (each a complete output of `cotbert train`), merged/, evaluation.json,
+model/, report.html and, written last, result.json. The same command continues a job that was killed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from cotbert_core.encoder.backbone import from_anywhere
 from cotbert_core.errors import UserError
 from cotbert_core.files import atomic_folder, write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
-from cotbert_core.settings import TrainSettings
-from pipelines.adapting.candidates import candidates
+from cotbert_core.settings import TrainSettings, override
+from pipelines.adapting.candidates import candidates, check_every
 from pipelines.adapting.choosing import (
     MERGED,
     UNTOUCHED,
@@ -41,6 +41,8 @@ from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.scoring import FOUND_FIRST
 from pipelines.merge import merge
 from pipelines.prepare import prepare
+from pipelines.pretrain import pretrain
+from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
 from pipelines.reports.adapt_page import write_adapt_report
 from pipelines.runtime.progress import say
@@ -61,7 +63,7 @@ from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 
 EVALUATION_FILE, REPORT_FILE = "evaluation.json", "report.html"
-MODEL, CORPUS = "model", "corpus"
+MODEL, CORPUS, PRETRAIN = "model", "corpus", "pretrain"
 # The weight of the trained encoder in the average with the untouched one.
 MERGED_WEIGHT = 0.5
 
@@ -138,7 +140,8 @@ def _run(
     encoder = from_anywhere(options.encoder)
     dev = _dev_sets(options, corpus)
     baseline = baselines(output, {encoder: "auto"}, dev, run)[encoder]
-    settings = candidates(options, encoder, plain_readout(baseline))
+    start = _pretrained(options, encoder, corpus, output / PRETRAIN, run.key, verbose)
+    settings = candidates(options, start, plain_readout(baseline))
     _check(settings, corpus)
     trials = Trials(
         settings,
@@ -171,6 +174,26 @@ def _dev_sets(options: AdaptOptions, corpus: Corpus) -> DevSets:
     """Return the dev queries, which choose, and the graded pairs that are scored beside them."""
     pairs = options.dev_pairs if options.senteval or options.dev_pairs else BUILT_IN_PAIRS
     return dev_sets(TrainSettings(dev="own"), options.senteval, pairs, corpus.path)
+
+
+def _pretrained(
+    options: AdaptOptions,
+    encoder: str,
+    corpus: Corpus,
+    folder: Path,
+    parent: str | None,
+    verbose: bool,
+) -> str:
+    """Return the encoder from which candidates start: with --pretrain a masked language model."""
+    if not options.pretrain:
+        return encoder
+    if not (folder / RESULT_FILE).is_file():
+        budget = {"max_steps": options.pretrain, "eval_every": check_every(options.pretrain)}
+        same = {"encoder": encoder, "seed": options.seed, "workers": options.workers}
+        settings = override(RECIPES["mlm-base"](), {**budget, **same})
+        resume = (folder / SETTINGS_FILE).is_file()
+        pretrain(settings, corpus, folder, resume=resume, parent=parent, verbose=verbose)
+    return str(folder / MODEL)
 
 
 def _check(settings: Mapping[str, TrainSettings], corpus: Corpus) -> None:
