@@ -25,19 +25,6 @@ WORDS = (
     *("man", "woman", "dogs", "children", "penguin", "guitar"),
     *("stage", "field", "ice", "oil", "price", "frogs"),
 )
-    "man",
-    "woman",
-    "dogs",
-    "children",
-    "penguin",
-    "guitar",
-    "stage",
-    "field",
-    "ice",
-    "oil",
-    "price",
-    "frogs",
-]
 
 
 def texts(count, seed=0):
