@@ -28,7 +28,7 @@ from cotbert_core.readouts import build_features
 from cotbert_core.readouts.layers import THREE_READOUTS, three_readouts
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from pipelines.recording.dev_metric import DevMetric, metric_in
+from pipelines.recording.dev_metric import MLM_ACCURACY, DevMetric, metric_in
 from pipelines.recording.tracking import (
     BASELINE,
     BASELINE_MRR10,
@@ -50,9 +50,10 @@ from pipelines.training.dev_sets import (
 BASELINE_FILE = "baseline.json"
 OWN = {"mean": "mean pooling", "cls": "[CLS] pooling", "mask": "[MASK] reading"}
 NAMES = {"last": "mean pooling", "first-last": "first-last average", "cls": "[CLS] vector"}
-# What to do about a training that ends below its baseline.
+# What to do about a training that ends below its baseline; the second part is of vectors.
+LONGER = "Train longer or with a lower optimizer.learning_rate"
 ADVICE = (
-    "Train longer or with a lower optimizer.learning_rate, or read the trained encoder as the "
+    f"{LONGER}, or read the trained encoder as the "
     "untouched one is read (recipe simcse-base with method.readout=mean or cls); reading by [MASK] "
     "pays off when the training starts from a plain language model such as bert-base-uncased."
 )
@@ -233,4 +234,5 @@ def baseline_sentence(result: Mapping[str, Any], who: str = "the trained encoder
         f"{who} scores {score:.2f} on dev ({result['dev']}): {how} the untouched encoder, which "
         f"scores {untouched:.2f} by {result[BASELINE]}."
     )
-    return f"warning: {sentence} {ADVICE}" if gap <= -0.005 else sentence[0].upper() + sentence[1:]
+    advice = f"{LONGER}." if metric is MLM_ACCURACY else ADVICE
+    return f"warning: {sentence} {advice}" if gap <= -0.005 else sentence[0].upper() + sentence[1:]

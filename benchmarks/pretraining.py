@@ -1,0 +1,154 @@
+"""A step of masked language modelling against the loop of transformers' Trainer, written out.
+
+Both train all-MiniLM-L6-v2 with a new head on the same sentences. The peer has
+DataCollatorForLanguageModeling, AutoModelForMaskedLM, autocast and fused AdamW, which are the
+Trainer's defaults: on the same packed rows, and with a padded row for each sentence. Its head
+scores the vocabulary at every token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks.harness import DisagreementError, Row, Step, device, first, interleave
+from cotbert_core.encoder.backbone import MINILM, load_backbone, load_tokenizer, locate_encoder
+from cotbert_core.encoder.mlm import no_loading_report, with_mlm_head
+from cotbert_core.methods import build_method
+from cotbert_core.methods.mlm import Mlm
+from cotbert_core.settings import ROLES, Precision, TrainSettings, override
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.packing import pack
+from cotbert_core.training.precision import autocast, has_fast_bf16
+from cotbert_core.training.step import make_optimizer, train_step
+
+ROWS, CAPACITY = 32, 126
+TARGET = 2.0
+LOSS_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Work:
+    """A step's rows: packed, and the sentences that are in them."""
+
+    packed: Ragged
+    sentences: Ragged
+
+
+def run(texts: Sequence[str], rounds: int) -> list[Row]:
+    """Seconds of a step of 32 packed rows, every round with rows of its own."""
+    steps = _work(texts, rounds + 1)
+    precision: Precision = "bf16" if has_fast_bf16(device()) else "fp32"
+    difference = loss_difference(steps[0].packed)
+    tasks = {
+        "ours": ours(precision, [one.packed for one in steps]),
+        "packed": trainer_loop(precision, [one.packed for one in steps]),
+        "padded": trainer_loop(precision, [one.sentences for one in steps]),
+    }
+    for task in tasks.values():
+        task(0)
+    seconds = interleave(tasks, rounds)
+    tokens = float(np.median([len(one.packed.flat) for one in steps[1:]]))
+    check = f"same loss to {difference:.0e}; {tokens / seconds['ours']:,.0f} tokens/s"
+    return [
+        Row(
+            f"masked language modelling, {ROWS} rows",
+            f"cotbert {precision}",
+            f"Trainer's loop {precision}, {how}",
+            seconds["ours"],
+            seconds[name],
+            TARGET,
+            check,
+        )
+        for name, how in (("packed", "packed alike"), ("padded", "a sentence a row"))
+    ]
+
+
+def _work(texts: Sequence[str], count: int) -> list[Work]:
+    """Return the rows of `count` steps."""
+    tokenizer = load_tokenizer(MINILM)
+    sentences = tokenizer(first(texts, min(len(texts), 16 * ROWS * count)), CAPACITY)
+    packed, ends, found = pack(sentences, CAPACITY), sentences.offsets, []
+    for step in range(count):
+        rows = packed.take(np.arange(step * ROWS, (step + 1) * ROWS))
+        start, stop = packed.offsets[[step * ROWS, (step + 1) * ROWS]]
+        inside = np.flatnonzero((ends[:-1] >= start) & (ends[1:] <= stop))
+        found.append(Work(rows, sentences.take(inside)))
+    return found
+
+
+def _method(precision: Precision) -> Mlm:
+    bare = {f"templates.{role}": None for role in ROLES}
+    settings = {"encoder": MINILM, "method.name": "mlm", "precision": precision, "max_length": 126}
+    torch.manual_seed(0)
+    method = build_method(load_backbone(MINILM), override(TrainSettings(), bare | settings))
+    assert isinstance(method, Mlm)
+    return method.to(device())
+
+
+def ours(precision: Precision, steps: Sequence[Ragged]) -> Step:
+    method = _method(precision).train()
+    optimizer = make_optimizer(method, method.settings.optimizer)
+
+    def step(number: int) -> object:
+        method.step = number + 1
+        batch, total = Batch(steps[number]), len(steps)
+        return train_step(method, batch, optimizer, method.settings, number + 1, total)
+
+    return step
+
+
+def trainer_loop(precision: Precision, steps: Sequence[Ragged]) -> Step:
+    from transformers import AutoModelForMaskedLM, DataCollatorForLanguageModeling
+
+    tokenizer = load_tokenizer(MINILM).hf
+    with no_loading_report():
+        model = AutoModelForMaskedLM.from_pretrained(locate_encoder(MINILM)).to(device()).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    ends = tokenizer.cls_token_id, tokenizer.sep_token_id
+
+    def step(number: int) -> float:
+        rows = [{"input_ids": [ends[0], *row.tolist(), ends[1]]} for row in steps[number]]
+        inputs = {name: value.to(device()) for name, value in collate(rows).items()}
+        optimizer.zero_grad()
+        with autocast(precision, device()):
+            loss = model(**inputs).loss
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return float(loss)
+
+    return step
+
+
+@torch.no_grad()
+def loss_difference(rows: Ragged) -> float:
+    """Return how far our loss is from transformers' for the same masks, in fp32 without dropout.
+
+    Raises DisagreementError where that is too far to compare their times.
+    """
+    rows = rows.take(np.arange(4))
+    method = _method("fp32").eval()
+    own = float(method(Batch(rows)).loss)
+    masked = method.masking(rows, method.settings.seed, method.step)
+    wrapped = method.bare.wrap(masked.ids)
+    labels = method.bare.wrap(rows).ids
+    chosen = np.zeros(tuple(labels.shape), bool)
+    row = np.repeat(np.arange(len(rows)), rows.lengths)
+    chosen[row, np.arange(len(row)) - rows.offsets[row] + 1] = masked.chosen
+    labels[~torch.from_numpy(chosen)] = -100
+    attended = torch.arange(labels.shape[1]) < wrapped.lengths[:, None]
+    inputs: dict[str, Any] = {"input_ids": wrapped.ids, "labels": labels}
+    inputs["attention_mask"] = attended.long()
+    model = with_mlm_head(method.encoder, method.vocabulary).to(device()).eval()
+    peer = float(model(**{name: value.to(device()) for name, value in inputs.items()}).loss)
+    if not abs(own - peer) <= LOSS_TOLERANCE:
+        raise DisagreementError(f"the loss of one batch is {own:.6f} here and {peer:.6f} there")
+    return abs(own - peer)
