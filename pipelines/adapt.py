@@ -7,7 +7,8 @@ the untouched encoder, model/ is the untouched encoder.
 
 The output folder holds settings.json (written first), corpus/, baseline.json, with --pretrain
 pretrain/, trials/NAME/ (each a complete output of `cotbert train`), merged/, evaluation.json,
-model/, report.html and, written last, result.json. The same command continues a job that was killed.
+model/, report.html and, written last, result.json. The same command continues a job that was
+killed.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def adapt_options(options: QuickstartOptions) -> AdaptOptions:
         query="first",
         candidates=_SHOWN,
         sentences=options.sentences,
-        steps=options.steps,
+        max_steps=options.steps,
         workers=min(2, own_cores()),
     )
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.backbone import Backbone, load_backbone
+from cotbert_core.method_settings import PositiveSettings
 from cotbert_core.settings import ROLES, TrainSettings, override
-from pipelines.adapting.options import AdaptOptions
+from cotbert_core.templates.template_texts import resolve_template
+from cotbert_core.templates.wrapping import BoundTemplate
+from pipelines.adapting.options import SENTENCE_TOKENS, AdaptOptions
 
 # Tokens of a positive that is the rest of a document. A film review has 270, a docstring 60: twice
 # as many tokens cost twice the time of a step.
 REST_LENGTH = 128
-MAX_LENGTH = 32
 # Checks in a training: the rungs of successive halving are at the first and the third.
 CHECKS = 6
 
@@ -48,16 +50,17 @@ def candidates(options: AdaptOptions, encoder: str, readout: str) -> dict[str, T
         "seed": options.seed,
         "workers": options.workers,
         "batch_size": options.batch_size,
-        "max_steps": options.steps,
-        "eval_every": check_every(options.steps),
-        "max_length": MAX_LENGTH,
+        "max_steps": options.max_steps,
+        "eval_every": check_every(options.max_steps),
+        "max_length": SENTENCE_TOKENS,
         "optimizer.learning_rate": options.learning_rate,
     }
-    roberta = load_backbone(encoder).tokenizer.hf.mask_token == "<mask>"
-    return {
-        name: override(TrainSettings(), {**budget, **_method(name, readout, roberta)})
-        for name in options.chosen
-    }
+    backbone = load_backbone(encoder)
+    found = {}
+    for name in options.chosen:
+        method = _method(name, readout, roberta=backbone.tokenizer.hf.mask_token == "<mask>")
+        found[name] = _fitted(override(TrainSettings(), {**budget, **method}), backbone)
+    return found
 
 
 def check_every(steps: int) -> int:
@@ -65,12 +68,10 @@ def check_every(steps: int) -> int:
     return max(1, -(-steps // CHECKS))
 
 
-def _method(name: str, readout: str, roberta: bool) -> dict[str, Any]:
+def _method(name: str, readout: str, *, roberta: bool) -> dict[str, Any]:
     """Return the settings of a candidate's method, flat."""
     changes = dict(_CHANGES[name])
     method = changes["method.name"]
-    if changes.get("method.positive") == "rest":
-        changes["method.rest_length"] = REST_LENGTH
     if method not in _TEMPLATES:
         changes |= {"method.readout": readout}
         if method == "denosent":
@@ -80,3 +81,15 @@ def _method(name: str, readout: str, roberta: bool) -> dict[str, Any]:
     used = ROLES if method == "cot-bert" else ROLES[:2]
     templates = {f"templates.{r}": f"{family}/{r}" if r in used else None for r in ROLES}
     return {**templates, **changes}
+
+
+def _fitted(settings: TrainSettings, backbone: Backbone) -> TrainSettings:
+    """Return the settings with the length of a document's rest, as far as the encoder takes it."""
+    method = settings.method
+    if not isinstance(method, PositiveSettings) or method.positive != "rest":
+        return settings
+    text = settings.templates.positive
+    template = resolve_template(text) if text else None
+    taken = BoundTemplate.bind(template, backbone.tokenizer.hf).length
+    length = max(1, min(REST_LENGTH, backbone.max_tokens - taken))
+    return override(settings, {"method.rest_length": length})

@@ -114,13 +114,14 @@ class AdaptOptions:
             convert=shared.comma_names,
         ),
     ] = ()
-    steps: Annotated[
+    max_steps: Annotated[
         int,
         Option(
             "train the best candidate for this many steps; weak ones are stopped after a sixth and "
             "after half of them",
             "N",
             group=TRAINING,
+            flag="--steps",
             unit="steps",
         ),
     ] = 90
@@ -163,7 +164,7 @@ class AdaptOptions:
                 f"candidates is {','.join(self.candidates)!r} and without is "
                 f"{','.join(self.without)!r}: leave at least one candidate"
             )
-        at_least(self, 1, "steps", "workers", "max_concurrent", "sentences")
+        at_least(self, 1, "max_steps", "workers", "max_concurrent", "sentences")
         at_least(self, 2, "batch_size", "hold_out")
         at_least(self, 0, "pretrain")
         above(self, 0, "learning_rate")

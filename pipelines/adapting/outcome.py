@@ -45,13 +45,18 @@ def outcome(
                 "after": score_of(models[chosen.name][name]),
                 **differences.get(chosen.name, {}).get(name, {}),
             }
-            for name, entry in models[UNTOUCHED].items()
-            if isinstance(entry, Mapping)
+            for name, entry in _own_first(models[UNTOUCHED])
         },
         "dev": {one.name: one.score for one in contenders},
         "trials": list(trials),
         "models": dict(models),
     }
+
+
+def _own_first(entries: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the entries that are scores, the user's own documents before general text."""
+    scores = [(name, entry) for name, entry in entries.items() if isinstance(entry, Mapping)]
+    return sorted(scores, key=lambda item: item[0] not in OWN_WORDS)
 
 
 def sentences(result: Mapping[str, Any]) -> list[str]:

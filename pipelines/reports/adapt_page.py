@@ -55,7 +55,7 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
 
 
 _SHOWN = (
-    *("encoder", "documents", "query", "steps", "batch_size", "learning_rate", "pretrain"),
+    *("encoder", "documents", "query", "max_steps", "batch_size", "learning_rate", "pretrain"),
     *("seed", "workers"),
 )
 _PROOF = (

@@ -24,7 +24,7 @@ def test_candidates_are_tried_in_one_order_each_once():
         ({"candidates": ("denosent",)}, "candidate 'denosent'"),
         ({"without": ("nothing",)}, "candidate 'nothing'"),
         ({"candidates": ("simcse",), "without": ("simcse",)}, "leave at least one candidate"),
-        ({"steps": 0}, "steps is 0"),
+        ({"max_steps": 0}, "max_steps is 0"),
         ({"batch_size": 1}, "batch_size is 1"),
         ({"hold_out": 1}, "hold_out is 1"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
@@ -37,7 +37,7 @@ def test_a_wrong_option_is_named_with_its_rule(options, words):
 
 
 def test_every_candidate_fits_the_encoder_and_has_the_same_budget(encoder_folder):
-    options = AdaptOptions(("a.txt",), encoder=encoder_folder, steps=12, batch_size=4)
+    options = AdaptOptions(("a.txt",), encoder=encoder_folder, max_steps=12, batch_size=4)
     found = candidates(options, encoder_folder, "mean")
     assert tuple(found) == CANDIDATES
     budgets = {(s.max_steps, s.batch_size, s.seed, s.dev, s.eval_every) for s in found.values()}
