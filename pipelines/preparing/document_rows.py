@@ -49,14 +49,28 @@ def mark_first(
 
 def _sentences(ids: Sequence[Path], places: Sequence[Path]) -> Iterator[np.ndarray]:
     """Yield (sentence, document, id, position, rows), one for the rows of a chunk with the same
-    first three; a line that makes up half of the corpus fills no bucket."""
+    first three."""
     for (start, some), (_, more) in zip(duplicates.chunks(ids), place_chunks(places), strict=True):
         order = np.lexsort((some, more["document"], more["sentence"]))
         sentence, document, row = more["sentence"][order], more["document"][order], some[order]
         first = np.flatnonzero(starts(sentence, document, row))
         rows = np.diff(first, append=len(order))
         columns = (sentence[first], document[first], row[first], order[first] + start, rows)
-        yield np.stack(columns, axis=1)
+        yield _without_many(np.stack(columns, axis=1))
+
+
+def _without_many(records: np.ndarray) -> np.ndarray:
+    """Return the sorted records of a chunk with only MANY_DOCUMENTS of a boilerplate sentence, the
+    first of which counts all its rows; so a line of every document fills no bucket."""
+    sentence, document, rows = records[:, 0], records[:, 1], records[:, 4]
+    begins, new = starts(sentence), starts(sentence, document)
+    group, rank = np.cumsum(begins) - 1, np.cumsum(new)
+    rank = rank - rank[begins][group]
+    many = (np.bincount(group, weights=new) >= MANY_DOCUMENTS)[group]
+    total = np.bincount(group, weights=rows).astype(np.int64)[group]
+    records[:, 4] = np.where(many, np.where(begins, total, 0), rows)
+    kept: np.ndarray = records[~many | (new & (rank < MANY_DOCUMENTS))]
+    return kept
 
 
 def _first_rows(records: np.ndarray) -> tuple[np.ndarray, int]:

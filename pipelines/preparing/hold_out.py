@@ -28,8 +28,9 @@ HELD, QUERY = 2, 3
 QUERY_WORDS, HALVES_WORDS = 5, 12
 # At most one document of so many is held out.
 LEAST_DOCUMENTS = 10
-# A document of more sentences is not held out: its rest must fit in memory.
-MOST_SENTENCES = 100_000
+# A document of more sentences is not held out: its rest must fit in memory, and so must its rows
+# while documents are chosen.
+MOST_SENTENCES = 10_000
 # Characters of a target; no encoder reads more.
 MOST_CHARACTERS = 100_000
 
@@ -88,14 +89,20 @@ class _Documents:
     def __init__(self, options: HoldOut) -> None:
         self._left, self._query = options.count, options.query
         self.possible = 0
+        self._giants = np.empty(0, np.int64)
         self.held: list[np.ndarray] = []
         self.queries: list[np.ndarray] = []
         self.sentences: list[np.ndarray] = []
 
     def records(self, places: Sequence[Path], keep: Path) -> Iterator[np.ndarray]:
-        """Yield (document, sentence, row, words) of the rows that stay."""
+        """Yield (document, sentence, row, words) of the rows that stay; of a giant document at most
+        MOST_SENTENCES rows of a chunk."""
         for rows, some in kept_places(places, keep):
-            yield np.stack([some["document"], some["sentence"], rows, some["words"]], axis=1)
+            documents, counts = np.unique(some["document"], return_counts=True)
+            self._giants = np.union1d(self._giants, documents[counts > MOST_SENTENCES])
+            small = ~np.isin(some["document"], self._giants)
+            columns = (some["document"], some["sentence"], rows, some["words"])
+            yield np.stack([column[small] for column in columns], axis=1)
 
     def add(self, records: np.ndarray) -> None:
         records = records[np.lexsort((records[:, 2], records[:, 1], records[:, 0]))]
@@ -121,6 +128,7 @@ class _Documents:
         longest = np.maximum.reduceat(words, np.flatnonzero(begins))
         possible = (different >= 2) & (longest >= QUERY_WORDS)
         possible &= np.bincount(group) <= MOST_SENTENCES
+        possible &= ~np.isin(document[begins], self._giants)
         chosen = possible & (np.cumsum(possible) <= self._left)
         self.possible += int(possible.sum())
         self._left -= int(chosen.sum())

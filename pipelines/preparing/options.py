@@ -111,8 +111,8 @@ class PrepareOptions:
     query: Annotated[
         Query,
         Option(
-            "the sentence of a held-out document that must find the others: any (chosen by its "
-            "hash) or the first, of 5 words or more",
+            "take as the query of a held-out document any sentence of 5 words or more (by its "
+            "hash), or the first",
             group=OUTPUT,
         ),
     ] = "any"

@@ -9,6 +9,8 @@ import signal
 import time
 from collections import Counter
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from chat_server import KEY, PROMPT, ChatServer, answer, paraphrase
 from tiny_corpus import rows, write_corpus
@@ -190,6 +192,27 @@ def test_a_killed_job_asks_for_no_row_twice(own_store, bert_folder, tmp_path):
     assert rows(tmp_path / "out")["augmented_text"].to_pylist() == [paraphrase(t) for t in many]
     assert not secret_in(tmp_path)
     assert KEY not in log.read_text()
+
+
+def test_documents_and_held_out_texts_stay(own_store, corpus, tmp_path):
+    for number, path in enumerate(sorted(corpus.glob("part-*"))):
+        table = pq.read_table(path)
+        for name, kind in (("document", pa.int64()), ("position", pa.int32())):
+            values = pa.array(range(number, number + len(table)), kind)
+            table = table.append_column(pa.field(name, kind, nullable=False), values)
+        pq.write_table(table, path)
+    manifest = json.loads((corpus / "manifest.json").read_text())
+    manifest["documents"] = {"by": "row", "documents": 8, "one_sentence": 0, "held_out": 0}
+    (corpus / "manifest.json").write_text(json.dumps(manifest))
+    (corpus / "held-out.parquet").write_bytes(b"queries")
+    with ChatServer(reply) as server:
+        assert main(command(corpus, server.url)) == 0
+    found, before = rows(tmp_path / "out"), rows(corpus)
+    for name in ("id", "text", "document", "position"):
+        assert found[name].equals(before[name])
+        assert found.schema.field(name).equals(before.schema.field(name))
+    assert Corpus.open(tmp_path / "out").has_documents
+    assert (tmp_path / "out" / "held-out.parquet").read_bytes() == b"queries"
 
 
 def test_a_part_that_is_finished_is_not_written_again(own_store, corpus, tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from cotbert_core.errors import UserError
 from pipelines import prepare as prepare_job
 from pipelines.cleaning.options import CleanOptions
 from pipelines.prepare import prepare
-from pipelines.preparing import buckets, driver
+from pipelines.preparing import buckets, document_rows, driver, duplicates, hold_out
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading import documents, sources
 from pipelines.storage.corpus import Corpus
@@ -131,7 +131,9 @@ def content(corpus):
 
 
 def cut_small(monkeypatch):
-    """Many shards, parts and buckets."""
+    """Many shards, parts, chunks and buckets."""
+    monkeypatch.setattr(duplicates, "CHUNK_ROWS", 101)
+    monkeypatch.setattr(buckets, "CHUNK_ROWS", 101)
     monkeypatch.setattr(sources, "plan", partial(sources.plan, shard_bytes=1500))
     monkeypatch.setattr(driver, "PART_ROWS", 40)
     monkeypatch.setattr(buckets, "BUCKET_RECORDS", 50)
@@ -253,6 +255,35 @@ def test_held_out_documents_leave_wholly(query, small, texts, tmp_path, made, mo
     assert [found.targets[row] for row in found.rows] == [p[2] for p in expected[1::2]]
     assert found.queries == [p[1] for p in expected[1::2]]
     assert len(corpus.held_out().queries) == 15
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_a_giant_document_is_not_held_out(small, texts, tmp_path, made, monkeypatch):
+    files, read, options = in_rows(tmp_path, texts)
+    monkeypatch.setattr(hold_out, "MOST_SENTENCES", 6)
+    if small:
+        cut_small(monkeypatch)
+        monkeypatch.setattr(buckets, "CHUNK_ROWS", 7)
+        monkeypatch.setattr(duplicates, "CHUNK_ROWS", 7)
+    stay, _ = reference(read)
+    sizes = Counter(document for document, _ in stay.values())
+    few = {s: place for s, place in stay.items() if sizes[place[0]] <= 6}
+    expected, _ = held_out_of(few, 9, "any")
+    assert expected != held_out_of(stay, 9, "any")[0]
+    assert [pair[:3] for pair in pairs(made(*files, hold_out=9, **options))] == expected
+
+
+def test_a_line_of_every_document_fills_no_bucket(tmp_path, made, monkeypatch):
+    lines = [f"It was here.\n{n} dogs\n{n} men" for n in range(300)]
+    (tmp_path / "a.txt").write_text("\n\n".join(lines))
+    found = []
+    plain = document_rows._first_rows
+    monkeypatch.setattr(
+        document_rows, "_first_rows", lambda records: found.append(records) or plain(records)
+    )
+    corpus = made(tmp_path / "a.txt", documents="paragraph")
+    assert corpus.manifest["dropped"]["in_many_documents"] == 300
+    assert sum(map(len, found)) == 603
 
 
 def test_the_two_queries_differ(texts, tmp_path):
