@@ -32,9 +32,9 @@ class Train:
 
 def run(given: Train) -> None:
     settings = given.training.settings(given.recipe)
-    from pipelines.recording.dev_metric import metric_of
     from pipelines.train import check_inputs, train
     from pipelines.training.baseline import baseline_sentence
+    from pipelines.training.dev_sets import dev_metric
     from pipelines.training.multi_seed import train_seeds
     from pipelines.training.profile_table import read_table
     from pipelines.training.sentence_length import follow_corpus
@@ -53,7 +53,7 @@ def run(given: Train) -> None:
     check_inputs(settings, corpus)
     result = train_seeds(train, settings, given.seeds, corpus, dev, given.output, **again)
     print_result({key: value for key, value in result.items() if key != "runs"})
-    metric = metric_of(settings.dev).name
+    metric = dev_metric(dev).name
     mean = {**result, metric: result[f"{metric}_mean"]}
     show(f"\n{baseline_sentence(mean, f'the mean of {len(given.seeds)} seeds')}")
 

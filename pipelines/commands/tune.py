@@ -25,8 +25,8 @@ class Tune:
 
 
 def run(given: Tune) -> None:
-    from pipelines.recording.dev_metric import metric_of
     from pipelines.training.baseline import baseline_sentence
+    from pipelines.training.dev_sets import dev_metric
     from pipelines.training.sentence_length import follow_corpus
     from pipelines.tune import tune
     from pipelines.tuning.report import BEST, trials_table
@@ -43,7 +43,7 @@ def run(given: Tune) -> None:
         discard=given.discard,
     )
     show(trials_table(result["trials"]))
-    metric = metric_of(settings.dev)
+    metric = dev_metric(dev)
     shown = (
         *("dev", metric.name, "baseline", metric.baseline),
         *("training_seconds", "start_seconds_per_trial", "registered"),

@@ -53,11 +53,6 @@ MLM_ACCURACY = DevMetric(
 )
 
 
-def metric_of(dev: str) -> DevMetric:
-    """Return the metric of a run with this `dev` in its settings."""
-    return FOUND_FIRST if dev == "own" else SPEARMAN
-
-
 def metric_in(names: Iterable[str]) -> DevMetric:
     """Return the metric whose values a record has, given its keys: a row of metrics.jsonl, a trial,
     a result. A record without a dev score is one of graded pairs."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import read_json
-from pipelines.recording.dev_metric import metric_in, metric_of
+from pipelines.recording.dev_metric import metric_in
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, earlier_run
 from pipelines.training.early_stopping import was_stopped
 from pipelines.training.metrics_log import METRICS_FILE, read_rows
@@ -66,7 +66,7 @@ def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
     best = max(trained, key=lambda step: trained[step]) if trained else None
     status = status_of(folder)
     work = sum(row.get(key, 0.0) for row in rows.values() for key in WORK)
-    metric = metric_of(trial.settings.dev)
+    metric = metric_in(name for row in rows.values() for name in row)
     timing = read_json(folder / TRIAL_FILE) if (folder / TRIAL_FILE).is_file() else {}
     return {
         "name": trial.name,

@@ -15,6 +15,7 @@ from cotbert_core.settings import flatten, override
 from pipelines.cli import main
 from pipelines.compare import BUDGET, Comparison, _baseline_sentences, _untouched, same_budget
 from pipelines.recipes import RECIPES, changed_paths
+from pipelines.reports import compare_page
 from pipelines.reports.compare_page import cells, dots
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import dev_sets
@@ -90,6 +91,20 @@ def test_the_picture_has_a_point_for_every_seed():
     one, two = dots([ROW]), dots([{**ROW, "dev": [69.9, 70.0, 70.1, 70.6]}])
     assert one.count("<use") + 2 == two.count("<use")
     assert "simcse-base" in one
+
+
+def test_a_comparison_on_ones_own_documents_names_what_it_measured(tmp_path):
+    result = {"rows": [ROW], "seeds": [0], "dev": "own documents", "tasks": [], "budget": {}}
+    pages = []
+    for metric in ("dev_found_first", "dev_spearman"):
+        path = tmp_path / f"{metric}.html"
+        compare_page.write(path, {**result, "verdicts": [], "metric": metric})
+        pages.append(path.read_text())
+    own, graded = pages
+    assert own.count("dev queries found first in %") == 2, "a note and an axis"
+    assert "dev Spearman" not in own
+    assert graded.count("dev Spearman x 100") == 2
+    assert "found first" not in graded
 
 
 def test_two_encoders_have_two_baselines(bert_folder, roberta_folder):

@@ -224,3 +224,69 @@ def test_the_command_chooses_by_them(ray_here, own_store, bert_folder, corpus, t
     assert "own documents, % of the queries that find their document first (the step was" in card
     assert "graded pairs, unless the name says otherwise." in card
     assert MetricsLog(rows, 8).last_step == 4
+
+
+SMALL = ("batch_size=8", "max_steps=2", "eval_every=1", "precision=fp32", "max_length=12")
+
+
+def small_run(*words, corpus, encoder, output):
+    command = [*words, "--corpus", str(corpus), "--encoder", encoder, "--output", str(output)]
+    return [
+        *command,
+        *(part for item in (*SMALL, "workers=1", "dev=own") for part in ("--set", item)),
+    ]
+
+
+@pytest.mark.ray_local
+def test_a_sweep_stops_and_chooses_by_them(
+    ray_here, own_store, bert_folder, corpus, rates, tmp_path, capsys
+):
+    output = tmp_path / "sweep"
+    words = ("tune", str(rates), "--asha", "1")
+    assert main(small_run(*words, corpus=corpus, encoder=bert_folder, output=output)) == 0
+    result = json.loads((output / "result.json").read_text())
+    finished = [t for t in result["trials"] if t["status"] == "finished"]
+    assert result["dev_found_first"] == max(t["dev_found_first"] for t in finished)
+    for trial in finished:
+        rows = read_rows(output / "trials" / trial["name"] / "metrics.jsonl")
+        assert trial["dev_found_first"] == max(
+            rows[s]["dev_found_first"] for s in (1, 2) if s in rows
+        )
+    metrics = own_store.get_run(result["mlflow_parent_run_id"]).data.metrics
+    assert metrics["dev_found_first"] == result["dev_found_first"]
+    assert not any("spearman" in name for name in (*result, *metrics))
+    shown = capsys.readouterr().out
+    assert "baseline_found_first" in shown
+    assert f"scores {result['dev_found_first']:.2f} on dev (own documents): " in shown
+
+
+@pytest.mark.ray_local
+def test_a_comparison_and_several_seeds_are_scored_by_them(
+    ray_here, own_store, bert_folder, corpus, tmp_path, capsys
+):
+    output = tmp_path / "compared"
+    words = ("compare", "simcse-base", "last", "--seeds", "2")
+    assert main(small_run(*words, corpus=corpus, encoder=bert_folder, output=output)) == 0
+    result = json.loads((output / "result.json").read_text())
+    trained, last, untouched = result["rows"]
+    seeds = [
+        json.loads((output / "simcse-base" / f"seed-{seed}" / "result.json").read_text())
+        for seed in (0, 1)
+    ]
+    assert trained["dev"] == [one["dev_found_first"] for one in seeds]
+    expected = score_dev(
+        Baseline("", "last", {}).open(bert_folder, "fp32"), dev_sets(OWN, None, None, corpus)
+    )
+    assert last["dev"] == [expected["dev_found_first"]]
+    assert untouched["dev"] == [seeds[0]["baseline_found_first"]]
+    assert (result["dev"], result["metric"]) == ("own documents", "dev_found_first")
+    assert "on dev (own documents): " in capsys.readouterr().out
+    metrics = own_store.get_run(result["mlflow_run_id"]).data.metrics
+    assert metrics["dev_found_first.simcse-base"] == pytest.approx(trained["dev_mean"])
+
+    words = ("train", "simcse-base", "--seeds", "2")
+    folder = tmp_path / "seeds"
+    assert main(small_run(*words, corpus=corpus, encoder=bert_folder, output=folder)) == 0
+    both = json.loads((folder / "result.json").read_text())
+    assert both["dev_found_first_mean"] == pytest.approx(trained["dev_mean"])
+    assert "the mean of 2 seeds scores" in capsys.readouterr().out.replace("The mean", "the mean")

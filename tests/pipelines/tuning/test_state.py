@@ -11,6 +11,7 @@ from cotbert_core.settings import TrainSettings
 from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
+from pipelines.tuning.report import write_trials_csv
 from pipelines.tuning.result import sweep_result
 from pipelines.tuning.trial_plan import Trial, TrialPlan
 from tune_spaces import Space
@@ -41,6 +42,28 @@ def test_a_trial_is_unfinished_then_finished(folder):
     assert (row["status"], row["seconds"], row["training_seconds"]) == ("finished", 20.0, 11.5)
     assert (row["best_step"], row["steps"], row["dev_spearman_before"]) == (2, 2, 30.0)
     assert state.start_seconds([row]) == 8.5
+
+
+def test_a_trial_that_was_scored_on_its_own_documents(folder, tmp_path):
+    """MRR@10 and the graded pairs beside them choose nothing."""
+    scores = ({"dev_found_first": 20.0}, {"dev_found_first": 31.0}, {"dev_found_first": 30.0})
+    rows = [
+        {"step": step, **found, "dev_mrr10": 90.0 + step, "dev_spearman.STS-B": 80.0 + step}
+        for step, found in enumerate(scores)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json(folder / "result.json", {})
+    row = state.trial_row(TRIAL, folder)
+    assert (row["dev_found_first"], row["dev_found_first_before"]) == (31.0, 20.0)
+    assert row["best_step"] == 1
+    assert not [name for name in row if "spearman" in name]
+    worse = {**row, "name": "0001", "dev_found_first": 9.0}
+    assert state.best_of([worse, row]) is row
+    assert state.dev_scores(folder) == {0: 20.0, 1: 31.0, 2: 30.0}
+    write_trials_csv(tmp_path / "trials.csv", [worse, row])
+    header, first, _ = (tmp_path / "trials.csv").read_text().splitlines()
+    assert "dev_found_first,dev_found_first_before" in header
+    assert "31.0,20.0" in first
 
 
 def test_the_time_of_a_trial_that_was_gone_on_with_is_not_known(folder):

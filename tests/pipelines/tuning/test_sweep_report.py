@@ -302,6 +302,22 @@ def test_the_baseline_lies_within_the_axis(monkeypatch, height):
         assert any(list(line.get_ydata()) == [height, height] for line in axes.get_lines())
 
 
+def test_a_sweep_on_ones_own_documents_names_what_it_measured(tmp_path):
+    def own(entry):
+        return {k.replace("dev_spearman", "dev_found_first"): v for k, v in entry.items()}
+
+    trials = [own(one) for one in temperatures()]
+    best = own(temperatures()[0])
+    whole = {"space": "mine", "recipe": "simcse-base", "best": best, "trials": trials}
+    whole |= {"dev": "own documents", "dev_found_first": 80.0, "baseline": "mean pooling"}
+    write_sweep_report(tmp_path / "page.html", whole | {"baseline_found_first": 85.5})
+    page = (tmp_path / "page.html").read_text()
+    assert "dev queries found first in %" in page
+    assert "Spearman" not in page
+    assert "untouched: mean pooling 85.50" in page
+    assert "warning: the best trial scores 80.00 on dev (own documents): 5.50 worse" in page
+
+
 def test_trials_csv_gives_back_what_was_drawn(tmp_path):
     odd = {"templates.negative": None, "method.extended": True, "texts": 'a, "b"\nc'}
     trials = [*temperatures(), trial(12, odd, 85.123456789)]

@@ -1,0 +1,149 @@
+"""Whether the score without labels orders encoders as labels do.
+
+    python -m benchmarks.label_free_score CORPUS [MODEL...] [--senteval DIR] [--sentiment FILE]
+
+Each encoder is scored on the test queries of the corpus's held-out documents and by the labels that
+were given: STS-B, STS12 and STS13 of a SentEval folder, and the sentiment of reviews by SentEval's
+protocol for MR (a linear classifier of frozen vectors, nested folds). The Spearman correlation of
+two orders comes with a percentile interval over resampled encoders, and with the p-value of a
+permutation test, exact for up to 8 encoders. Trained folders are given as MODEL, beside the
+untouched readouts or (--only) instead of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import tempfile
+from collections.abc import Sequence
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import rankdata, spearmanr
+
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import HeldOut, score_held_out
+from cotbert_core.evaluation.bootstrap import interval, resampled_mean, resampled_spearman
+from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.evaluation.transfer import transfer
+from pipelines.evaluate import CountedEncode
+from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
+from pipelines.evaluating.model_specs import ModelSpec, label_of, numbered
+from pipelines.runtime.progress import table
+from pipelines.storage.held_out_file import read_held_out
+
+ENCODER = "all-MiniLM-L6-v2"
+UNTOUCHED = tuple(
+    f"{ENCODER},{how}"
+    for how in (
+        *("readout=mean", "readout=cls", "readout=first-last", "readout=static"),
+        *("template=cot-bert/anchor", "template=promptbert/anchor"),
+        *("template=promptbert/manual", "template=denosent"),
+    )
+)
+STS = "STS-B,STS12,STS13"
+# The scores without labels, in the table and in the correlations.
+PROXIES = ("found first", "MRR@10")
+RESAMPLES, MOST_EXACT = 10_000, 8
+ORDERS = math.factorial(MOST_EXACT)
+
+
+def read_reviews(path: Path, count: int) -> dict[str, list[str]]:
+    """Return `count` reviews by label, half of each, drawn with seed 0 from lines of JSON."""
+    content = path.read_bytes()
+    whole = gzip.decompress(content) if path.suffix == ".gz" else content
+    rows = [json.loads(line) for line in whole.decode().split("\n") if line]
+    found: dict[str, list[str]] = {"0": [], "1": []}
+    for place in np.random.default_rng(0).permutation(len(rows)):
+        texts = found[str(rows[place]["label"])]
+        if len(texts) < count // 2:
+            texts.append(" ".join(str(rows[place]["text"]).split()))
+    return found
+
+
+def sentiment(encode: Encode, reviews: dict[str, list[str]]) -> float:
+    """Return the accuracy x 100 on reviews, which take the place of MR's files."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "MR"
+        home.mkdir()
+        for name, label in (("neg", "0"), ("pos", "1")):
+            text = "\n".join(reviews[label]) + "\n"
+            (home / f"rt-polarity.{name}").write_text(text, encoding="utf-8")
+        return float(transfer(encode, folder, ("MR",))["MR"].scores["accuracy"])
+
+
+def score(
+    encode: Encode, held_out: HeldOut, tasks: Tasks | None, reviews: dict[str, list[str]] | None
+) -> tuple[dict[str, float], str]:
+    """Return an encoder's scores x 100 by name, and the interval of the first as text."""
+    found = score_held_out(encode, held_out)
+    scores = dict(zip(PROXIES, (found.found_first, found.mrr10), strict=True))
+    if reviews is not None:
+        scores["sentiment"] = sentiment(encode, reviews)
+    if tasks is not None:
+        entries = tasks.scores(encode)
+        scores |= {name: entries[name]["spearman"] for name in tasks.sts}
+    ends = interval(resampled_mean(found.found, 1000))
+    return scores, f"{ends.low:.1f} to {ends.high:.1f}"
+
+
+def agreement(proxy: np.ndarray, label: np.ndarray) -> tuple[str, str, str]:
+    """Return the correlation of two orders of M encoders, its interval and its p-value. (M,)"""
+    whole = float(spearmanr(proxy, label).statistic)
+    ends = interval(resampled_spearman(proxy, label, RESAMPLES) / 100)
+    p = np.mean(np.abs(_shuffled(proxy, label)) >= abs(whole) - 1e-9)
+    return f"{whole:.2f}", f"{ends.low:.2f} to {ends.high:.2f}", f"{p:.4f}"
+
+
+def _shuffled(proxy: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """Return the correlations of all orders of up to 8 encoders, else of as many random ones."""
+    x, y = (ranks - ranks.mean() for ranks in (rankdata(proxy), rankdata(label)))
+    draw = np.random.default_rng(0)
+    many = len(x) > MOST_EXACT
+    orders = (draw.permutation(x) for _ in range(ORDERS)) if many else permutations(x)
+    return np.array(list(orders)) @ y / np.sqrt((x @ x) * (y @ y))
+
+
+def run(models: Sequence[str], corpus: Path, senteval: Path | None, reviews: Path | None, n: int):
+    """Print the table of scores and that of the correlations."""
+    if len(models) < 3:
+        raise UserError(f"{len(models)} models are given: an order needs at least 3")
+    held_out = read_held_out(corpus, "test")
+    tasks = choose_tasks(senteval, STS, allow_missing=True) if senteval else None
+    texts = read_reviews(reviews, n) if reviews else None
+    labels, rows, ends = [], [], []
+    for spec in [ModelSpec.parse(model) for model in models]:
+        opened = spec.open()
+        labels.append(label_of(spec, opened))
+        scores, low_to_high = score(CountedEncode(opened.encoder), held_out, tasks, texts)
+        rows.append(scores)
+        ends.append(low_to_high)
+    names = list(rows[0])
+    order = np.argsort([-row[PROXIES[0]] for row in rows], kind="stable")
+    shown = numbered(labels)
+    cells = [(shown[i], ends[i], *(f"{rows[i][name]:.2f}" for name in names)) for i in order]
+    print(table(cells, ("encoder", "95 % of found first", *names)), end="\n\n")
+    values = {name: np.array([row[name] for row in rows]) for name in names}
+    pairs = [(proxy, name) for proxy in PROXIES for name in names if name not in PROXIES]
+    found = [(f"{a} and {b}", *agreement(values[a], values[b])) for a, b in pairs]
+    print(table(found, (f"orders of {len(rows)} encoders", "Spearman", "95 % interval", "p")))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.label_free_score")
+    parser.add_argument("corpus", type=Path, help="a corpus prepared with --hold-out")
+    parser.add_argument("models", nargs="*", help="encoders beside the untouched readouts")
+    parser.add_argument("--only", action="store_true", help="leave the untouched readouts out")
+    parser.add_argument("--senteval", type=Path, help="a SentEval folder with STS tasks")
+    parser.add_argument("--sentiment", type=Path, help="reviews: JSON lines with text and label")
+    parser.add_argument("--reviews", type=int, default=2000, help="how many reviews to classify")
+    return parser
+
+
+if __name__ == "__main__":
+    given = _parser().parse_intermixed_args()
+    chosen = [*(() if given.only else UNTOUCHED), *given.models]
+    run(chosen, given.corpus, given.senteval, given.sentiment, given.reviews)
