@@ -114,7 +114,7 @@ def trainer_loop(precision: Precision, steps: Sequence[Ragged]) -> Step:
     collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
     ends = tokenizer.cls_token_id, tokenizer.sep_token_id
 
-    def step(number: int) -> float:
+    def step(number: int) -> object:
         rows = [{"input_ids": [ends[0], *row.tolist(), ends[1]]} for row in steps[number]]
         inputs = {name: value.to(device()) for name, value in collate(rows).items()}
         optimizer.zero_grad()
@@ -123,7 +123,7 @@ def trainer_loop(precision: Precision, steps: Sequence[Ragged]) -> Step:
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        return float(loss)
+        return loss.item()
 
     return step
 
@@ -136,7 +136,7 @@ def loss_difference(rows: Ragged) -> float:
     """
     rows = rows.take(np.arange(4))
     method = _method("fp32").eval()
-    own = float(method(Batch(rows)).loss)
+    own = method(Batch(rows)).loss.item()
     masked = method.masking(rows, method.settings.seed, method.step)
     wrapped = method.bare.wrap(masked.ids)
     labels = method.bare.wrap(rows).ids
@@ -148,7 +148,7 @@ def loss_difference(rows: Ragged) -> float:
     inputs: dict[str, Any] = {"input_ids": wrapped.ids, "labels": labels}
     inputs["attention_mask"] = attended.long()
     model = with_mlm_head(method.encoder, method.vocabulary).to(device()).eval()
-    peer = float(model(**{name: value.to(device()) for name, value in inputs.items()}).loss)
+    peer = model(**{name: value.to(device()) for name, value in inputs.items()}).loss.item()
     if not abs(own - peer) <= LOSS_TOLERANCE:
         raise DisagreementError(f"the loss of one batch is {own:.6f} here and {peer:.6f} there")
     return abs(own - peer)

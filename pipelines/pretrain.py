@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from cotbert_core.encoder.backbone import from_anywhere, load_backbone, load_tokenizer
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import MlmSettings
@@ -117,7 +119,11 @@ def _packing(settings: TrainSettings, corpus: Corpus, *, retokenized: bool) -> P
 
 def _baseline(settings: TrainSettings, dev: MaskedRows) -> Baseline:
     """Return the masked accuracy of the untouched encoder."""
-    method = build_method(load_backbone(settings.encoder, attention=settings.attention), settings)
-    found = dev.score(method)
+    # bf16 that is meant for the workers' GPUs can take a driver without it 100 times as long.
+    precision = "fp32" if settings.precision == "fp32" else "auto"
+    backbone = load_backbone(settings.encoder, attention=settings.attention)
+    found = dev.score(build_method(backbone, override(settings, {"precision": precision})))
+    if torch.cuda.is_available():  # the driver would keep memory that its workers need
+        torch.cuda.empty_cache()
     say(f"baseline: the untouched encoder predicts {found[DEV_MLM_ACCURACY]:.2f} % ({ROWS_NAME})")
     return Baseline(HEAD, None, {}, found)

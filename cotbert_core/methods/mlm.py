@@ -125,7 +125,10 @@ class Mlm(Method):
     @property
     def pooling(self) -> PoolingConfig:
         """The encoder's own cls or mean, else the mean."""
-        own = load_pooling_config(self.backbone.name).get("readout")
+        try:
+            own = load_pooling_config(self.backbone.name).get("readout")
+        except UserError:  # modules that are not read here: the encoder alone is trained
+            own = None
         return plain_pooling_config(self.settings, "cls" if own == "cls" else "mean")
 
     @property

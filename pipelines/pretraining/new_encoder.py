@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import atomic_folder
+from cotbert_core.files import atomic_folder, read_json, write_json
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
 
@@ -21,6 +21,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # BERT's: a head of attention has 64 numbers, a feed-forward part four times the hidden size.
 HEAD_SIZE, INNER, POSITIONS = 64, 4, 512
 LEAST_VOCABULARY = 200
+FACTS_FILE = "new_encoder.json"
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,16 @@ def parse_size(text: str) -> tuple[int, int]:
 
 
 def make_encoder(new: NewEncoder, corpus: Corpus, folder: Path, seed: int) -> None:
-    """Write the encoder into `folder`, unless it is there already."""
+    """Write the encoder into `folder`, unless it is there; UserError if another one is there."""
     from transformers import BertConfig, BertForMaskedLM
 
-    if (folder / "config.json").is_file():
+    facts = {**asdict(new), "seed": seed, "corpus_digest": corpus.digest}
+    if (folder / FACTS_FILE).is_file():
+        if read_json(folder / FACTS_FILE) != facts:
+            raise UserError(
+                f"{str(folder)!r} holds a new encoder of another size, vocabulary, seed or corpus: "
+                "give the same options or a new output folder"
+            )
         return
     say(f"making a new encoder of {new.layers} layers x {new.hidden} in {folder}")
     tokenizer = _tokenizer(_word_pieces(new, corpus), new)
@@ -77,21 +84,42 @@ def make_encoder(new: NewEncoder, corpus: Corpus, folder: Path, seed: int) -> No
     with atomic_folder(folder) as partial:
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
+        write_json(partial / FACTS_FILE, facts)
 
 
 def _word_pieces(new: NewEncoder, corpus: Corpus) -> list[str]:
     """Return the vocabulary of WordPiece trained on the corpus's texts, special tokens first.
 
-    The trainer numbers its tokens differently in every process, so they are sorted here.
+    The trainer numbers characters as it meets them, in an order that differs in every process, and
+    merges equally frequent pairs by their numbers. As special tokens they have fixed numbers.
     """
     from tokenizers import trainers
 
     backend = _word_piece({}, new)
+    characters = _characters(corpus, backend)
+    fixed = [*SPECIAL, *characters]
+    if len(fixed) > new.vocabulary:
+        raise UserError(
+            f"vocabulary is {new.vocabulary} and the characters of the corpus alone are "
+            f"{len(fixed)} tokens: give a larger --vocabulary"
+        )
     trainer = trainers.WordPieceTrainer(
-        vocab_size=new.vocabulary, special_tokens=list(SPECIAL), show_progress=False
+        vocab_size=new.vocabulary, special_tokens=fixed, show_progress=False
     )
     backend.train_from_iterator(_texts(corpus), trainer)
-    return [*SPECIAL, *sorted(set(backend.get_vocab()) - set(SPECIAL))]
+    return [*fixed, *sorted(set(backend.get_vocab()) - set(fixed))]
+
+
+def _characters(corpus: Corpus, backend: Tokenizer) -> list[str]:
+    """Return the characters that begin a word, and with ## those that continue one, sorted."""
+    first, inner = set[str](), set[str]()
+    for texts in _texts(corpus):
+        for text in texts:
+            whole = backend.normalizer.normalize_str(text)
+            for word, _ in backend.pre_tokenizer.pre_tokenize_str(whole):
+                first.add(word[0])
+                inner.update(word[1:])
+    return [*sorted(first), *(f"##{one}" for one in sorted(inner))]
 
 
 def _tokenizer(words: list[str], new: NewEncoder) -> Any:

@@ -13,6 +13,7 @@ from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.settings import override
+from pipelines.cli import main
 from pipelines.pretrain import pretrain
 from pipelines.pretraining import packed_corpus as module
 from pipelines.pretraining.new_encoder import NewEncoder, make_encoder, parse_size
@@ -147,6 +148,8 @@ def test_a_new_encoder_has_the_size_and_the_words_of_the_corpus(plain, tmp_path)
     make_encoder(new, plain, tmp_path / "again", seed=0)
     for folder in ("encoder", "again"):
         assert (tmp_path / folder / "model.safetensors").read_bytes() == before
+    with pytest.raises(UserError, match="holds a new encoder of another size, vocabulary, seed"):
+        make_encoder(NewEncoder(2, 128, 300), plain, tmp_path / "encoder", seed=0)
     make_encoder(NewEncoder(1, 100, 200, cased=True), plain, tmp_path / "cased", seed=0)
     assert load_tokenizer(str(tmp_path / "cased")).hf.tokenize("Penguin") != ["penguin"]
 
@@ -201,3 +204,20 @@ def test_other_methods_and_packed_corpora_are_refused(plain, bert_folder, tmp_pa
     with pytest.raises(UserError, match="which is not packed into rows: method mlm is trained by"):
         check_inputs(few, plain)
     assert read_json(packed.path / "manifest.json")["source"] == plain.manifest["source"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--new", "4"], "new is '4': give LAYERSxHIDDEN, e.g. 4x256"),
+        (["--new", "2x32", "--encoder", "x"], "--new and --encoder are both given"),
+        (["--new", "2x32", "--vocabulary", "5"], "vocabulary is 5: give at least 200 tokens"),
+        (["--cased"], "--vocabulary and --cased are of a new encoder: give --new too"),
+        (["--set", "method.mask_share=1.5"], "method.mask_share is 1.5"),
+    ],
+)
+def test_mistakes_of_the_command_end_with_status_2(plain, tmp_path, capsys, flags, message):
+    words = ["pretrain", "mlm-base", "--corpus", str(plain.path), "--output", str(tmp_path / "o")]
+    assert main([*words, *flags]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
