@@ -102,8 +102,9 @@ def _record(
 ) -> dict[str, Any]:
     """Return everything that decides what is written; the order of the files does not matter."""
     # Options that are newer than some unfinished jobs are named only where they are given.
-    newer = {"encoding", "documents", "hold_out", "query"}
-    given = {k: v for k, v in vars(options).items() if k not in newer or v not in (None, "any")}
+    newer = {"encoding", "documents", "hold_out", "hold_out_fewer", "query"}
+    unset = (None, False, "any")
+    given = {k: v for k, v in vars(options).items() if k not in newer or v not in unset}
     return {
         "job": "prepare",
         "options": {
@@ -135,7 +136,8 @@ def _run(
     job: CorpusJob, work: ResumableOutput, verbose: bool, parent: str | None
 ) -> dict[str, Any]:
     params = {**vars(job.options), **cleaning(job.options.clean)}
-    params = {k: v for k, v in params.items() if k != "clean" and v not in (None, ())}
+    left_out = ("clean", "hold_out_fewer")
+    params = {k: v for k, v in params.items() if k not in left_out and v not in (None, ())}
     if job.options.hold_out is None:
         params.pop("query")
     with (
@@ -166,7 +168,9 @@ def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
     counts = first_pass.counts
     hold_out = None
     if options.hold_out is not None:
-        hold_out = HoldOut(options.hold_out, options.query, options.documents is not None)
+        hold_out = HoldOut(
+            options.hold_out, options.query, options.documents is not None, options.hold_out_fewer
+        )
     choice = driver.Choice(
         options.near_duplicates, options.sample, options.documents is not None, hold_out
     )

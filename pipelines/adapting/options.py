@@ -30,6 +30,9 @@ CANDIDATES = (
 # 60 tokens, in one case in a hundred more.
 SENTENCE_TOKENS = 64
 
+# Documents that are held out unless the user says how many, or a tenth if that is less.
+HOLD_OUT = 1000
+
 
 @dataclass(frozen=True)
 class AdaptOptions:
@@ -188,6 +191,7 @@ class AdaptOptions:
             clean=self.clean,
             encoding=self.encoding,
             documents=self.documents,
-            hold_out=self.hold_out,
+            hold_out=self.hold_out or HOLD_OUT,
             query=self.query,
+            hold_out_fewer=self.hold_out is None,
         )

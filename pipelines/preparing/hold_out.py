@@ -8,7 +8,7 @@ In the keep file a held-out row is HELD, and a query QUERY.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,8 @@ HELD, QUERY = 2, 3
 QUERY_WORDS, HALVES_WORDS = 5, 12
 # At most one document of so many is held out.
 LEAST_DOCUMENTS = 10
+# Each half of the queries, dev and test, needs two.
+LEAST_HELD_OUT = 4
 # A document of more sentences is not held out: its rest must fit in memory, and so must its rows
 # while documents are chosen.
 MOST_SENTENCES = 10_000
@@ -52,16 +54,20 @@ class HoldOut:
     count: int
     query: Query
     by_document: bool
+    fewer: bool = False
+    """Whether a tenth is held out where `count` is more than that."""
 
     def mark(self, places: Sequence[Path], keep: Path, scratch: Path) -> int:
         """Mark the held-out rows in `keep` and drop all other rows of the queries' sentences.
 
         Returns how many rows are dropped so. UserError if there are too few documents.
         """
-        choose = _Documents(self) if self.by_document else _Halves(self)
-        for records in buckets(choose.records(places, keep), keep.stat().st_size, scratch):
-            choose.add(records)
-        self._check(choose.possible)
+        choose = self._choose(places, keep, scratch)
+        most = choose.possible // LEAST_DOCUMENTS
+        if self.count > most:
+            if not self.fewer or most < LEAST_HELD_OUT:
+                raise UserError(self._too_many(choose.possible, most))
+            choose = replace(self, count=most)._choose(places, keep, scratch)
         flags = np.memmap(keep, np.uint8, "r+")
         flags[np.concatenate(choose.held)] = HELD
         flags[np.concatenate(choose.queries)] = QUERY
@@ -69,10 +75,13 @@ class HoldOut:
         flags.flush()
         return dropped
 
-    def _check(self, possible: int) -> None:
-        most = possible // LEAST_DOCUMENTS
-        if self.count <= most:
-            return
+    def _choose(self, places: Sequence[Path], keep: Path, scratch: Path) -> _Documents:
+        choose = _Documents(self) if self.by_document else _Halves(self)
+        for records in buckets(choose.records(places, keep), keep.stat().st_size, scratch):
+            choose.add(records)
+        return choose
+
+    def _too_many(self, possible: int, most: int) -> str:
         what = (
             f"{possible:,} documents have two different sentences or more, one of them of "
             f"{QUERY_WORDS} words"
@@ -80,7 +89,7 @@ class HoldOut:
             else f"{possible:,} sentences have {HALVES_WORDS} words or more"
         )
         use = f"hold out at most a tenth, {most:,}" if most > 1 else "give more text"
-        raise UserError(f"hold_out is {self.count:,} and {what}: {use}")
+        return f"hold_out is {self.count:,} and {what}: {use}"
 
 
 class _Documents:

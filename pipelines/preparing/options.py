@@ -117,6 +117,9 @@ class PrepareOptions:
         ),
     ] = "any"
 
+    hold_out_fewer: bool = False
+    """Whether a tenth of the documents is held out where hold_out is more (`cotbert adapt`)."""
+
     def __post_init__(self) -> None:
         if self.triples:
             self._name_triples()
