@@ -59,7 +59,7 @@ from pipelines.storage.output_folder import (
 from pipelines.storage.resumable_output import locked_output
 from pipelines.train import check_inputs
 from pipelines.training.baseline import baselines
-from pipelines.training.dev_sets import BUILT_IN_PAIRS, DevSets, dev_sets
+from pipelines.training.dev_sets import BUILT_IN_PAIRS, DevSets, dev_metric, dev_sets
 from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 
@@ -215,7 +215,8 @@ def _trained(
     if not (merged / RESULT_FILE).is_file():
         shutil.rmtree(merged, ignore_errors=True)
         merge(encoder, str(model), MERGED_WEIGHT, merged)
-    return [scored(MERGED, merged, dev), scored(best["name"], model, dev)]
+    score = float(best[dev_metric(dev).name])
+    return [scored(MERGED, merged, dev), Contender(best["name"], str(model), score)]
 
 
 def _evaluate(
