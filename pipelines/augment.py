@@ -164,7 +164,7 @@ def _manifest(
 ) -> dict[str, Any]:
     """Return the corpus's manifest with an entry about the augmentation."""
     counts = {name: summary[name] for name in ("rewritten", "source_kept", "truncated")}
-    done = {**record, "counts": {**counts, **job.facts(summary)}, "version": __version__}
+    done = {**record, "counts": {**counts, **job.manifest_entries(summary)}, "version": __version__}
     return {**corpus.manifest, "columns": [AUGMENTED], "augmentation": done}
 
 
