@@ -155,8 +155,8 @@ class ChatEndpoint:
             ).status_code
         except self._errors as error:
             raise UserError(
-                f"the endpoint {self._url} cannot be reached ({self._hide_key(_described(error))}): check "
-                "--base-url and the network"
+                f"the endpoint {self._url} cannot be reached "
+                f"({self._hide_key(_described(error))}): check --base-url and the network"
             ) from None
         if status in (401, 403):
             raise UserError(f"the endpoint {self._url} answers {status}: check {REFUSED[status]}")

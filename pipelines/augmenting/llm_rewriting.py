@@ -117,8 +117,8 @@ class LlmRewriter:
         self._failures += 1
         if self._failures >= MOST_FAILURES:
             raise StoppedError(
-                f"{MOST_FAILURES} sentences in a row got no rewrite (the last: {answer.reason}): check "
-                "the endpoint, then give the same command again to continue"
+                f"{MOST_FAILURES} sentences in a row got no rewrite (the last: {answer.reason}): "
+                "check the endpoint, then give the same command again to continue"
             )
 
     def _take_unpaid(self) -> list[Rewrite]:

@@ -36,7 +36,7 @@ def vectors_metadata(
     have unit length, because of the option or because the model does so.
     """
     template = encoder.pooling.template
-    facts: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "dimension": storage.dimension,
         "dtype": options.dtype,
         "normalize": storage.normalize,
@@ -52,22 +52,22 @@ def vectors_metadata(
         "backend": options.backend,
     }
     if model != options.model:
-        facts["model_source"] = options.model
+        metadata["model_source"] = options.model
     if storage.dimension < encoder.dimension:
-        facts["truncated_from"] = encoder.dimension
+        metadata["truncated_from"] = encoder.dimension
     if storage.scale is not None:
-        facts["scale"] = list(storage.scale)
-        facts["calibration"] = {
+        metadata["scale"] = list(storage.scale)
+        metadata["calibration"] = {
             "rows": options.calibration_rows,
             "method": "largest absolute value of each dimension / 127",
         }
-    return facts
+    return metadata
 
 
 def manifest(
     options: EmbedOptions,
     plan: ReadPlan,
-    facts: dict[str, Any],
+    metadata: dict[str, Any],
     ledger: BlockLedger,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def manifest(
         "truncated": counts["truncated"],
         "split": counts["split"],
         **({"clipped": counts["clipped"]} if options.dtype == "int8" else {}),
-        **facts,
+        **metadata,
         "id_column": plan.id_column,
         "id_type": plan.id_type,
         **({"encoding": plan.encoding} if plan.encoding else {}),
@@ -106,7 +106,7 @@ def result(ledger: BlockLedger, dimension: int, workers: int, seconds: float) ->
         **{key: counts[key] for key in ("split", "clipped") if counts[key]},
         "dimension": dimension,
         "padding_waste": round(ledger.padding_waste, 4),
-        "rows_of_this_run": ledger.fresh,
+        "rows_of_this_run": ledger.new_rows,
         "sentences_per_second": round(ledger.rate, 1),
         "seconds": round(seconds, 3),
         "workers": workers,

@@ -18,7 +18,7 @@ from cotbert_core.encoder.backbone import from_anywhere
 from cotbert_core.encoder.pooling_config import POOLING_CONFIG_FILE
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import without_credentials
-from pipelines.recording.store import connect, patient, reason, shown_uri, tracking_uri
+from pipelines.recording.store import connect, file_timeout, reason, shown_uri, tracking_uri
 from pipelines.runtime.progress import say
 from pipelines.storage.paths import cache_folder
 
@@ -88,7 +88,7 @@ def _download(address: str, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     uri = tracking_uri()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="download-") as scratch:
-        with patient():
+        with file_timeout():
             found = download_artifacts(
                 artifact_uri=address, dst_path=scratch, tracking_uri=uri, registry_uri=uri
             )

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import read_json, write_json, write_text
-from pipelines.recording.store import Record, RefusedError, create_run, is_key, send
+from pipelines.recording.artifacts import RefusedError
+from pipelines.recording.store import Record, create_run, is_key, send
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import (
     KEYS_FILE,

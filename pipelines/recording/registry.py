@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from pipelines.recording.store import connect, patient, reason, shown_uri
+from pipelines.recording.store import connect, file_timeout, reason, shown_uri
 from pipelines.recording.tracking import DEV_SPEARMAN, Run
 from pipelines.runtime.progress import say
 
@@ -81,7 +81,7 @@ def _add_version(client: Any, run_id: str, folder: Path, name: str, tags: dict[s
     model = client.create_logged_model(run.info.experiment_id, name=name, source_run_id=run_id)
     with tempfile.TemporaryDirectory() as scratch:
         save_flavour(encoder, Path(scratch) / "model", run_id, model.model_id)
-        with patient():
+        with file_timeout():
             _copy_over(folder, Path(scratch) / "model")
             client.log_model_artifacts(model.model_id, str(Path(scratch) / "model"))
     client.finalize_logged_model(model.model_id, "READY")

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.errors import UserError
+from pipelines.recording.artifacts import NAMED
 from pipelines.recording.offline_queue import OfflineQueue
-from pipelines.recording.store import NAMED, UnknownRunError, connect, is_key, reason, shown_uri
+from pipelines.recording.store import UnknownRunError, connect, is_key, reason, shown_uri
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import (
     KEYS_FILE,

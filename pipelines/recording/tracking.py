@@ -28,8 +28,8 @@ from pipelines.recording.store import (
     Record,
     UnknownRunError,
     connect,
+    create_record,
     create_run,
-    creation,
     is_key,
     now,
     reason,
@@ -47,10 +47,6 @@ LOSS = "loss"
 DEV_SPEARMAN = "dev_spearman"
 # The dev Spearman of the untouched encoder, and its readout (pipelines.training.baseline).
 BASELINE, BASELINE_SPEARMAN = "baseline", "baseline_spearman"
-TEST_SPEARMAN = "test_spearman"
-ALIGNMENT = "alignment"
-UNIFORMITY = "uniformity"
-SENTENCES_PER_SECOND = "sentences_per_second"
 # Per training step, over all workers: tokens without padding, the share of padding, model FLOPs,
 # and their share of the workers' measured peak (cotbert_core.training.flops).
 TOKENS_PER_SECOND = "tokens_per_second"
@@ -173,10 +169,10 @@ def tracked_run(
     """
     run_id = earlier_run(home) if home is not None else None
     if queue_folder is not None:
-        run = _begin(creation(name or job, parent, tags), run_id, OfflineQueue(queue_folder))
+        run = _begin(create_record(name or job, parent, tags), run_id, OfflineQueue(queue_folder))
     else:
         parent = None if is_key(parent) else parent  # the store does not know it yet
-        create = creation(name or job, parent, tags)
+        create = create_record(name or job, parent, tags)
         run = Run(*(_retried(lambda: _open(create, run_id)) or (None, None)))
     if home is not None:
         write_text(home / RUN_FILE, run.id or "")

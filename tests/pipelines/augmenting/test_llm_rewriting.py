@@ -178,7 +178,9 @@ def test_an_endpoint_that_has_gone_stops_the_job_and_costs_no_row():
     early = {TEXTS[n] for n in range(8)}
     with ChatServer(reply) as server:
         found, reason = run(server, retries=1)
-    assert reason.startswith(f"{MOST_FAILURES} sentences in a row got no rewrite (the last: status 500)")
+    assert reason.startswith(
+        f"{MOST_FAILURES} sentences in a row got no rewrite (the last: status 500)"
+    )
     assert {r.id for r in found.values() if r.text is not None} == set(range(8))
     assert sum(r.text is None for r in found.values()) <= 3, "those beside the last answer alone"
 
