@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.harness import DisagreementError, least_cosine, machine, machine_line, read_texts
 from benchmarks.preparing import recombine
-from cotbert_core.encoder.backbone import MINILM
+from cotbert_core.encoder.locations import MINILM
 from pipelines.embed import read_embeddings
 from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.runtime.processes import started_by, with_title

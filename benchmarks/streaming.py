@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import machine, machine_line, random_encoder
-from cotbert_core.encoder.backbone import MINILM, load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.files import write_json
 from cotbert_core.templates.ragged_ids import Ragged
 from pipelines.runtime.processes import started_by

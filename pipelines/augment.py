@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core import __version__
-from cotbert_core.encoder.backbone import from_anywhere, load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.templates.tokenizing import PlainTokenizer
@@ -89,7 +90,7 @@ def _own_tokenizer(corpus: Corpus, encoder: str | None) -> PlainTokenizer:
     """Return the tokenizer that the corpus was tokenized with."""
     name = encoder or corpus.manifest["encoder"]
     try:
-        tokenizer = load_tokenizer(from_anywhere(name))
+        tokenizer = load_tokenizer(absolute_name(name))
     except UserError as error:
         raise UserError(
             f"{error}; corpus {str(corpus.path)!r} was tokenized for it: give its new place with "

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.backbone import from_anywhere
+from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json
@@ -65,7 +65,7 @@ def tune(
 
     discard: delete another sweep in the output folder.
     """
-    base = override(base, {"encoder": from_anywhere(base.encoder)})
+    base = override(base, {"encoder": absolute_name(base.encoder)})
     make_plan = OptunaPlan if options.search == OPTUNA else sampled_plan
     plan: TrialPlan = make_plan(
         options.space, base, options.trials, options.seeds, options.draw_seed

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cotbert_core.encoder.backbone import Backbone, saved_part
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.locations import saved_part
 from cotbert_core.encoder.mlm import checkpoint_transform
 from cotbert_core.errors import UserError
 

@@ -13,7 +13,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from cotbert_core.encoder.backbone import Backbone, open_pretrained
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.pretrained import open_pretrained
 from cotbert_core.errors import UserError
 
 # The prefix of the names of the head's weights in each family.

@@ -16,7 +16,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from cotbert_core.encoder.pooling_config import POOLING_MODES
+from cotbert_core.encoder.sentence_transformers_pooling import POOLING_MODES
 from cotbert_core.files import read_json, write_json
 
 SERVERS_POOLING = "1_Pooling"

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cotbert_core.encoder.backbone import hub_answers
+from cotbert_core.encoder.locations import hub_answers
 from cotbert_core.errors import UserError
 from cotbert_core.template_search.joint_beam import Output, joint_beam
 from cotbert_core.templates.template_texts import Template

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.backbone import hub_answers
+from cotbert_core.encoder.locations import hub_answers
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, read_object
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from cotbert_core import __version__
-from cotbert_core.encoder.backbone import locate_encoder
+from cotbert_core.encoder.locations import locate_encoder
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.blocks import BlockLedger

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.backbone import from_anywhere
+from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.encoder.pooling_config import POOLING_CONFIG_FILE
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import without_credentials
@@ -36,7 +36,7 @@ def fetch_model(name: str) -> str:
     as an absolute path if it is a folder. Raises UserError if it is not found.
     """
     if not name.startswith(SCHEMES):
-        return from_anywhere(name)
+        return absolute_name(name)
     try:
         client = connect()
         address = _fixed(client, name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.encoder.backbone import locate_encoder
+from cotbert_core.encoder.locations import locate_encoder
 from cotbert_core.encoder.pooling_config import resolve_pooling_config
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder

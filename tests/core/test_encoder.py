@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.encoder.backbone import MINILM, load_backbone
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.forward import budget_slices
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.templates.template_texts import TEMPLATES, Template
 
@@ -247,7 +248,7 @@ def test_a_saved_folder_on_the_hub_is_read_as_the_folder(
     (home / "refs").mkdir()
     (home / "refs" / "main").write_text("abc")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    for module in ("pooling_config", "backbone"):
+    for module in ("pooling_config", "locations", "pretrained"):
         monkeypatch.setattr(f"cotbert_core.encoder.{module}.hub_answers", lambda: False)
     monkeypatch.chdir(tmp_path)
     again = SentenceEncoder.from_pretrained("some/encoder")

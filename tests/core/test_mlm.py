@@ -9,7 +9,8 @@ import torch
 from transformers import AutoConfig, AutoTokenizer, BertForMaskedLM, RobertaForMaskedLM
 
 from cotbert_core import UserError
-from cotbert_core.encoder.backbone import MINILM, load_backbone
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.mlm import fresh_mlm_head, load_mlm_head, mlm_head
 
 
