@@ -31,7 +31,7 @@ from pipelines.recording import tracking
 from pipelines.reports.quickstart_page import QuickstartOutcome, summary, write_report
 from pipelines.runtime.progress import clock, say, show
 from pipelines.runtime.ray_session import ray_session
-from pipelines.runtime.worker_resources import own_cores
+from pipelines.runtime.worker_resources import available_cores
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.train import train
@@ -54,7 +54,7 @@ def quickstart(
     options = options or QuickstartOptions()
     output = require_empty(output)
     settings = RECIPES["quickstart"]()
-    changes = {"workers": min(settings.workers, own_cores()), "max_steps": options.steps}
+    changes = {"workers": min(settings.workers, available_cores()), "max_steps": options.steps}
     settings = override(settings, {k: v for k, v in changes.items() if v is not None})
     source = PrepareOptions(
         (f"docstrings:{options.packages}",),

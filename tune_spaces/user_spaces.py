@@ -15,7 +15,7 @@ from tune_spaces.search_space import VARIANT, Space
 
 YAML_ENDINGS = (".yaml", ".yml")
 PYTHON_ENDING = ".py"
-# The name of an axis in YAML -> what makes it.
+# The name of an axis in YAML -> the function that makes it.
 LISTS = {"grid": grid, "choice": choice}
 RANGES = {"uniform": uniform, "loguniform": loguniform}
 EXAMPLES = "{grid: [a, b]}, {choice: [a, b]}, {uniform: [low, high]} or {loguniform: [low, high]}"
@@ -43,7 +43,7 @@ def _error(path: Path, fault: str) -> UserError:
 def _fault(space: Space) -> str | None:
     """Return what is wrong with a space; None if it is valid."""
     if not space.settings and not space.variants:
-        return "it varies nothing; give settings or variants"
+        return "it has no settings and no variants; give one of them"
     if VARIANT in space.settings:
         return f"{VARIANT!r} is not a setting; put settings that change together under variants"
     for setting, axis in space.settings.items():

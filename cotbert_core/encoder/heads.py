@@ -1,4 +1,4 @@
-"""Small layers behind the pooling. Most are dropped after training; some methods keep theirs.
+"""Small layers behind the pooling. Most are dropped after training; some methods keep them.
 
 Letters: N rows, D hidden size. A head also defines how a template's bias b is subtracted from the
 mask vector h: the papers' code subtracts it before dense and tanh, head(h - b), but after BERT's

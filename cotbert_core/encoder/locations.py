@@ -1,4 +1,4 @@
-"""Where the files of an encoder NAME are: a folder, an installed package or the hub."""
+"""Find the files of an encoder NAME: in a folder, an installed package or on the hub."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def locate_encoder(name: str) -> str:
 
 
 def absolute_name(name: str) -> str:
-    """Return an encoder NAME that means the same in every working directory.
+    """Return an encoder NAME that has the same meaning in every working directory.
 
     A folder becomes an absolute path, and the output of a training run the path of its model:
     workers do not run in the caller's directory.

@@ -29,7 +29,7 @@ from pipelines.augmenting.llm_options import OPENAI, OPENAI_KEY, LlmRewriting
 
 LONGEST_WAIT = 60.0
 CHECK_SECONDS = 20.0
-# An endpoint may ask for hours; the next request is sent after so many seconds at the latest.
+# An endpoint may ask for hours; the next request is sent after this many seconds at the latest.
 LONGEST_RETRY_AFTER = 600.0
 # Status codes for which a retry is useless, with what to check.
 REFUSED = {401: "the key", 403: "the key or its rights", 404: "the model or the address"}

@@ -31,19 +31,19 @@ def read_prompt(path: Path) -> str:
             f"prompt {str(path)!r} cannot be read ({error}): give a text file"
         ) from None
     if "{sentence}" not in prompt:
-        raise UserError(f"prompt {str(path)!r} holds no {{sentence}}: say where the sentence goes")
+        raise UserError(f"prompt {str(path)!r} has no {{sentence}}: put it where the sentence goes")
     return prompt
 
 
 @dataclass(frozen=True)
 class LlmRewriting:
-    """Send one request a sentence to an endpoint for OpenAI's chat completions.
+    """Send one request per sentence to an endpoint for OpenAI's chat completions.
 
     first_wait: seconds before the first retry.
     """
 
     name: ClassVar[str] = "llm"
-    # What decides on the rewrites; the rest may differ when a job goes on.
+    # The options that decide the rewrites; others may change when a job is continued.
     deciding: ClassVar[tuple[str, ...]] = (
         *("model", "prompt", "base_url", "temperature", "max_answer_tokens"),
     )
@@ -114,7 +114,7 @@ class LlmRewriting:
     budget_tokens: Annotated[
         int | None,
         Option(
-            "stop before more tokens than this are used, those of earlier runs included",
+            "stop before more tokens than this are used, including those of earlier runs",
             "N",
             unit="tokens",
             default="no limit",
@@ -147,7 +147,7 @@ class LlmRewriting:
         if not self.model:
             raise UserError("model is empty: name the endpoint's model with --model")
         if "{sentence}" not in self.prompt:
-            raise UserError("the prompt holds no {sentence}: say where the sentence goes")
+            raise UserError("the prompt has no {sentence}: put it where the sentence goes")
         if self.on_failure not in get_args(OnFailure):
             raise unknown("on_failure", self.on_failure, get_args(OnFailure))
         at_least(self, 1, "concurrency", "max_answer_tokens", "budget_tokens")

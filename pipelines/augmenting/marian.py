@@ -92,8 +92,8 @@ def _wanted_weights(name: str) -> list[str]:
 
     if not hub_answers():
         return list(WEIGHTS)
-    there = set(list_repo_files(name))
-    return [file for file in WEIGHTS if file in there][:1]
+    files = set(list_repo_files(name))
+    return [file for file in WEIGHTS if file in files][:1]
 
 
 def _digest(folder: Path, names: Sequence[str]) -> str:

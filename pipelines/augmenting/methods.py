@@ -33,7 +33,7 @@ class AugmentJob(Protocol):
 
 
 class TranslationJob:
-    """Back-translation on Ray Data actors, which rewrite one part at a time each."""
+    """Back-translation on Ray Data actors, each of which rewrites one part at a time."""
 
     def __init__(self, options: AugmentOptions, verbose: bool) -> None:
         assert isinstance(options.method, BackTranslation)

@@ -18,7 +18,7 @@ TranslationPrecision = Literal["auto", "float32", "float16", "int8"]
 
 @dataclass(frozen=True)
 class BackTranslation:
-    """Translate there and back with two Marian models."""
+    """Translate into another language and back with two Marian models."""
 
     name: ClassVar[str] = "back-translation"
 
@@ -139,7 +139,7 @@ Method = BackTranslation | LlmRewriting
 
 @dataclass(frozen=True)
 class AugmentOptions:
-    """What to rewrite, and how. workers: for back-translation only."""
+    """The options of a job. workers: for back-translation only."""
 
     corpus: Annotated[
         str,

@@ -19,7 +19,7 @@ JOB, SUBMITTED = "a submitted job", "the job to submit"
 
 @dataclass(frozen=True, kw_only=True)
 class Submit:
-    """command_line: the command line by which `command` is checked, handed in by `cotbert`."""
+    """command_line: makes the command line that checks `command`; `cotbert` gives it."""
 
     command: Annotated[
         tuple[str, ...],
@@ -67,7 +67,7 @@ class Submit:
     ] = False
     status: Annotated[
         str | None,
-        Option("show how this job is doing", "ID", group=JOB, exclusive="known", default="no job"),
+        Option("show the state of this job", "ID", group=JOB, exclusive="known", default="no job"),
     ] = None
     logs: Annotated[
         str | None,
@@ -107,11 +107,11 @@ def run(given: Submit) -> None:
 
 
 def _check(given: Submit) -> None:
-    """UserError unless there is either a command or a job to ask about."""
-    asked = given.status or given.logs or given.stop
-    if asked and given.command:
+    """Raise UserError unless either a command or a known job is given."""
+    known = given.status or given.logs or given.stop
+    if known and given.command:
         raise UserError("a command goes with neither --status, --logs nor --stop: leave one out")
-    if not asked and not given.command:
+    if not known and not given.command:
         raise UserError("no command is given: write it after `--`, as in `-- train RECIPE ...`")
 
 
@@ -130,6 +130,6 @@ def _submit(given: Submit, server: JobServer) -> None:
 
 
 def _end(status: int) -> None:
-    """A job's own exit status becomes this command's."""
+    """End with the exit status of the job."""
     if status:
         raise SystemExit(status)

@@ -23,7 +23,7 @@ from pipelines.storage.resumable_output import atomic_file
 
 SKIPPED = "skipped."
 SKIPPED_FILE = "skipped.jsonl"
-# With so many shards per worker the work is divided well enough. With fewer, every worker embeds a
+# This many shards per worker divide the work well enough. With fewer, every worker embeds a
 # share of each shard's blocks, and all of them read the shard. Reading takes 0.4 s for 100,000 rows
 # of Parquet and 0.7 s for csv, while a core encodes 400 rows a second.
 SHARDS_PER_WORKER = 4

@@ -19,7 +19,7 @@ from pipelines.reading.readers import read
 from pipelines.runtime.progress import say
 
 SCALE_FILE = "scale.json"
-# The rows are the first of so many shards at equal distances, since files may be sorted.
+# Rows are taken from this many shards at equal distances, since files may be sorted.
 CALIBRATION_SHARDS = 16
 
 

@@ -133,7 +133,7 @@ def model_digest(model: str) -> str | None:
 
 
 def model_commit(encoder: SentenceEncoder) -> str | None:
-    """The commit that a hub name stood for when the model was loaded; None for a folder."""
+    """Return the commit that a hub name stood for when the model was loaded; None for a folder."""
     from huggingface_hub import try_to_load_from_cache
 
     location = locate_encoder(encoder.backbone.name)

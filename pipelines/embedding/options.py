@@ -15,18 +15,21 @@ from pipelines.reading.encodings import named_encoding
 Dtype = Literal["float32", "float16", "int8"]
 OnLong = Literal["truncate", "error", "split-mean"]
 Backend = Literal["torch", "openvino"]
-# The columns of a part that are not passed through.
+# The columns of a part that do not come from the input.
 ID_COLUMN, VECTOR_COLUMN = "id", "embedding"
 # The reason of a row that has no vector because it has more tokens than the model reads.
 TOO_LONG = "too_many_tokens"
-# What may change between a job and the one that goes on with it.
+# Options that may change when a job is continued.
 FREE = ("workers",)
 
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """Which vectors to write. id_column None: the column `id` of Parquet files that all have one of
-    whole numbers, else row numbers."""
+    """The options of a job.
+
+    id_column None: the column `id` if all files are Parquet and it holds whole numbers, else row
+    numbers.
+    """
 
     model: Annotated[
         str,
@@ -137,7 +140,7 @@ class EmbedOptions:
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """The options that decide what is written; the order of the inputs does not matter."""
+        """The options that decide the output; the order of the inputs does not matter."""
         # Without an encoding the record equals that of versions without this option.
         left_out = (*FREE, *(["encoding"] if self.encoding is None else []))
         options = {key: value for key, value in vars(self).items() if key not in left_out}

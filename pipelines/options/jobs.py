@@ -14,7 +14,7 @@ Format = Literal["onnx", "folder"]
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Which encoder to write, and in which form."""
+    """The encoder to write, and the format."""
 
     model: Annotated[
         str,
@@ -51,7 +51,7 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class QuickstartOptions:
-    """What the quickstart trains on, and for how long."""
+    """The text that the quickstart trains on, and the number of steps."""
 
     packages: Annotated[
         str,

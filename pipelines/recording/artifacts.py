@@ -1,4 +1,4 @@
-"""Send files to an MLflow run, and none that lies outside of the job's folder."""
+"""Send files to an MLflow run, but none from outside of the job's folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ NAMED = 5
 
 
 class RefusedError(Exception):
-    """The record will never be accepted: the store said so, or it names a file outside."""
+    """A record that will never be accepted: by the store's answer, or since it names a file outside
+    of the job's folder."""
 
 
 def send_artifact(client: Any, run_id: str, name: str, to: str | None, folder: Path | None) -> None:

@@ -46,7 +46,7 @@ def track_sync(folder: Path) -> list[Synced]:
     If it fails, the last row has the error. Raises UserError if no records wait there, or if the
     runs are in another store.
     """
-    queues = find(folder)
+    queues = find_queues(folder)
     for queue in queues:
         check_links(queue.folder)
     if not queues:
@@ -57,7 +57,7 @@ def track_sync(folder: Path) -> list[Synced]:
     return list(_send_all(queues))
 
 
-def find(folder: Path) -> list[OfflineQueue]:
+def find_queues(folder: Path) -> list[OfflineQueue]:
     """Return the queues in a folder that have records, parents before children."""
     files = Path(folder).expanduser().absolute().rglob(UNTRACKED_FILE)
     return [OfflineQueue(f.parent) for f in sorted(files, key=lambda f: (len(f.parts), f))]
@@ -105,7 +105,7 @@ def _send_all(queues: list[OfflineQueue]) -> Iterator[Synced]:
             ) from None
         except Exception as failure:  # the other records stay in the queue
             error = failure
-        queue.settle()
+        queue.write_run_id()
         _name_refused(queue, refused)
         refused = queue.refused() - refused
         run_id = queue.keys().get(run) if is_key(run) else run
@@ -114,7 +114,7 @@ def _send_all(queues: list[OfflineQueue]) -> Iterator[Synced]:
 
 def _name_refused(queue: OfflineQueue, before: int) -> None:
     """Show which records were refused now, and why."""
-    reasons = queue.reasons()[before:]
+    reasons = queue.refusal_reasons()[before:]
     for why in reasons[:NAMED]:
         say(f"warning: refused in {queue.folder}: {why}")
     if len(reasons) > NAMED:

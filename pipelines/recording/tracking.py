@@ -117,7 +117,7 @@ class Run:
         """End the run. final_folder: the path of the queue's folder after the job's end."""
         self._send("end", status=status)
         if self._uploads is not None:
-            self._uploads.last()
+            self._uploads.flush()
             self._report_waiting(self._uploads.queue, final_folder)
         if self.lost:
             say(f"warning: {self.lost} calls to MLflow failed; their contents are not tracked")
@@ -138,7 +138,7 @@ class Run:
 
     def _report_waiting(self, queue: OfflineQueue, final_folder: Path | None) -> None:
         if self.id is not None:
-            queue.settle()
+            queue.write_run_id()
         if waiting := queue.waiting():
             say(
                 f"warning: {waiting} records wait for MLflow: "
@@ -214,7 +214,7 @@ def commit() -> str:
 def _begin(create: Record, run_id: str | None, queue: OfflineQueue) -> Run:
     """Return the run of this queue, created now, or later when the store answers."""
     uploads = UploadWorker(queue)
-    key, known = queue.own()
+    key, known = queue.latest_run()
     run_id = run_id or known
     started = time.monotonic()
     if queue.empty:  # otherwise waiting records are sent first
@@ -222,10 +222,10 @@ def _begin(create: Record, run_id: str | None, queue: OfflineQueue) -> Run:
             client, run = _open(create, run_id, queue)
             return Run(client, run, UploadWorker(queue, client))
         except Exception as error:  # a failure of the store must not end the job
-            uploads.failed(error, time.monotonic() - started)
+            uploads.pause(error, time.monotonic() - started)
     earlier = run_id or key
     if earlier is None:
-        queue.know(create["run"], None)
+        queue.record_run_id(create["run"], None)
         uploads.send(create)
     else:
         uploads.send({"kind": "reopen", "run": earlier, "time": now()})

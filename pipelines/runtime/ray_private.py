@@ -77,7 +77,7 @@ def _core_reporter(messages: Any) -> Any:
     class CoreReporter(WorkerGroupCallback):  # type: ignore[misc]
         def after_worker_group_start(self, worker_group: Any) -> None:
             state = worker_group.get_worker_group_state()
-            ray.get(messages.hold.remote(state.placement_group_handle.placement_group))
+            ray.get(messages.set_reservation.remote(state.placement_group_handle.placement_group))
 
     return CoreReporter()
 
@@ -87,7 +87,7 @@ def release_cores(messages: Any) -> None:
     import ray
     from ray.util.placement_group import remove_placement_group
 
-    group = ray.get(messages.held.remote())
+    group = ray.get(messages.reservation.remote())
     if group is not None:
         remove_placement_group(group)
 

@@ -41,9 +41,9 @@ def query_vectors(
 def query_encoder(embeddings: Embeddings, model: str | None = None) -> SentenceEncoder:
     """Return the encoder that made the embeddings, with the same readout; UserError for another."""
     manifest = embeddings.manifest
-    name = fetch_model(model or _where_it_is(manifest))
+    name = fetch_model(model or _locate_model(manifest))
     _check_digest(embeddings, name, model is not None)
-    encoder = SentenceEncoder.from_pretrained(name, **_reading(name, manifest))
+    encoder = SentenceEncoder.from_pretrained(name, **_pooling_arguments(name, manifest))
     # The number of dimensions before `embed` cut them, if it did.
     dimension = manifest.get("truncated_from", embeddings.dimension)
     if encoder.dimension != dimension:
@@ -54,7 +54,7 @@ def query_encoder(embeddings: Embeddings, model: str | None = None) -> SentenceE
     return encoder
 
 
-def _where_it_is(manifest: dict[str, Any]) -> str:
+def _locate_model(manifest: dict[str, Any]) -> str:
     """Return the model that the manifest names, or its MLflow address if it is no longer cached."""
     name = str(manifest["model"])
     if not Path(name).is_absolute() or Path(name).exists():
@@ -89,7 +89,7 @@ def _check_digest(embeddings: Embeddings, name: str, by_user: bool) -> None:
         )
 
 
-def _reading(name: str, manifest: dict[str, Any]) -> dict[str, Any]:
+def _pooling_arguments(name: str, manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the template and readout to request; nothing if the model's own are the manifest's.
 
     Requesting a template would drop what the model stores with its own: head, denoising and longest

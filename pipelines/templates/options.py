@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pipelines.options import shared
 from pipelines.options.declare import INPUT, MODEL, OUTPUT, SEARCH, Option
 
-# A feeling and its negation; one man with two instruments.
+# Two pairs that differ in a single meaning: a negation, and an instrument.
 EXAMPLES = (
     "She feels lonely.",
     "She does not feel lonely.",
@@ -21,7 +21,7 @@ ENCODER = replace(shared.ENCODER, metavar="ENCODER", positional=True)
 
 @dataclass(frozen=True)
 class TokensOptions:
-    """Which sentences to show the predicted tokens of."""
+    """The sentences whose predicted tokens are shown."""
 
     encoder: Annotated[str, ENCODER]
     sentences: Annotated[
@@ -48,7 +48,7 @@ class TokensOptions:
 
 @dataclass(frozen=True)
 class TokenMapOptions:
-    """Which token table to draw, and the text in which tokens are counted."""
+    """The token table to draw, and the text in which tokens are counted."""
 
     encoder: Annotated[str, ENCODER]
     corpus: Annotated[str | None, shared.TEXT_CORPUS] = None
@@ -64,7 +64,7 @@ class TokenMapOptions:
 
 @dataclass(frozen=True)
 class TemplateSearchOptions:
-    """Which templates to score: composed of relations and prefixes, or whole ones from a file."""
+    """The templates to score: composed of relations and prefixes, or whole ones from a file."""
 
     encoder: Annotated[str, ENCODER]
     senteval: shared.SentEval = None
@@ -111,7 +111,7 @@ class TemplateSearchOptions:
 
 @dataclass(frozen=True)
 class GenerateOptions:
-    """From which definitions to generate templates, and how many."""
+    """The definitions from which templates are generated, and how many."""
 
     model: Annotated[
         str,

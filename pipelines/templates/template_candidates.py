@@ -120,7 +120,7 @@ def complete_prefix(line: str) -> str:
         closed = _CLOSED.get(line[-1])
         return line[:-1] + closed if closed else f"{line} {SLOT}"
     if line.count(SLOT) > 1:
-        raise UserError(f"prefix {line!r} holds {SLOT} {line.count(SLOT)} times: give it once")
+        raise UserError(f"prefix {line!r} has {SLOT} {line.count(SLOT)} times: give it once")
     return line
 
 

@@ -98,7 +98,7 @@ class Scorer:
 def search_table(rows: list[dict[str, Any]], best: str, most: int | None = None) -> str:
     """Return the table of templates by stage, the best last, as in PromptBERT Table 4.
 
-    most: show only so many of a stage, the best ones; None for all.
+    most: number of templates shown for each stage, the best ones (None: all).
     """
     lines: list[tuple[str, ...]] = []
     for stage in dict.fromkeys(row["stage"] for row in rows):

@@ -313,7 +313,7 @@ def test_prompts_are_files_with_a_place_for_the_sentence(tmp_path):
     (tmp_path / "good").write_text("\ufeffAgain: {sentence}", encoding="utf-8")
     assert read_prompt(tmp_path / "good") == "Again: {sentence}"
     (tmp_path / "bad").write_text("Again: {text}")
-    with pytest.raises(UserError, match=r"bad' holds no \{sentence\}: say where"):
+    with pytest.raises(UserError, match=r"bad' has no \{sentence\}: put it where"):
         read_prompt(tmp_path / "bad")
     (tmp_path / "latin").write_bytes(b"caf\xe9 {sentence}")
     for name in ("latin", "none"):
@@ -331,7 +331,7 @@ def test_prompts_are_files_with_a_place_for_the_sentence(tmp_path):
         ({"budget_tokens": 0}, "budget_tokens is 0"),
         ({"price_in": 1.0}, "price_in and price_out go together"),
         ({"on_failure": "skip"}, "unknown on_failure 'skip': choose one of keep, stop"),
-        ({"prompt": "again"}, r"the prompt holds no \{sentence\}"),
+        ({"prompt": "again"}, r"the prompt has no \{sentence\}"),
         ({"model": ""}, "model is empty"),
     ],
 )
