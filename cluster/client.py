@@ -26,8 +26,8 @@ def job_client(server: JobServer) -> Any:
 
 @contextmanager
 def _without(*names: str) -> Iterator[None]:
-    kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+    saved = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield
     finally:
-        os.environ.update(kept)
+        os.environ.update(saved)

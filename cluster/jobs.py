@@ -75,15 +75,17 @@ def check(
     given = command_paths.parse(command, line)
     request = resource_request.largest_request(given, line.trainings(command[0], given))
     new, paths = command_paths.absolute(command, line)
-    asked = (given["key_variable"],) if "key_variable" in given else ()
-    variables = absolute_variables({**passed_variables(os.environ, asked), **_given(environment)})
+    key_variables = (given["key_variable"],) if "key_variable" in given else ()
+    variables = absolute_variables(
+        {**passed_variables(os.environ, key_variables), **_given(environment)}
+    )
     _check_name(name)
     server.check_versions()
-    if name is not None and (known := server.job(name)) is not None:
-        before = (known.get("metadata") or {}).get("command")
-        which = "the same" if before == _line(new) else "another"
+    if name is not None and (existing := server.job(name)) is not None:
+        earlier_command = (existing.get("metadata") or {}).get("command")
+        which = "the same" if earlier_command == _line(new) else "another"
         raise UserError(
-            f"a job {name!r} already exists ({known['status'].lower()}), with {which} command: "
+            f"a job {name!r} already exists ({existing['status'].lower()}), with {which} command: "
             "give another --name"
         )
     if may_grow:

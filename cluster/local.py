@@ -50,9 +50,9 @@ def up(nodes: int = 2, cpus_per_node: int | None = None) -> LocalCluster:
     """
     cluster = _plan(nodes, cpus_per_node)
     with _lock(), _recorded(cluster):
-        made = ensure_token()
-        if made is not None:
-            say(f"made a token for this machine's clusters: {made}")
+        token_file = ensure_token()
+        if token_file is not None:
+            say(f"made a token for this machine's clusters: {token_file}")
         for number in range(nodes):
             start(cluster, number)
         _wait_until_whole(cluster)

@@ -82,9 +82,9 @@ def exit_status(name: str, job: dict[str, Any]) -> int:
 def reason(job: dict[str, Any]) -> str:
     """Return why a job failed: its own last error line, else the last line of Ray's message."""
     lines = [line.strip() for line in (job.get("message") or "").splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith("cotbert: ")]
-    if own:
-        return own[-1].removeprefix("cotbert: ")
+    errors = [line for line in lines if line.startswith("cotbert: ")]
+    if errors:
+        return errors[-1].removeprefix("cotbert: ")
     return (lines or ["see its log"])[-1]
 
 

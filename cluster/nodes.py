@@ -107,11 +107,11 @@ def _port(address: str) -> str:
 
 def _environment(cluster: LocalCluster, number: int) -> dict[str, str]:
     """Return the environment of a node, which every job and worker on it inherits."""
-    own = {
+    inherited = {
         k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
     }
     return {
-        **own,
+        **inherited,
         MODE: "token",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "RAY_USAGE_STATS_ENABLED": "0",

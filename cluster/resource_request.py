@@ -45,9 +45,9 @@ def check_capacity(
     if room_on(resources, request.cpus, request.gpus) >= request.workers:
         return
     cpus = ", ".join(f"{node.cpus:g}" for node in nodes)
-    asked = f"{request.cpus} core(s) {f'and {request.gpus} GPU ' if request.gpus else ''}each"
+    each = f"{request.cpus} core(s) {f'and {request.gpus} GPU ' if request.gpus else ''}each"
     raise UserError(
-        f"{command} needs {request.workers} workers at a time with {asked}, and "
+        f"{command} needs {request.workers} workers at a time with {each}, and "
         f"the {len(nodes)} nodes of {address} have {cpus} CPUs and "
         f"{sum(node.gpus for node in nodes):g} GPUs in all: give fewer --workers, or --may-grow "
         "where the cluster adds nodes by itself"

@@ -45,9 +45,9 @@ def augment(
     tokenizer = _own_tokenizer(corpus, options.encoder)
     job = METHODS[options.method.name](options, verbose)
     record = {"corpus_digest": corpus.digest, **job.record, **vars(options.limits)}
-    alone = not isinstance(options.method, BackTranslation)  # no other node does any work
+    is_local = not isinstance(options.method, BackTranslation)  # no other node does any work
     with (
-        nullcontext() if alone else on_all_nodes(output, (corpus.path,), verbose),
+        nullcontext() if is_local else on_all_nodes(output, (corpus.path,), verbose),
         resumable_output(output, {"job": "augment", **record}, paid=True) as work,
     ):
         if work.before:
@@ -118,11 +118,11 @@ def _plan(
 def _run(plan: PartPlan, job: AugmentJob) -> tuple[dict[str, Any], int]:
     """Rewrite the unfinished parts; return the totals of all parts and the rows of this run."""
     finished = [read_counts(plan, name) for name in plan.names if plan.is_finished(name)]
-    left = [name for name in plan.names if not plan.is_finished(name)]
+    unfinished = [name for name in plan.names if not plan.is_finished(name)]
     before = sum(part["rows"] for part in finished)
-    before += sum(len(read_ledger(plan.ledger(name))) for name in left)
+    before += sum(len(read_ledger(plan.ledger(name))) for name in unfinished)
     meter = Meter(_rows(plan), before)
-    job.run(plan, left, meter.add)
+    job.run(plan, unfinished, meter.add)
     return _totals([read_counts(plan, name) for name in plan.names]), meter.fresh
 
 
@@ -149,15 +149,15 @@ class Meter:
 
 def _totals(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the summed counts and lengths, and the examples, of all parts."""
-    whole: dict[str, Any] = {name: sum(part[name] for part in parts) for name in SUMS}
+    totals: dict[str, Any] = {name: sum(part[name] for part in parts) for name in SUMS}
     reasons: Counter[str] = Counter()
     for part in parts:
         reasons.update(part["source_kept"])
-    whole["source_kept"] = dict(sorted(reasons.items()))
+    totals["source_kept"] = dict(sorted(reasons.items()))
     for name in ("lengths", "source_lengths"):
-        whole[name] = [sum(counts) for counts in zip(*(p[name] for p in parts), strict=True)]
-    whole["examples"] = [example for part in parts for example in part["examples"]]
-    return whole
+        totals[name] = [sum(counts) for counts in zip(*(p[name] for p in parts), strict=True)]
+    totals["examples"] = [example for part in parts for example in part["examples"]]
+    return totals
 
 
 def _manifest(

@@ -56,9 +56,9 @@ def _fault(space: Space) -> str | None:
     for name, variant in variants.items():
         if not isinstance(variant, Mapping):
             return f"variant {name} is {variant!r}: give settings and their values"
-        twice = sorted(space.settings.keys() & variant.keys())
-        if twice:
-            return f"{twice[0]} is in settings and in variant {name}; keep it in one of them"
+        repeated = sorted(space.settings.keys() & variant.keys())
+        if repeated:
+            return f"{repeated[0]} is in settings and in variant {name}; keep it in one of them"
     return None
 
 
@@ -67,14 +67,14 @@ def _run(path: Path) -> Space:
     if not path.is_file():
         raise _error(path, "there is no such file; give a name of `cotbert spaces` or a file")
     try:
-        made = runpy.run_path(str(path), run_name="space_file").get("space", _missing)()
+        space = runpy.run_path(str(path), run_name="space_file").get("space", _missing)()
     except Exception as error:
         raise _error(path, f"it fails with {type(error).__name__}: {error}") from None
-    if made is _missing:
+    if space is _missing:
         raise _error(path, "it has no function `space`; write one that returns a tune_spaces.Space")
-    if not isinstance(made, Space):
-        raise _error(path, f"space() returns a {type(made).__name__}; return a tune_spaces.Space")
-    return made
+    if not isinstance(space, Space):
+        raise _error(path, f"space() returns a {type(space).__name__}; return a tune_spaces.Space")
+    return space
 
 
 def _missing() -> Any:

@@ -97,8 +97,8 @@ def resolve_pooling_config(
         changes = {"readout": readout or "mask", "full_stop": True, "max_length": None}
         changes |= {"template": chosen, **_REPLACED}
     elif readout is not None and readout != pooling.readout:
-        kept = pooling.template if readout == "mask" else None
-        changes = {"readout": readout, "template": kept, **_REPLACED}
+        same_template = pooling.template if readout == "mask" else None
+        changes = {"readout": readout, "template": same_template, **_REPLACED}
     pooling = replace(pooling, **changes)
     if denoise is not None:
         pooling = replace(pooling, denoise=denoise)
@@ -133,11 +133,11 @@ def _read_fields(folder: Path) -> dict[str, Any]:
             f"{file} is not of format 1: open the folder with the version that wrote it, or copy "
             "it again"
         )
-    strange = sorted(set(values) - {field.name for field in fields(PoolingConfig)})
-    if strange:
+    unexpected = sorted(set(values) - {field.name for field in fields(PoolingConfig)})
+    if unexpected:
         raise UserError(
-            f"{file} has the fields {', '.join(strange)}, which this version does not know: open "
-            "the folder with the version that wrote it, or a newer one"
+            f"{file} has the fields {', '.join(unexpected)}, which this version does not know: "
+            "open the folder with the version that wrote it, or a newer one"
         )
     return _checked_fields(file, values)
 

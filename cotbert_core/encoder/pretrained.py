@@ -26,12 +26,12 @@ def open_pretrained(
     if auto_class.__name__.startswith("AutoModel") and not allow_pickle:
         kwargs["use_safetensors"] = True
     # transformers initialises missing weights at random and only warns about them.
-    whole = {"output_loading_info": True} if auto_class.__name__ == "AutoModel" else {}
+    report = {"output_loading_info": True} if auto_class.__name__ == "AutoModel" else {}
     try:
         if auto_class.__name__.startswith("AutoModel"):
             check_model_size(location)
         loaded = auto_class.from_pretrained(
-            location, local_files_only=local, trust_remote_code=False, **kwargs, **whole
+            location, local_files_only=local, trust_remote_code=False, **kwargs, **report
         )
     except UserError:
         raise
@@ -41,7 +41,7 @@ def open_pretrained(
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise _cannot_load(name, location, str(error) or repr(error)) from error
         raise
-    return _whole_model(name, *loaded) if whole else loaded
+    return _whole_model(name, *loaded) if report else loaded
 
 
 def _whole_model(name: str, model: Any, found: dict[str, Any]) -> Any:

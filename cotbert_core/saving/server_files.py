@@ -93,8 +93,8 @@ def without_special_tokens(rules: dict[str, Any]) -> dict[str, Any]:
     special = [token for token in rules["added_tokens"] if token["special"]]
     if isinstance(vocabulary, dict):
         vocabulary = vocabulary | {token["content"]: token["id"] for token in special}
-        known = set(vocabulary)
+        entries = set(vocabulary)
     else:
-        known = {piece for piece, _ in vocabulary}
-    kept = [t for t in rules["added_tokens"] if not t["special"] or t["content"] not in known]
+        entries = {piece for piece, _ in vocabulary}
+    kept = [t for t in rules["added_tokens"] if not t["special"] or t["content"] not in entries]
     return rules | {"added_tokens": kept, "model": rules["model"] | {"vocab": vocabulary}}

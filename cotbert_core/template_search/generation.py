@@ -195,12 +195,12 @@ def templates_of(
         for output in found
     ]
     filled.sort(key=lambda pair: -pair[1])
-    sound = [(text, score) for text, score in filled if text is not None]
+    valid = [(text, score) for text, score in filled if text is not None]
     best: dict[str, float] = {}
-    for text, score in sound:
+    for text, score in valid:
         best.setdefault(text, score)
     templates = list(best.items())[:count]
-    return Generated(templates, len(filled) - len(sound), len(sound) - len(best))
+    return Generated(templates, len(filled) - len(valid), len(valid) - len(best))
 
 
 def template_text(tokenizer: Any, tokens: Iterable[int], form: str) -> str | None:

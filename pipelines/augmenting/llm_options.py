@@ -51,7 +51,7 @@ class LlmRewriting:
     model: Annotated[
         str,
         Option(
-            "ask for this model, by the endpoint's name for it",
+            "use this model, under the endpoint's name for it",
             "NAME",
             default="none: it must be given",
         ),
@@ -67,7 +67,8 @@ class LlmRewriting:
         ),
     ] = PROMPT
     base_url: Annotated[
-        str, Option("send requests to this endpoint for OpenAI's chat completions", "URL")
+        str,
+        Option("send requests to this endpoint, which has OpenAI's chat completions API", "URL"),
     ] = OPENAI
     key_variable: Annotated[
         str | None,
@@ -93,9 +94,9 @@ class LlmRewriting:
     requests_per_minute: Annotated[
         float | None,
         Option(
-            "send at most this many requests a minute",
+            "send at most this many requests per minute",
             "N",
-            unit="requests a minute",
+            unit="requests per minute",
             default="no limit",
         ),
     ] = None
@@ -123,7 +124,7 @@ class LlmRewriting:
     price_in: Annotated[
         float | None,
         Option(
-            "report costs at this price of a million prompt tokens",
+            "report costs at this price per million prompt tokens",
             "PRICE",
             unit="price",
             default="costs are not reported",
@@ -132,7 +133,7 @@ class LlmRewriting:
     price_out: Annotated[
         float | None,
         Option(
-            "report costs at this price of a million answer tokens",
+            "report costs at this price per million answer tokens",
             "PRICE",
             unit="price",
             default="costs are not reported",

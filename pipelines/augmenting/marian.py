@@ -97,11 +97,11 @@ def _wanted_weights(name: str) -> list[str]:
 
 
 def _digest(folder: Path, names: Sequence[str]) -> str:
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in names:
         with (folder / name).open("rb") as file:
-            whole.update(hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest()[:16]
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 class MarianTokens:

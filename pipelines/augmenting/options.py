@@ -23,11 +23,14 @@ class BackTranslation:
     name: ClassVar[str] = "back-translation"
 
     forward: Annotated[
-        str, Option("translate by this Marian model: a hub name or a folder", "MODEL", path="name")
+        str,
+        Option("translate with this Marian model: a hub name or a folder", "MODEL", path="name"),
     ] = "Helsinki-NLP/opus-mt-en-zh"
     backward: Annotated[
         str,
-        Option("translate back by this Marian model: a hub name or a folder", "MODEL", path="name"),
+        Option(
+            "translate back with this Marian model: a hub name or a folder", "MODEL", path="name"
+        ),
     ] = "Helsinki-NLP/opus-mt-zh-en"
     forward_prefix: Annotated[
         str | None,
@@ -41,7 +44,7 @@ class BackTranslation:
     backward_prefix: Annotated[
         str | None,
         Option(
-            "start each text with this target-language token for the model back; '' for none",
+            "start each text for the model back with this target-language token; '' for none",
             "TOKEN",
             default="what the vocabulary suggests",
         ),
@@ -49,7 +52,7 @@ class BackTranslation:
     engine: Annotated[
         EngineName,
         Option(
-            "translate by this library; auto is ctranslate2 if it is installed and no GPU is"
+            "translate with this library; auto is ctranslate2 if it is installed and no GPU is"
             " used, else transformers"
         ),
     ] = "auto"
@@ -146,7 +149,7 @@ class AugmentOptions:
         Option("rewrite the sentences of this prepared corpus", "DIR", group=INPUT, path="input"),
     ]
     method: Annotated[
-        Method, Option("rewrite by translating there and back, or by a language model", group=MODEL)
+        Method, Option("rewrite by back-translation or with a language model", group=MODEL)
     ]
     limits: Limits = field(default_factory=Limits)
     encoder: Annotated[

@@ -69,7 +69,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "embed": Command(embed.Embed, embed.run, "turn text into vectors in Parquet files"),
     "search": Command(
-        search.Search, search.run, "find the texts nearest to a query among the vectors of embed"
+        search.Search, search.run, "find the texts closest to a query among the vectors of embed"
     ),
     "index": Command(index.Index, index.run, "build a FAISS index of the vectors of embed"),
     "export": Command(
@@ -93,7 +93,7 @@ COMMANDS: dict[str, Command] = {
     "search-template": Command(
         search_template.SearchTemplate,
         search_template.run,
-        "search the template with the best dev score of an untrained encoder",
+        "find the template that gives an untrained encoder the best dev score",
     ),
     "generate-templates": Command(
         generate_templates.GenerateTemplates,
@@ -109,7 +109,7 @@ COMMANDS: dict[str, Command] = {
     "track-sync": Command(
         track_sync.TrackSync,
         track_sync.run,
-        "send records to MLflow that jobs stored while it did not answer",
+        "send MLflow the records that jobs stored while it did not answer",
     ),
     "recipes": Command(
         listings.Recipes, listings.recipes, "list the training recipes, or print one"

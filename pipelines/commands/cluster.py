@@ -27,7 +27,7 @@ class Cluster:
     cpus_per_node: Annotated[
         int | None,
         Option(
-            "let tasks use this many cores of each node",
+            "offer this many cores of each node to tasks",
             "N",
             group=RESOURCES,
             unit="cores",

@@ -25,7 +25,7 @@ class Submit:
         tuple[str, ...],
         Option(
             "run this command of cotbert and its options, given after `--`; all nodes must see its "
-            "paths, and relative ones mean this folder",
+            "paths; relative paths refer to this folder",
             "COMMAND",
             positional=True,
             default="one of --status, --logs and --stop",
@@ -58,12 +58,13 @@ class Submit:
     may_grow: Annotated[
         bool,
         Option(
-            "submit although the cluster has too few cores now, since it adds nodes by itself",
+            "submit even if the cluster has too few cores now, since it adds nodes by itself",
             group=SUBMITTED,
         ),
     ] = False
     no_wait: Annotated[
-        bool, Option("return at once: do not show the job's output until its end", group=SUBMITTED)
+        bool,
+        Option("return at once instead of showing the job's output until it ends", group=SUBMITTED),
     ] = False
     status: Annotated[
         str | None,
@@ -72,7 +73,7 @@ class Submit:
     logs: Annotated[
         str | None,
         Option(
-            "show this job's output until its end",
+            "show this job's output until it ends",
             "ID",
             group=JOB,
             exclusive="known",

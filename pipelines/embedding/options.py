@@ -63,7 +63,7 @@ class EmbedOptions:
     keep: Annotated[
         tuple[str, ...],
         Option(
-            "copy these columns of the input beside the vectors",
+            "copy these columns of the input into the output",
             "COL,...",
             group=OUTPUT,
             default="none",
@@ -73,7 +73,7 @@ class EmbedOptions:
     truncate_dim: Annotated[
         int | None,
         Option(
-            "store only the first dimensions, rescaled to unit length if the vector had it",
+            "store only this many leading dimensions, rescaled to unit length if the vector had it",
             "N",
             group=OUTPUT,
             unit="dimensions",
@@ -83,15 +83,15 @@ class EmbedOptions:
     on_long: Annotated[
         OnLong,
         Option(
-            "treat a text of more tokens than the model reads in this way: embed its beginning, "
-            "skip and list it, or embed its pieces and average them by their tokens",
+            "choose what happens to a text with more tokens than the model reads: embed its "
+            "beginning, skip and list it, or average the vectors of its pieces by their tokens",
             group=INPUT,
         ),
     ] = "truncate"
     calibration_rows: Annotated[
         int,
         Option(
-            "set the scale of int8 by the vectors of this many first rows",
+            "compute the scale of int8 from the vectors of this many rows",
             "N",
             group=OUTPUT,
             unit="rows",
@@ -100,7 +100,7 @@ class EmbedOptions:
     backend: Annotated[
         Backend,
         Option(
-            "run the encoder by this library; openvino is faster on CPUs and needs the extra "
+            "run the encoder with this library; openvino is faster on CPUs and needs the extra "
             "openvino",
             group=RESOURCES,
         ),
@@ -108,7 +108,7 @@ class EmbedOptions:
     attention: Annotated[
         Attention,
         Option(
-            "compute attention in this way; auto is plain on a CPU and the encoder's own on a GPU",
+            "use this attention; auto is plain on a CPU and the encoder's own on a GPU",
             group=RESOURCES,
         ),
     ] = "auto"
@@ -128,9 +128,9 @@ class EmbedOptions:
         self._check_kept()
 
     def _check_kept(self) -> None:
-        twice = [name for name in self.keep if self.keep.count(name) > 1]
-        if twice:
-            raise UserError(f"keep names {twice[0]!r} twice: give each column once")
+        repeated = [name for name in self.keep if self.keep.count(name) > 1]
+        if repeated:
+            raise UserError(f"keep names {repeated[0]!r} twice: give each column once")
         for name in (ID_COLUMN, VECTOR_COLUMN):
             if name in self.keep:
                 raise UserError(

@@ -88,7 +88,8 @@ class Declared:
     def _shown_default(self) -> str:
         if self.kind is bool or self.default in (MISSING, None, ()):
             return ""
-        return f"{self.default} {self.option.unit}".strip()
+        unit = self.option.unit.removesuffix("s") if self.default == 1 else self.option.unit
+        return f"{self.default} {unit}".strip()
 
 
 def declared(model: type, group: str = GENERAL) -> Iterator[Declared]:

@@ -152,11 +152,11 @@ class OfflineQueue:
             _append(self.folder / REFUSED_FILE, {**record, "refused": why})
             return
         for key, value in values.items():
-            alone = {**record, "values": {key: value}}
+            single = {**record, "values": {key: value}}
             try:
-                self._send(client, alone)
+                self._send(client, single)
             except RefusedError as error:
-                self._refuse(client, alone, str(error))
+                self._refuse(client, single, str(error))
 
     def _first(self) -> tuple[Record | None, int, int]:
         """Return the first record (with the metrics after it, in one batch), and its number of

@@ -132,17 +132,17 @@ def _move_alias(
 ) -> None:
     """Move the alias to this version unless its current version is no worse; say which has it."""
     earlier = client.get_registered_model(name).aliases.get(alias)
-    held = None
+    best = None
     if earlier is not None:
-        held = client.get_model_version(name, earlier).tags.get(DEV_SPEARMAN)
-    if held is not None and (dev_spearman is None or float(held) >= dev_spearman):
+        best = client.get_model_version(name, earlier).tags.get(DEV_SPEARMAN)
+    if best is not None and (dev_spearman is None or float(best) >= dev_spearman):
         say(
-            f"{name}@{alias} stays at version {earlier} ({_score(held)}); the new version is "
+            f"{name}@{alias} stays at version {earlier} ({_score(best)}); the new version is "
             f"{version} ({_score(dev_spearman)})"
         )
         return
     client.set_registered_model_alias(name, alias, version)
-    before = f", previously version {earlier} ({_score(held)})" if earlier is not None else ""
+    before = f", previously version {earlier} ({_score(best)})" if earlier is not None else ""
     say(f"{name}@{alias} is now version {version} ({_score(dev_spearman)}){before}")
 
 

@@ -88,12 +88,12 @@ def _probe_database(uri: str) -> None:
 @contextmanager
 def file_timeout() -> Iterator[None]:
     """Allow more time for each call in this block, which sends files."""
-    before = os.environ.get(TIMEOUT, CALL_SECONDS)
-    os.environ[TIMEOUT] = FILE_SECONDS if before == CALL_SECONDS else before
+    previous = os.environ.get(TIMEOUT, CALL_SECONDS)
+    os.environ[TIMEOUT] = FILE_SECONDS if previous == CALL_SECONDS else previous
     try:
         yield
     finally:
-        os.environ[TIMEOUT] = before
+        os.environ[TIMEOUT] = previous
 
 
 def now() -> int:
@@ -129,18 +129,19 @@ def create_run(client: Any, record: Record, parent: str | None, *, fresh: bool =
     tags = {**record["tags"], KEY_TAG: record["run"]}
     if parent:
         tags["mlflow.parentRunId"] = parent
-    made = client.create_run(
+    run = client.create_run(
         experiment, start_time=record["time"], run_name=record["name"], tags=tags
     )
-    return str(made.info.run_id)
+    return str(run.info.run_id)
 
 
 def _experiment(client: Any) -> str:
     experiment = client.get_experiment_by_name(EXPERIMENT)
     if experiment is not None:
         return str(experiment.experiment_id)
-    place = None if os.environ.get("MLFLOW_TRACKING_URI") else (Path.cwd() / "mlartifacts").as_uri()
-    return str(client.create_experiment(EXPERIMENT, artifact_location=place))
+    own = not os.environ.get("MLFLOW_TRACKING_URI")
+    folder = (Path.cwd() / "mlartifacts").as_uri() if own else None
+    return str(client.create_experiment(EXPERIMENT, artifact_location=folder))
 
 
 def send(client: Any, run_id: str, record: Record, folder: Path | None = None) -> None:

@@ -68,9 +68,9 @@ def check_links(folder: Path) -> None:
 
     With a link, a folder from elsewhere could make this process overwrite any file.
     """
-    above = [place for place in folder.parents if os.path.lexists(place / KEYS_FILE)]
+    above = [parent for parent in folder.parents if os.path.lexists(parent / KEYS_FILE)]
     names = (*QUEUE_FILES, RUN_FILE, RESULT_FILE)
-    written = (place / name for place in (folder, *above) for name in names)
+    written = (parent / name for parent in (folder, *above) for name in names)
     for path in (p for file in written for p in (file, file.with_name(f"{file.name}.partial"))):
         if path.is_symlink():
             raise UserError(

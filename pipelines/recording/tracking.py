@@ -94,9 +94,9 @@ class Run:
     def steps(self, rows: Sequence[tuple[int, Mapping[str, float]]]) -> None:
         """Log numbers at several steps, in batches of at most 1,000, MLflow's limit."""
         at = now()
-        whole = [(k, _number(v), at, step) for step, row in rows for k, v in row.items()]
-        for start in range(0, len(whole), BATCH_METRICS):
-            self._send("metrics", rows=whole[start : start + BATCH_METRICS])
+        metrics = [(k, _number(v), at, step) for step, row in rows for k, v in row.items()]
+        for start in range(0, len(metrics), BATCH_METRICS):
+            self._send("metrics", rows=metrics[start : start + BATCH_METRICS])
 
     def result(self, result: Mapping[str, Any]) -> None:
         """Log the numbers of a job's result."""
@@ -108,10 +108,10 @@ class Run:
 
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Log a file, or a whole folder under its own name."""
-        place = path.absolute()
+        location = path.absolute()
         if self._uploads is not None:  # relative, since the queue's folder may be moved
-            place = Path(os.path.relpath(place, self._uploads.queue.folder))
-        self._send("artifact", path=str(place), folder=folder)
+            location = Path(os.path.relpath(location, self._uploads.queue.folder))
+        self._send("artifact", path=str(location), folder=folder)
 
     def end(self, status: str, final_folder: Path | None = None) -> None:
         """End the run. final_folder: the path of the queue's folder after the job's end."""

@@ -47,8 +47,8 @@ def message_queue(handle: Callable[[list[Message]], None]) -> Iterator[Any]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # On the driver's node, so that the loss of another node loses no message.
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    queue = ray.remote(num_cpus=0, scheduling_strategy=here)(MessageQueue).remote()
+    driver = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    queue = ray.remote(num_cpus=0, scheduling_strategy=driver)(MessageQueue).remote()
 
     def drain() -> None:
         if messages := ray.get(queue.take.remote(), timeout=ANSWER_SECONDS):

@@ -45,13 +45,13 @@ def ray_log(folder: Path) -> Iterator[None]:
 def only_in_log(name: str, folder: Path) -> Iterator[None]:
     """Write a logger's warnings and errors of the block to the folder's log, and show none."""
     logger, file = logging.getLogger(name), _LogFile(folder)
-    before = logger.handlers, logger.propagate
+    previous = logger.handlers, logger.propagate
     logger.handlers, logger.propagate = [file], False
     try:
         with _level(logger, logging.WARNING):
             yield
     finally:
-        logger.handlers, logger.propagate = before
+        logger.handlers, logger.propagate = previous
         file.close()
 
 
@@ -97,9 +97,9 @@ def _clean(text: str) -> str:
 
 @contextmanager
 def _level(target: logging.Logger | logging.Handler, level: int) -> Iterator[None]:
-    before = target.level
+    previous = target.level
     target.setLevel(level)
     try:
         yield
     finally:
-        target.setLevel(before)
+        target.setLevel(previous)

@@ -32,12 +32,12 @@ def loopback_address() -> Iterator[None]:
     """
     from ray._private import ray_constants
 
-    before = ray_constants.ENABLE_RAY_CLUSTER
+    previous = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+        ray_constants.ENABLE_RAY_CLUSTER = previous
 
 
 def trainer(messages: Any, *arguments: Any, **options: Any) -> Any:
@@ -58,15 +58,15 @@ def trainer(messages: Any, *arguments: Any, **options: Any) -> Any:
         PlacementGroupCleanerCallback,
     )
 
-    made = TorchTrainer(*arguments, **options)
-    defaults = made._create_default_callbacks
+    torch_trainer = TorchTrainer(*arguments, **options)
+    defaults = torch_trainer._create_default_callbacks
 
     def callbacks() -> list[Any]:
         kept = [c for c in defaults() if not isinstance(c, PlacementGroupCleanerCallback)]
         return [_core_reporter(messages), *kept]
 
-    made._create_default_callbacks = callbacks
-    return made
+    torch_trainer._create_default_callbacks = callbacks
+    return torch_trainer
 
 
 def _core_reporter(messages: Any) -> Any:

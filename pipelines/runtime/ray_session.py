@@ -78,9 +78,9 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
         os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
     else:
         check_address(address)
-    here = address == "local"
-    own: AbstractContextManager[dict[str, Any]] = _own_ray() if here else nullcontext({})
-    with own as options:
+    is_local = address == "local"
+    private: AbstractContextManager[dict[str, Any]] = _own_ray() if is_local else nullcontext({})
+    with private as options:
         level = logging.INFO if verbose else logging.ERROR
         with nullcontext() if verbose else _silence(log), _cluster_errors(address), kept_signals():
             ray.init(address=address, logging_level=level, log_to_driver=verbose, **options)
@@ -88,7 +88,7 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
         try:
             yield
         finally:
-            known = processes.ray_processes() if here else set()
+            known = processes.ray_processes() if is_local else set()
             ray.shutdown()
             # A worker that was still starting outlives Ray for a second, and makes Ray's folders
             # again, with mode 0777, after they have been removed.
@@ -141,13 +141,13 @@ def _loopback() -> Iterator[None]:
     All its sockets are then bound to that address. Ray's processes read the variable at their
     start.
     """
-    before = {name: os.environ.get(name) for name in LOOPBACK}
+    previous = {name: os.environ.get(name) for name in LOOPBACK}
     os.environ.update(LOOPBACK)
     try:
         with ray_private.loopback_address():
             yield
     finally:
-        for name, value in before.items():
+        for name, value in previous.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
@@ -188,15 +188,15 @@ def _silence(log: Path | None) -> Iterator[None]:
     log: folder for ray.log, to which the standard error is written. Errors in the block are raised.
     """
     sys.stderr.flush()
-    kept = os.dup(2)
+    terminal = os.dup(2)
     with tempfile.TemporaryFile() as written, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         os.dup2(written.fileno(), 2)
         try:
             yield
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(terminal, 2)
+            os.close(terminal)
             if log is not None:
                 written.seek(0)
                 write_lines(log, written.read().decode(errors="replace"))

@@ -59,16 +59,16 @@ def kept_signals() -> Iterator[None]:
     if not _in_main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *STOPPING)}
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, *STOPPING)}
     try:
         yield
     except SystemExit as ended:
-        handler = before[signal.SIGTERM]
+        handler = previous[signal.SIGTERM]
         if ended.code == signal.SIGTERM and callable(handler):
             handler(signal.SIGTERM, None)
         raise
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             if handler is not None:  # None: set by a library in C
                 signal.signal(number, handler)
 

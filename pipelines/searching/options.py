@@ -44,7 +44,7 @@ class SearchOptions:
     model: Annotated[
         str | None,
         Option(
-            "encode the queries by this copy of the model, if the model was moved",
+            "encode the queries with this copy of the model if the model was moved",
             "MODEL",
             group=MODEL,
             path="name",

@@ -95,13 +95,13 @@ def _pooling_arguments(name: str, manifest: dict[str, Any]) -> dict[str, Any]:
     Requesting a template would drop what the model stores with its own: head, denoising and longest
     sentence.
     """
-    own = resolve_pooling_config(name)
-    remembered = {
-        "template": own.template and own.template.text,
-        "readout": own.readout,
-        "denoise": own.denoise,
-        "head": own.head,
+    pooling = resolve_pooling_config(name)
+    stored = {
+        "template": pooling.template and pooling.template.text,
+        "readout": pooling.readout,
+        "denoise": pooling.denoise,
+        "head": pooling.head,
     }
-    if all(manifest.get(key, value) == value for key, value in remembered.items()):
+    if all(manifest.get(key, value) == value for key, value in stored.items()):
         return {}
     return {"template": manifest.get("template"), "readout": manifest.get("readout")}

@@ -81,9 +81,9 @@ def top_tokens_of(options: TokensOptions) -> list[TopTokens]:
 def _template(options: TokensOptions, tokenizer: SentenceTokenizer) -> Template:
     if options.template is not None:
         return resolve_template(options.template)
-    own: Template | None = load_pooling_config(options.encoder).get("template")
+    stored: Template | None = load_pooling_config(options.encoder).get("template")
     byte_level = is_byte_level(tokenizer.hf.backend_tokenizer)
-    return own or TEMPLATES["promptroberta/anchor" if byte_level else "promptbert/manual"]
+    return stored or TEMPLATES["promptroberta/anchor" if byte_level else "promptbert/manual"]
 
 
 def _texts(tokenizer: SentenceTokenizer, ids: np.ndarray) -> list[str]:

@@ -39,8 +39,8 @@ class TokensOptions:
     denoise: Annotated[
         Literal["position", "pad"],
         Option(
-            "subtract the vector of the template without a sentence, made by its positions or by "
-            "padding",
+            "subtract the vector of the empty template, computed with shifted positions or with "
+            "padding tokens",
             group=MODEL,
         ),
     ] = "position"
@@ -72,7 +72,7 @@ class TemplateSearchOptions:
     relations: Annotated[
         Path | None,
         Option(
-            "try the texts in this file, one a line, between sentence and mask",
+            "try the texts in this file, one per line, between sentence and mask",
             "FILE",
             group=INPUT,
             default="the built-in list",
@@ -81,8 +81,8 @@ class TemplateSearchOptions:
     prefixes: Annotated[
         Path | None,
         Option(
-            "try the texts in this file, one a line, before the sentence; [X] marks the sentence "
-            "where text follows it",
+            "try the texts in this file, one per line, before the sentence; [X] marks the sentence "
+            "if text follows it",
             "FILE",
             group=INPUT,
             default="the built-in list",
@@ -91,7 +91,7 @@ class TemplateSearchOptions:
     templates: Annotated[
         Path | None,
         Option(
-            "score only the whole templates in this file, one a line",
+            "score only the whole templates in this file, one per line",
             "FILE",
             group=INPUT,
             default="compose templates of relations and prefixes",
@@ -116,7 +116,7 @@ class GenerateOptions:
     model: Annotated[
         str,
         Option(
-            "generate by this T5 model: a folder or a hub name",
+            "generate with this T5 model: a folder or a hub name",
             "T5_MODEL",
             positional=True,
             path="name",
@@ -125,7 +125,7 @@ class GenerateOptions:
     definitions: Annotated[
         Path,
         Option(
-            "read one definition a line, `word: definition` or with a tab between",
+            "read one definition per line, as `word: definition` or separated by a tab",
             "FILE",
             group=INPUT,
         ),
@@ -137,7 +137,7 @@ class GenerateOptions:
     max_tokens: Annotated[
         int,
         Option(
-            "generate at most this many tokens of a template, word and definition not counted",
+            "generate at most this many tokens per template, without word and definition",
             "N",
             group=SEARCH,
             unit="tokens",

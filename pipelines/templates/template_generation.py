@@ -76,16 +76,16 @@ def read_definitions(path: Path) -> tuple[list[Definition], int]:
             f"definitions {str(path)!r} cannot be read ({error}): give a text file"
         ) from None
     read = [_definition(line) for line in lines if line.strip()]
-    sound = [definition for definition in read if definition is not None]
-    definitions, bad = list(dict.fromkeys(sound)), len(read) - len(sound)
+    valid = [definition for definition in read if definition is not None]
+    definitions, bad = list(dict.fromkeys(valid)), len(read) - len(valid)
     if not definitions:
         raise UserError(
             f"definitions {str(path)!r} has no line like `orange: a large round juicy citrus "
             "fruit`: write one definition per line"
         )
-    if bad or len(definitions) < len(sound):
+    if bad or len(definitions) < len(valid):
         say(
-            f"{path}: {bad} lines without a definition and {len(sound) - len(definitions)} "
+            f"{path}: {bad} lines without a definition and {len(valid) - len(definitions)} "
             "repeated lines are ignored"
         )
     return definitions, bad
