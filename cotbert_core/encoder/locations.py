@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,16 +71,23 @@ def saved_part(name: str, part: str) -> Path:
     location = locate_encoder(name)
     if Path(location).is_dir():
         return Path(location) / part
-    from huggingface_hub import snapshot_download
-
     try:
-        patterns = [part, f"{part}/*"]
-        snapshot = snapshot_download(
-            location, allow_patterns=patterns, local_files_only=not hub_answers()
-        )
+        return hub_files(location, [part, f"{part}/*"]) / part
     except (OSError, ValueError):  # opening the encoder itself reports what is missing
         return Path(location) / part
-    return Path(snapshot) / part
+
+
+def hub_files(name: str, patterns: Sequence[str]) -> Path:
+    """Return a folder with the files of a hub repository that match one of the patterns.
+
+    They come from the cache if the hub cannot be reached. Raises OSError or ValueError if they are
+    not there either.
+    """
+    from huggingface_hub import snapshot_download
+
+    return Path(
+        snapshot_download(name, allow_patterns=[*patterns], local_files_only=not hub_answers())
+    )
 
 
 @cache

@@ -10,14 +10,14 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from cotbert_core.encoder.heads import HEADS
-from cotbert_core.encoder.locations import hub_answers, locate_encoder
+from cotbert_core.encoder.locations import hub_files, locate_encoder
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.encoder.sentence_transformers_pooling import (
     invalid_value,
     sentence_transformers_pooling,
 )
 from cotbert_core.encoder.template_denoising import DENOISERS
-from cotbert_core.errors import UserError, unknown
+from cotbert_core.errors import UserError, first_line, unknown
 from cotbert_core.files import part_of, read_object, write_json
 from cotbert_core.method_settings import Denoise, HeadName, PadPositions
 from cotbert_core.templates.template_texts import Template, resolve_template
@@ -174,21 +174,14 @@ def _check_template(file: Path, template: Any) -> None:
 
 
 def _small_hub_files(name: str) -> Path:
-    """Return a folder with the small files of a hub encoder that define its pooling.
-
-    They come from the cache if the hub cannot be reached.
-    """
-    from huggingface_hub import snapshot_download
-
+    """Return a folder with the small files of a hub encoder that define its pooling."""
     wanted = ["modules.json", "*/config.json", "*_config.json", POOLING_CONFIG_FILE]
     try:
-        return Path(
-            snapshot_download(name, allow_patterns=wanted, local_files_only=not hub_answers())
-        )
+        return hub_files(name, wanted)
     except (OSError, ValueError) as error:
         raise UserError(
             f"encoder {name!r} is not in the hub's cache and cannot be fetched "
-            f"({str(error).splitlines()[0]}): give a folder or a name that this machine can reach"
+            f"({first_line(error)}): give a folder or a name that this machine can reach"
         ) from None
 
 

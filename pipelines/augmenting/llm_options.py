@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal, get_args
 
 from cotbert_core.errors import UserError, unknown
+from cotbert_core.files import read_text
 from pipelines.options import shared
 from pipelines.options.checks import above, at_least
 from pipelines.options.declare import Option
@@ -24,12 +25,7 @@ Sentence: {sentence}
 
 def read_prompt(path: Path) -> str:
     """Return the prompt in a file; UserError if it cannot be read or has no {sentence}."""
-    try:
-        prompt = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"prompt {str(path)!r} cannot be read ({error}): give a text file"
-        ) from None
+    prompt = read_text(path, "prompt")
     if "{sentence}" not in prompt:
         raise UserError(f"prompt {str(path)!r} has no {{sentence}}: put it where the sentence goes")
     return prompt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from cotbert_core import __version__
 from cotbert_core.encoder.locations import locate_encoder
+from cotbert_core.files import digest
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.blocks import BlockLedger
@@ -26,7 +26,7 @@ DIGESTED = ("*.safetensors", "cotbert.json", "modules.json", "tokenizer.json")
 def vectors_metadata(
     options: EmbedOptions,
     model: str,
-    digest: str | None,
+    weights_digest: str | None,
     encoder: SentenceEncoder,
     storage: Storage,
 ) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def vectors_metadata(
         "dtype": options.dtype,
         "normalize": storage.normalize,
         "model": model,
-        "model_digest": digest,
+        "model_digest": weights_digest,
         "model_commit": model_commit(encoder),
         "readout": encoder.pooling.readout,
         "template": template.text if template else None,
@@ -125,11 +125,7 @@ def model_digest(model: str) -> str | None:
     folder = Path(locate_encoder(model))
     if not folder.is_dir():
         return None
-    digest = hashlib.sha256()
-    for path in sorted(path for pattern in DIGESTED for path in folder.rglob(pattern)):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
+    return digest(sorted(path for pattern in DIGESTED for path in folder.rglob(pattern)))
 
 
 def model_commit(encoder: SentenceEncoder) -> str | None:

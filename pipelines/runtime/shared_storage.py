@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, first_line
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 
@@ -112,7 +112,7 @@ def _invisible_by_node(
         try:
             found[nodes_of[reference]] = ray.get(reference)
         except ray.exceptions.RayError as error:  # it was lost meanwhile
-            say(f"warning: node {nodes_of[reference]} was not checked ({_line(error)})")
+            say(f"warning: node {nodes_of[reference]} was not checked ({first_line(error)})")
     return {node: missing for node, missing in found.items() if missing}
 
 
@@ -128,7 +128,3 @@ def invisible_paths(paths: list[str], seconds: float = VISIBLE_SECONDS) -> list[
 
 def _name(node: Mapping[str, Any]) -> str:
     return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:8]})"
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

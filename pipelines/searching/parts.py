@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, first_line
 from pipelines.reading.parquet_batches import batches, decoded
 from pipelines.storage.corpus import MANIFEST_FILE
 
@@ -42,8 +42,9 @@ def read_batches(part: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _unreadable(part: Path, error: Exception) -> UserError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return UserError(f"part {str(part)!r} cannot be read ({reason}): copy it again or embed again")
+    return UserError(
+        f"part {str(part)!r} cannot be read ({first_line(error)}): copy it again or embed again"
+    )
 
 
 def check_columns(
