@@ -1,4 +1,4 @@
-"""The commands: one file each for its options, a dataclass, and the call they become.
+"""The commands, one file each: a dataclass of its options, and the call of its job.
 
 A job's own module is imported when the job runs, so that `--help` answers at once.
 """
@@ -32,7 +32,7 @@ from pipelines.commands import (
 
 
 class Command(NamedTuple):
-    """options: the dataclass of its options; run: what is called with one; help: one line."""
+    """options: the dataclass of its options. run: is called with them. help: one line."""
 
     options: type
     run: Callable[[Any], None]

@@ -1,4 +1,4 @@
-"""cotbert cluster: its options, and the calls they become."""
+"""cotbert cluster: its options, and the calls of its functions."""
 
 from __future__ import annotations
 

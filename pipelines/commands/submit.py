@@ -1,4 +1,4 @@
-"""cotbert submit: its options, and the calls they become."""
+"""cotbert submit: its options, and the calls of its functions."""
 
 from __future__ import annotations
 

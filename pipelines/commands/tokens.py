@@ -1,4 +1,4 @@
-"""cotbert tokens and cotbert token-map: their options, and the calls they become."""
+"""cotbert tokens and cotbert token-map: their options, and the calls of their jobs."""
 
 from __future__ import annotations
 
