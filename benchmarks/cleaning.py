@@ -9,7 +9,8 @@ import os
 from collections.abc import Sequence
 
 from benchmarks.harness import DisagreementError, Row, interleave
-from cotbert_core.encoder.backbone import MINILM, load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.settings import TrainSettings
 from pipelines.cleaning.cleaner import Cleaner
 from pipelines.cleaning.options import CleanOptions

@@ -113,12 +113,12 @@ class ClusterRun:
 
 def train_processes(cluster: LocalCluster) -> set[int]:
     """Ray Train's workers on the cluster, and all beside them."""
-    return processes.titled(cluster.mark, WORKER, *OTHERS)
+    return processes.filter_by_title(processes.find_marked(cluster.mark), WORKER, *OTHERS)
 
 
 def kill_one_worker(cluster: LocalCluster) -> bool:
     """Whether one was there."""
-    for pid in sorted(processes.titled(cluster.mark, WORKER))[:1]:
+    for pid in sorted(processes.filter_by_title(processes.find_marked(cluster.mark), WORKER))[:1]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
             return True

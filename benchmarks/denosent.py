@@ -22,7 +22,8 @@ from benchmarks.harness import (
     device,
     token_batches,
 )
-from cotbert_core.encoder.backbone import MINILM, load_backbone
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.methods.decoder import Decoder
 from cotbert_core.methods.denosent import DenoSent
 from cotbert_core.settings import Precision, TrainSettings, override

@@ -13,7 +13,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.harness import Row, device, first, interleave, least_cosine
-from cotbert_core.encoder.backbone import MINILM, locate_encoder
+from cotbert_core.encoder.locations import MINILM, locate_encoder
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from cotbert_core.training.precision import resolve_precision

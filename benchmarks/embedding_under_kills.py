@@ -26,10 +26,10 @@ import numpy as np
 
 from benchmarks.harness import DisagreementError, least_cosine, machine, machine_line, read_texts
 from benchmarks.preparing import recombine
-from cotbert_core.encoder.backbone import MINILM
+from cotbert_core.encoder.locations import MINILM
 from pipelines.embed import read_embeddings
 from pipelines.reading.pieces import PIECE_ROWS
-from pipelines.runtime.processes import started_by, with_title
+from pipelines.runtime.processes import descendants, filter_by_title
 
 WORKER = "ray::MapWorker"
 # Batches differ by what else is in a block, never by kills: the blocks are the same.
@@ -72,7 +72,7 @@ class Job:
 
     def kill_worker(self) -> bool:
         """Whether one was there."""
-        for pid in with_title(started_by(self._process.pid), WORKER):
+        for pid in filter_by_title(descendants(self._process.pid), WORKER):
             with suppress(OSError):  # it has ended meanwhile
                 os.kill(pid, signal.SIGKILL)
                 return True

@@ -22,7 +22,7 @@ import torch
 from benchmarks import gpu_checks, gpu_jobs
 from benchmarks.gpu_checks import Check, Setup
 from benchmarks.harness import random_encoder, read_texts
-from cotbert_core.encoder.backbone import MINILM, MINILM_PACKAGE
+from cotbert_core.encoder.locations import MINILM, MINILM_PACKAGE
 from cotbert_core.training.devices import use_device
 
 PACKAGES = ("cotbert", "torch", "transformers", "ray", "numpy")

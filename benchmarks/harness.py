@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from cotbert_core.encoder.backbone import MINILM, load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.settings import Precision, TrainSettings

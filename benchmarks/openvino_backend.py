@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.harness import Row, device, first, interleave, least_cosine
-from cotbert_core.encoder.backbone import MINILM
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.exporting.openvino_model import with_openvino
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision

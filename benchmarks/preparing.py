@@ -24,7 +24,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from benchmarks.harness import DisagreementError, Row
-from cotbert_core.encoder.backbone import MINILM, load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.settings import TrainSettings
 
 LINES = 1_000_000

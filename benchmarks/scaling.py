@@ -23,7 +23,8 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.harness import machine, machine_line, read_texts, token_batches
-from cotbert_core.encoder.backbone import MINILM, load_backbone
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.batches import Batch

@@ -15,7 +15,8 @@ from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.files import write_json
 from pipelines.embed import read_embeddings
 from pipelines.search import nearest
-from pipelines.searching.embeddings import BLOCK_ROWS, Embeddings
+from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.parts import BLOCK_ROWS
 
 ROWS, DIMENSION, TOP = 200_000, 384, 10
 PART_ROWS = 4 * BLOCK_ROWS

@@ -24,10 +24,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import machine, machine_line, random_encoder
-from cotbert_core.encoder.backbone import MINILM, load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.files import write_json
 from cotbert_core.templates.ragged_ids import Ragged
-from pipelines.runtime.processes import started_by
+from pipelines.runtime.processes import descendants
 from pipelines.storage.corpus import MANIFEST_FILE, corpus_table
 from pipelines.training.metrics_log import METRICS_FILE, read_rows
 
@@ -117,7 +118,7 @@ def _train(home: Path, name: str, encoder: Path, *changes: str) -> Trained:
     peaks = {WORKER: 0.0, READER: 0.0}
     readers: set[int] = set()
     while process.poll() is None:
-        for pid in started_by(process.pid):
+        for pid in descendants(process.pid):
             with suppress(OSError, StopIteration):  # it has ended meanwhile
                 title = Path(f"/proc/{pid}/cmdline").read_bytes()
                 if title.startswith(READER):

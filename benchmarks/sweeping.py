@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import DisagreementError, Row, first
-from cotbert_core.encoder.backbone import MINILM
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.files import read_json
 from pipelines.training.metrics_log import METRICS_FILE, read_rows
 from pipelines.tuning.state import WORK

@@ -17,7 +17,8 @@ from benchmarks.harness import (
     token_batches,
 )
 from benchmarks.released_step import ReleasedCotBert, released_step
-from cotbert_core.encoder.backbone import MINILM, load_backbone, locate_encoder
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.locations import MINILM, locate_encoder
 from cotbert_core.methods.cot_bert import CotBert
 from cotbert_core.settings import OptimizerSettings, Precision, TrainSettings
 from cotbert_core.training.batches import Batch

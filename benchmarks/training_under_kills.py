@@ -82,7 +82,7 @@ class Disturber:
         self.add_node()
 
     def node_for_good(self, run: ClusterRun) -> None:
-        nodes.lose(self._cluster, self._node)
+        nodes.kill_node(self._cluster, self._node)
 
     def add_node(self) -> None:
         self._node += 1

@@ -13,8 +13,8 @@ from cluster.server import JobServer
 ADDRESS = "RAY_API_SERVER_ADDRESS"
 
 
-def client_of(server: JobServer) -> Any:
-    """Return a quiet client for this server, whatever address the environment has."""
+def job_client(server: JobServer) -> Any:
+    """Return a client for this server that ignores the addresses in the environment."""
     with _without("RAY_ADDRESS", ADDRESS):
         from ray.job_submission import JobSubmissionClient
 
@@ -26,8 +26,8 @@ def client_of(server: JobServer) -> Any:
 
 @contextmanager
 def _without(*names: str) -> Iterator[None]:
-    kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+    saved = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield
     finally:
-        os.environ.update(kept)
+        os.environ.update(saved)

@@ -1,7 +1,7 @@
-"""The words of a submitted command: checked on this machine, their paths made absolute.
+"""Check the words of a submitted command and make its paths absolute.
 
-A job runs in a folder of the cluster's, so a relative path would name something else there. It
-means the caller's folder, as in every command; whether the nodes see that folder is theirs to say.
+A job runs in another folder, on the cluster, where a relative path would name something else. As in
+every command it means the caller's folder; the job itself checks that the nodes see that folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipelines.options.parser import TypeOf, value_type
 if TYPE_CHECKING:
     from cotbert_core.settings import TrainSettings
 
-# They stay on this machine.
+# Commands that are not submitted.
 LOCAL = ("cluster", "submit")
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/|(docstrings|hf|models|runs):")
 _FOLDER_OF = ("sick:",)
@@ -30,11 +30,11 @@ _FOLDER_OF = ("sick:",)
 
 @dataclass(frozen=True)
 class CommandLine:
-    """The command line by which submitted words are checked.
+    """The command line that checks submitted commands; a parameter, since it imports this package.
 
-    It is handed in, since it knows `cotbert submit`. parse: read words as `cotbert` does, into the
-    values that were given. parser: a command's parser, whose values are made by what a function
-    returns for each option. trainings: the settings of the trainings that a command starts.
+    parse: parses words as `cotbert` does, into the given values. parser: returns a command's
+    parser, for a function that returns the `type` of each option. trainings: returns the settings
+    of the trainings that a command starts.
     """
 
     parse: Callable[[Sequence[str]], Mapping[str, Any]]
@@ -43,13 +43,13 @@ class CommandLine:
 
 
 class _Word(str):
-    """A word of the command line that remembers where it stood."""
+    """A word of the command line with its position."""
 
     place: int
 
 
 def parse(words: Sequence[str], line: CommandLine) -> Mapping[str, Any]:
-    """Return the command as it will be parsed there. A mistake ends as `cotbert` itself would."""
+    """Return the values that the command gives; a mistake ends as in `cotbert` itself."""
     if not words:
         raise UserError("no command is given: write it after `--`, as in `-- train RECIPE ...`")
     if words[0] == "cotbert":
@@ -63,9 +63,9 @@ def parse(words: Sequence[str], line: CommandLine) -> Mapping[str, Any]:
 
 
 def absolute(words: Sequence[str], line: CommandLine) -> tuple[list[str], list[str]]:
-    """Return the command with absolute paths, and those of its paths that lie in file systems.
+    """Return the command with absolute paths, and its paths that are in file systems.
 
-    UserError for a relative input that is not there.
+    Raises UserError for a relative input that does not exist.
     """
     split = [part for word in words for part in _parts(word)]
     marked = []
@@ -84,7 +84,7 @@ def absolute(words: Sequence[str], line: CommandLine) -> tuple[list[str], list[s
 
 
 def _parts(word: str) -> tuple[str, ...]:
-    """`--option=value` as two words, where argparse reads it so."""
+    """Return `--option=value` as two words if argparse reads it so."""
     option, sign, value = word.partition("=")
     if word.startswith("--") and sign and not value.startswith("-"):
         return option, value
@@ -92,8 +92,8 @@ def _parts(word: str) -> tuple[str, ...]:
 
 
 def _noting(one: Declared, noted: dict[int, Declared]) -> Callable[[str], str] | None:
-    """Return what argparse calls with each value of an option that may be a path: it notes which
-    word is one. None for other options."""
+    """Return the argparse type of an option that may be a path, which records the positions of its
+    values; None for other options."""
 
     def note(word: str) -> str:
         if isinstance(word, _Word):
@@ -104,7 +104,7 @@ def _noting(one: Declared, noted: dict[int, Declared]) -> Callable[[str], str] |
 
 
 def _absolute(text: str, one: Declared) -> str:
-    """Return a value with its path made absolute, whatever stands around the path."""
+    """Return a value with its path made absolute and the text around the path unchanged."""
     is_path = one.kind is Path
     if _URI.match(text) and not is_path:
         return text
@@ -125,7 +125,7 @@ def _absolute(text: str, one: Declared) -> str:
 
 
 def _is_local(path: str, one: Declared, surely: bool) -> bool:
-    """Whether a text names something on this machine; UserError where it should and does not."""
+    """Return whether a text names something here; UserError if it should and does not."""
     here = os.path.expanduser(path)
     if os.path.isabs(here) or os.path.lexists(here) or re.match(r"\.{1,2}(/|$)", here):
         return True
@@ -142,7 +142,7 @@ def _is_local(path: str, one: Declared, surely: bool) -> bool:
 
 
 def _path_in(text: str) -> str:
-    """The path of a changed value, without what stands around it."""
+    """Return the path in a changed value, without the text around it."""
     for before in ("encoder=", *_FOLDER_OF):
         text = text.removeprefix(before)
     return text.partition(",")[0]

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster import command_paths, resource_request
-from cluster.client import ADDRESS, client_of
+from cluster.client import ADDRESS, job_client
 from cluster.local import running
-from cluster.log_stream import again
+from cluster.log_stream import submit_command
 from cluster.package import absolute_variables, passed_variables, write_code
 from cluster.server import JobServer
 from cotbert_core.errors import UserError
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True)
-class Job:
+class Submission:
     """A command that is ready to be submitted.
 
     words: the command's arguments. variables: environment variables to pass on. notes: sentences
@@ -65,7 +65,7 @@ def check(
     name: str | None,
     environment: Sequence[str] = (),
     may_grow: bool = False,
-) -> Job:
+) -> Submission:
     """Return the job for a command; UserError for anything that is wrong with it.
 
     line: the command line that would run it. environment: NAME, to pass on this process's value,
@@ -73,29 +73,31 @@ def check(
     matter.
     """
     given = command_paths.parse(command, line)
-    need = resource_request.need_of(given, line.trainings(command[0], given))
+    request = resource_request.largest_request(given, line.trainings(command[0], given))
     new, paths = command_paths.absolute(command, line)
-    asked = (given["key_variable"],) if "key_variable" in given else ()
-    variables = absolute_variables({**passed_variables(os.environ, asked), **_given(environment)})
+    key_variables = (given["key_variable"],) if "key_variable" in given else ()
+    variables = absolute_variables(
+        {**passed_variables(os.environ, key_variables), **_given(environment)}
+    )
     _check_name(name)
     server.check_versions()
-    if name is not None and (known := server.job(name)) is not None:
-        before = (known.get("metadata") or {}).get("command")
-        which = "the same" if before == _line(new) else "another"
+    if name is not None and (existing := server.job(name)) is not None:
+        earlier_command = (existing.get("metadata") or {}).get("command")
+        which = "the same" if earlier_command == _line(new) else "another"
         raise UserError(
-            f"a job {name!r} already exists ({known['status'].lower()}), with {which} command: "
+            f"a job {name!r} already exists ({existing['status'].lower()}), with {which} command: "
             "give another --name"
         )
     if may_grow:
         variables.setdefault(MAY_GROW, "1")
     else:
-        resource_request.check_room(command[0], need, server.nodes(), server.address)
+        resource_request.check_capacity(command[0], request, server.nodes(), server.address)
     local = running()
     is_local = local is not None and local.address == server.address
     if is_local:
         variables.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{Path.cwd() / 'mlflow.db'}")
     notes = _notes(paths, variables, is_local)
-    return Job(name or _new_name(command[0]), tuple(new), variables, notes)
+    return Submission(name or _new_name(command[0]), tuple(new), variables, notes)
 
 
 def _given(environment: Sequence[str]) -> dict[str, str]:
@@ -140,9 +142,9 @@ def _notes(paths: Sequence[str], variables: dict[str, str], is_local: bool) -> t
     return tuple(notes)
 
 
-def submit(job: Job, server: JobServer) -> None:
+def submit(job: Submission, server: JobServer) -> None:
     """Send the code and start the job; UserError if another job took its name in the meantime."""
-    client = client_of(server)
+    client = job_client(server)
     entrypoint = shlex.join(["python", "-m", "pipelines.cli", *job.words])
     with tempfile.TemporaryDirectory(prefix="cotbert-code-") as folder:
         write_code(Path(folder))
@@ -165,9 +167,9 @@ def _line(words: Sequence[str]) -> str:
     return shlex.join(["cotbert", *without_credentials(words)])
 
 
-def announce(job: Job, server: JobServer) -> None:
+def announce(job: Submission, server: JobServer) -> None:
     for note in job.notes:
         say(f"note: {note}")
     say(f"submitted {job.name} to {server.address}")
     for what in ("status", "logs", "stop"):
-        say(f"  {again(what, job.name, server)}")
+        say(f"  {submit_command(what, job.name, server)}")

@@ -25,7 +25,7 @@ from pipelines.runtime import processes
 from pipelines.runtime.auth_token import ensure_token
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_folder
-from pipelines.runtime.worker_resources import own_cores
+from pipelines.runtime.worker_resources import available_cores
 from pipelines.storage.paths import cache_folder
 
 
@@ -38,7 +38,7 @@ def running() -> LocalCluster | None:
     if not state_file().is_file():
         return None
     known = LocalCluster(**read_json(state_file()))
-    return known if processes.marked(known.mark) else None
+    return known if processes.find_marked(known.mark) else None
 
 
 def up(nodes: int = 2, cpus_per_node: int | None = None) -> LocalCluster:
@@ -49,10 +49,10 @@ def up(nodes: int = 2, cpus_per_node: int | None = None) -> LocalCluster:
     that had started are stopped.
     """
     cluster = _plan(nodes, cpus_per_node)
-    with _alone(), _claimed(cluster):
-        made = ensure_token()
-        if made is not None:
-            say(f"made a token for this machine's clusters: {made}")
+    with _lock(), _recorded(cluster):
+        token_file = ensure_token()
+        if token_file is not None:
+            say(f"made a token for this machine's clusters: {token_file}")
         for number in range(nodes):
             start(cluster, number)
         _wait_until_whole(cluster)
@@ -61,19 +61,19 @@ def up(nodes: int = 2, cpus_per_node: int | None = None) -> LocalCluster:
 
 def down() -> tuple[LocalCluster, int]:
     """Stop the cluster that `up` started; return it and its number of processes (0: had ended)."""
-    with _alone():
+    with _lock():
         if not state_file().is_file():
             raise UserError(
-                "no cluster is up: start one with `cotbert cluster up`; a cluster that something "
-                "else started is not stopped"
+                "no cluster is up: start one with `cotbert cluster up`; clusters that were started "
+                "in other ways are not stopped"
             )
         cluster = LocalCluster(**read_json(state_file()))
         return cluster, _remove(cluster)
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Prevent other processes from starting or stopping a cluster in this block."""
+def _lock() -> Iterator[None]:
+    """Keep other processes from starting or stopping a cluster in this block."""
     lock = state_file().with_suffix(".lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
@@ -91,7 +91,7 @@ def _plan(nodes: int, cpus_per_node: int | None) -> LocalCluster:
         if number is not None and number < 1:
             raise UserError(f"{name} is {number}: give 1 or more")
     gcs, dashboard = free_ports(2)
-    cpus = cpus_per_node or max(1, own_cores() // nodes)
+    cpus = cpus_per_node or max(1, available_cores() // nodes)
     mark = secrets.token_hex(8)
     folder = str(ray_folder(f"cotbert-{mark}"))
     address = f"http://{HOST}:{dashboard}"
@@ -99,7 +99,7 @@ def _plan(nodes: int, cpus_per_node: int | None) -> LocalCluster:
 
 
 @contextmanager
-def _claimed(cluster: LocalCluster) -> Iterator[None]:
+def _recorded(cluster: LocalCluster) -> Iterator[None]:
     """Write the state file before this block starts nodes, so `down` can end a killed start.
 
     An error in the block removes the cluster.
@@ -123,7 +123,7 @@ def _claimed(cluster: LocalCluster) -> Iterator[None]:
 
 def _remove(cluster: LocalCluster) -> int:
     """End the cluster's processes, then delete its folder and state file."""
-    ended = processes.stop(cluster.mark)
+    ended = processes.terminate(cluster.mark)
     shutil.rmtree(cluster.folder, ignore_errors=True)
     state_file().unlink(missing_ok=True)
     return ended
@@ -144,6 +144,6 @@ def _wait_until_whole(cluster: LocalCluster) -> None:
         if time.monotonic() > limit:
             raise RuntimeError(
                 f"after {START_SECONDS:.0f} s not all of {cluster.nodes} nodes had joined "
-                f"({found}); what had started is stopped"
+                f"({found}); the started nodes are stopped"
             )
         time.sleep(0.2)

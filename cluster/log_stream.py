@@ -7,7 +7,7 @@ import re
 import time
 from typing import Any
 
-from cluster.client import client_of
+from cluster.client import job_client
 from cluster.server import JobServer
 from cotbert_core.messages.redaction import redact
 from pipelines.runtime.progress import say, show
@@ -25,12 +25,12 @@ def follow(name: str, server: JobServer) -> int:
     """
     ended = server.known_job(name)["status"] in ENDED
     try:
-        _show(name, client_of(server), ended)
+        _show(name, job_client(server), ended)
         job = _wait_for_end(name, server, None)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"the job continues: `{again('logs', name, server)}` shows its output again, "
-            f"`{again('stop', name, server)}` stops it"
+            f"the job continues: `{submit_command('logs', name, server)}` shows its output again, "
+            f"`{submit_command('stop', name, server)}` stops it"
         ) from None
     return exit_status(name, job)
 
@@ -82,9 +82,9 @@ def exit_status(name: str, job: dict[str, Any]) -> int:
 def reason(job: dict[str, Any]) -> str:
     """Return why a job failed: its own last error line, else the last line of Ray's message."""
     lines = [line.strip() for line in (job.get("message") or "").splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith("cotbert: ")]
-    if own:
-        return own[-1].removeprefix("cotbert: ")
+    errors = [line for line in lines if line.startswith("cotbert: ")]
+    if errors:
+        return errors[-1].removeprefix("cotbert: ")
     return (lines or ["see its log"])[-1]
 
 
@@ -93,7 +93,7 @@ def stop(name: str, server: JobServer) -> str:
     status = server.known_job(name)["status"]
     if status in ENDED:
         return f"the job {name} had ended already: {status.lower()}"
-    client_of(server).stop_job(name)
+    job_client(server).stop_job(name)
     status = _wait_for_end(name, server, STOP_SECONDS)["status"]
     if status not in ENDED:
         raise RuntimeError(
@@ -119,6 +119,6 @@ def describe(name: str, server: JobServer) -> list[tuple[str, str]]:
     return rows
 
 
-def again(what: str, name: str, server: JobServer) -> str:
+def submit_command(what: str, name: str, server: JobServer) -> str:
     """Return the command that shows or stops a job. what: status, logs or stop."""
     return f"cotbert submit --{what} {name} --address {server.address}"

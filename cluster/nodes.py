@@ -1,4 +1,4 @@
-"""A node of a local cluster: the raylet of `ray start`, its addresses, environment and share."""
+"""Start and kill a node of a local cluster: `ray start`, addresses, environment, resources."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ def start(cluster: LocalCluster, number: int) -> None:
             start_new_session=True,
         )
     if done.returncode:
-        lines = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+        lines = log.read_text(errors="replace").strip().splitlines() or ["no message"]
         raise RuntimeError(
-            f"node {number + 1} of {cluster.nodes} did not start ({lines[-1].strip()}); what had "
-            "started is stopped"
+            f"node {number + 1} of {cluster.nodes} did not start ({lines[-1].strip()}); the "
+            "started nodes are stopped"
         )
 
 
-def lose(cluster: LocalCluster, number: int) -> int:
+def kill_node(cluster: LocalCluster, number: int) -> int:
     """Kill all processes of a node at once, like a power loss, and return their number."""
-    pids = processes.marked(_node_mark(cluster, number), processes.NODE_MARK)
+    pids = processes.find_marked(_node_mark(cluster, number), processes.NODE_MARK)
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -107,11 +107,11 @@ def _port(address: str) -> str:
 
 def _environment(cluster: LocalCluster, number: int) -> dict[str, str]:
     """Return the environment of a node, which every job and worker on it inherits."""
-    own = {
+    inherited = {
         k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
     }
     return {
-        **own,
+        **inherited,
         MODE: "token",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -65,10 +65,10 @@ def passed_variables(environment: Mapping[str, str], more: tuple[str, ...] = ())
 
 def absolute_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables with absolute paths for the cache and for a database of MLflow."""
-    held = dict(variables)
-    if "COTBERT_CACHE" in held:
-        held["COTBERT_CACHE"] = os.path.abspath(held["COTBERT_CACHE"])
-    scheme, slashes, path = held.get("MLFLOW_TRACKING_URI", "").partition(":///")
+    absolute = dict(variables)
+    if "COTBERT_CACHE" in absolute:
+        absolute["COTBERT_CACHE"] = os.path.abspath(absolute["COTBERT_CACHE"])
+    scheme, slashes, path = absolute.get("MLFLOW_TRACKING_URI", "").partition(":///")
     if scheme == "sqlite" and slashes and path and not os.path.isabs(path):
-        held["MLFLOW_TRACKING_URI"] = f"sqlite:///{os.path.abspath(path)}"
-    return held
+        absolute["MLFLOW_TRACKING_URI"] = f"sqlite:///{os.path.abspath(path)}"
+    return absolute

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Need:
+class ResourceRequest:
     """The number of workers that must run at the same time, and the cores and GPUs of each."""
 
     workers: int
@@ -23,26 +23,31 @@ class Need:
     gpus: int = 0
 
 
-def need_of(given: Mapping[str, Any], trainings: Sequence[TrainSettings]) -> Need | None:
+def largest_request(
+    given: Mapping[str, Any], trainings: Sequence[TrainSettings]
+) -> ResourceRequest | None:
     """Return the largest request of a command's trainings; None for a command without trainings."""
     trials = given.get("max_concurrent", 1)
-    needs = [
-        Need(s.workers * trials, s.cpus_per_worker or 1, s.gpus_per_worker or 0) for s in trainings
+    requests = [
+        ResourceRequest(s.workers * trials, s.cpus_per_worker or 1, s.gpus_per_worker or 0)
+        for s in trainings
     ]
-    return max(needs, key=lambda n: (n.workers * n.gpus, n.workers * n.cpus), default=None)
+    return max(requests, key=lambda n: (n.workers * n.gpus, n.workers * n.cpus), default=None)
 
 
-def check_room(command: str, need: Need | None, nodes: Sequence[Node], address: str) -> None:
+def check_capacity(
+    command: str, request: ResourceRequest | None, nodes: Sequence[Node], address: str
+) -> None:
     """Raise UserError if the workers of a command would never get enough cores or GPUs."""
-    if need is None:
+    if request is None:
         return
     resources = [{"CPU": node.cpus, "GPU": node.gpus} for node in nodes]
-    if room_on(resources, need.cpus, need.gpus) >= need.workers:
+    if room_on(resources, request.cpus, request.gpus) >= request.workers:
         return
     cpus = ", ".join(f"{node.cpus:g}" for node in nodes)
-    asked = f"{need.cpus} core(s) {f'and {need.gpus} GPU ' if need.gpus else ''}each"
+    each = f"{request.cpus} core(s) {f'and {request.gpus} GPU ' if request.gpus else ''}each"
     raise UserError(
-        f"{command} needs {need.workers} workers at a time with {asked}, and "
+        f"{command} needs {request.workers} workers at a time with {each}, and "
         f"the {len(nodes)} nodes of {address} have {cpus} CPUs and "
         f"{sum(node.gpus for node in nodes):g} GPUs in all: give fewer --workers, or --may-grow "
         "where the cluster adds nodes by itself"

@@ -17,6 +17,11 @@ class UserError(ValueError):
         super().__init__(redact(message))
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the error's name if it has no message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def unknown(kind: str, value: object, known: Iterable[str]) -> UserError:
     """Return the error for a name that is not in the dictionary of its kind."""
     return UserError(f"unknown {kind} {value!r}: choose one of {', '.join(sorted(known))}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,28 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{str(path)!r} is not a JSON object: copy it again from where it was made")
     return value
+
+
+def read_text(path: Path, what: str) -> str:
+    """Return the text of a user's file, without a byte order mark; UserError if it has none.
+
+    what: the kind of file, for the message.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{what} {str(path)!r} cannot be read ({error}): give a text file"
+        ) from None
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """Return a short hash of the contents of files, in their order."""
+    total = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()[:16]
 
 
 def part_of(folder: Path, relative: str) -> Path:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.backbone import from_anywhere
+from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import atomic_folder, write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -138,7 +138,7 @@ def _run(
 ) -> dict[str, Any]:
     """Prepare, train, choose and score; write model/ and return the result."""
     corpus = _corpus(options, output / CORPUS, verbose, run.key)
-    encoder = from_anywhere(options.encoder)
+    encoder = absolute_name(options.encoder)
     dev = _dev_sets(options, corpus)
     baseline = baselines(output, {encoder: "auto"}, dev, run)[encoder]
     start = _pretrained(options, encoder, corpus, output / PRETRAIN, run.key, verbose)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core import __version__
-from cotbert_core.encoder.backbone import from_anywhere, load_tokenizer
+from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.templates.tokenizing import PlainTokenizer
@@ -46,9 +47,9 @@ def augment(
     tokenizer = _own_tokenizer(corpus, options.encoder)
     job = METHODS[options.method.name](options, verbose)
     record = {"corpus_digest": corpus.digest, **job.record, **vars(options.limits)}
-    alone = not isinstance(options.method, BackTranslation)  # no other node does any work
+    is_local = not isinstance(options.method, BackTranslation)  # no other node does any work
     with (
-        nullcontext() if alone else on_all_nodes(output, (corpus.path,), verbose),
+        nullcontext() if is_local else on_all_nodes(output, (corpus.path,), verbose),
         resumable_output(output, {"job": "augment", **record}, paid=True) as work,
     ):
         if work.before:
@@ -93,7 +94,7 @@ def _own_tokenizer(corpus: Corpus, encoder: str | None) -> PlainTokenizer:
     """Return the tokenizer that the corpus was tokenized with."""
     name = encoder or corpus.manifest["encoder"]
     try:
-        tokenizer = load_tokenizer(from_anywhere(name))
+        tokenizer = load_tokenizer(absolute_name(name))
     except UserError as error:
         raise UserError(
             f"{error}; corpus {str(corpus.path)!r} was tokenized for it: give its new place with "
@@ -122,11 +123,11 @@ def _plan(
 def _run(plan: PartPlan, job: AugmentJob) -> tuple[dict[str, Any], int]:
     """Rewrite the unfinished parts; return the totals of all parts and the rows of this run."""
     finished = [read_counts(plan, name) for name in plan.names if plan.is_finished(name)]
-    left = [name for name in plan.names if not plan.is_finished(name)]
+    unfinished = [name for name in plan.names if not plan.is_finished(name)]
     before = sum(part["rows"] for part in finished)
-    before += sum(len(read_ledger(plan.ledger(name))) for name in left)
+    before += sum(len(read_ledger(plan.ledger(name))) for name in unfinished)
     meter = Meter(_rows(plan), before)
-    job.run(plan, left, meter.add)
+    job.run(plan, unfinished, meter.add)
     return _totals([read_counts(plan, name) for name in plan.names]), meter.fresh
 
 
@@ -153,15 +154,15 @@ class Meter:
 
 def _totals(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the summed counts and lengths, and the examples, of all parts."""
-    whole: dict[str, Any] = {name: sum(part[name] for part in parts) for name in SUMS}
+    totals: dict[str, Any] = {name: sum(part[name] for part in parts) for name in SUMS}
     reasons: Counter[str] = Counter()
     for part in parts:
         reasons.update(part["source_kept"])
-    whole["source_kept"] = dict(sorted(reasons.items()))
+    totals["source_kept"] = dict(sorted(reasons.items()))
     for name in ("lengths", "source_lengths"):
-        whole[name] = [sum(counts) for counts in zip(*(p[name] for p in parts), strict=True)]
-    whole["examples"] = [example for part in parts for example in part["examples"]]
-    return whole
+        totals[name] = [sum(counts) for counts in zip(*(p[name] for p in parts), strict=True)]
+    totals["examples"] = [example for part in parts for example in part["examples"]]
+    return totals
 
 
 def _manifest(
@@ -169,7 +170,7 @@ def _manifest(
 ) -> dict[str, Any]:
     """Return the corpus's manifest with an entry about the augmentation."""
     counts = {name: summary[name] for name in ("rewritten", "source_kept", "truncated")}
-    done = {**record, "counts": {**counts, **job.facts(summary)}, "version": __version__}
+    done = {**record, "counts": {**counts, **job.manifest_entries(summary)}, "version": __version__}
     return {**corpus.manifest, "columns": [AUGMENTED], "augmentation": done}
 
 

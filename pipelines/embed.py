@@ -65,7 +65,7 @@ class EmbedJob:
     storage: Storage
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         return vectors_metadata(self.options, self.model, self.digest, self.encoder, self.storage)
 
 
@@ -127,7 +127,7 @@ def _record(job: EmbedJob) -> dict[str, Any]:
     return {
         "job": "embed",
         "options": job.options.decisive,
-        "model": [job.digest, job.facts["model_commit"]],
+        "model": [job.digest, job.metadata["model_commit"]],
         "files": sources.stamps(job.plan),
         "shards": hashlib.sha256(repr(job.plan.shards).encode()).hexdigest()[:16],
         "block_rows": pieces.PIECE_ROWS,
@@ -173,7 +173,7 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
             "input with text"
         )
     _write_skipped(ledger, work.output / SKIPPED_FILE)
-    made = manifest(job.options, job.plan, job.facts, ledger, [*notes, *lost])
+    made = manifest(job.options, job.plan, job.metadata, ledger, [*notes, *lost])
     write_json(work.output / MANIFEST_FILE, made)
     return result(ledger, job.storage.dimension, workers, time.monotonic() - started)
 
@@ -186,7 +186,7 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
     ranges = blocks.block_ranges(job.plan, work.scratch, workers)
     workers = max(1, min(workers, len(ranges)))
     report_workers(job.options.workers, workers, len(ranges), "shards")
-    storage = replace(job.storage, metadata=job.facts)
+    storage = replace(job.storage, metadata=job.metadata)
     paths = str(work.output), str(work.scratch)
     arguments = {
         "task": EmbedTask(job.options, job.model, job.plan, ranges, storage, *paths),

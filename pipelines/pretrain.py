@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from cotbert_core.encoder.backbone import from_anywhere, load_backbone, load_tokenizer
+from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
+from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import MlmSettings
 from cotbert_core.methods import build_method
@@ -52,7 +53,7 @@ def pretrain(
     if new is not None:
         make_encoder(new, corpus, output / ENCODER, settings.seed)
         settings = override(settings, {"encoder": str(output / ENCODER)})
-    settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
+    settings = override(settings, {"encoder": absolute_name(settings.encoder)})
     packing = _packing(settings, corpus, retokenized=new is not None)
     settings = override(settings, {"max_length": packing.capacity})
     packed, rows = packed_corpus(packing, output / PACKED)

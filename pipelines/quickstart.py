@@ -26,7 +26,7 @@ from pipelines.recording import tracking
 from pipelines.reports.quickstart_page import QuickstartOutcome, summary, write_report
 from pipelines.runtime.progress import clock, say, show
 from pipelines.runtime.ray_session import ray_session
-from pipelines.runtime.worker_resources import own_cores
+from pipelines.runtime.worker_resources import available_cores
 from pipelines.storage.held_out_file import HELD_OUT_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 
@@ -88,7 +88,7 @@ def adapt_options(options: QuickstartOptions) -> AdaptOptions:
         candidates=_SHOWN,
         sentences=options.sentences,
         max_steps=options.steps,
-        workers=min(2, own_cores()),
+        workers=min(2, available_cores()),
     )
 
 

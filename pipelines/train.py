@@ -15,7 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cotbert_core.encoder.backbone import from_anywhere, load_backbone
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
 from cotbert_core.method_settings import PositiveSettings
@@ -92,7 +93,7 @@ def train(
     baseline: that of the settings' encoder on these dev sets; None to compute it here.
     inside: names of folders that may be in `output` before the run begins.
     """
-    settings = override(settings, {"encoder": from_anywhere(settings.encoder)})
+    settings = override(settings, {"encoder": absolute_name(settings.encoder)})
     notes = check_inputs(settings, corpus)
     part_rows, together = None, window_rows(settings, len(corpus))
     if together is not None:

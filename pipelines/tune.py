@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.backbone import from_anywhere
+from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.settings import TrainSettings, flatten, override
@@ -64,7 +64,7 @@ def tune(
 
     discard: delete another sweep in the output folder.
     """
-    base = override(base, {"encoder": from_anywhere(base.encoder)})
+    base = override(base, {"encoder": absolute_name(base.encoder)})
     make_plan = OptunaPlan if options.search == OPTUNA else sampled_plan
     plan: TrialPlan = make_plan(
         options.space, base, options.trials, options.seeds, options.draw_seed

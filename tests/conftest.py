@@ -132,6 +132,31 @@ def bert_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return _save(BertModel, config, tokenizer, tmp_path_factory.mktemp("bert"))
 
 
+@pytest.fixture(scope="session")
+def with_mlm_head() -> Callable[..., str]:
+    """Save random weights of an encoder's kind with an MLM head; return the folder.
+
+    noise: deviation of what is added to the head, whose biases begin as 0 and norms as 1.
+    """
+
+    def save(folder: str, place: Path, *, tied: bool = True, noise: float = 0.0) -> str:
+        import torch
+        from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+
+        torch.manual_seed(1)
+        config = AutoConfig.from_pretrained(folder, tie_word_embeddings=tied)
+        model = AutoModelForMaskedLM.from_config(config)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if name.startswith(("cls.", "lm_head.")):
+                    weight.add_(noise * torch.randn_like(weight))
+        model.save_pretrained(place)
+        AutoTokenizer.from_pretrained(folder).save_pretrained(place)
+        return str(place)
+
+    return save
+
+
 def _word_pieces() -> list[str]:
     """Characters, and four words in five of TEXT, so that the fifth is split.
 

@@ -1,6 +1,6 @@
 """The axes of a space: values of which a trial takes one, or a range of numbers.
 
-A user's Python file may give Ray Tune's axes instead; `axis_of` makes ours of them.
+`axis_of` converts Ray Tune's axes, which a user's Python file may have.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Choice:
-    """values: any. grid: whether trials take them in turn, where others are drawn by chance."""
+    """A list of values. grid: whether trials take them in turn instead of at random."""
 
     values: tuple[Any, ...]
     grid: bool = False
@@ -32,9 +32,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from low to high, both included.
+    """The numbers from low to high, both included.
 
-    step: all values are multiples of it; None: any number. log: drawn by orders of magnitude.
+    step: all values are multiples of it (None: any number). log: sampled uniformly by logarithm.
     whole: values are integers.
     """
 
@@ -91,7 +91,7 @@ def loguniform(low: float, high: float) -> Range:
 
 
 def axis_of(given: Any) -> Any:
-    """Return the axis that Ray Tune's grid, choice or range stands for; anything else as it is."""
+    """Return Ray Tune's grid, choice or range as an axis; anything else unchanged."""
     if isinstance(given, Mapping) and set(given) == {"grid_search"}:
         return grid(given["grid_search"])
     if hasattr(given, "categories"):
@@ -102,6 +102,6 @@ def axis_of(given: Any) -> Any:
     step = getattr(sampler, "q", None)
     log = str(sampler.get_sampler() if step is not None else sampler) == "LogUniform"
     whole = isinstance(given.cast(1.0), int)
-    # Ray Tune draws the upper end too, except for whole numbers without steps or in steps of 1.
+    # Ray Tune samples the upper end too, except for whole numbers without steps or in steps of 1.
     above = whole and step in (None, 1)
     return Range(given.lower, given.upper - 1 if above else given.upper, step, log, whole)

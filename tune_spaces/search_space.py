@@ -23,7 +23,7 @@ class Space:
     """The settings that a sweep varies.
 
     purpose: one sentence. recipe: the recipe that the space is made for.
-    settings: flat path of a setting -> its axis, ours or Ray Tune's, which becomes ours.
+    settings: flat path of a setting -> its axis; those of Ray Tune are converted.
     variants: name -> flat settings that change together; every trial uses one of them.
     published: a trial's `label` -> its figure in a paper. source: the paper and table.
     """

@@ -15,7 +15,7 @@ from tune_spaces.search_space import VARIANT, Space
 
 YAML_ENDINGS = (".yaml", ".yml")
 PYTHON_ENDING = ".py"
-# The name of an axis in YAML -> what makes it.
+# The name of an axis in YAML -> the function that makes it.
 LISTS = {"grid": grid, "choice": choice}
 RANGES = {"uniform": uniform, "loguniform": loguniform}
 EXAMPLES = "{grid: [a, b]}, {choice: [a, b]}, {uniform: [low, high]} or {loguniform: [low, high]}"
@@ -43,7 +43,7 @@ def _error(path: Path, fault: str) -> UserError:
 def _fault(space: Space) -> str | None:
     """Return what is wrong with a space; None if it is valid."""
     if not space.settings and not space.variants:
-        return "it varies nothing; give settings or variants"
+        return "it has no settings and no variants; give one of them"
     if VARIANT in space.settings:
         return f"{VARIANT!r} is not a setting; put settings that change together under variants"
     for setting, axis in space.settings.items():
@@ -56,9 +56,9 @@ def _fault(space: Space) -> str | None:
     for name, variant in variants.items():
         if not isinstance(variant, Mapping):
             return f"variant {name} is {variant!r}: give settings and their values"
-        twice = sorted(space.settings.keys() & variant.keys())
-        if twice:
-            return f"{twice[0]} is in settings and in variant {name}; keep it in one of them"
+        repeated = sorted(space.settings.keys() & variant.keys())
+        if repeated:
+            return f"{repeated[0]} is in settings and in variant {name}; keep it in one of them"
     return None
 
 
@@ -67,14 +67,14 @@ def _run(path: Path) -> Space:
     if not path.is_file():
         raise _error(path, "there is no such file; give a name of `cotbert spaces` or a file")
     try:
-        made = runpy.run_path(str(path), run_name="space_file").get("space", _missing)()
+        space = runpy.run_path(str(path), run_name="space_file").get("space", _missing)()
     except Exception as error:
         raise _error(path, f"it fails with {type(error).__name__}: {error}") from None
-    if made is _missing:
+    if space is _missing:
         raise _error(path, "it has no function `space`; write one that returns a tune_spaces.Space")
-    if not isinstance(made, Space):
-        raise _error(path, f"space() returns a {type(made).__name__}; return a tune_spaces.Space")
-    return made
+    if not isinstance(space, Space):
+        raise _error(path, f"space() returns a {type(space).__name__}; return a tune_spaces.Space")
+    return space
 
 
 def _missing() -> Any:

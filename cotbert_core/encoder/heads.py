@@ -1,4 +1,4 @@
-"""Small layers behind the pooling. Most are dropped after training; some methods keep theirs.
+"""Small layers behind the pooling. Most are dropped after training; some methods keep them.
 
 Letters: N rows, D hidden size. A head also defines how a template's bias b is subtracted from the
 mask vector h: the papers' code subtracts it before dense and tanh, head(h - b), but after BERT's
@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cotbert_core.encoder.backbone import Backbone, saved_part
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.locations import saved_part
 from cotbert_core.encoder.mlm import checkpoint_transform
 from cotbert_core.errors import UserError
 

@@ -13,7 +13,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from cotbert_core.encoder.backbone import Backbone, open_pretrained
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.pretrained import open_pretrained
 from cotbert_core.errors import UserError
 
 # The prefix of the names of the head's weights in each family.
@@ -110,14 +111,14 @@ def _checkpoint_head(backbone: Backbone) -> MlmHead | None:
 
     prefix = _prefix(backbone)
     with no_loading_report():
-        whole, info = open_pretrained(
+        model, info = open_pretrained(
             AutoModelForMaskedLM, backbone.name, dtype=torch.float32, output_loading_info=True
         )
     if any(key.startswith(prefix) for key in info["missing_keys"]):
         return None
-    found = whole.get_submodule(prefix)
+    found = model.get_submodule(prefix)
     decoder = found.decoder
-    if decoder.weight is whole.get_input_embeddings().weight:
+    if decoder.weight is model.get_input_embeddings().weight:
         decoder.weight = backbone.model.get_input_embeddings().weight
     if prefix == "lm_head":
         head = MlmHead(found.dense, nn.functional.gelu, found.layer_norm, decoder, fresh=False)
@@ -168,9 +169,9 @@ def no_loading_report() -> Iterator[None]:
     """Hide transformers' table of missing and unused weights in this block."""
     from transformers.utils import logging
 
-    before = logging.get_verbosity()
+    previous = logging.get_verbosity()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        logging.set_verbosity(previous)

@@ -9,17 +9,20 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from cotbert_core.encoder.backbone import hub_answers, locate_encoder
 from cotbert_core.encoder.heads import HEADS
+from cotbert_core.encoder.locations import hub_files, locate_encoder
 from cotbert_core.encoder.pooling import READOUTS
+from cotbert_core.encoder.sentence_transformers_pooling import (
+    invalid_value,
+    sentence_transformers_pooling,
+)
 from cotbert_core.encoder.template_denoising import DENOISERS
-from cotbert_core.errors import UserError, unknown
-from cotbert_core.files import part_of, read_json, read_object, write_json
+from cotbert_core.errors import UserError, first_line, unknown
+from cotbert_core.files import part_of, read_object, write_json
 from cotbert_core.method_settings import Denoise, HeadName, PadPositions
 from cotbert_core.templates.template_texts import Template, resolve_template
 
 POOLING_CONFIG_FILE = "cotbert.json"
-POOLING_MODES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
 # What a configuration loses when its readout or template is replaced: it belongs to the old one.
 _REPLACED: dict[str, Any] = {"normalize": False, "denoise": "none", "head": None, "last": ()}
 
@@ -94,8 +97,8 @@ def resolve_pooling_config(
         changes = {"readout": readout or "mask", "full_stop": True, "max_length": None}
         changes |= {"template": chosen, **_REPLACED}
     elif readout is not None and readout != pooling.readout:
-        kept = pooling.template if readout == "mask" else None
-        changes = {"readout": readout, "template": kept, **_REPLACED}
+        same_template = pooling.template if readout == "mask" else None
+        changes = {"readout": readout, "template": same_template, **_REPLACED}
     pooling = replace(pooling, **changes)
     if denoise is not None:
         pooling = replace(pooling, denoise=denoise)
@@ -118,7 +121,7 @@ def load_pooling_config(name: str) -> dict[str, Any]:
     if (folder / POOLING_CONFIG_FILE).is_file():
         return _read_fields(folder)
     if (folder / "modules.json").is_file():
-        return _sentence_transformers_pooling(folder)
+        return sentence_transformers_pooling(folder)
     return {}
 
 
@@ -130,11 +133,11 @@ def _read_fields(folder: Path) -> dict[str, Any]:
             f"{file} is not of format 1: open the folder with the version that wrote it, or copy "
             "it again"
         )
-    strange = sorted(set(values) - {field.name for field in fields(PoolingConfig)})
-    if strange:
+    unexpected = sorted(set(values) - {field.name for field in fields(PoolingConfig)})
+    if unexpected:
         raise UserError(
-            f"{file} has the fields {', '.join(strange)}, which this version does not know: open "
-            "the folder with the version that wrote it, or a newer one"
+            f"{file} has the fields {', '.join(unexpected)}, which this version does not know: "
+            "open the folder with the version that wrote it, or a newer one"
         )
     return _checked_fields(file, values)
 
@@ -155,106 +158,31 @@ def _checked_fields(file: Path, values: dict[str, Any]) -> dict[str, Any]:
             # Validated as JSON, in which a tuple is a list.
             TypeAdapter(kinds[name]).validate_json(json.dumps(value), strict=True)
         except (ValidationError, RecursionError):
-            raise _wrong(file, name, value) from None
+            raise invalid_value(file, name, value) from None
     length = values.get("max_length")
     if length is not None and length < 1:
-        raise _wrong(file, "max_length", length)
+        raise invalid_value(file, "max_length", length)
     return values
 
 
 def _check_template(file: Path, template: Any) -> None:
     known = {field.name for field in fields(Template)}
     if not isinstance(template, dict) or "text" not in template or set(template) - known:
-        raise _wrong(file, "template", template)
+        raise invalid_value(file, "template", template)
     if not all(isinstance(part, str) and part for part in template.values()):
-        raise _wrong(file, "template", template)
-
-
-def _wrong(file: Path, name: str, value: Any) -> UserError:
-    shown = repr(value) if isinstance(value, str | int | float | bool | None) else "a value"
-    return UserError(
-        f"{str(file)!r} gives {name} as {shown[:80]}, which is not a valid value: copy the folder "
-        "again from where it was made"
-    )
+        raise invalid_value(file, "template", template)
 
 
 def _small_hub_files(name: str) -> Path:
-    """Return a folder with the small files of a hub encoder that define its pooling.
-
-    They come from the cache if the hub cannot be reached.
-    """
-    from huggingface_hub import snapshot_download
-
+    """Return a folder with the small files of a hub encoder that define its pooling."""
     wanted = ["modules.json", "*/config.json", "*_config.json", POOLING_CONFIG_FILE]
     try:
-        return Path(
-            snapshot_download(name, allow_patterns=wanted, local_files_only=not hub_answers())
-        )
+        return hub_files(name, wanted)
     except (OSError, ValueError) as error:
         raise UserError(
             f"encoder {name!r} is not in the hub's cache and cannot be fetched "
-            f"({str(error).splitlines()[0]}): give a folder or a name that this machine can reach"
+            f"({first_line(error)}): give a folder or a name that this machine can reach"
         ) from None
-
-
-def _sentence_transformers_pooling(folder: Path) -> dict[str, Any]:
-    """Return readout, max_length and normalize of a sentence-transformers folder."""
-    pooling: dict[str, Any] = {}
-    for module in _modules(folder / "modules.json"):
-        kind = module["type"].rsplit(".", 1)[-1]
-        if kind == "Transformer":
-            # sentence-transformers 6 stores the limit with the tokenizer; 1e30 means no limit.
-            limit = _limit(folder / "sentence_bert_config.json", "max_seq_length")
-            limit = limit or _limit(folder / "tokenizer_config.json", "model_max_length")
-            # That limit includes [CLS] and [SEP]; max_length does not.
-            pooling["max_length"] = limit - 2 if limit and limit < 1e30 else None
-        elif kind == "Pooling":
-            pooling["readout"] = _pooling_mode(part_of(folder, f"{module['path']}/config.json"))
-        elif kind == "Normalize":
-            pooling["normalize"] = True
-        else:
-            raise UserError(
-                f"encoder {str(folder)!r} has a {kind} module, which is not supported: give "
-                "--readout and a folder without modules.json, or use sentence-transformers to "
-                "encode with it"
-            )
-    return pooling
-
-
-def _modules(file: Path) -> list[dict[str, str]]:
-    """Return the entries of modules.json; UserError unless each has a type and a path inside."""
-    modules = read_json(file)
-    if not isinstance(modules, list):
-        raise UserError(f"{str(file)!r} is not a list of modules: copy the folder again")
-    for module in modules:
-        texts = module if isinstance(module, dict) else {}
-        if not all(isinstance(texts.get(key), str) for key in ("type", "path")):
-            raise UserError(
-                f"{str(file)!r} has a module without a type and a path: copy the folder again"
-            )
-        part_of(file.parent, module["path"])
-    return modules
-
-
-def _pooling_mode(config: Path) -> str:
-    values = read_object(config)
-    modes = [mode for key, mode in POOLING_MODES.items() if values.get(key)]
-    named = values.get("pooling_mode")
-    modes += [named] if isinstance(named, str) and named in POOLING_MODES.values() else []
-    others = [k for k, v in values.items() if k.startswith("pooling_mode_") and v is True]
-    if len(modes) != 1 or len(others) > 1:
-        raise UserError(f"{config} has a pooling mode other than cls or mean: give --readout")
-    return modes[0]
-
-
-def _limit(path: Path, key: str) -> int | None:
-    """Return a file's limit in tokens, including special tokens; None if it has no limit."""
-    value = read_object(path).get(key) if path.is_file() else None
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 3:
-        raise _wrong(path, key, value)
-    return int(min(value, 1e30))
 
 
 def save_pooling_config(pooling: PoolingConfig, folder: Path) -> None:

@@ -51,9 +51,9 @@ def _pad_rows(
     rows = template.wrap_pads(lengths)
     if pad_positions == "aligned" or position_start == 0:
         return rows
-    solid = rows.ids != template.pad_id
-    counted = torch.cumsum(solid, dim=1) - 1
-    return Rows(rows.ids, rows.lengths, rows.readout, torch.where(solid, counted, -1))
+    not_pad = rows.ids != template.pad_id
+    counted = torch.cumsum(not_pad, dim=1) - 1
+    return Rows(rows.ids, rows.lengths, rows.readout, torch.where(not_pad, counted, -1))
 
 
 DENOISERS: dict[str, BiasRows] = {"position": _position_rows, "pad": _pad_rows}
@@ -115,8 +115,8 @@ def shared_bias_rows(
         mode,
         pad_positions,
     )
-    place = np.searchsorted(distinct, lengths)
-    return rows, owner[place] * each + turn[place]
+    index = np.searchsorted(distinct, lengths)
+    return rows, owner[index] * each + turn[index]
 
 
 def gather_biases(shares: Sequence[Tensor]) -> list[Tensor]:
@@ -141,5 +141,5 @@ def template_bias(
     if mode == "none":
         return torch.zeros(len(lengths), encoder.hidden_size, device=encoder.device)
     rows, which = bias_rows(encoder, template, lengths, mode, pad_positions)
-    places = to_device(torch.from_numpy(which), encoder.device)
-    return encode_rows(encoder, rows, "mask")[places]
+    index = to_device(torch.from_numpy(which), encoder.device)
+    return encode_rows(encoder, rows, "mask")[index]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from cotbert_core.encoder.backbone import Backbone, load_tokenizer, open_pretrained
+from cotbert_core.encoder.backbone import Backbone, load_tokenizer
+from cotbert_core.encoder.pretrained import open_pretrained
 from cotbert_core.errors import UserError
 
 

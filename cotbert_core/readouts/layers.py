@@ -48,7 +48,7 @@ class ThreeReadouts(FirstAndLast):
         return SimpleNamespace(last_hidden_state=torch.cat(parts, dim=-1))
 
 
-# By their names in `cotbert_core.readouts.FEATURES`, in the order of ThreeReadings' thirds.
+# By their names in `cotbert_core.readouts.FEATURES`, in the order of ThreeReadouts' thirds.
 THREE_READOUTS = ("last", "first-last", "cls")
 
 

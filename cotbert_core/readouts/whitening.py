@@ -40,9 +40,9 @@ class Whitening:
         covariance = centred.T @ centred / (len(exact) - 1)
         variances, directions = np.linalg.eigh(covariance)
         variances, directions = variances[::-1][:dimensions], directions[:, ::-1][:, :dimensions]
-        solid = variances > SMALLEST_SHARE * variances[0]
+        nonzero = variances > SMALLEST_SHARE * variances[0]
         scales = np.zeros_like(variances)
-        scales[solid] = variances[solid] ** -0.5
+        scales[nonzero] = variances[nonzero] ** -0.5
         return cls(mean, directions * scales)
 
     def apply(self, vectors: np.ndarray) -> np.ndarray:

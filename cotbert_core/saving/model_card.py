@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cotbert_core.encoder.backbone import MINILM
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.files import write_text
 from cotbert_core.saving.markdown import code, plain, yaml_string
 from cotbert_core.saving.model_card_code import (

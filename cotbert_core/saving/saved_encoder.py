@@ -29,7 +29,7 @@ class SavedEncoder:
 
     @property
     def not_carried(self) -> str | None:
-        """Why sentence-transformers' modules and a tokenizer are not enough; None if they are."""
+        """The reason why sentence-transformers' modules and a tokenizer are not enough, or None."""
         missing = []
         if self.pooling.denoise != "none":
             missing.append("a template's bias is subtracted from its vectors")
@@ -43,7 +43,7 @@ class SavedEncoder:
 
     @property
     def not_served(self) -> str | None:
-        """Why servers with their own pooling give other vectors; None if they do not."""
+        """The reason why servers with their own pooling would give other vectors, or None."""
         if self.not_carried is not None:
             return self.not_carried
         if self.pooling.readout == "mask":

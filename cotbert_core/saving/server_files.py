@@ -16,7 +16,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from cotbert_core.encoder.pooling_config import POOLING_MODES
+from cotbert_core.encoder.sentence_transformers_pooling import POOLING_MODES
 from cotbert_core.files import read_json, write_json
 
 SERVERS_POOLING = "1_Pooling"
@@ -93,8 +93,8 @@ def without_special_tokens(rules: dict[str, Any]) -> dict[str, Any]:
     special = [token for token in rules["added_tokens"] if token["special"]]
     if isinstance(vocabulary, dict):
         vocabulary = vocabulary | {token["content"]: token["id"] for token in special}
-        known = set(vocabulary)
+        entries = set(vocabulary)
     else:
-        known = {piece for piece, _ in vocabulary}
-    kept = [t for t in rules["added_tokens"] if not t["special"] or t["content"] not in known]
+        entries = {piece for piece, _ in vocabulary}
+    kept = [t for t in rules["added_tokens"] if not t["special"] or t["content"] not in entries]
     return rules | {"added_tokens": kept, "model": rules["model"] | {"vocab": vocabulary}}

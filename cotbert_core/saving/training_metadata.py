@@ -22,7 +22,7 @@ class Score:
 
 @dataclass(frozen=True)
 class TrainingMetadata:
-    """What only the job that trained an encoder knows.
+    """The facts that only the job that trained an encoder knows.
 
     data: facts about the corpus, label to value. scores: scores before and after training. made:
     date, commit and versions, label to value.

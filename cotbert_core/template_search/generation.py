@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cotbert_core.encoder.backbone import hub_answers
-from cotbert_core.errors import UserError
+from cotbert_core.encoder.locations import hub_answers
+from cotbert_core.errors import UserError, first_line
 from cotbert_core.template_search.joint_beam import Output, joint_beam
 from cotbert_core.templates.template_texts import Template
 from cotbert_core.training.devices import current_device
@@ -112,10 +112,9 @@ def _from_pretrained(auto_class: Any, name: str, **kwargs: Any) -> Any:
             location, local_files_only=local, trust_remote_code=False, **kwargs
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise UserError(
-            f"model {name!r} cannot be loaded ({reason}): give a folder or hub name of the T5 "
-            "family that this machine can reach"
+            f"model {name!r} cannot be loaded ({first_line(error)}): give a folder or hub name "
+            "of the T5 family that this machine can reach"
         ) from error
 
 
@@ -195,12 +194,12 @@ def templates_of(
         for output in found
     ]
     filled.sort(key=lambda pair: -pair[1])
-    sound = [(text, score) for text, score in filled if text is not None]
+    valid = [(text, score) for text, score in filled if text is not None]
     best: dict[str, float] = {}
-    for text, score in sound:
+    for text, score in valid:
         best.setdefault(text, score)
     templates = list(best.items())[:count]
-    return Generated(templates, len(filled) - len(sound), len(sound) - len(best))
+    return Generated(templates, len(filled) - len(valid), len(valid) - len(best))
 
 
 def template_text(tokenizer: Any, tokens: Iterable[int], form: str) -> str | None:

@@ -28,7 +28,7 @@ class Output:
 
 
 def joint_beam(
-    following: Next,
+    next_token: Next,
     start: int,
     sentinels: Sequence[int],
     words: Tensor,
@@ -38,21 +38,21 @@ def joint_beam(
     count: int,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> list[Output]:
-    """Return the best outputs `sentinel words sentinel words sentinel`, the best first.
+    """Return the best outputs of the form `sentinel words sentinel words sentinel`, the best first.
 
-    following: log-probabilities of the next token. start: id of the first token. sentinels: ids of
+    next_token: log-probabilities of the next token. start: id of the first token. sentinels: ids of
     the three sentinels. words: (V,) bool, tokens that may fill a blank. The other arguments are
     those of `fill_blanks`. An output that ends counts towards the beam in that step. The search
     stops if no output is left, or if `count` outputs have ended with better scores than the best
     unfinished one, whose score can only fall.
     """
     opened = torch.tensor([[start]], device=words.device)
-    scores = following(opened)[:, sentinels[0]].double()
+    scores = next_token(opened)[:, sentinels[0]].double()
     tokens = torch.tensor([[start, sentinels[0]]], device=words.device)
     ended: list[Output] = []
     for step in range(max_tokens + 2):
         allowed = _allowed(tokens, sentinels, words, max_tokens)
-        total = scores[:, None] + following(tokens).double()
+        total = scores[:, None] + next_token(tokens).double()
         total = total.masked_fill(~allowed, -torch.inf).flatten()
         scores, places = total.topk(min(beam, int(allowed.sum())))
         rows, chosen = places // len(words), places % len(words)

@@ -44,12 +44,12 @@ def tokenize_pairs(backbone: Backbone, pairs: Pairs) -> TokenizedPairs:
     As in the papers' evaluation a full stop is added, and sentences are only cut to the encoder's
     own limit.
     """
-    place = {s: i for i, s in enumerate(dict.fromkeys([*pairs.left, *pairs.right]))}
-    texts = [end_with_full_stop(" ".join(s.split())) for s in place]
+    number = {s: i for i, s in enumerate(dict.fromkeys([*pairs.left, *pairs.right]))}
+    texts = [end_with_full_stop(" ".join(s.split())) for s in number]
     return TokenizedPairs(
         sentences=backbone.tokenizer(texts, backbone.max_tokens),
-        left=np.array([place[s] for s in pairs.left], np.int64),
-        right=np.array([place[s] for s in pairs.right], np.int64),
+        left=np.array([number[s] for s in pairs.left], np.int64),
+        right=np.array([number[s] for s in pairs.right], np.int64),
         gold=pairs.gold,
     )
 

@@ -70,8 +70,8 @@ class BackTranslator:
     def __init__(self, plan: Translation, threads: int) -> None:
         options = plan.options
         self._options = options
-        self._there = load_engine(plan.forward, options, threads)
-        self._back = load_engine(plan.backward, options, threads)
+        self._forward = load_engine(plan.forward, options, threads)
+        self._backward = load_engine(plan.backward, options, threads)
         self._source = MarianTokens(plan.forward, options.forward_prefix or "")
         self._pivot = MarianTokens(plan.backward, options.backward_prefix or "")
 
@@ -88,21 +88,21 @@ class BackTranslator:
             rows = order[start:stop]
             if all(int(numbers[row]) in done for row in rows):
                 continue
-            rewrites = self._there_and_back([ids[row] for row in rows], int(numbers[rows[0]]))
+            rewrites = self._round_trip([ids[row] for row in rows], int(numbers[rows[0]]))
             yield [
                 Rewrite(int(numbers[row]), text, cut=bool(cut[row] or pivot_cut))
                 for row, (text, pivot_cut) in zip(rows, rewrites, strict=True)
                 if int(numbers[row]) not in done
             ]
 
-    def _there_and_back(self, ids: list[list[int]], first: int) -> list[tuple[str, bool]]:
+    def _round_trip(self, ids: list[list[int]], first: int) -> list[tuple[str, bool]]:
         """Return the rewrites of a batch, each with whether its pivot was cut.
 
         first: the id of the batch's first row, which makes its random seeds differ from other
         batches.
         """
         seeds = np.random.SeedSequence([self._options.seed, first]).generate_state(2, np.uint32)
-        pivots = self._source.decode(self._there.translate(ids, int(seeds[0])))
+        pivots = self._source.decode(self._forward.translate(ids, int(seeds[0])))
         pivot_ids, cut = self._pivot.encode(pivots)
-        texts = self._pivot.decode(self._back.translate(pivot_ids, int(seeds[1])))
+        texts = self._pivot.decode(self._backward.translate(pivot_ids, int(seeds[1])))
         return list(zip(texts, cut, strict=True))

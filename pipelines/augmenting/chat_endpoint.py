@@ -1,5 +1,8 @@
 """Requests to an endpoint with OpenAI's chat completions API: limits, retries and the key.
 
+A client library's own retries (urllib3's, openai's) know neither of a job that stops nor of a limit
+that all threads share, so the loop is here.
+
 The key is read from the environment of this process and only used in the request's header. It is
 removed from everything that the endpoint sends back, so it reaches no file, log or error.
 """
@@ -13,21 +16,21 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
 from cotbert_core.errors import UserError
-from cotbert_core.messages.redaction import redact
+from cotbert_core.messages.redaction import HIDDEN, redact
 from pipelines.augmenting.llm_options import OPENAI, OPENAI_KEY, LlmRewriting
 
 LONGEST_WAIT = 60.0
 CHECK_SECONDS = 20.0
-# An endpoint may ask for hours; the next request is sent after so many seconds at the latest.
+# An endpoint may ask for hours; the next request is sent after this many seconds at the latest.
 LONGEST_RETRY_AFTER = 600.0
-HIDDEN = "***"
 # Status codes for which a retry is useless, with what to check.
 REFUSED = {401: "the key", 403: "the key or its rights", 404: "the model or the address"}
 
@@ -53,38 +56,30 @@ class Answer:
         return self.tokens_in + self.tokens_out > 0
 
 
-class Pacer:
-    """Decides when the next request may start: evenly spread over the minute, after any pause."""
+class RateLimiter:
+    """Spaces the requests of all threads evenly over the minute, and delays all of them in a pause.
 
-    def __init__(self, per_minute: float | None) -> None:
+    clock: returns seconds.
+    """
+
+    def __init__(
+        self, per_minute: float | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._gap = 60.0 / per_minute if per_minute else 0.0
-        self._next = 0.0
+        self._clock, self._next = clock, 0.0
         self._lock = threading.Lock()
 
     def wait(self, stop: threading.Event) -> None:
-        """Wait for this request's turn; return at once if `stop` is set."""
+        """Wait until the next request may start; return at once if `stop` is set."""
         with self._lock:
-            turn = max(self._next, time.monotonic())
-            self._next = turn + self._gap
-        stop.wait(max(0.0, turn - time.monotonic()))
+            start = max(self._next, self._clock())
+            self._next = start + self._gap
+        stop.wait(max(0.0, start - self._clock()))
 
     def pause(self, seconds: float) -> None:
-        """Let no request start for so many seconds."""
+        """Let no request start for this many seconds."""
         with self._lock:
-            self._next = max(self._next, time.monotonic() + seconds)
-
-
-@dataclass
-class _Tries:
-    """The tokens used by the tries of one sentence, and why the last try failed."""
-
-    tokens_in: int = 0
-    tokens_out: int = 0
-    reason: str = "not requested"
-
-    def ended(self, text: str | None) -> Answer:
-        reason = "" if text is not None else self.reason
-        return Answer(text, reason, self.tokens_in, self.tokens_out)
+            self._next = max(self._next, self._clock() + seconds)
 
 
 def read_key(variable: str | None, base_url: str) -> str:
@@ -136,8 +131,7 @@ class ChatEndpoint:
 
         self._url = check_url(self.options.base_url)
         self._key = read_key(self.options.key_variable, self._url)
-        self._pacer = Pacer(self.options.requests_per_minute)
-        self._draw = random.Random()
+        self._limiter = RateLimiter(self.options.requests_per_minute)
         self._errors = (httpx2.HTTPError, httpx2.InvalidURL)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         self._client = httpx2.Client(
@@ -161,54 +155,59 @@ class ChatEndpoint:
             ).status_code
         except self._errors as error:
             raise UserError(
-                f"the endpoint {self._url} cannot be reached ({self._hide(_named(error))}): check "
-                "--base-url and the network"
+                f"the endpoint {self._url} cannot be reached "
+                f"({self._hide_key(_described(error))}): check --base-url and the network"
             ) from None
         if status in (401, 403):
             raise UserError(f"the endpoint {self._url} answers {status}: check {REFUSED[status]}")
 
-    def ask(self, content: str) -> Answer:
+    def complete(self, content: str) -> Answer:
         """Return the answer to one message, with retries if they may help.
 
         Raises StoppedError if no request can succeed.
         """
-        tries = _Tries()
+        answer = Answer(None, "not requested")
         for number in range(self.options.retries + 1):
-            self._pacer.wait(self.stop)
+            self._limiter.wait(self.stop)
             if self.stop.is_set():
                 break
-            text, wait = self._try(content, tries, number)
-            if text is not None:
-                return tries.ended(text)
-            if wait is None:
+            latest, wait = self._try(content, number)
+            tokens_in = answer.tokens_in + latest.tokens_in
+            tokens_out = answer.tokens_out + latest.tokens_out
+            answer = replace(latest, tokens_in=tokens_in, tokens_out=tokens_out)
+            if answer.text is not None or wait is None:
                 break
             if number < self.options.retries:
                 self.stop.wait(wait)
-        return tries.ended(None)
+        return answer
 
-    def _try(self, content: str, tries: _Tries, number: int) -> tuple[str | None, float | None]:
-        """Return a text or None, and the seconds to wait before a retry (None: do not retry)."""
+    def _try(self, content: str, number: int) -> tuple[Answer, float | None]:
+        """Return the answer to one request, and the seconds to wait before a retry (None: a retry
+        is useless). number: of earlier tries."""
         url, wait = f"{self._url}/chat/completions", self._backoff(number)
         try:
             response = self._client.post(url, json=self._body(content))
         except self._errors as error:
-            tries.reason = self._hide(_named(error))
-            return None, wait
-        if response.status_code == 400:
-            tries.reason = "status 400"
-            return None, None
-        if response.status_code == 429:
+            return Answer(None, self._hide_key(_described(error))), wait
+        status = response.status_code
+        if status in REFUSED:
+            raise StoppedError(
+                f"the endpoint {self._url} answers {status}: check {REFUSED[status]}, then give "
+                "the same command again to continue"
+            )
+        if status == 429:
             # The limit applies to all requests, so all of them wait.
-            self._pacer.pause(retry_after(response.headers.get("retry-after"), wait))
-            tries.reason = "status 429"
-            return None, 0.0
-        return self._read(response, tries), wait
+            self._limiter.pause(retry_after(response.headers.get("retry-after"), wait))
+            return Answer(None, "status 429"), 0.0
+        if status != 200:
+            return Answer(None, f"status {status}"), None if status == 400 else wait
+        return self._read(response.text), wait
 
     def _backoff(self, number: int) -> float:
         """Return the seconds before the next try: doubled each time, with random jitter, so
         requests that failed together are not repeated together."""
         longest = min(LONGEST_WAIT, self.options.first_wait * 2.0**number)
-        return longest * self._draw.uniform(0.5, 1.0)
+        return longest * random.uniform(0.5, 1.0)
 
     def _body(self, content: str) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -221,59 +220,37 @@ class ChatEndpoint:
             body["max_tokens"] = self.options.max_answer_tokens
         return body
 
-    def _read(self, response: Any, tries: _Tries) -> str | None:
-        """Return the text of a response, or None with the reason in `tries`."""
-        status = response.status_code
-        if status in REFUSED:
-            raise StoppedError(
-                f"the endpoint {self._url} answers {status}: check {REFUSED[status]}, then give "
-                "the same command again to continue"
-            )
-        if status != 200:
-            tries.reason = f"status {status}"
-            return None
-        tries.reason = "an answer without a text"
-        return self._text(response, tries)
-
-    def _text(self, response: Any, tries: _Tries) -> str | None:
+    def _read(self, body: str) -> Answer:
+        """Return the text and the tokens of a response's body."""
         try:
-            values = json.loads(self._hide(response.text))
+            values = json.loads(self._hide_key(body))
         except ValueError:
-            return None
-        if not isinstance(values, dict):
-            return None
-        usage = values.get("usage")
-        if isinstance(usage, dict):
-            tries.tokens_in += _count(usage.get("prompt_tokens"))
-            tries.tokens_out += _count(usage.get("completion_tokens"))
-        return _content(values)
+            values = None
+        usage = values.get("usage") if isinstance(values, dict) else None
+        usage = usage if isinstance(usage, dict) else {}
+        text = _content(values)
+        return Answer(
+            text,
+            "" if text is not None else "an answer without a text",
+            _count(usage.get("prompt_tokens")),
+            _count(usage.get("completion_tokens")),
+        )
 
-    def _hide(self, text: str) -> str:
+    def _hide_key(self, text: str) -> str:
         return text.replace(self._key, HIDDEN) if self._key else text
 
 
-def retry_after(value: str | None, otherwise: float) -> float:
-    """Return the seconds of a Retry-After header (a number or a date), or `otherwise`."""
-    seconds = _seconds(value) if value else None
-    if seconds is None or not math.isfinite(seconds):
-        return otherwise
-    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER)
+def retry_after(value: str | None, default: float) -> float:
+    """Return the seconds of a Retry-After header (a number or a date), or `default`."""
+    seconds = math.nan
+    with suppress(ValueError):
+        seconds = parsedate_to_datetime(value or "").timestamp() - time.time()
+    with suppress(ValueError):
+        seconds = float(value or "")
+    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER) if math.isfinite(seconds) else default
 
 
-def _seconds(value: str) -> float | None:
-    readers: tuple[Callable[[str], float], ...] = (
-        float,
-        lambda date: parsedate_to_datetime(date).timestamp() - time.time(),
-    )
-    for read in readers:
-        try:
-            return read(value)
-        except ValueError:
-            continue
-    return None
-
-
-def _content(values: dict[str, Any]) -> str | None:
+def _content(values: Any) -> str | None:
     """Return choices[0].message.content, None if there is no such text."""
     try:
         content = values["choices"][0]["message"]["content"]
@@ -286,5 +263,5 @@ def _count(value: Any) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _named(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return redact(f"{type(error).__name__}: {error}".rstrip(": "))

@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 from cotbert_core.errors import UserError
 from pipelines.storage.resumable_output import try_lock
 
-# The system keeps what a killed process wrote; a power cut loses at most so many seconds.
+# The system keeps what a killed process wrote; a power cut loses at most this many seconds.
 SYNC_SECONDS = 1.0
-# A worker whose driver was killed lives for some more seconds, and may still be writing.
+# The worker of a killed driver may live and write for some more seconds.
 LOCK_SECONDS = 60.0
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal, get_args
 
 from cotbert_core.errors import UserError, unknown
+from cotbert_core.files import read_text
 from pipelines.options import shared
 from pipelines.options.checks import above, at_least
 from pipelines.options.declare import Option
@@ -24,26 +25,21 @@ Sentence: {sentence}
 
 def read_prompt(path: Path) -> str:
     """Return the prompt in a file; UserError if it cannot be read or has no {sentence}."""
-    try:
-        prompt = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"prompt {str(path)!r} cannot be read ({error}): give a text file"
-        ) from None
+    prompt = read_text(path, "prompt")
     if "{sentence}" not in prompt:
-        raise UserError(f"prompt {str(path)!r} holds no {{sentence}}: say where the sentence goes")
+        raise UserError(f"prompt {str(path)!r} has no {{sentence}}: put it where the sentence goes")
     return prompt
 
 
 @dataclass(frozen=True)
 class LlmRewriting:
-    """Send one request a sentence to an endpoint for OpenAI's chat completions.
+    """Send one request per sentence to an endpoint for OpenAI's chat completions.
 
     first_wait: seconds before the first retry.
     """
 
     name: ClassVar[str] = "llm"
-    # What decides on the rewrites; the rest may differ when a job goes on.
+    # The options that decide the rewrites; others may change when a job is continued.
     deciding: ClassVar[tuple[str, ...]] = (
         *("model", "prompt", "base_url", "temperature", "max_answer_tokens"),
     )
@@ -51,7 +47,7 @@ class LlmRewriting:
     model: Annotated[
         str,
         Option(
-            "ask for this model, by the endpoint's name for it",
+            "use this model, under the endpoint's name for it",
             "NAME",
             default="none: it must be given",
         ),
@@ -67,7 +63,8 @@ class LlmRewriting:
         ),
     ] = PROMPT
     base_url: Annotated[
-        str, Option("send requests to this endpoint for OpenAI's chat completions", "URL")
+        str,
+        Option("send requests to this endpoint, which has OpenAI's chat completions API", "URL"),
     ] = OPENAI
     key_variable: Annotated[
         str | None,
@@ -93,9 +90,9 @@ class LlmRewriting:
     requests_per_minute: Annotated[
         float | None,
         Option(
-            "send at most this many requests a minute",
+            "send at most this many requests per minute",
             "N",
-            unit="requests a minute",
+            unit="requests per minute",
             default="no limit",
         ),
     ] = None
@@ -114,7 +111,7 @@ class LlmRewriting:
     budget_tokens: Annotated[
         int | None,
         Option(
-            "stop before more tokens than this are used, those of earlier runs included",
+            "stop before more tokens than this are used, including those of earlier runs",
             "N",
             unit="tokens",
             default="no limit",
@@ -123,7 +120,7 @@ class LlmRewriting:
     price_in: Annotated[
         float | None,
         Option(
-            "report costs at this price of a million prompt tokens",
+            "report costs at this price per million prompt tokens",
             "PRICE",
             unit="price",
             default="costs are not reported",
@@ -132,7 +129,7 @@ class LlmRewriting:
     price_out: Annotated[
         float | None,
         Option(
-            "report costs at this price of a million answer tokens",
+            "report costs at this price per million answer tokens",
             "PRICE",
             unit="price",
             default="costs are not reported",
@@ -147,7 +144,7 @@ class LlmRewriting:
         if not self.model:
             raise UserError("model is empty: name the endpoint's model with --model")
         if "{sentence}" not in self.prompt:
-            raise UserError("the prompt holds no {sentence}: say where the sentence goes")
+            raise UserError("the prompt has no {sentence}: put it where the sentence goes")
         if self.on_failure not in get_args(OnFailure):
             raise unknown("on_failure", self.on_failure, get_args(OnFailure))
         at_least(self, 1, "concurrency", "max_answer_tokens", "budget_tokens")

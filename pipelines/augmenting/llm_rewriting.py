@@ -16,15 +16,15 @@ from pipelines.augmenting.ledger import Rewrite
 from pipelines.augmenting.llm_options import LlmRewriting
 
 FAILED = "failed"
-# So many sentences in a row without an answer mean that the endpoint is at fault, not a sentence.
-GIVE_UP = 10
+# After this many failed sentences in a row the endpoint is at fault, not a sentence.
+MOST_FAILURES = 10
 
 
 @dataclass
-class Spending:
-    """The tokens used so far, earlier runs included, and the number of rows."""
+class TokenBudget:
+    """A limit on tokens, with the tokens and rows of this run and of earlier ones."""
 
-    budget: int | None
+    limit: int | None
     tokens: int = 0
     rows: int = 0
 
@@ -32,12 +32,12 @@ class Spending:
         self.tokens += tokens
         self.rows += 1
 
-    def allows(self, under_way: int) -> bool:
+    def allows(self, pending: int) -> bool:
         """Return whether one more request fits if all pending ones cost the average."""
-        if self.budget is None:
+        if self.limit is None:
             return True
         average = self.tokens / self.rows if self.rows else 0.0
-        return self.tokens + average * (under_way + 1) <= self.budget
+        return self.tokens + average * (pending + 1) <= self.limit
 
 
 @dataclass
@@ -46,11 +46,11 @@ class LlmRewriter:
 
     options: LlmRewriting
     endpoint: ChatEndpoint
-    spending: Spending
+    budget: TokenBudget
     _unpaid: list[Rewrite] = field(default_factory=list)
     """Rows that failed without cost since the last answer: sentence or endpoint may be at fault."""
     _failures: int = 0
-    """Number of rows that failed since the last answer."""
+    """The number of rows that failed since the last answer."""
 
     def rewrite(
         self, texts: Mapping[int, str], done: Mapping[int, Rewrite]
@@ -67,7 +67,7 @@ class LlmRewriter:
                     if not pending:
                         break
                     for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                        yield from self._settled(pending.pop(future), future.result())
+                        yield from self._finish(pending.pop(future), future.result())
                 except (Exception, KeyboardInterrupt) as reason:
                     stopped = stopped or reason
                     self.endpoint.stop.set()
@@ -84,19 +84,19 @@ class LlmRewriter:
         """Submit requests until `concurrency` are pending; more could not be taken back."""
         free = self.options.concurrency - len(pending)
         for number, text in islice(left, free):
-            if not self.spending.allows(len(pending)):
+            if not self.budget.allows(len(pending)):
                 raise StoppedError(
-                    f"--budget-tokens {self.spending.budget:,} is spent: give the same command "
+                    f"--budget-tokens {self.budget.limit:,} is spent: give the same command "
                     "with a larger budget to continue"
                 )
             prompt = self.options.prompt.replace("{sentence}", text)
-            pending[pool.submit(self.endpoint.ask, prompt)] = number
+            pending[pool.submit(self.endpoint.complete, prompt)] = number
 
-    def _settled(self, number: int, answer: Answer) -> Iterator[list[Rewrite]]:
+    def _finish(self, number: int, answer: Answer) -> Iterator[list[Rewrite]]:
         """Yield the rewrite of a row; unpaid failures wait until it is clear that the endpoint
         still answers."""
         paid = (answer.tokens_in, answer.tokens_out)
-        self.spending.add(answer.tokens_in + answer.tokens_out)
+        self.budget.add(answer.tokens_in + answer.tokens_out)
         if answer.text is not None:
             self._failures = 0
             yield [*self._take_unpaid(), Rewrite(number, answer.text, "", False, *paid)]
@@ -115,10 +115,10 @@ class LlmRewriter:
         else:
             self._unpaid.append(failed)
         self._failures += 1
-        if self._failures >= GIVE_UP:
+        if self._failures >= MOST_FAILURES:
             raise StoppedError(
-                f"{GIVE_UP} sentences in a row got no rewrite (the last: {answer.reason}): check "
-                "the endpoint, then give the same command again to continue"
+                f"{MOST_FAILURES} sentences in a row got no rewrite (the last: {answer.reason}): "
+                "check the endpoint, then give the same command again to continue"
             )
 
     def _take_unpaid(self) -> list[Rewrite]:
@@ -126,7 +126,7 @@ class LlmRewriter:
         return taken
 
     def _check_usage(self, answer: Answer) -> None:
-        if self.spending.budget is not None and not answer.paid:
+        if self.budget.limit is not None and not answer.paid:
             raise StoppedError(
                 "the endpoint does not report the tokens it used, so --budget-tokens cannot be "
                 "checked: leave it out"

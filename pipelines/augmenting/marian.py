@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.backbone import hub_answers
-from cotbert_core.errors import UserError
-from cotbert_core.files import read_json, read_object
+from cotbert_core.encoder.locations import hub_answers, hub_files
+from cotbert_core.errors import UserError, first_line
+from cotbert_core.files import digest, read_json, read_object
 
 # The files that are downloaded: a hub repository also holds weights for other frameworks.
 SMALL_FILES = ("config.json", "vocab.json", "source.spm", "target.spm")
@@ -52,7 +51,9 @@ def find_marian(name: str, option: str) -> MarianModel:
     kind = read_object(folder / "config.json").get("model_type")
     if kind != "marian":
         raise UserError(f"{option} {name!r} is a model of type {kind!r}: give a Marian model")
-    return MarianModel(name, str(folder), _digest(folder, [*SMALL_FILES, weights[0]]))
+    return MarianModel(
+        name, str(folder), digest(folder / file for file in (*SMALL_FILES, weights[0]))
+    )
 
 
 def _local(name: str, option: str) -> Path | None:
@@ -66,23 +67,15 @@ def _local(name: str, option: str) -> Path | None:
 
 
 def _fetched(name: str, option: str) -> Path:
-    from huggingface_hub import snapshot_download
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
     disable_progress_bars()
     try:
-        return Path(
-            snapshot_download(
-                name,
-                allow_patterns=[*SMALL_FILES, *OTHER_FILES, *_wanted_weights(name)],
-                local_files_only=not hub_answers(),
-            )
-        )
+        return hub_files(name, [*SMALL_FILES, *OTHER_FILES, *_wanted_weights(name)])
     except Exception as error:  # the client has many errors: offline, blocked, unknown name
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise UserError(
-            f"{option} {name!r} cannot be downloaded ({reason}): give a folder, or a hub name that "
-            "this machine can reach"
+            f"{option} {name!r} cannot be downloaded ({first_line(error)}): give a folder, or a "
+            "hub name that this machine can reach"
         ) from None
 
 
@@ -92,16 +85,8 @@ def _wanted_weights(name: str) -> list[str]:
 
     if not hub_answers():
         return list(WEIGHTS)
-    there = set(list_repo_files(name))
-    return [file for file in WEIGHTS if file in there][:1]
-
-
-def _digest(folder: Path, names: Sequence[str]) -> str:
-    whole = hashlib.sha256()
-    for name in names:
-        with (folder / name).open("rb") as file:
-            whole.update(hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest()[:16]
+    files = set(list_repo_files(name))
+    return [file for file in WEIGHTS if file in files][:1]
 
 
 class MarianTokens:

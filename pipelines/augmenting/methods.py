@@ -9,7 +9,7 @@ from pipelines.augmenting.back_translation import BackTranslator, Translation, p
 from pipelines.augmenting.chat_endpoint import ChatEndpoint
 from pipelines.augmenting.ledger import Rewrite, read_ledger
 from pipelines.augmenting.llm_options import LlmRewriting
-from pipelines.augmenting.llm_rewriting import LlmRewriter, Spending
+from pipelines.augmenting.llm_rewriting import LlmRewriter, TokenBudget
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.parts import PartPlan, augment_part
 from pipelines.runtime.message_queue import message_queue
@@ -28,12 +28,12 @@ class AugmentJob(Protocol):
     def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
         """Write the named parts; `report` is called with counts of rows that are done."""
 
-    def facts(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+    def manifest_entries(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """Return this method's entries of manifest and result, from the counts of all parts."""
 
 
 class TranslationJob:
-    """Back-translation on Ray Data actors, which rewrite one part at a time each."""
+    """Back-translation on Ray Data actors, each of which rewrites one part at a time."""
 
     def __init__(self, options: AugmentOptions, verbose: bool) -> None:
         assert isinstance(options.method, BackTranslation)
@@ -68,7 +68,7 @@ class TranslationJob:
             ):
                 pass
 
-    def facts(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+    def manifest_entries(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         return {"inputs_cut": summary["inputs_cut"]}
 
 
@@ -113,15 +113,15 @@ class LlmJob:
     def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
         paid = [row for name in plan.names for row in read_ledger(plan.ledger(name)).values()]
         tokens = sum(row.tokens_in + row.tokens_out for row in paid)
-        spending = Spending(self._options.budget_tokens, tokens, len(paid))
-        rewriter = LlmRewriter(self._options, self._endpoint, spending)
+        budget = TokenBudget(self._options.budget_tokens, tokens, len(paid))
+        rewriter = LlmRewriter(self._options, self._endpoint, budget)
         try:
             for name in names:
                 augment_part(plan, name, rewriter, lambda rewrites: report(len(rewrites)))
         finally:
             self._endpoint.close()
 
-    def facts(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+    def manifest_entries(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tokens, and their cost if prices are given."""
         counts = {name: summary[name] for name in ("tokens_in", "tokens_out")}
         prices = self._options.price_in, self._options.price_out

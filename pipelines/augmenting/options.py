@@ -18,16 +18,19 @@ TranslationPrecision = Literal["auto", "float32", "float16", "int8"]
 
 @dataclass(frozen=True)
 class BackTranslation:
-    """Translate there and back with two Marian models."""
+    """Translate into another language and back with two Marian models."""
 
     name: ClassVar[str] = "back-translation"
 
     forward: Annotated[
-        str, Option("translate by this Marian model: a hub name or a folder", "MODEL", path="name")
+        str,
+        Option("translate with this Marian model: a hub name or a folder", "MODEL", path="name"),
     ] = "Helsinki-NLP/opus-mt-en-zh"
     backward: Annotated[
         str,
-        Option("translate back by this Marian model: a hub name or a folder", "MODEL", path="name"),
+        Option(
+            "translate back with this Marian model: a hub name or a folder", "MODEL", path="name"
+        ),
     ] = "Helsinki-NLP/opus-mt-zh-en"
     forward_prefix: Annotated[
         str | None,
@@ -41,7 +44,7 @@ class BackTranslation:
     backward_prefix: Annotated[
         str | None,
         Option(
-            "start each text with this target-language token for the model back; '' for none",
+            "start each text for the model back with this target-language token; '' for none",
             "TOKEN",
             default="what the vocabulary suggests",
         ),
@@ -49,7 +52,7 @@ class BackTranslation:
     engine: Annotated[
         EngineName,
         Option(
-            "translate by this library; auto is ctranslate2 if it is installed and no GPU is"
+            "translate with this library; auto is ctranslate2 if it is installed and no GPU is"
             " used, else transformers"
         ),
     ] = "auto"
@@ -139,14 +142,14 @@ Method = BackTranslation | LlmRewriting
 
 @dataclass(frozen=True)
 class AugmentOptions:
-    """What to rewrite, and how. workers: for back-translation only."""
+    """The options of a job. workers: for back-translation only."""
 
     corpus: Annotated[
         str,
         Option("rewrite the sentences of this prepared corpus", "DIR", group=INPUT, path="input"),
     ]
     method: Annotated[
-        Method, Option("rewrite by translating there and back, or by a language model", group=MODEL)
+        Method, Option("rewrite by back-translation or with a language model", group=MODEL)
     ]
     limits: Limits = field(default_factory=Limits)
     encoder: Annotated[

@@ -34,19 +34,19 @@ class Engine(Protocol):
 def choose_engine(
     engine: EngineName, precision: TranslationPrecision, gpu: bool
 ) -> tuple[EngineName, TranslationPrecision]:
-    """Return the engine and the precision that `auto` stands for; UserError for what cannot be.
+    """Return the engine and the precision that `auto` means; UserError for an impossible pair.
 
     gpu: whether the workers have GPUs. `auto` is CTranslate2 if it is installed and there are none,
     and int8 with CTranslate2, otherwise the number format that the device computes fastest.
     """
-    there = find_spec("ctranslate2") is not None
-    if engine == "ctranslate2" and not there:
+    installed = find_spec("ctranslate2") is not None
+    if engine == "ctranslate2" and not installed:
         raise UserError(
             "engine is ctranslate2, which is not installed: install it with pip install "
             "'cotbert[ctranslate2]', or give --engine transformers"
         )
     if engine == "auto":
-        engine = "ctranslate2" if there and not gpu else "transformers"
+        engine = "ctranslate2" if installed and not gpu else "transformers"
     formats: list[TranslationPrecision] = ["int8", "float32"]
     if engine == "transformers":
         formats = ["float16", "float32"] if gpu else ["float32"]

@@ -1,4 +1,4 @@
-"""The commands: one file each for its options, a dataclass, and the call they become.
+"""The commands, one file each: a dataclass of its options, and the call of its job.
 
 A job's own module is imported when the job runs, so that `--help` answers at once.
 """
@@ -35,7 +35,7 @@ from pipelines.commands import (
 
 
 class Command(NamedTuple):
-    """options: the dataclass of its options; run: what is called with one; help: one line."""
+    """options: the dataclass of its options. run: is called with them. help: one line."""
 
     options: type
     run: Callable[[Any], None]
@@ -82,7 +82,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "embed": Command(embed.Embed, embed.run, "turn text into vectors in Parquet files"),
     "search": Command(
-        search.Search, search.run, "find the texts nearest to a query among the vectors of embed"
+        search.Search, search.run, "find the texts closest to a query among the vectors of embed"
     ),
     "index": Command(index.Index, index.run, "build a FAISS index of the vectors of embed"),
     "export": Command(
@@ -107,7 +107,7 @@ COMMANDS: dict[str, Command] = {
     "search-template": Command(
         search_template.SearchTemplate,
         search_template.run,
-        "search the template with the best dev score of an untrained encoder",
+        "find the template that gives an untrained encoder the best dev score",
     ),
     "generate-templates": Command(
         generate_templates.GenerateTemplates,
@@ -123,7 +123,7 @@ COMMANDS: dict[str, Command] = {
     "track-sync": Command(
         track_sync.TrackSync,
         track_sync.run,
-        "send records to MLflow that jobs stored while it did not answer",
+        "send MLflow the records that jobs stored while it did not answer",
     ),
     "recipes": Command(
         listings.Recipes, listings.recipes, "list the training recipes, or print one"

@@ -1,4 +1,4 @@
-"""cotbert cluster: its options, and the calls they become."""
+"""cotbert cluster: its options, and the calls of its functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Cluster:
     cpus_per_node: Annotated[
         int | None,
         Option(
-            "let tasks use this many cores of each node",
+            "offer this many cores of each node to tasks",
             "N",
             group=RESOURCES,
             unit="cores",

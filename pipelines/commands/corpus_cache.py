@@ -1,4 +1,4 @@
-"""A corpus for `--corpus`, whatever was given: a prepared folder, or raw text prepared once."""
+"""Open the value of `--corpus`: a prepared corpus, or raw text that is prepared once."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def open_or_prepare(
 ) -> Corpus:
     """Open a prepared corpus; prepare any other input into the cache, or find it there.
 
-    The cache knows an input by its files' paths, sizes and times, the tokenizer, the length, the
-    columns and the encoding.
+    An input is identified in the cache by its files' paths, sizes and times, the tokenizer, the
+    length, the columns and the encoding.
     """
     if (Path(corpus).expanduser() / MANIFEST_FILE).is_file():
         return Corpus.open(corpus)

@@ -1,4 +1,4 @@
-"""cotbert recipes, cotbert spaces and cotbert templates: tables of what there is."""
+"""cotbert recipes, cotbert spaces and cotbert templates: tables of their names."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def spaces(given: Spaces) -> None:
 
 
 def _size(space: Space) -> str:
-    """How many different trials it has."""
+    """Return the number of different trials of a space."""
     from tune_spaces import size
 
     count = size(space)
@@ -85,7 +85,7 @@ def _size(space: Space) -> str:
 
 
 def _space_rows(space: Space) -> list[tuple[str, str]]:
-    """What a space varies: its settings' axes, then the settings of each variant."""
+    """Return the axes of a space's settings, then the settings of each variant."""
     rows = [
         ("space", space.name),
         ("purpose", space.purpose),

@@ -1,4 +1,4 @@
-"""cotbert prepare: its options, and the call they become."""
+"""cotbert prepare: its options, and the call of its job."""
 
 from __future__ import annotations
 

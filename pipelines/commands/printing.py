@@ -1,4 +1,4 @@
-"""What commands print last, on standard output."""
+"""Print the results of commands on standard output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipelines.runtime.progress import show
 
 
 def print_texts(rows: Sequence[tuple[str, ...]]) -> None:
-    """Columns to the left; the last is a text of any length."""
+    """Print rows in columns aligned left; the last column may have any length."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
@@ -61,7 +61,7 @@ def print_scores(result: dict[str, Any]) -> None:
 
 
 def print_differences(result: dict[str, Any]) -> None:
-    """A table of scores, a table for each model against the first, and what they say."""
+    """Print a table of scores, then a table and a conclusion for each model against the first."""
     from pipelines.evaluating.scoring import score_of
     from pipelines.evaluating.tables import difference_row
     from pipelines.runtime.progress import table

@@ -1,4 +1,4 @@
-"""cotbert search: its options, and the call they become."""
+"""cotbert search: its options, and the call of its job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _print_json(query: str, matches: Sequence[Match], _: bool) -> None:
 
 
 def _print_table(query: str, matches: Sequence[Match], several: bool) -> None:
-    """Texts on one line each; their column is left out where none is at hand."""
+    """Show each text on one line; the column is left out if no text is known."""
     if several:
         show(f"query: {' '.join(query.split())}")
     rows = [("rank", "score", "id", "text")]

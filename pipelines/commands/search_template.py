@@ -1,4 +1,4 @@
-"""cotbert search-template: its options, and the call they become."""
+"""cotbert search-template: its options, and the call of its job."""
 
 from __future__ import annotations
 

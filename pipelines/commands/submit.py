@@ -1,4 +1,4 @@
-"""cotbert submit: its options, and the calls they become."""
+"""cotbert submit: its options, and the calls of its functions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ JOB, SUBMITTED = "a submitted job", "the job to submit"
 
 @dataclass(frozen=True, kw_only=True)
 class Submit:
-    """command_line: the command line by which `command` is checked, handed in by `cotbert`."""
+    """command_line: makes the command line that checks `command`; `cotbert` gives it."""
 
     command: Annotated[
         tuple[str, ...],
         Option(
             "run this command of cotbert and its options, given after `--`; all nodes must see its "
-            "paths, and relative ones mean this folder",
+            "paths; relative paths refer to this folder",
             "COMMAND",
             positional=True,
             default="one of --status, --logs and --stop",
@@ -58,21 +58,22 @@ class Submit:
     may_grow: Annotated[
         bool,
         Option(
-            "submit although the cluster has too few cores now, since it adds nodes by itself",
+            "submit even if the cluster has too few cores now, since it adds nodes by itself",
             group=SUBMITTED,
         ),
     ] = False
     no_wait: Annotated[
-        bool, Option("return at once: do not show the job's output until its end", group=SUBMITTED)
+        bool,
+        Option("return at once instead of showing the job's output until it ends", group=SUBMITTED),
     ] = False
     status: Annotated[
         str | None,
-        Option("show how this job is doing", "ID", group=JOB, exclusive="known", default="no job"),
+        Option("show the state of this job", "ID", group=JOB, exclusive="known", default="no job"),
     ] = None
     logs: Annotated[
         str | None,
         Option(
-            "show this job's output until its end",
+            "show this job's output until it ends",
             "ID",
             group=JOB,
             exclusive="known",
@@ -107,11 +108,11 @@ def run(given: Submit) -> None:
 
 
 def _check(given: Submit) -> None:
-    """UserError unless there is either a command or a job to ask about."""
-    asked = given.status or given.logs or given.stop
-    if asked and given.command:
+    """Raise UserError unless either a command or a known job is given."""
+    known = given.status or given.logs or given.stop
+    if known and given.command:
         raise UserError("a command goes with neither --status, --logs nor --stop: leave one out")
-    if not asked and not given.command:
+    if not known and not given.command:
         raise UserError("no command is given: write it after `--`, as in `-- train RECIPE ...`")
 
 
@@ -130,6 +131,6 @@ def _submit(given: Submit, server: JobServer) -> None:
 
 
 def _end(status: int) -> None:
-    """A job's own exit status becomes this command's."""
+    """End with the exit status of the job."""
     if status:
         raise SystemExit(status)

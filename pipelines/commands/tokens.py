@@ -1,4 +1,4 @@
-"""cotbert tokens and cotbert token-map: their options, and the calls they become."""
+"""cotbert tokens and cotbert token-map: their options, and the calls of their jobs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Tokens:
 
 
 def tokens(given: Tokens) -> None:
-    from pipelines.templates.mask_predictions import top_lines, top_tokens_of
+    from pipelines.templates.mask_predictions import token_rows, top_tokens_of
 
-    lines = [HEADER, *top_lines(top_tokens_of(given.options))]
+    lines = [HEADER, *token_rows(top_tokens_of(given.options))]
     widths = [max(len(line[column]) for line in lines) for column in range(3)]
     lines.insert(1, ("-" * widths[0], "-" * widths[1], "-" * widths[2]))
     for line in lines:

@@ -1,4 +1,4 @@
-"""cotbert track-sync: its options, and the call they become."""
+"""cotbert track-sync: its options, and the call of its job."""
 
 from __future__ import annotations
 

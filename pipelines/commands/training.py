@@ -1,4 +1,4 @@
-"""The options of the commands that train, and what they become: settings and a corpus."""
+"""The options of the commands that train, and the settings and corpus made from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cotbert tune: its options, and the call they become."""
+"""cotbert tune: its options, and the call of its job."""
 
 from __future__ import annotations
 

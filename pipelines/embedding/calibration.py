@@ -19,7 +19,7 @@ from pipelines.reading.readers import read
 from pipelines.runtime.progress import say
 
 SCALE_FILE = "scale.json"
-# The rows are the first of so many shards at equal distances, since files may be sorted.
+# Rows are taken from this many shards at equal distances, since files may be sorted.
 CALIBRATION_SHARDS = 16
 
 
@@ -53,11 +53,11 @@ def calibration_texts(plan: ReadPlan, rows: int) -> list[str]:
     If a shard has too few, the shards after it give more.
     """
     number = min(CALIBRATION_SHARDS, len(plan.shards))
-    places = np.linspace(0, len(plan.shards), number, endpoint=False).astype(int)
+    shards = np.linspace(0, len(plan.shards), number, endpoint=False).astype(int)
     texts: list[str] = []
-    for turn, place in enumerate(places):
+    for turn, shard in enumerate(shards):
         share = (rows - len(texts)) // (number - turn)
-        texts += _first_texts(plan, int(place), share)
+        texts += _first_texts(plan, int(shard), share)
     return texts
 
 

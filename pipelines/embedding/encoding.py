@@ -42,26 +42,26 @@ def encode_block(
     precision: Precision = "auto",
 ) -> Encoded:
     """Encode (N,) texts; with on_long "error", texts longer than the model reads get no vector."""
-    distinct, which = first_places(texts)
+    distinct, index = unique_texts(texts)
     ids = encoder.tokenize(distinct)
     long = ids.lengths > encoder.max_length
-    there = ~long if on_long == "error" else np.ones(len(long), bool)
-    rows = np.flatnonzero(there[which])
+    used = ~long if on_long == "error" else np.ones(len(long), bool)
+    rows = np.flatnonzero(used[index])
     counts: Counter[str] = Counter()
-    counts["duplicates"] = len(rows) - int(there.sum())
+    counts["duplicates"] = len(rows) - int(used.sum())
     # Counted in rows, not in distinct texts, because users count rows.
-    affected = int(long[which].sum())
+    affected = int(long[index].sum())
     counts["truncated"] = affected if on_long == "truncate" else 0
     counts["split"] = affected if on_long == "split-mean" else 0
-    if not there.all():
-        ids = ids.take(np.flatnonzero(there))
+    if not used.all():
+        ids = ids.take(np.flatnonzero(used))
     if on_long == "split-mean":
         ids, first = pieces(ids, encoder.max_length)
         vectors = weighted_means(_vectors(encoder, ids, precision, counts), ids.lengths, first)
     else:
         vectors = _vectors(encoder, ids, precision, counts)
-    place = np.cumsum(there) - 1  # the index of a distinct text among the encoded ones
-    return Encoded(rows, vectors[place[which[rows]]], counts)
+    position = np.cumsum(used) - 1  # the index of a distinct text among the encoded ones
+    return Encoded(rows, vectors[position[index[rows]]], counts)
 
 
 def _vectors(
@@ -76,11 +76,11 @@ def _vectors(
     return encoder.encode_tokens(ids, normalize=False, precision=precision)
 
 
-def first_places(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+def unique_texts(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Return the U distinct texts in order, and (N,) the index of each text among them."""
-    place: dict[str, int] = {}
-    which = np.fromiter((place.setdefault(t, len(place)) for t in texts), np.int64, len(texts))
-    return list(place), which
+    found: dict[str, int] = {}
+    index = np.fromiter((found.setdefault(t, len(found)) for t in texts), np.int64, len(texts))
+    return list(found), index
 
 
 def pieces(ids: Ragged, size: int) -> tuple[Ragged, np.ndarray]:

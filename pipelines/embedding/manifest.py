@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from cotbert_core import __version__
-from cotbert_core.encoder.backbone import locate_encoder
+from cotbert_core.encoder.locations import locate_encoder
+from cotbert_core.files import digest
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.blocks import BlockLedger
@@ -26,7 +26,7 @@ DIGESTED = ("*.safetensors", "cotbert.json", "modules.json", "tokenizer.json")
 def vectors_metadata(
     options: EmbedOptions,
     model: str,
-    digest: str | None,
+    weights_digest: str | None,
     encoder: SentenceEncoder,
     storage: Storage,
 ) -> dict[str, Any]:
@@ -36,12 +36,12 @@ def vectors_metadata(
     have unit length, because of the option or because the model does so.
     """
     template = encoder.pooling.template
-    facts: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "dimension": storage.dimension,
         "dtype": options.dtype,
         "normalize": storage.normalize,
         "model": model,
-        "model_digest": digest,
+        "model_digest": weights_digest,
         "model_commit": model_commit(encoder),
         "readout": encoder.pooling.readout,
         "template": template.text if template else None,
@@ -52,22 +52,22 @@ def vectors_metadata(
         "backend": options.backend,
     }
     if model != options.model:
-        facts["model_source"] = options.model
+        metadata["model_source"] = options.model
     if storage.dimension < encoder.dimension:
-        facts["truncated_from"] = encoder.dimension
+        metadata["truncated_from"] = encoder.dimension
     if storage.scale is not None:
-        facts["scale"] = list(storage.scale)
-        facts["calibration"] = {
+        metadata["scale"] = list(storage.scale)
+        metadata["calibration"] = {
             "rows": options.calibration_rows,
             "method": "largest absolute value of each dimension / 127",
         }
-    return facts
+    return metadata
 
 
 def manifest(
     options: EmbedOptions,
     plan: ReadPlan,
-    facts: dict[str, Any],
+    metadata: dict[str, Any],
     ledger: BlockLedger,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def manifest(
         "truncated": counts["truncated"],
         "split": counts["split"],
         **({"clipped": counts["clipped"]} if options.dtype == "int8" else {}),
-        **facts,
+        **metadata,
         "id_column": plan.id_column,
         "id_type": plan.id_type,
         **({"encoding": plan.encoding} if plan.encoding else {}),
@@ -106,7 +106,7 @@ def result(ledger: BlockLedger, dimension: int, workers: int, seconds: float) ->
         **{key: counts[key] for key in ("split", "clipped") if counts[key]},
         "dimension": dimension,
         "padding_waste": round(ledger.padding_waste, 4),
-        "rows_of_this_run": ledger.fresh,
+        "rows_of_this_run": ledger.new_rows,
         "sentences_per_second": round(ledger.rate, 1),
         "seconds": round(seconds, 3),
         "workers": workers,
@@ -125,15 +125,11 @@ def model_digest(model: str) -> str | None:
     folder = Path(locate_encoder(model))
     if not folder.is_dir():
         return None
-    digest = hashlib.sha256()
-    for path in sorted(path for pattern in DIGESTED for path in folder.rglob(pattern)):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
+    return digest(sorted(path for pattern in DIGESTED for path in folder.rglob(pattern)))
 
 
 def model_commit(encoder: SentenceEncoder) -> str | None:
-    """The commit that a hub name stood for when the model was loaded; None for a folder."""
+    """Return the commit that a hub name stood for when the model was loaded; None for a folder."""
     from huggingface_hub import try_to_load_from_cache
 
     location = locate_encoder(encoder.backbone.name)

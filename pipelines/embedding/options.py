@@ -15,18 +15,21 @@ from pipelines.reading.encodings import named_encoding
 Dtype = Literal["float32", "float16", "int8"]
 OnLong = Literal["truncate", "error", "split-mean"]
 Backend = Literal["torch", "openvino"]
-# The columns of a part that are not passed through.
+# The columns of a part that do not come from the input.
 ID_COLUMN, VECTOR_COLUMN = "id", "embedding"
 # The reason of a row that has no vector because it has more tokens than the model reads.
 TOO_LONG = "too_many_tokens"
-# What may change between a job and the one that goes on with it.
+# Options that may change when a job is continued.
 FREE = ("workers",)
 
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """Which vectors to write. id_column None: the column `id` of Parquet files that all have one of
-    whole numbers, else row numbers."""
+    """The options of a job.
+
+    id_column None: the column `id` if all files are Parquet and it holds whole numbers, else row
+    numbers.
+    """
 
     model: Annotated[
         str,
@@ -60,7 +63,7 @@ class EmbedOptions:
     keep: Annotated[
         tuple[str, ...],
         Option(
-            "copy these columns of the input beside the vectors",
+            "copy these columns of the input into the output",
             "COL,...",
             group=OUTPUT,
             default="none",
@@ -70,7 +73,7 @@ class EmbedOptions:
     truncate_dim: Annotated[
         int | None,
         Option(
-            "store only the first dimensions, rescaled to unit length if the vector had it",
+            "store only this many leading dimensions, rescaled to unit length if the vector had it",
             "N",
             group=OUTPUT,
             unit="dimensions",
@@ -80,15 +83,15 @@ class EmbedOptions:
     on_long: Annotated[
         OnLong,
         Option(
-            "treat a text of more tokens than the model reads in this way: embed its beginning, "
-            "skip and list it, or embed its pieces and average them by their tokens",
+            "choose what happens to a text with more tokens than the model reads: embed its "
+            "beginning, skip and list it, or average the vectors of its pieces by their tokens",
             group=INPUT,
         ),
     ] = "truncate"
     calibration_rows: Annotated[
         int,
         Option(
-            "set the scale of int8 by the vectors of this many first rows",
+            "compute the scale of int8 from the vectors of this many rows",
             "N",
             group=OUTPUT,
             unit="rows",
@@ -97,7 +100,7 @@ class EmbedOptions:
     backend: Annotated[
         Backend,
         Option(
-            "run the encoder by this library; openvino is faster on CPUs and needs the extra "
+            "run the encoder with this library; openvino is faster on CPUs and needs the extra "
             "openvino",
             group=RESOURCES,
         ),
@@ -105,7 +108,7 @@ class EmbedOptions:
     attention: Annotated[
         Attention,
         Option(
-            "compute attention in this way; auto is plain on a CPU and the encoder's own on a GPU",
+            "use this attention; auto is plain on a CPU and the encoder's own on a GPU",
             group=RESOURCES,
         ),
     ] = "auto"
@@ -125,9 +128,9 @@ class EmbedOptions:
         self._check_kept()
 
     def _check_kept(self) -> None:
-        twice = [name for name in self.keep if self.keep.count(name) > 1]
-        if twice:
-            raise UserError(f"keep names {twice[0]!r} twice: give each column once")
+        repeated = [name for name in self.keep if self.keep.count(name) > 1]
+        if repeated:
+            raise UserError(f"keep names {repeated[0]!r} twice: give each column once")
         for name in (ID_COLUMN, VECTOR_COLUMN):
             if name in self.keep:
                 raise UserError(
@@ -137,7 +140,7 @@ class EmbedOptions:
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """The options that decide what is written; the order of the inputs does not matter."""
+        """The options that decide the output; the order of the inputs does not matter."""
         # Without an encoding the record equals that of versions without this option.
         left_out = (*FREE, *(["encoding"] if self.encoding is None else []))
         options = {key: value for key, value in vars(self).items() if key not in left_out}

@@ -80,7 +80,7 @@ class BlockEmbedder:
             if not piece.read:  # the shard ended with the block before
                 continue
             done = record_file(self._scratch, block_range.shard, blocks).exists()
-            if block_range.has(blocks) and not done:
+            if block_range.contains(blocks) and not done:
                 self._block(block_range.shard, blocks, piece)
             blocks += 1
         write_end(self._scratch, block_range.shard, blocks)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.encoder.backbone import hub_answers
+from cotbert_core.encoder.locations import hub_answers
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.mteb_model import MtebModel
 from cotbert_core.evaluation.pairs import Encode

@@ -10,12 +10,12 @@ from cotbert_core.errors import UserError
 
 
 def at_least(options: Any, least: int, *names: str) -> None:
-    """UserError unless each of these fields is None or a number of at least `least`."""
+    """Raise UserError unless each of these fields is None or at least `least`."""
     _check(options, names, lambda value: value >= least, f"at least {least}")
 
 
 def above(options: Any, bound: float, *names: str) -> None:
-    """UserError unless each of these fields is None or a number above `bound`."""
+    """Raise UserError unless each of these fields is None or above `bound`."""
     _check(options, names, lambda value: value > bound, f"a number above {bound}")
 
 

@@ -28,15 +28,15 @@ Model = TypeVar("Model")
 
 @dataclass(frozen=True)
 class Option:
-    """What `--help` says about a field, and how its words are read.
+    """The description of an option for `--help`, and how its value is parsed.
 
-    help: what the option does, without its default. unit: of a number, named after its default.
-    default: the default in words, where the field's own (None, say) does not speak for itself.
-    flag: the option's name where it is not the field's; old_flags: names that still work and warn.
-    append: given several times, one value each. exclusive: options with the same word here exclude
-    each other. path: a text that names an input ("input") or may be a path ("name"); a field of
-    type Path always is one. convert: makes the field's value from a value of type `kind`; it may
-    raise UserError.
+    help: what the option does, without its default. unit: unit of a number, shown after its
+    default. default: the default in words, if the field's own value (None) says too little. flag:
+    the option's name, if it differs from the field's. old_flags: earlier names, which still work
+    and warn. append: the option may be repeated, with one value each time. exclusive: options with
+    the same word here exclude each other. path: "input" for a text that names an input, "name" for
+    one that may be a path; a field of type Path is always a path. convert: function from a value
+    of type `kind` to the field's value, which may raise UserError.
     """
 
     help: str
@@ -57,9 +57,9 @@ class Option:
 
 @dataclass(frozen=True)
 class Declared:
-    """An option and its field. kind: the type of one value; many: whether it takes several.
+    """An option and its field. kind: type of one value. many: whether it takes several values.
 
-    of_variant: it belongs to one of several models, so that it need not be given.
+    of_variant: whether it belongs to one of several models, and may therefore be missing.
     """
 
     field: str
@@ -72,7 +72,7 @@ class Declared:
 
     @property
     def name(self) -> str:
-        """The option's name without dashes in front."""
+        """The option's name without leading dashes."""
         return self.option.flag.removeprefix("--") or self.field.replace("_", "-")
 
     @property
@@ -88,11 +88,12 @@ class Declared:
     def _shown_default(self) -> str:
         if self.kind is bool or self.default in (MISSING, None, ()):
             return ""
-        return f"{self.default} {self.option.unit}".strip()
+        unit = self.option.unit.removesuffix("s") if self.default == 1 else self.option.unit
+        return f"{self.default} {unit}".strip()
 
 
 def declared(model: type, group: str = GENERAL) -> Iterator[Declared]:
-    """Yield the options of a model, those of nested models at their field's place."""
+    """Yield the options of a model, with the options of nested models in place of their field."""
     seen = set()
     for one in _all_declared(model, group):
         if one.field not in seen:  # variants may share an option
@@ -119,8 +120,8 @@ def _all_declared(model: type, group: str) -> Iterator[Declared]:
 
 
 def build(model: type[Model], given: Mapping[str, Any]) -> Model:
-    """Return the model with the values that were given and its own defaults; UserError if it
-    refuses one."""
+    """Return the model built from the given values and its own defaults; UserError if it refuses
+    one."""
     hints = get_type_hints(model, include_extras=True)
     values: dict[str, Any] = {}
     for field in fields(model):  # type: ignore[arg-type]
@@ -158,7 +159,7 @@ def _build_variant(field: str, variants: Mapping[str, type], given: Mapping[str,
 
 
 def _annotation(hint: Any) -> tuple[Any, Option | None]:
-    """The type without None, and the last Option that annotates it."""
+    """Return the type without None, and its last annotation that is an Option."""
     option = None
     if get_origin(hint) is Annotated:
         hint, *notes = get_args(hint)
@@ -170,13 +171,13 @@ def _annotation(hint: Any) -> tuple[Any, Option | None]:
 
 
 def _variants(hint: Any) -> dict[str, type]:
-    """The models that a field may be, by name; empty for any other type."""
+    """Return the models that a field may be, by name; empty for any other type."""
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
     return {kind.name: kind for kind in kinds} if all(map(is_dataclass, kinds)) else {}
 
 
 def _value_type(hint: Any, option: Option) -> tuple[type, bool, tuple[str, ...]]:
-    """The type of one value, whether there may be many, and the choices."""
+    """Return the type of one value, whether there may be several, and the choices."""
     if option.convert is not None:
         return option.kind, False, ()
     if get_origin(hint) is tuple:

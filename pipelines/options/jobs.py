@@ -14,7 +14,7 @@ Format = Literal["onnx", "folder"]
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Which encoder to write, and in which form."""
+    """The encoder to write, and the format."""
 
     model: Annotated[
         str,
@@ -85,7 +85,7 @@ class MergeOptions:
 
 @dataclass(frozen=True)
 class QuickstartOptions:
-    """What the quickstart trains on, and for how long."""
+    """The text that the quickstart trains on, and the number of steps."""
 
     packages: Annotated[
         str,

@@ -1,4 +1,4 @@
-"""The argparse options of a model. Its defaults stay with it: only given values are parsed."""
+"""Build argparse options from a model. Defaults stay in the model: only given values are parsed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TypeOf = Callable[[Declared], Callable[[str], Any] | None]
 
 
 def value_type(one: Declared) -> Callable[[str], Any] | None:
-    """Return what makes one value from a word; None leaves it a text."""
+    """Return the function that converts a word to a value; None keeps the text."""
     return None if one.kind is str else one.kind
 
 
@@ -78,7 +78,7 @@ def _nargs(one: Declared) -> str | None:
 
 
 class _Renamed(argparse.Action):
-    """Takes the value of an option under its old name, and says the new one (`const`)."""
+    """Accepts an option's old name, with a warning that names the new one (`const`)."""
 
     def __call__(
         self,
@@ -92,7 +92,7 @@ class _Renamed(argparse.Action):
 
 
 def _usage(options: list[Declared]) -> str:
-    """One line: what must be given. Without it, argparse lists every option twice."""
+    """Return one line with the required arguments. argparse's own usage lists every option."""
     words = ["%(prog)s"]
     for one in options:
         if one.option.positional:

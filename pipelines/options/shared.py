@@ -71,7 +71,7 @@ NEGATIVE_COLUMN = Option(
     default="no negative text",
 )
 ENCODING = Option(
-    "decode txt, csv, tsv and jsonl files by this encoding, e.g. latin-1, cp1252 or utf-16",
+    "decode txt, csv, tsv and jsonl files with this encoding, e.g. latin-1, cp1252 or utf-16",
     "NAME",
     group=INPUT,
     default="utf-8",
@@ -100,17 +100,17 @@ READOUT = Option(
     default="the model's own",
 )
 PRECISION = Option(
-    "compute in this number format; auto takes bf16 where the machine is fast at it, else fp32",
+    "compute in this number format; auto is bf16 if the machine computes it fast, else fp32",
     group=MODEL,
 )
-SEED = Option("set the seed of the random choices", "N", group=GENERAL)
+SEED = Option("use this seed for random choices", "N", group=GENERAL)
 SEEDS = Option(
     "train with this many seeds, from 0, or with the seeds in a list such as 3,5,8",
     "N",
     group=TRAINING,
     convert=parse_seeds,
 )
-BEAM = Option("follow this many outputs in the beam search; 1 is greedy", "N", unit="outputs")
+BEAM = Option("keep this many outputs in the beam search; 1 is greedy search", "N", unit="outputs")
 TEMPERATURE = Option(
     "sample at this temperature",
     "X",
@@ -125,7 +125,7 @@ WORKERS = Option(
     default="1 worker for each GPU, or 1 for each machine without GPUs",
 )
 SENTEVAL = Option(
-    "choose the best by the STS-B dev set in this SentEval folder",
+    "choose the best on the STS-B dev set in this SentEval folder",
     "DIR",
     group=SCORES,
     exclusive="pairs",
@@ -144,7 +144,7 @@ Verbose = Annotated[bool, VERBOSE]
 OutputFolder = Annotated[Path, OUTPUT_FOLDER]
 Resume = Annotated[bool, RESUME]
 OutputFile = Annotated[
-    Path, Option("write into this new file, one template a line", "FILE", group=OUTPUT)
+    Path, Option("write one template per line into this new file", "FILE", group=OUTPUT)
 ]
 SeveralSeeds = Annotated[
     tuple[int, ...] | None, replace(SEEDS, default="1 run with the recipe's seed")

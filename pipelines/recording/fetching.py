@@ -14,11 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.backbone import from_anywhere
+from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.encoder.pooling_config import POOLING_CONFIG_FILE
 from cotbert_core.errors import UserError
 from cotbert_core.messages.redaction import without_credentials
-from pipelines.recording.store import connect, patient, reason, shown_uri, tracking_uri
+from pipelines.recording.store import connect, file_timeout, reason, shown_uri, tracking_uri
 from pipelines.runtime.progress import say
 from pipelines.storage.paths import cache_folder
 
@@ -26,7 +26,7 @@ SCHEMES = ("models:/", "runs:/")
 _ALIAS = re.compile(r"models:/([^/@]+)@(.+)")
 _LATEST = re.compile(r"models:/([^/@]+)/latest")
 # Files by which the folder of an encoder is recognised, the most specific first.
-MARKS = (POOLING_CONFIG_FILE, "modules.json", "config.json")
+MARKER_FILES = (POOLING_CONFIG_FILE, "modules.json", "config.json")
 
 
 def fetch_model(name: str) -> str:
@@ -36,10 +36,10 @@ def fetch_model(name: str) -> str:
     as an absolute path if it is a folder. Raises UserError if it is not found.
     """
     if not name.startswith(SCHEMES):
-        return from_anywhere(name)
+        return absolute_name(name)
     try:
         client = connect()
-        address = _fixed(client, name)
+        address = _resolve_version(client, name)
         folder = _folder(address)
         if not folder.is_dir():
             say(f"downloading {address} from MLflow to {folder}")
@@ -54,7 +54,7 @@ def fetch_model(name: str) -> str:
     return str(_encoder_in(folder, name))
 
 
-def _fixed(client: Any, name: str) -> str:
+def _resolve_version(client: Any, name: str) -> str:
     """Return the address of the version that an alias, or `latest`, currently stands for."""
     if alias := _ALIAS.fullmatch(name):
         found = client.get_model_version_by_alias(alias[1], alias[2])
@@ -88,7 +88,7 @@ def _download(address: str, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     uri = tracking_uri()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="download-") as scratch:
-        with patient():
+        with file_timeout():
             found = download_artifacts(
                 artifact_uri=address, dst_path=scratch, tracking_uri=uri, registry_uri=uri
             )
@@ -102,8 +102,8 @@ def _download(address: str, folder: Path) -> None:
 def _encoder_in(folder: Path, name: str) -> Path:
     """Return the folder, or the folder in it, that holds an encoder."""
     folders = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
-    for mark in MARKS:
-        found = next((path for path in folders if (path / mark).is_file()), None)
+    for marker in MARKER_FILES:
+        found = next((path for path in folders if (path / marker).is_file()), None)
         if found is not None:
             return found
     raise UserError(

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import read_json, write_json, write_text
-from pipelines.recording.store import Record, RefusedError, create_run, is_key, send
+from pipelines.recording.artifacts import RefusedError
+from pipelines.recording.store import Record, create_run, is_key, send
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import (
     KEYS_FILE,
@@ -55,18 +56,18 @@ class OfflineQueue:
         file = self.folder / KEYS_FILE
         return dict(read_json(file)) if file.is_file() else {}
 
-    def own(self) -> tuple[str | None, str | None]:
+    def latest_run(self) -> tuple[str | None, str | None]:
         """Return the key and the run id of the run that began here last."""
         return next(reversed(self.keys().items()), (None, None))
 
-    def know(self, key: str, run_id: str | None) -> None:
+    def record_run_id(self, key: str, run_id: str | None) -> None:
         """Write a key and its run id, and add the id to the job's files if it is missing there."""
         write_json(self.folder / KEYS_FILE, self.keys() | {key: run_id})
-        self.settle()
+        self.write_run_id()
 
-    def settle(self) -> None:
+    def write_run_id(self) -> None:
         """Write the run id into the job's files if the job did not know it when it wrote them."""
-        _, run_id = self.own()
+        _, run_id = self.latest_run()
         if run_id is None:
             return
         file, result = self.folder / RUN_FILE, self.folder / RESULT_FILE
@@ -103,7 +104,7 @@ class OfflineQueue:
         file = self.folder / REFUSED_FILE
         return file.read_bytes().count(b"\n") if file.exists() else 0
 
-    def reasons(self) -> list[str]:
+    def refusal_reasons(self) -> list[str]:
         """Return the reason of each refused record, oldest first."""
         file = self.folder / REFUSED_FILE
         lines = file.read_bytes().splitlines() if file.exists() else []
@@ -117,7 +118,7 @@ class OfflineQueue:
                     f"warning: the parent run of {self.folder} was not found in the folders above, "
                     "so its run has no parent"
                 )
-            self.know(record["run"], create_run(client, record, parent))
+            self.record_run_id(record["run"], create_run(client, record, parent))
         else:
             run_id = self.run_id_of(client, record["run"])
             if run_id is None:
@@ -151,11 +152,11 @@ class OfflineQueue:
             _append(self.folder / REFUSED_FILE, {**record, "refused": why})
             return
         for key, value in values.items():
-            alone = {**record, "values": {key: value}}
+            single = {**record, "values": {key: value}}
             try:
-                self._send(client, alone)
+                self._send(client, single)
             except RefusedError as error:
-                self._refuse(client, alone, str(error))
+                self._refuse(client, single, str(error))
 
     def _first(self) -> tuple[Record | None, int, int]:
         """Return the first record (with the metrics after it, in one batch), and its number of

@@ -16,7 +16,7 @@ from typing import Any
 
 from cotbert_core.errors import UserError
 from pipelines.recording.dev_metric import SPEARMAN, DevMetric
-from pipelines.recording.store import connect, patient, reason, shown_uri
+from pipelines.recording.store import connect, file_timeout, reason, shown_uri
 from pipelines.recording.tracking import Run
 from pipelines.runtime.progress import say
 
@@ -84,7 +84,7 @@ def _add_version(client: Any, run_id: str, folder: Path, name: str, tags: dict[s
     model = client.create_logged_model(run.info.experiment_id, name=name, source_run_id=run_id)
     with tempfile.TemporaryDirectory() as scratch:
         save_flavour(encoder, Path(scratch) / "model", run_id, model.model_id)
-        with patient():
+        with file_timeout():
             _copy_over(folder, Path(scratch) / "model")
             client.log_model_artifacts(model.model_id, str(Path(scratch) / "model"))
     client.finalize_logged_model(model.model_id, "READY")
@@ -135,18 +135,18 @@ def _move_alias(
 ) -> None:
     """Move the alias to this version unless its current version is no worse; say which has it."""
     earlier = client.get_registered_model(name).aliases.get(alias)
-    held = None
+    best = None
     if earlier is not None:
-        held = client.get_model_version(name, earlier).tags.get(metric.name)
-    if held is not None and (score is None or float(held) >= score):
+        best = client.get_model_version(name, earlier).tags.get(metric.name)
+    if best is not None and (score is None or float(best) >= score):
         say(
-            f"{name}@{alias} stays at version {earlier} ({_score(held, metric)}); the new version "
+            f"{name}@{alias} stays at version {earlier} ({_score(best, metric)}); the new version "
             f"is {version} ({_score(score, metric)})"
         )
         return
     client.set_registered_model_alias(name, alias, version)
     before = (
-        f", previously version {earlier} ({_score(held, metric)})" if earlier is not None else ""
+        f", previously version {earlier} ({_score(best, metric)})" if earlier is not None else ""
     )
     say(f"{name}@{alias} is now version {version} ({_score(score, metric)}){before}")
 

@@ -1,4 +1,4 @@
-"""The MLflow run of a job with an unfinished output folder."""
+"""The MLflow run of a job that writes a resumable output."""
 
 from __future__ import annotations
 

@@ -11,13 +11,14 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact, without_credentials
+from pipelines.recording.artifacts import RefusedError, send_artifact
 
 EXPERIMENT = "cotbert"
 Record = dict[str, Any]
@@ -32,12 +33,6 @@ TRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 SILENT = "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"
 DATABASES = ("mssql", "mysql", "postgresql", "sqlite")
 SQLITE = "sqlite:///"
-# Files that a message names at most.
-NAMED = 5
-
-
-class RefusedError(Exception):
-    """The store answered that it will never accept this record."""
 
 
 class UnknownRunError(Exception):
@@ -91,14 +86,14 @@ def _probe_database(uri: str) -> None:
 
 
 @contextmanager
-def patient() -> Iterator[None]:
-    """Allow more time for each call, for calls that send files."""
-    before = os.environ.get(TIMEOUT, CALL_SECONDS)
-    os.environ[TIMEOUT] = FILE_SECONDS if before == CALL_SECONDS else before
+def file_timeout() -> Iterator[None]:
+    """Allow more time for each call in this block, which sends files."""
+    previous = os.environ.get(TIMEOUT, CALL_SECONDS)
+    os.environ[TIMEOUT] = FILE_SECONDS if previous == CALL_SECONDS else previous
     try:
         yield
     finally:
-        os.environ[TIMEOUT] = before
+        os.environ[TIMEOUT] = previous
 
 
 def now() -> int:
@@ -114,7 +109,7 @@ def is_key(run: str | None) -> bool:
     return run is not None and run.startswith(LOCAL)
 
 
-def creation(name: str, parent: str | None, tags: Mapping[str, str]) -> Record:
+def create_record(name: str, parent: str | None, tags: Mapping[str, str]) -> Record:
     """Return the record that creates a run."""
     shown = printable(redact(name))
     record = {"kind": "create", "run": new_key(), "time": now(), "name": shown, "parent": parent}
@@ -134,18 +129,19 @@ def create_run(client: Any, record: Record, parent: str | None, *, fresh: bool =
     tags = {**record["tags"], KEY_TAG: record["run"]}
     if parent:
         tags["mlflow.parentRunId"] = parent
-    made = client.create_run(
+    run = client.create_run(
         experiment, start_time=record["time"], run_name=record["name"], tags=tags
     )
-    return str(made.info.run_id)
+    return str(run.info.run_id)
 
 
 def _experiment(client: Any) -> str:
     experiment = client.get_experiment_by_name(EXPERIMENT)
     if experiment is not None:
         return str(experiment.experiment_id)
-    place = None if os.environ.get("MLFLOW_TRACKING_URI") else (Path.cwd() / "mlartifacts").as_uri()
-    return str(client.create_experiment(EXPERIMENT, artifact_location=place))
+    own = not os.environ.get("MLFLOW_TRACKING_URI")
+    folder = (Path.cwd() / "mlartifacts").as_uri() if own else None
+    return str(client.create_experiment(EXPERIMENT, artifact_location=folder))
 
 
 def send(client: Any, run_id: str, record: Record, folder: Path | None = None) -> None:
@@ -158,7 +154,7 @@ def send(client: Any, run_id: str, record: Record, folder: Path | None = None) -
     from mlflow.exceptions import MlflowException
 
     try:
-        _SENDERS[record["kind"]](client, run_id, record, folder)
+        _send(client, run_id, record, folder)
     except MlflowException as error:
         if error.error_code == "INVALID_PARAMETER_VALUE":
             raise RefusedError(reason(error)) from None
@@ -167,89 +163,30 @@ def send(client: Any, run_id: str, record: Record, folder: Path | None = None) -
         raise
 
 
+def _send(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
+    from mlflow.entities import Metric, Param, RunTag
+
+    match record["kind"]:
+        case "reopen":
+            client.update_run(run_id, status="RUNNING")
+        case "params":
+            client.log_batch(run_id, params=[Param(k, v) for k, v in record["values"].items()])
+        case "tags":
+            client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record["values"].items()])
+        case "metrics":
+            # Numbers that JSON does not have (nan, inf) are stored as text.
+            rows = [Metric(k, float(v), at, step) for k, v, at, step in record["rows"]]
+            client.log_batch(run_id, metrics=rows)
+        case "artifact":
+            with file_timeout():
+                send_artifact(client, run_id, record["path"], record["folder"], folder)
+        case "end":
+            client.set_terminated(run_id, record["status"], end_time=record["time"])
+        case kind:
+            raise ValueError(f"records of the kind {kind!r} are unknown")
+
+
 def reason(error: BaseException) -> str:
     """Return the first line of an error, without credentials."""
     text = redact(error).strip()
     return text.splitlines()[0][:200] if text else repr(error)
-
-
-def _reopen(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
-    client.update_run(run_id, status="RUNNING")
-
-
-def _params(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
-    from mlflow.entities import Param
-
-    client.log_batch(run_id, params=[Param(k, v) for k, v in record["values"].items()])
-
-
-def _metrics(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
-    from mlflow.entities import Metric
-
-    # Numbers that JSON does not have (nan, inf) are stored as text.
-    metrics = [Metric(k, float(v), at, step) for k, v, at, step in record["rows"]]
-    client.log_batch(run_id, metrics=metrics)
-
-
-def _tags(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
-    from mlflow.entities import RunTag
-
-    client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record["values"].items()])
-
-
-def _artifact(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
-    path = (folder or Path()) / str(record["path"])
-    if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
-        raise RefusedError(f"{path} is outside of the job's folder and is not sent")
-    if not path.exists():
-        raise RefusedError(f"{path} does not exist any more")
-    foreign = [] if folder is None else foreign_files(path, folder.resolve())
-    with patient():
-        if foreign:
-            _send_all_but(client, run_id, path, foreign)
-        elif path.is_dir():
-            client.log_artifacts(run_id, str(path), path.name)
-        else:
-            client.log_artifact(run_id, str(path), record["folder"])
-
-
-def foreign_files(path: Path, home: Path) -> list[Path]:
-    """Return the paths in an artifact (a file or a folder) that are not files in the folder `home`.
-
-    home: a resolved path. Links to folders are included wherever they lead, since not all of
-    MLflow's stores follow them, and so are pipes and devices, which cannot be read to an end.
-    """
-    found = [path]
-    if path.is_dir():
-        found = [Path(at) / name for at, _, names in os.walk(path) for name in names]
-        found += [
-            p for at, names, _ in os.walk(path) for n in names if (p := Path(at) / n).is_symlink()
-        ]
-    return sorted(p for p in found if not (p.is_file() and p.resolve().is_relative_to(home)))
-
-
-def _send_all_but(client: Any, run_id: str, path: Path, foreign: list[Path]) -> None:
-    """Send the files of a folder except `foreign`, then raise RefusedError, which names these."""
-    refused = set(foreign)
-    for file in sorted(p for p in path.rglob("*") if p.is_file() and p not in refused):
-        client.log_artifact(run_id, str(file), file.parent.relative_to(path.parent).as_posix())
-    named = ", ".join(map(str, foreign[:NAMED]))
-    more = f" and {len(foreign) - NAMED} more" if len(foreign) > NAMED else ""
-    raise RefusedError(
-        f"{len(foreign)} paths in {path} lead outside of the job's folder or are not files, and "
-        f"are not sent: {named}{more}"
-    )
-
-
-def _end(client: Any, run_id: str, record: Record, folder: Path | None) -> None:
-    client.set_terminated(run_id, record["status"], end_time=record["time"])
-
-
-_SENDERS: dict[str, Callable[[Any, str, Record, Path | None], None]] = {
-    "reopen": _reopen,
-    "params": _params,
-    "metrics": _metrics,
-    "tags": _tags,
-    "artifact": _artifact,
-    "end": _end,
-}

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotbert_core.errors import UserError
+from pipelines.recording.artifacts import NAMED
 from pipelines.recording.offline_queue import OfflineQueue
-from pipelines.recording.store import NAMED, UnknownRunError, connect, is_key, reason, shown_uri
+from pipelines.recording.store import UnknownRunError, connect, is_key, reason, shown_uri
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import (
     KEYS_FILE,
@@ -45,7 +46,7 @@ def track_sync(folder: Path) -> list[Synced]:
     If it fails, the last row has the error. Raises UserError if no records wait there, or if the
     runs are in another store.
     """
-    queues = find(folder)
+    queues = find_queues(folder)
     for queue in queues:
         check_links(queue.folder)
     if not queues:
@@ -56,7 +57,7 @@ def track_sync(folder: Path) -> list[Synced]:
     return list(_send_all(queues))
 
 
-def find(folder: Path) -> list[OfflineQueue]:
+def find_queues(folder: Path) -> list[OfflineQueue]:
     """Return the queues in a folder that have records, parents before children."""
     files = Path(folder).expanduser().absolute().rglob(UNTRACKED_FILE)
     return [OfflineQueue(f.parent) for f in sorted(files, key=lambda f: (len(f.parts), f))]
@@ -67,9 +68,9 @@ def check_links(folder: Path) -> None:
 
     With a link, a folder from elsewhere could make this process overwrite any file.
     """
-    above = [place for place in folder.parents if os.path.lexists(place / KEYS_FILE)]
+    above = [parent for parent in folder.parents if os.path.lexists(parent / KEYS_FILE)]
     names = (*QUEUE_FILES, RUN_FILE, RESULT_FILE)
-    written = (place / name for place in (folder, *above) for name in names)
+    written = (parent / name for parent in (folder, *above) for name in names)
     for path in (p for file in written for p in (file, file.with_name(f"{file.name}.partial"))):
         if path.is_symlink():
             raise UserError(
@@ -104,7 +105,7 @@ def _send_all(queues: list[OfflineQueue]) -> Iterator[Synced]:
             ) from None
         except Exception as failure:  # the other records stay in the queue
             error = failure
-        queue.settle()
+        queue.write_run_id()
         _name_refused(queue, refused)
         refused = queue.refused() - refused
         run_id = queue.keys().get(run) if is_key(run) else run
@@ -113,7 +114,7 @@ def _send_all(queues: list[OfflineQueue]) -> Iterator[Synced]:
 
 def _name_refused(queue: OfflineQueue, before: int) -> None:
     """Show which records were refused now, and why."""
-    reasons = queue.reasons()[before:]
+    reasons = queue.refusal_reasons()[before:]
     for why in reasons[:NAMED]:
         say(f"warning: refused in {queue.folder}: {why}")
     if len(reasons) > NAMED:

@@ -28,8 +28,8 @@ from pipelines.recording.store import (
     Record,
     UnknownRunError,
     connect,
+    create_record,
     create_run,
-    creation,
     is_key,
     now,
     reason,
@@ -54,10 +54,6 @@ BASELINE, BASELINE_SPEARMAN = "baseline", "baseline_spearman"
 # Masked tokens of held-out packed rows that are predicted, in %, after and before training.
 DEV_MLM_ACCURACY, BASELINE_MLM_ACCURACY = "dev_mlm_accuracy", "baseline_mlm_accuracy"
 BASELINE_FOUND_FIRST, BASELINE_MRR10 = "baseline_found_first", "baseline_mrr10"
-TEST_SPEARMAN = "test_spearman"
-ALIGNMENT = "alignment"
-UNIFORMITY = "uniformity"
-SENTENCES_PER_SECOND = "sentences_per_second"
 # Per training step, over all workers: tokens without padding, the share of padding, model FLOPs,
 # and their share of the workers' measured peak (cotbert_core.training.flops).
 TOKENS_PER_SECOND = "tokens_per_second"
@@ -105,9 +101,9 @@ class Run:
     def steps(self, rows: Sequence[tuple[int, Mapping[str, float]]]) -> None:
         """Log numbers at several steps, in batches of at most 1,000, MLflow's limit."""
         at = now()
-        whole = [(k, _number(v), at, step) for step, row in rows for k, v in row.items()]
-        for start in range(0, len(whole), BATCH_METRICS):
-            self._send("metrics", rows=whole[start : start + BATCH_METRICS])
+        metrics = [(k, _number(v), at, step) for step, row in rows for k, v in row.items()]
+        for start in range(0, len(metrics), BATCH_METRICS):
+            self._send("metrics", rows=metrics[start : start + BATCH_METRICS])
 
     def result(self, result: Mapping[str, Any]) -> None:
         """Log the numbers of a job's result."""
@@ -119,16 +115,16 @@ class Run:
 
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Log a file, or a whole folder under its own name."""
-        place = path.absolute()
+        location = path.absolute()
         if self._uploads is not None:  # relative, since the queue's folder may be moved
-            place = Path(os.path.relpath(place, self._uploads.queue.folder))
-        self._send("artifact", path=str(place), folder=folder)
+            location = Path(os.path.relpath(location, self._uploads.queue.folder))
+        self._send("artifact", path=str(location), folder=folder)
 
     def end(self, status: str, final_folder: Path | None = None) -> None:
         """End the run. final_folder: the path of the queue's folder after the job's end."""
         self._send("end", status=status)
         if self._uploads is not None:
-            self._uploads.last()
+            self._uploads.flush()
             self._report_waiting(self._uploads.queue, final_folder)
         if self.lost:
             say(f"warning: {self.lost} calls to MLflow failed; their contents are not tracked")
@@ -149,7 +145,7 @@ class Run:
 
     def _report_waiting(self, queue: OfflineQueue, final_folder: Path | None) -> None:
         if self.id is not None:
-            queue.settle()
+            queue.write_run_id()
         if waiting := queue.waiting():
             say(
                 f"warning: {waiting} records wait for MLflow: "
@@ -180,10 +176,10 @@ def tracked_run(
     """
     run_id = earlier_run(home) if home is not None else None
     if queue_folder is not None:
-        run = _begin(creation(name or job, parent, tags), run_id, OfflineQueue(queue_folder))
+        run = _begin(create_record(name or job, parent, tags), run_id, OfflineQueue(queue_folder))
     else:
         parent = None if is_key(parent) else parent  # the store does not know it yet
-        create = creation(name or job, parent, tags)
+        create = create_record(name or job, parent, tags)
         run = Run(*(_retried(lambda: _open(create, run_id)) or (None, None)))
     if home is not None:
         write_text(home / RUN_FILE, run.id or "")
@@ -225,7 +221,7 @@ def commit() -> str:
 def _begin(create: Record, run_id: str | None, queue: OfflineQueue) -> Run:
     """Return the run of this queue, created now, or later when the store answers."""
     uploads = UploadWorker(queue)
-    key, known = queue.own()
+    key, known = queue.latest_run()
     run_id = run_id or known
     started = time.monotonic()
     if queue.empty:  # otherwise waiting records are sent first
@@ -233,10 +229,10 @@ def _begin(create: Record, run_id: str | None, queue: OfflineQueue) -> Run:
             client, run = _open(create, run_id, queue)
             return Run(client, run, UploadWorker(queue, client))
         except Exception as error:  # a failure of the store must not end the job
-            uploads.failed(error, time.monotonic() - started)
+            uploads.pause(error, time.monotonic() - started)
     earlier = run_id or key
     if earlier is None:
-        queue.know(create["run"], None)
+        queue.record_run_id(create["run"], None)
         uploads.send(create)
     else:
         uploads.send({"kind": "reopen", "run": earlier, "time": now()})

@@ -1,4 +1,4 @@
-"""Send the records of an offline queue: at once, but seldom to a failing or slow store."""
+"""Send the records of an offline queue: at once, or rarely while the store fails or is slow."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class UploadWorker:
         if self._clock() >= self._next:
             self._deliver(SEND_SECONDS)
 
-    def last(self) -> None:
+    def flush(self) -> None:
         """Send all waiting records at the end of a job, even in a pause."""
         if not self.queue.empty:
             self._deliver(LAST_SECONDS)
 
-    def failed(self, error: Exception, seconds: float) -> None:
+    def pause(self, error: Exception, seconds: float) -> None:
         """Begin a pause after a call that failed after `seconds`; show a warning the first time."""
         self._next = self._clock() + max(PAUSE_SECONDS, SPARING * seconds)
         if not self._warned:
@@ -63,7 +63,7 @@ class UploadWorker:
             while self.queue.send_first(self._client) and self._clock() - started < limit:
                 pass
         except Exception as error:  # a failure of the store must not end the job
-            self.failed(error, self._clock() - started)
+            self.pause(error, self._clock() - started)
             return
         seconds = self._clock() - started
         self._next = self._clock() + (SPARING * seconds if seconds > SLOW_SECONDS else 0.0)

@@ -1,1 +1,1 @@
-"""What every job needs around its own work: Ray, its token and workers, signals, full disks."""
+"""Ray's start, token, log and workers, stop signals, messages and progress."""

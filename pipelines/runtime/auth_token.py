@@ -1,9 +1,9 @@
-"""The token that a Ray cluster asks of every process that connects to it.
+"""The token that a Ray cluster requires from every process that connects to it.
 
 Ray looks for it in RAY_AUTH_TOKEN, then in the file of RAY_AUTH_TOKEN_PATH, then in
-~/.ray/auth_token; so does this module, so that `ray` and `cotbert` use the same one. Ray makes a
-missing file itself, readable by everybody on the machine (0644 under the usual umask); whoever
-reads it can run code as the owner. So the file is made and checked here before any Ray starts.
+~/.ray/auth_token. This module does the same, so `ray` and `cotbert` use the same token. Ray itself
+would make a missing file that everybody on the machine can read (0644 under the usual umask), and
+whoever reads it can run code as its owner. So the file is made and checked here before Ray starts.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _check_link(path: Path) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    """Let nobody else replace the file."""
+    """Take from others the right to replace the file."""
     try:
         state = folder.stat()
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Messages from Ray workers to the driver, wherever in the cluster the workers are.
 
-For what is rare, such as warnings and counts of finished rows. It needs no disk, so it also carries
-the warning that a disk is full. The numbers of a training go through its metrics file
+It is for rare messages, such as warnings and counts of finished rows. It needs no disk, so it also
+carries the warning that a disk is full. The numbers of a training go through its metrics file
 (pipelines.training.metrics_writer).
 """
 
@@ -23,7 +23,7 @@ class MessageQueue:
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
-        self._cores: Any = None
+        self._reservation: Any = None
 
     def put(self, messages: list[Message]) -> None:
         self._messages += messages
@@ -32,12 +32,12 @@ class MessageQueue:
         messages, self._messages = self._messages, []
         return messages
 
-    def hold(self, cores: Any) -> None:
-        """Keep what the workers have reserved, for when they cannot give it back themselves."""
-        self._cores = cores
+    def set_reservation(self, reservation: Any) -> None:
+        """Keep the placement group of the workers, for when they cannot release it themselves."""
+        self._reservation = reservation
 
-    def held(self) -> Any:
-        return self._cores
+    def reservation(self) -> Any:
+        return self._reservation
 
 
 @contextmanager
@@ -47,8 +47,8 @@ def message_queue(handle: Callable[[list[Message]], None]) -> Iterator[Any]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # On the driver's node, so that the loss of another node loses no message.
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    queue = ray.remote(num_cpus=0, scheduling_strategy=here)(MessageQueue).remote()
+    driver = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    queue = ray.remote(num_cpus=0, scheduling_strategy=driver)(MessageQueue).remote()
 
     def drain() -> None:
         if messages := ray.get(queue.take.remote(), timeout=ANSWER_SECONDS):

@@ -1,7 +1,7 @@
 """Assign cores, GPUs and fractions of a GPU to the actors of a job, from what the nodes have.
 
-Where any node has a GPU, every actor asks Ray for a GPU or a fraction of one. An actor that asked
-for none would find all GPUs of its machine visible, and all of them would take the first.
+If any node has a GPU, every actor requests a GPU or a fraction of one from Ray. Without a request
+an actor would see all GPUs of its machine, and all actors would use the first one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNITS = 10_000
 
 @dataclass(frozen=True)
 class Node:
-    """Cores and GPUs that a living node lends to Ray; it has at least one core."""
+    """The cores and GPUs that a living node offers to Ray; it has at least one core."""
 
     cpus: int
     gpus: int = 0
@@ -50,8 +50,8 @@ def place_workers(
 ) -> Placement:
     """Return how `workers` actors share the nodes.
 
-    workers: None for one a GPU, or one a node where there are no GPUs. shards: more actors than
-    these are not started. on_gpus: whether the actors compute on GPUs where there are any.
+    workers: None: one for each GPU, or for each node if there are no GPUs. shards: upper limit of
+    the number of actors. on_gpus: whether the actors compute on GPUs if there are any.
     """
     gpus = sum(node.gpus for node in nodes) if on_gpus else 0
     workers = workers or gpus or len(nodes)
@@ -74,34 +74,34 @@ def place_workers(
 
 
 def cpu_share(cores: Sequence[int], workers: int, most: Sequence[int] | None = None) -> float:
-    """Return how many cores each actor asks for: as many as leave room for all actors and, wherever
-    Ray puts them, a whole core on some node for the task that feeds them. 0 where only parts of a
-    core would be left.
+    """Return the number of cores that each actor requests.
 
-    cores: of each node. most: actors that each node's GPUs take (None: any number).
+    It is the largest number with which all actors fit and, wherever Ray places them, some node
+    keeps a whole core for the task that feeds them; 0 if there is none. cores: those of each node.
+    most: the number of actors that each node's GPUs hold (None: no limit).
     """
     most = most or [workers] * len(cores)
-    there = sum(node for node, limit in zip(cores, most, strict=True) if limit)
+    total = sum(node for node, limit in zip(cores, most, strict=True) if limit)
     # A node without GPUs keeps its cores for the feeding task.
-    even = (there if 0 in most else there - 1) / workers
+    even = (total if 0 in most else total - 1) / workers
     # Ray rounds: 0.66667 of three actors on three cores would become 0.6667 and leave 0.9999.
     part = max(math.floor(even * UNITS) / UNITS, 0.01)
     for share in (*map(float, range(int(even), 0, -1)), part):
-        room, filled = 0.0, 0.0
+        capacity, filled = 0.0, 0.0
         for node, limit in zip(cores, most, strict=True):
-            room += min(limit, math.floor(node / share + 1e-9))
-            # So many actors leave less than one core there, unless its GPUs are taken before.
+            capacity += min(limit, math.floor(node / share + 1e-9))
+            # This many actors leave less than one core of the node, if its GPUs hold them.
             needed = math.floor((node - 1) / share + 1e-9) + 1
             filled += needed if needed <= limit else math.inf
-        if room >= workers and filled > workers:
+        if capacity >= workers and filled > workers:
             return share
     return 0.0
 
 
 def use_own_device() -> torch.device:
-    """Make an actor of a pool compute on the GPU that Ray gave it, or on the CPU, and return which.
+    """Select the GPU that Ray gave this actor, or the CPU, and return it.
 
-    Ray shows an actor with a GPU that GPU alone, and an actor without one all GPUs of its node.
+    An actor with a GPU sees only that GPU; an actor without one sees all GPUs of its node.
     """
     import ray
     import torch

@@ -1,7 +1,7 @@
 """Find and end the processes of one Ray or of one cluster (Linux).
 
-Ray's daemons leave the process that started them. They keep its environment, so a variable with a
-random value marks them; Ray's workers, which overwrite theirs by their titles, are their children.
+Ray's daemons detach from the process that started them. They keep its environment, so a variable
+with a random value marks them. Ray's workers overwrite their environment, but are their children.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GRACE_SECONDS = 3.0
 GONE_SECONDS = 10.0
 
 
-def marked(mark: str, name: str = MARK) -> set[int]:
+def find_marked(mark: str, name: str = MARK) -> set[int]:
     """Return the living processes with this mark and their descendants, without this process.
 
     name: MARK for the processes of a cluster, NODE_MARK for the processes of one of its nodes.
@@ -28,12 +28,7 @@ def marked(mark: str, name: str = MARK) -> set[int]:
     return (found | _below(found, parents)) - {os.getpid()}
 
 
-def titled(mark: str, *titles: str) -> set[int]:
-    """Return the processes of a cluster whose titles begin with one of `titles`."""
-    return with_title(marked(mark), *titles)
-
-
-def with_title(pids: Iterable[int], *titles: str) -> set[int]:
+def filter_by_title(pids: Iterable[int], *titles: str) -> set[int]:
     """Return the processes whose titles begin with one of `titles`, such as `ray::` and a name."""
     wanted = tuple(title.encode() for title in titles)
     found = set()
@@ -44,15 +39,15 @@ def with_title(pids: Iterable[int], *titles: str) -> set[int]:
     return found
 
 
-def started_by(pid: int) -> set[int]:
+def descendants(pid: int) -> set[int]:
     """Return the living descendants of a process."""
     return _below({pid}, _parents())
 
 
-def of_ray() -> set[int]:
+def ray_processes() -> set[int]:
     """Return the living processes of the Ray that this process has started."""
     found = set()
-    for pid in started_by(os.getpid()):
+    for pid in descendants(os.getpid()):
         with suppress(OSError):  # it has ended meanwhile
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
             if command.startswith(b"ray::") or b"/ray/" in command:
@@ -60,7 +55,7 @@ def of_ray() -> set[int]:
     return found
 
 
-def end(pids: set[int]) -> None:
+def kill(pids: set[int]) -> None:
     """Kill the processes that still live and wait until they are gone, GONE_SECONDS at most."""
     pids = _living(pids, _parents())
     _signal(pids, signal.SIGKILL)
@@ -96,9 +91,9 @@ def _parents() -> dict[int, int]:
     return parents
 
 
-def stop(mark: str) -> int:
+def terminate(mark: str) -> int:
     """End all processes with the mark, by SIGTERM and then SIGKILL; return their number."""
-    known = marked(mark)
+    known = find_marked(mark)
     _signal(known, signal.SIGTERM)
     if left := _wait(known, mark, GRACE_SECONDS):
         _signal(left, signal.SIGKILL)
@@ -118,7 +113,7 @@ def _signal(pids: Iterable[int], number: signal.Signals) -> None:
 def _wait(pids: set[int], mark: str, seconds: float) -> set[int]:
     """Return the processes that still live after `seconds`, with those they have started."""
     limit = time.monotonic() + seconds
-    while left := _living(pids, _parents()) | marked(mark):
+    while left := _living(pids, _parents()) | find_marked(mark):
         if time.monotonic() > limit:
             return left
         time.sleep(0.1)

@@ -13,13 +13,13 @@ from typing import TextIO
 from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact
 
-# A log file gets a line at most this often, a terminal a redrawn one.
+# A new line is written to a log file, and redrawn in a terminal, at most this often.
 LOG_SECONDS = 10.0
 TERMINAL_SECONDS = 0.2
 
 
 class Progress:
-    """Shows how far a stage is: done of total, current values, rate and time left."""
+    """Shows the progress of a stage: done of total, current values, rate and time left."""
 
     def __init__(
         self, stage: str, total: int | None, unit: str, stream: TextIO | None = None
@@ -34,12 +34,12 @@ class Progress:
         self._terminal = self.stream.isatty()
 
     def start_at(self, done: int) -> None:
-        """What an earlier run had done counts neither for the rate nor for the time left."""
+        """Leave the work of an earlier run out of the rate and of the time left."""
         self._done_before = done
         self.started = time.monotonic()
 
     def show(self, done: int, fields: str = "", *, always: bool = False) -> None:
-        """Show that `done` of `total` are done. always: even if a line has just been shown."""
+        """Show that `done` of `total` are done. always: even right after another line."""
         now = time.monotonic()
         pause = TERMINAL_SECONDS if self._terminal else LOG_SECONDS
         ended = self.total is not None and done >= self.total
@@ -78,14 +78,14 @@ def show(text: object = "", end: str = "\n") -> None:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as m:ss or h:mm:ss."""
+    """Return seconds as m:ss or h:mm:ss."""
     minutes, second = divmod(round(seconds), 60)
     hour, minute = divmod(minutes, 60)
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
 
 
 def table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) -> str:
-    """Columns aligned for a terminal: the first to the left, the others to the right."""
+    """Return rows in aligned columns: the first aligned left, the others right."""
     lines = [header, *rows] if header else list(rows)
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     text = []

@@ -19,8 +19,8 @@ LOG_FILE = "ray.log"
 LOGGERS = ("ray", "ray.data", "ray.train", "ray.tune")
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
-# Ray's lines about what this project has asked of it.
-ASKED_FOR = ("Progress bars disabled", "Set ray log level from environment variable")
+# Lines in which Ray confirms settings of this project.
+EXPECTED = ("Progress bars disabled", "Set ray log level from environment variable")
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def ray_log(folder: Path) -> Iterator[None]:
             for handler in logger.handlers:
                 if type(handler) is not _LogFile and isinstance(handler, logging.StreamHandler):
                     stack.enter_context(_level(handler, logging.ERROR))
-            if logger.handlers:  # the others hand on to the one above
+            if logger.handlers:  # the others propagate to their parent
                 logger.addHandler(file)
                 stack.callback(logger.removeHandler, file)
         yield
@@ -45,35 +45,37 @@ def ray_log(folder: Path) -> Iterator[None]:
 def only_in_log(name: str, folder: Path) -> Iterator[None]:
     """Write a logger's warnings and errors of the block to the folder's log, and show none."""
     logger, file = logging.getLogger(name), _LogFile(folder)
-    before = logger.handlers, logger.propagate
+    previous = logger.handlers, logger.propagate
     logger.handlers, logger.propagate = [file], False
     try:
         with _level(logger, logging.WARNING):
             yield
     finally:
-        logger.handlers, logger.propagate = before
+        logger.handlers, logger.propagate = previous
         file.close()
 
 
 def write_lines(folder: Path, text: str) -> None:
     """Append what Ray wrote to standard error to the folder's log."""
-    lines = [_clean(line) + "\n" for line in text.splitlines() if line.strip() and _is_news(line)]
+    lines = [
+        _clean(line) + "\n" for line in text.splitlines() if line.strip() and _is_relevant(line)
+    ]
     if lines:
         with suppress(OSError), (folder / LOG_FILE).open("a", encoding="utf-8") as file:
             file.writelines(lines)
 
 
-def _is_news(line: str) -> bool:
-    return not any(asked in line for asked in ASKED_FOR)
+def _is_relevant(line: str) -> bool:
+    return not any(expected in line for expected in EXPECTED)
 
 
 class _LogFile(logging.FileHandler):
-    """The log, opened with its first line; a disk that refuses it is no fault of the job."""
+    """The log, opened with its first line. A disk that refuses a line does not end the job."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / LOG_FILE, encoding="utf-8", delay=True)
         self.setFormatter(_CleanLine(LINE))
-        self.addFilter(lambda record: _is_news(record.getMessage()))
+        self.addFilter(lambda record: _is_relevant(record.getMessage()))
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):
@@ -89,15 +91,15 @@ class _CleanLine(logging.Formatter):
 
 
 def _clean(text: str) -> str:
-    """A text without credentials, control characters and Ray's colours."""
+    """Return a text without credentials, control characters and Ray's colours."""
     return printable(redact(COLOUR.sub("", text)))
 
 
 @contextmanager
-def _level(there: logging.Logger | logging.Handler, level: int) -> Iterator[None]:
-    before = there.level
-    there.setLevel(level)
+def _level(target: logging.Logger | logging.Handler, level: int) -> Iterator[None]:
+    previous = target.level
+    target.setLevel(level)
     try:
         yield
     finally:
-        there.setLevel(before)
+        target.setLevel(previous)

@@ -32,12 +32,12 @@ def loopback_address() -> Iterator[None]:
     """
     from ray._private import ray_constants
 
-    before = ray_constants.ENABLE_RAY_CLUSTER
+    previous = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+        ray_constants.ENABLE_RAY_CLUSTER = previous
 
 
 def trainer(messages: Any, *arguments: Any, **options: Any) -> Any:
@@ -58,15 +58,15 @@ def trainer(messages: Any, *arguments: Any, **options: Any) -> Any:
         PlacementGroupCleanerCallback,
     )
 
-    made = TorchTrainer(*arguments, **options)
-    defaults = made._create_default_callbacks
+    torch_trainer = TorchTrainer(*arguments, **options)
+    defaults = torch_trainer._create_default_callbacks
 
     def callbacks() -> list[Any]:
         kept = [c for c in defaults() if not isinstance(c, PlacementGroupCleanerCallback)]
         return [_core_reporter(messages), *kept]
 
-    made._create_default_callbacks = callbacks
-    return made
+    torch_trainer._create_default_callbacks = callbacks
+    return torch_trainer
 
 
 def _core_reporter(messages: Any) -> Any:
@@ -77,7 +77,7 @@ def _core_reporter(messages: Any) -> Any:
     class CoreReporter(WorkerGroupCallback):  # type: ignore[misc]
         def after_worker_group_start(self, worker_group: Any) -> None:
             state = worker_group.get_worker_group_state()
-            ray.get(messages.hold.remote(state.placement_group_handle.placement_group))
+            ray.get(messages.set_reservation.remote(state.placement_group_handle.placement_group))
 
     return CoreReporter()
 
@@ -87,7 +87,7 @@ def release_cores(messages: Any) -> None:
     import ray
     from ray.util.placement_group import remove_placement_group
 
-    group = ray.get(messages.held.remote())
+    group = ray.get(messages.reservation.remote())
     if group is not None:
         remove_placement_group(group)
 

@@ -23,23 +23,23 @@ from pipelines.runtime.stop_signals import kept_signals
 
 # Set before Ray is imported, in the environment, so that its worker processes have them too.
 _QUIET = {
-    # Heaps of a process: glibc's eight a core keep what a thread once used. 835 instead of 977 MiB
-    # of an embed worker after 100,000 rows.
+    # Number of heaps of a process. With glibc's default of eight per core, each keeps the memory
+    # that a thread once used: an embed worker has 977 instead of 835 MiB after 100,000 rows.
     "MALLOC_ARENA_MAX": "2",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # how soon an ended run is noticed; else 2 s
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # an ended run is noticed after 0.5 s, not 2 s
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
     "RAY_USAGE_STATS_ENABLED": "0",
     "TOKENIZERS_PARALLELISM": "true",
 }
-# Ray takes 127.0.0.1 for the machine's address in the network unless it believes that a cluster of
-# several machines cannot be. Nodes, and drivers, of a cluster on loopback alone need this.
+# Without this Ray replaces 127.0.0.1 by the machine's address in the network. The nodes and drivers
+# of a cluster on loopback need it.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
-# Ray's sockets lie up to 66 characters below Ray's folder, that 2 or 3 below the private one, and
-# Linux allows 107 for them.
+# A socket's path has at most 107 characters on Linux. Ray's are up to 66 longer than Ray's folder,
+# which is 2 or 3 longer than the private one.
 LONGEST_FOLDER = 38
 
 # A cluster whose port is open answers at once.
@@ -51,7 +51,7 @@ def ray_session(verbose: bool = False, log: Path | None = None) -> Iterator[None
     """Connect to the cluster of RAY_ADDRESS, or start Ray on this machine, for the block.
 
     A session that already exists is used and left running. verbose: show Ray's own output.
-    log: the folder whose ray.log takes Ray's warnings otherwise.
+    log: folder for ray.log, to which Ray's warnings are written otherwise.
     """
     log = None if verbose else log
     with _connected(verbose, log), nullcontext() if log is None else ray_log(log):
@@ -74,13 +74,13 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
     if address == "local":
         check_mode()
         ensure_token()
-        # A process for each run that looks whether nodes will be taken away: 2 s of a core.
+        # A process per run that watches for preempted nodes takes 2 s of a core.
         os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
     else:
         check_address(address)
-    here = address == "local"
-    own: AbstractContextManager[dict[str, Any]] = _own_ray() if here else nullcontext({})
-    with own as options:
+    is_local = address == "local"
+    private: AbstractContextManager[dict[str, Any]] = _own_ray() if is_local else nullcontext({})
+    with private as options:
         level = logging.INFO if verbose else logging.ERROR
         with nullcontext() if verbose else _silence(log), _cluster_errors(address), kept_signals():
             ray.init(address=address, logging_level=level, log_to_driver=verbose, **options)
@@ -88,11 +88,11 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
         try:
             yield
         finally:
-            known = processes.of_ray() if here else set()
+            known = processes.ray_processes() if is_local else set()
             ray.shutdown()
             # A worker that was still starting outlives Ray for a second, and makes Ray's folders
             # again, with mode 0777, after they have been removed.
-            processes.end(known)
+            processes.kill(known)
 
 
 @contextmanager
@@ -122,13 +122,13 @@ def ray_folder(name: str) -> Path:
 
     Raise a UserError if RAY_TMPDIR makes it too long.
     """
-    asked = os.environ.get("RAY_TMPDIR")
-    folder = Path(asked or tempfile.gettempdir()) / name
+    requested = os.environ.get("RAY_TMPDIR")
+    folder = Path(requested or tempfile.gettempdir()) / name
     if len(str(folder)) <= LONGEST_FOLDER:
         return folder
-    if asked:
+    if requested:
         raise UserError(
-            f"RAY_TMPDIR is {asked!r}, too long a path for Ray's sockets: give one of at most "
+            f"RAY_TMPDIR is {requested!r}, too long a path for Ray's sockets: give one of at most "
             f"{LONGEST_FOLDER - len(name) - 1} characters"
         )
     return Path("/tmp") / name
@@ -141,13 +141,13 @@ def _loopback() -> Iterator[None]:
     All its sockets are then bound to that address. Ray's processes read the variable at their
     start.
     """
-    before = {name: os.environ.get(name) for name in LOOPBACK}
+    previous = {name: os.environ.get(name) for name in LOOPBACK}
     os.environ.update(LOOPBACK)
     try:
         with ray_private.loopback_address():
             yield
     finally:
-        for name, value in before.items():
+        for name, value in previous.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
@@ -160,8 +160,8 @@ def check_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise UserError(
-            f"no Ray cluster answers at RAY_ADDRESS {address!r} ({error}): mend it, or unset it to "
-            "run on this machine"
+            f"no Ray cluster answers at RAY_ADDRESS {address!r} ({error}): correct it, or "
+            "unset it to run on this machine"
         ) from None
 
 
@@ -185,18 +185,18 @@ def _cluster_errors(address: str) -> Iterator[None]:
 def _silence(log: Path | None) -> Iterator[None]:
     """Keep warnings and standard error, which Ray's C++ parts write to directly, from the terminal.
 
-    log: the folder whose ray.log takes the standard error. Errors in the block are raised.
+    log: folder for ray.log, to which the standard error is written. Errors in the block are raised.
     """
     sys.stderr.flush()
-    kept = os.dup(2)
+    terminal = os.dup(2)
     with tempfile.TemporaryFile() as written, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         os.dup2(written.fileno(), 2)
         try:
             yield
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(terminal, 2)
+            os.close(terminal)
             if log is not None:
                 written.seek(0)
                 write_lines(log, written.read().decode(errors="replace"))

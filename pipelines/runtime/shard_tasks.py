@@ -1,8 +1,8 @@
 """Run one function over many shards of input with Ray Data.
 
-A shard is a piece of input that one task reads, works on and writes; what comes back is a small
-row of counts, so nothing large passes through the driver. The plan is range -> map, one block a
-shard, which keeps tasks independent of each other and of the number of workers.
+A shard is a piece of input that one task reads, processes and writes. The task returns a small row
+of counts, so nothing large passes through the driver. Each shard is one block of a mapped
+`ray.data.range`, so tasks do not depend on each other or on the number of workers.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from typing import Any
 from cotbert_core.errors import UserError
 from pipelines.runtime.placement import use_own_device
 from pipelines.runtime.progress import say
-from pipelines.runtime.worker_resources import own_cores
+from pipelines.runtime.worker_resources import available_cores
 
 Row = dict[str, Any]
 
 
-def report_workers(asked: int | None, running: int, pieces: int, what: str) -> None:
-    """Report the number of workers, and why, if it is not `asked` or if they share cores.
+def report_workers(requested: int | None, running: int, pieces: int, what: str) -> None:
+    """Report the number of workers, and why, if it is not `requested` or if they share cores.
 
     pieces: number of parts of the work; a worker takes one at a time. what: the name of the parts
     in the plural.
     """
-    if asked is None or not pieces:
+    if requested is None or not pieces:
         return
     ray: Any = sys.modules.get("ray")
     started = ray is not None and ray.is_initialized()
-    cores = int(ray.cluster_resources().get("CPU", 1)) if started else own_cores()
-    if running < asked:
+    cores = int(ray.cluster_resources().get("CPU", 1)) if started else available_cores()
+    if running < requested:
         say(
-            f"note: --workers is {asked} and {running} will run: {pieces} {what} of the input are "
-            f"left to do, each for one worker, and there are {cores} cores"
+            f"note: --workers is {requested} and {running} will run: {pieces} {what} of the input "
+            f"are left to do, each for one worker, and there are {cores} cores"
         )
     elif running > cores:
-        say(f"note: --workers is {asked} and there are {cores} cores, which they will share")
+        say(f"note: --workers is {requested} and there are {cores} cores, which they will share")
 
 
 def map_shards(function: Callable[[Row], Row], count: int) -> Iterator[Row]:
-    """Run `function({"id": i})` for i in 0..count-1 as tasks; yield results as they come."""
+    """Run `function({"id": i})` for i in 0..count-1 as tasks; yield results as they arrive."""
     import ray.data
 
     if not count:
@@ -54,7 +54,7 @@ def map_shards(function: Callable[[Row], Row], count: int) -> Iterator[Row]:
 def map_shards_with_actors(
     actor: type, arguments: dict[str, Any], count: int, workers: int, resources: dict[str, float]
 ) -> Iterator[Row]:
-    """Run `actor(**arguments)({"id": i})` on a pool of actors; yield results as they come."""
+    """Run `actor(**arguments)({"id": i})` on a pool of actors; yield results as they arrive."""
     import ray.data
 
     if not count:

@@ -1,6 +1,6 @@
 """Check that all nodes of a cluster see the folders that a job reads and writes.
 
-This happens before the job begins: otherwise its parts would lie on disks of different machines.
+The check precedes the job, which would otherwise leave its parts on disks of different machines.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, first_line
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 
 # A network file system may show a new file to other machines a little later.
-SIGHT_SECONDS, ANSWER_SECONDS = 5.0, 60.0
-# If an input has more files, the others are assumed to lie in the same folders.
+VISIBLE_SECONDS, ANSWER_SECONDS = 5.0, 60.0
+# Further files of an input are assumed to be in the same folders.
 MOST_FILES = 1000
 
 
@@ -38,7 +38,7 @@ def on_all_nodes(
         return
     with ray_session(verbose):
         local = dict.fromkeys(str(path) for path in inputs if os.path.isabs(path))
-        check_seen(output, list(local)[:MOST_FILES])
+        check_visible(output, list(local)[:MOST_FILES])
         yield
 
 
@@ -54,7 +54,7 @@ def _has_cluster() -> bool:
     return os.environ.get("RAY_ADDRESS", "local") != "local"
 
 
-def check_seen(output: Path, inputs: Sequence[str]) -> None:
+def check_visible(output: Path, inputs: Sequence[str]) -> None:
     """Raise a UserError if a node of the session does not see the output's folder or an input."""
     import ray
 
@@ -62,12 +62,12 @@ def check_seen(output: Path, inputs: Sequence[str]) -> None:
     if len(nodes) < 2:
         return
     with _probe(output) as probe:
-        unseen = _look(nodes, [str(probe), *inputs])
+        unseen = _invisible_by_node(nodes, [str(probe), *inputs])
     for node, paths in unseen.items():
-        raise UserError(refusal(node, str(output) if paths[0] == str(probe) else paths[0]))
+        raise UserError(_message(node, str(output) if paths[0] == str(probe) else paths[0]))
 
 
-def refusal(node: str, path: str) -> str:
+def _message(node: str, path: str) -> str:
     return (
         f"node {node} of the cluster does not see {path!r}: give a path on storage that all nodes "
         "share, mounted at the same place"
@@ -89,32 +89,34 @@ def _probe(output: Path) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def _look(nodes: Sequence[Mapping[str, Any]], paths: list[str]) -> dict[str, list[str]]:
+def _invisible_by_node(
+    nodes: Sequence[Mapping[str, Any]], paths: list[str]
+) -> dict[str, list[str]]:
     """Return the paths that a node does not see, for each node that misses some."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    look = ray.remote(num_cpus=0, max_retries=0)(unseen_here)
-    asked = {}
+    look = ray.remote(num_cpus=0, max_retries=0)(invisible_paths)
+    nodes_of = {}
     for node in nodes:
-        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        asked[look.options(scheduling_strategy=there).remote(paths)] = _name(node)
+        affinity = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        nodes_of[look.options(scheduling_strategy=affinity).remote(paths)] = _name(node)
     answered, silent = ray.wait(
-        list(asked), num_returns=len(asked), timeout=ANSWER_SECONDS, fetch_local=False
+        list(nodes_of), num_returns=len(nodes_of), timeout=ANSWER_SECONDS, fetch_local=False
     )
     for reference in silent:
-        say(f"warning: node {asked[reference]} did not say whether it sees the job's folders")
+        say(f"warning: node {nodes_of[reference]} did not say whether it sees the job's folders")
         ray.cancel(reference, force=True)
     found = {}
     for reference in answered:
         try:
-            found[asked[reference]] = ray.get(reference)
+            found[nodes_of[reference]] = ray.get(reference)
         except ray.exceptions.RayError as error:  # it was lost meanwhile
-            say(f"warning: node {asked[reference]} was not asked for its folders ({_line(error)})")
+            say(f"warning: node {nodes_of[reference]} was not checked ({first_line(error)})")
     return {node: missing for node, missing in found.items() if missing}
 
 
-def unseen_here(paths: list[str], seconds: float = SIGHT_SECONDS) -> list[str]:
+def invisible_paths(paths: list[str], seconds: float = VISIBLE_SECONDS) -> list[str]:
     """Return the paths that this machine does not see within `seconds`."""
     until = time.monotonic() + seconds
     while missing := [path for path in paths if not os.path.exists(path)]:
@@ -126,7 +128,3 @@ def unseen_here(paths: list[str], seconds: float = SIGHT_SECONDS) -> list[str]:
 
 def _name(node: Mapping[str, Any]) -> str:
     return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:8]})"
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

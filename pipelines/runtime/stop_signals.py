@@ -1,7 +1,7 @@
-"""SIGTERM and SIGHUP end a command as Ctrl-C does: what it started is ended, in plain words.
+"""End a command at SIGTERM and SIGHUP as at Ctrl-C: its processes end, and a message says so.
 
-Ray installs handlers of its own: at its start one that prints a native stack trace at SIGTERM, and
-with each training one for SIGINT that stays when the training has ended.
+Ray installs its own handlers: at its start one that prints a native stack trace at SIGTERM, and
+with each training one for SIGINT that remains after the training.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ ENDING_SECONDS = 10.0
 
 @dataclass
 class Stop:
-    """The signal that ended the command, None while none has come; when it came, in seconds."""
+    """The signal that ended the command (None: no signal yet), and its time in seconds."""
 
     signal: signal.Signals | None = None
     time: float = float("-inf")
 
     def handle(self, number: int, frame: Any) -> None:
-        """Interrupt the main thread; not again while it ends: a closed terminal sends SIGHUP twice.
+        """Interrupt the main thread, once while it ends: a closed terminal sends SIGHUP twice.
 
-        Not by the handler of SIGINT: Ray Train's waits until workers that are starting have
-        started, which can take minutes.
+        The handler of SIGINT is not called: Ray Train's waits for workers that are starting, which
+        can take minutes.
         """
         if time.monotonic() - self.time < ENDING_SECONDS:
             return
@@ -53,24 +53,24 @@ def stop_signals() -> Iterator[Stop]:
 def kept_signals() -> Iterator[None]:
     """Restore the handlers of SIGINT, SIGTERM and SIGHUP after the block, which may replace them.
 
-    Ray's own handler of SIGTERM, in place while it starts, exits with the signal's number; then
-    the handler of before answers.
+    While Ray starts, its own handler of SIGTERM exits with the signal's number; then the previous
+    handler is called.
     """
     if not _in_main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *STOPPING)}
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, *STOPPING)}
     try:
         yield
     except SystemExit as ended:
-        answer = before[signal.SIGTERM]
-        if ended.code == signal.SIGTERM and callable(answer):
-            answer(signal.SIGTERM, None)
+        handler = previous[signal.SIGTERM]
+        if ended.code == signal.SIGTERM and callable(handler):
+            handler(signal.SIGTERM, None)
         raise
     finally:
-        for number, answer in before.items():
-            if answer is not None:  # None: set by a library in C
-                signal.signal(number, answer)
+        for number, handler in previous.items():
+            if handler is not None:  # None: set by a library in C
+                signal.signal(number, handler)
 
 
 def _in_main_thread() -> bool:

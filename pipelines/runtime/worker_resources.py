@@ -51,7 +51,7 @@ def worker_pool(
     shards: upper limit of the number of actors. on_gpus: whether the actors compute on GPUs if
     the cluster has any. Together the actors request all cores but one: a pool that holds every
     core leaves none for the task that feeds it. They still compute on all cores, since that task
-    only hands out numbers.
+    only sends numbers.
     """
     nodes = _nodes()
     placed = place_workers(nodes, workers, shards, on_gpus=on_gpus)
@@ -67,7 +67,7 @@ def worker_pool(
     return placed.workers, resources, placed.threads
 
 
-def own_cores() -> int:
+def available_cores() -> int:
     """Return the number of cores of this machine that this process may use."""
     return len(os.sched_getaffinity(0))
 
@@ -79,7 +79,7 @@ def check_cores(workers: int, cpus: int) -> None:
     """
     if "RAY_ADDRESS" in os.environ:
         return
-    cores = own_cores()
+    cores = available_cores()
     if workers * cpus > cores:
         raise UserError(
             f"workers is {workers} with {cpus} core(s) each and this machine has {cores}: give "

@@ -9,19 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.nearest_neighbours import lengths
 from cotbert_core.files import read_json
 from pipelines.reading.manifests import check_embeddings
-from pipelines.reading.parquet_batches import batches, decoded
+from pipelines.searching.parts import check_columns, read_batches, read_footer, read_values
 from pipelines.storage.corpus import MANIFEST_FILE
-
-# Rows of a block, as `cotbert embed` writes them: 12 MB of 384 float32.
-BLOCK_ROWS = 8192
-# Element types of vectors; int8 are multiplied by the manifest's scale.
-ELEMENTS = (pa.float32(), pa.float16(), pa.int8())
 
 
 @dataclass(frozen=True)
@@ -68,8 +62,8 @@ class Embeddings:
         starts: list[int] = [0]
         schemas: list[pa.Schema] = []
         for part in parts:
-            metadata, schema = _footer(part)
-            _check_columns(part, schema, int(manifest["dimension"]), schemas[:1])
+            metadata, schema = read_footer(part)
+            check_columns(part, schema, int(manifest["dimension"]), schemas[:1])
             starts.append(starts[-1] + metadata.num_rows)
             schemas.append(schema)
         if starts[-1] != manifest["rows"]:
@@ -97,7 +91,7 @@ class Embeddings:
     def id_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the ids of all rows, as they are stored, in the order of the parts."""
         for part in self.parts:
-            yield from _batches(part, ["id"])
+            yield from read_batches(part, ["id"])
 
     @property
     def passthrough_columns(self) -> list[str]:
@@ -107,7 +101,7 @@ class Embeddings:
     def blocks(self, columns: Sequence[str] = ()) -> Iterator[Block]:
         """Yield all rows in the order of the parts, with these passed-through columns."""
         for part, first in zip(self.parts, self.starts, strict=False):
-            for batch in _batches(part, ["id", "embedding", *columns]):
+            for batch in read_batches(part, ["id", "embedding", *columns]):
                 if batch["id"].null_count or batch["embedding"].null_count:
                     raise UserError(
                         f"part {str(part)!r} has rows without an id or a vector: embed again"
@@ -140,7 +134,7 @@ class Embeddings:
         for part, start, stop in zip(self.parts, self.starts, self.starts[1:], strict=False):
             wanted = [row - start for row in left if start <= row < stop]
             if wanted:
-                found |= {start + row: value for row, value in _values(part, column, wanted)}
+                found |= {start + row: value for row, value in read_values(part, column, wanted)}
         return found
 
 
@@ -169,62 +163,6 @@ def _manifest(path: Path) -> dict[str, Any]:
     return check_embeddings(file, manifest)
 
 
-def _footer(part: Path) -> tuple[pq.FileMetaData, pa.Schema]:
-    try:
-        file = pq.ParquetFile(part)
-        return file.metadata, file.schema_arrow
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(part, error) from None
-
-
-def _batches(part: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part, one row group after the other.
-
-    If all groups are requested at once, pyarrow 25 keeps them in memory: 300,000 x 384 float32 in
-    one part, in groups of 8,192 rows, then take 464 MB.
-    """
-    try:
-        groups = pq.ParquetFile(part).num_row_groups
-        for batch in batches(str(part), range(groups), columns, BLOCK_ROWS):
-            yield from decoded(batch)
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(part, error) from None
-
-
-def _unreadable(part: Path, error: Exception) -> UserError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return UserError(f"part {str(part)!r} cannot be read ({reason}): copy it again or embed again")
-
-
-def _check_columns(
-    part: Path, schema: pa.Schema, dimension: int, others: Sequence[pa.Schema]
-) -> None:
-    """Raise UserError unless a part has the right columns. others: the first part's schema, which
-    all parts must have; empty for the first part."""
-    names = schema.names
-    kind = schema.field("id").type if "id" in names else pa.null()
-    if "embedding" not in names or not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
-        raise UserError(
-            f"part {str(part)!r} lacks a column `id` of whole numbers or text, or a column "
-            "`embedding` of lists: embed again"
-        )
-    vector = schema.field("embedding").type
-    if not pa.types.is_fixed_size_list(vector) or vector.value_type not in ELEMENTS:
-        raise UserError(
-            f"part {str(part)!r} holds vectors of type {vector}: they must be fixed-size lists of "
-            f"{', '.join(map(str, ELEMENTS))}"
-        )
-    if vector.list_size != dimension:
-        raise UserError(
-            f"part {str(part)!r} holds vectors of {vector.list_size} dimensions and "
-            f"{MANIFEST_FILE} says {dimension}: it is from another job; embed again"
-        )
-    if others and not schema.equals(others[0]):
-        raise UserError(
-            f"part {str(part)!r} has other columns or types than the first part: embed again"
-        )
-
-
 def _scale(path: Path, manifest: dict[str, Any]) -> np.ndarray:
     """Return the (D,) float32 scale; the manifest has one number for all dimensions or for each."""
     dimension = int(manifest["dimension"])
@@ -239,18 +177,3 @@ def _scale(path: Path, manifest: dict[str, Any]) -> np.ndarray:
             f"it must be a number above 0 or {dimension} of them; embed again"
         )
     return np.broadcast_to(scale, (dimension,))
-
-
-def _values(part: Path, column: str, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    """Yield (row of the part, value) for some rows of a part. wanted: rows in ascending order."""
-    file = pq.ParquetFile(part)
-    start = 0
-    for group in range(file.num_row_groups):
-        stop = start + file.metadata.row_group(group).num_rows
-        here = [row for row in wanted if start <= row < stop]
-        for batch in batches(str(part), [group], [column], BLOCK_ROWS) if here else ():
-            last = start + len(batch)
-            found = [row for row in here if start <= row < last]
-            yield from ((row, batch.column(0)[row - start].as_py()) for row in found)
-            start = last
-        start = stop

@@ -27,7 +27,7 @@ FILE, IDS_FILE = "index.faiss", "ids.parquet"
 def write(embeddings: Embeddings, folder: Path, options: IndexOptions) -> int:
     """Write `index.faiss` into the folder; return how many rows have no direction.
 
-    FAISS's ids are int64. If those of the embeddings are text, FAISS's ids are the rows' numbers,
+    FAISS's ids are int64. If the ids of the embeddings are text, FAISS's ids are the rows' numbers,
     and row n of `ids.parquet` holds the text of id n. The index is held in memory until it is
     complete: a flat index takes 4 bytes per dimension and 16 per row. Raises UserError for a
     factory string that FAISS does not accept, or for too few rows to train the index.

@@ -22,7 +22,7 @@ EMBEDDINGS = Option(
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What to look for, and where. encoding: None for the one that `embed` was given."""
+    """The options of a search. encoding None: the one that `embed` was given."""
 
     embeddings: Annotated[str, EMBEDDINGS]
     queries: Annotated[tuple[str, ...], Option("search for this text", "QUERY", positional=True)]
@@ -44,7 +44,7 @@ class SearchOptions:
     model: Annotated[
         str | None,
         Option(
-            "encode the queries by this copy of the model, if the model was moved",
+            "encode the queries with this copy of the model if the model was moved",
             "MODEL",
             group=MODEL,
             path="name",
@@ -64,7 +64,7 @@ class SearchOptions:
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """UserError for a text that is empty."""
+    """Raise UserError for an empty text."""
     for number, text in enumerate(texts, start=1):
         if not text.split():
             raise UserError(f"query {number} is {text!r}, an empty text: give words to look for")
@@ -72,7 +72,7 @@ def check_texts(texts: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """Which FAISS index to write. FAISS asks for 39 to 256 sampled rows a cluster."""
+    """The FAISS index to write. FAISS wants 39 to 256 sampled rows per cluster."""
 
     factory: Annotated[
         str,

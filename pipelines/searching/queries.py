@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.encoder.backbone import locate_encoder
+from cotbert_core.encoder.locations import locate_encoder
 from cotbert_core.encoder.pooling_config import resolve_pooling_config
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -41,9 +41,9 @@ def query_vectors(
 def query_encoder(embeddings: Embeddings, model: str | None = None) -> SentenceEncoder:
     """Return the encoder that made the embeddings, with the same readout; UserError for another."""
     manifest = embeddings.manifest
-    name = fetch_model(model or _where_it_is(manifest))
+    name = fetch_model(model or _locate_model(manifest))
     _check_digest(embeddings, name, model is not None)
-    encoder = SentenceEncoder.from_pretrained(name, **_reading(name, manifest))
+    encoder = SentenceEncoder.from_pretrained(name, **_pooling_arguments(name, manifest))
     # The number of dimensions before `embed` cut them, if it did.
     dimension = manifest.get("truncated_from", embeddings.dimension)
     if encoder.dimension != dimension:
@@ -54,7 +54,7 @@ def query_encoder(embeddings: Embeddings, model: str | None = None) -> SentenceE
     return encoder
 
 
-def _where_it_is(manifest: dict[str, Any]) -> str:
+def _locate_model(manifest: dict[str, Any]) -> str:
     """Return the model that the manifest names, or its MLflow address if it is no longer cached."""
     name = str(manifest["model"])
     if not Path(name).is_absolute() or Path(name).exists():
@@ -89,19 +89,19 @@ def _check_digest(embeddings: Embeddings, name: str, by_user: bool) -> None:
         )
 
 
-def _reading(name: str, manifest: dict[str, Any]) -> dict[str, Any]:
+def _pooling_arguments(name: str, manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the template and readout to request; nothing if the model's own are the manifest's.
 
     Requesting a template would drop what the model stores with its own: head, denoising and longest
     sentence.
     """
-    own = resolve_pooling_config(name)
-    remembered = {
-        "template": own.template and own.template.text,
-        "readout": own.readout,
-        "denoise": own.denoise,
-        "head": own.head,
+    pooling = resolve_pooling_config(name)
+    stored = {
+        "template": pooling.template and pooling.template.text,
+        "readout": pooling.readout,
+        "denoise": pooling.denoise,
+        "head": pooling.head,
     }
-    if all(manifest.get(key, value) == value for key, value in remembered.items()):
+    if all(manifest.get(key, value) == value for key, value in stored.items()):
         return {}
     return {"template": manifest.get("template"), "readout": manifest.get("readout")}

@@ -57,5 +57,5 @@ def texts_of(plan: ReadPlan, ids: Iterable[int | str]) -> dict[int | str, str]:
 def _shards_of(plan: ReadPlan, ids: Iterable[int]) -> list[Shard]:
     """Return the shards with rows of these numbers."""
     firsts = [shard.first_row for shard in plan.shards]
-    places = {bisect_right(firsts, row_id) - 1 for row_id in ids}
-    return [plan.shards[place] for place in sorted(places) if place >= 0]
+    numbers = {bisect_right(firsts, row_id) - 1 for row_id in ids}
+    return [plan.shards[number] for number in sorted(numbers) if number >= 0]

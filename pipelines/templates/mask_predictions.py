@@ -81,9 +81,9 @@ def top_tokens_of(options: TokensOptions) -> list[TopTokens]:
 def _template(options: TokensOptions, tokenizer: SentenceTokenizer) -> Template:
     if options.template is not None:
         return resolve_template(options.template)
-    own: Template | None = load_pooling_config(options.encoder).get("template")
+    stored: Template | None = load_pooling_config(options.encoder).get("template")
     byte_level = is_byte_level(tokenizer.hf.backend_tokenizer)
-    return own or TEMPLATES["promptroberta/anchor" if byte_level else "promptbert/manual"]
+    return stored or TEMPLATES["promptroberta/anchor" if byte_level else "promptbert/manual"]
 
 
 def _texts(tokenizer: SentenceTokenizer, ids: np.ndarray) -> list[str]:
@@ -92,7 +92,7 @@ def _texts(tokenizer: SentenceTokenizer, ids: np.ndarray) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Counted:
+class TokenCounts:
     name: str
     sentences: int
     dropped: dict[str, int]
@@ -119,7 +119,7 @@ def token_map(options: TokenMapOptions, output: Path) -> dict[str, Any]:
     return result
 
 
-def _count(options: TokenMapOptions, tokenizer: SentenceTokenizer) -> _Counted:
+def _count(options: TokenMapOptions, tokenizer: SentenceTokenizer) -> TokenCounts:
     """Count how often each token occurs in the corpus: whole sentences, no special tokens."""
     if options.corpus is None:
         pairs = read_pairs(BUILT_IN_PAIRS)
@@ -132,7 +132,7 @@ def _count(options: TokenMapOptions, tokenizer: SentenceTokenizer) -> _Counted:
     # Sentences are not cut, since the encoder does not read them.
     longest = max(map(len, sentences)) + 1
     flat = tokenizer(sentences, 4 * longest).flat
-    return _Counted(name, len(sentences), dropped, np.bincount(flat))
+    return TokenCounts(name, len(sentences), dropped, np.bincount(flat))
 
 
 def _table(backbone: Backbone, which: str) -> tuple[np.ndarray, bool | None]:
@@ -152,7 +152,7 @@ def _write_map(
     options: TokenMapOptions,
     tokenizer: SentenceTokenizer,
     table: np.ndarray,
-    counted: _Counted,
+    counted: TokenCounts,
     tied: bool | None,
 ) -> dict[str, Any]:
     kinds = _kinds(tokenizer, len(table))
@@ -210,6 +210,6 @@ def _page(options: TokenMapOptions, numbers: dict[str, Any], picture: str) -> st
     )
 
 
-def top_lines(rows: Sequence[TopTokens]) -> list[tuple[str, str, str]]:
+def token_rows(rows: Sequence[TopTokens]) -> list[tuple[str, str, str]]:
     """Return (sentence, tokens, tokens after denoising) of each row as texts."""
     return [(row.sentence, ", ".join(row.plain), ", ".join(row.denoised)) for row in rows]

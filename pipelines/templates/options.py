@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pipelines.options import shared
 from pipelines.options.declare import INPUT, MODEL, OUTPUT, SEARCH, Option
 
-# A feeling and its negation; one man with two instruments.
+# Two pairs that differ in a single meaning: a negation, and an instrument.
 EXAMPLES = (
     "She feels lonely.",
     "She does not feel lonely.",
@@ -21,7 +21,7 @@ ENCODER = replace(shared.ENCODER, metavar="ENCODER", positional=True)
 
 @dataclass(frozen=True)
 class TokensOptions:
-    """Which sentences to show the predicted tokens of."""
+    """The sentences whose predicted tokens are shown."""
 
     encoder: Annotated[str, ENCODER]
     sentences: Annotated[
@@ -39,8 +39,8 @@ class TokensOptions:
     denoise: Annotated[
         Literal["position", "pad"],
         Option(
-            "subtract the vector of the template without a sentence, made by its positions or by "
-            "padding",
+            "subtract the vector of the empty template, computed with shifted positions or with "
+            "padding tokens",
             group=MODEL,
         ),
     ] = "position"
@@ -48,7 +48,7 @@ class TokensOptions:
 
 @dataclass(frozen=True)
 class TokenMapOptions:
-    """Which token table to draw, and the text in which tokens are counted."""
+    """The token table to draw, and the text in which tokens are counted."""
 
     encoder: Annotated[str, ENCODER]
     corpus: Annotated[str | None, shared.TEXT_CORPUS] = None
@@ -64,7 +64,7 @@ class TokenMapOptions:
 
 @dataclass(frozen=True)
 class TemplateSearchOptions:
-    """Which templates to score: composed of relations and prefixes, or whole ones from a file."""
+    """The templates to score: composed of relations and prefixes, or whole ones from a file."""
 
     encoder: Annotated[str, ENCODER]
     senteval: shared.SentEval = None
@@ -72,7 +72,7 @@ class TemplateSearchOptions:
     relations: Annotated[
         Path | None,
         Option(
-            "try the texts in this file, one a line, between sentence and mask",
+            "try the texts in this file, one per line, between sentence and mask",
             "FILE",
             group=INPUT,
             default="the built-in list",
@@ -81,8 +81,8 @@ class TemplateSearchOptions:
     prefixes: Annotated[
         Path | None,
         Option(
-            "try the texts in this file, one a line, before the sentence; [X] marks the sentence "
-            "where text follows it",
+            "try the texts in this file, one per line, before the sentence; [X] marks the sentence "
+            "if text follows it",
             "FILE",
             group=INPUT,
             default="the built-in list",
@@ -91,7 +91,7 @@ class TemplateSearchOptions:
     templates: Annotated[
         Path | None,
         Option(
-            "score only the whole templates in this file, one a line",
+            "score only the whole templates in this file, one per line",
             "FILE",
             group=INPUT,
             default="compose templates of relations and prefixes",
@@ -111,12 +111,12 @@ class TemplateSearchOptions:
 
 @dataclass(frozen=True)
 class GenerateOptions:
-    """From which definitions to generate templates, and how many."""
+    """The definitions from which templates are generated, and how many."""
 
     model: Annotated[
         str,
         Option(
-            "generate by this T5 model: a folder or a hub name",
+            "generate with this T5 model: a folder or a hub name",
             "T5_MODEL",
             positional=True,
             path="name",
@@ -125,7 +125,7 @@ class GenerateOptions:
     definitions: Annotated[
         Path,
         Option(
-            "read one definition a line, `word: definition` or with a tab between",
+            "read one definition per line, as `word: definition` or separated by a tab",
             "FILE",
             group=INPUT,
         ),
@@ -137,7 +137,7 @@ class GenerateOptions:
     max_tokens: Annotated[
         int,
         Option(
-            "generate at most this many tokens of a template, word and definition not counted",
+            "generate at most this many tokens per template, without word and definition",
             "N",
             group=SEARCH,
             unit="tokens",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cotbert_core.errors import UserError
+from cotbert_core.files import read_text
 from cotbert_core.templates.template_texts import resolve_template
 from pipelines.runtime.progress import say
 
@@ -120,7 +121,7 @@ def complete_prefix(line: str) -> str:
         closed = _CLOSED.get(line[-1])
         return line[:-1] + closed if closed else f"{line} {SLOT}"
     if line.count(SLOT) > 1:
-        raise UserError(f"prefix {line!r} holds {SLOT} {line.count(SLOT)} times: give it once")
+        raise UserError(f"prefix {line!r} has {SLOT} {line.count(SLOT)} times: give it once")
     return line
 
 
@@ -135,12 +136,7 @@ def _relation(line: str) -> str:
 
 def _read_choices(path: Path, kind: str, parse: Callable[[str], str]) -> tuple[str, ...]:
     """Return the distinct lines of a file, parsed; empty and repeated lines are reported."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{kind} file {str(path)!r} cannot be read ({error}): give a text file"
-        ) from None
+    lines = read_text(path, f"{kind} file").splitlines()
     filled = [(number, " ".join(line.split())) for number, line in enumerate(lines, 1)]
     filled = [(number, line) for number, line in filled if line]
     if not filled:

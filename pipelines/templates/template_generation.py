@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from cotbert_core.files import write_text
+from cotbert_core.files import read_text, write_text
 from cotbert_core.template_search.generation import (
     FORMS,
     Definition,
@@ -69,23 +69,18 @@ def read_definitions(path: Path) -> tuple[list[Definition], int]:
 
     Raises UserError if the file cannot be read or has no definition.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"definitions {str(path)!r} cannot be read ({error}): give a text file"
-        ) from None
+    lines = read_text(path, "definitions").splitlines()
     read = [_definition(line) for line in lines if line.strip()]
-    sound = [definition for definition in read if definition is not None]
-    definitions, bad = list(dict.fromkeys(sound)), len(read) - len(sound)
+    valid = [definition for definition in read if definition is not None]
+    definitions, bad = list(dict.fromkeys(valid)), len(read) - len(valid)
     if not definitions:
         raise UserError(
             f"definitions {str(path)!r} has no line like `orange: a large round juicy citrus "
             "fruit`: write one definition per line"
         )
-    if bad or len(definitions) < len(sound):
+    if bad or len(definitions) < len(valid):
         say(
-            f"{path}: {bad} lines without a definition and {len(sound) - len(definitions)} "
+            f"{path}: {bad} lines without a definition and {len(valid) - len(definitions)} "
             "repeated lines are ignored"
         )
     return definitions, bad

@@ -27,13 +27,13 @@ def greedy_search(score: Score, lists: Lists, rounds: int = 1) -> Candidate:
     best = Candidate()
     highest = score(best.text, STAGES[0])
     for number in range(1, rounds + 1):
-        before = best
+        previous = best
         for stage in STAGES:
             for candidate in lists.variants(best, stage):
                 value = score(candidate.text, stage if number == 1 else f"{stage} {number}")
                 if value > highest:
                     best, highest = candidate, value
-        if best == before:
+        if best == previous:
             break
     return best
 
@@ -45,9 +45,9 @@ class TemplateLedger:
         self._path = path
         self.rows: list[dict[str, Any]] = []
         if path.is_file():
-            whole, newline, _ = path.read_bytes().rpartition(b"\n")
-            path.write_bytes(whole + newline)
-            self.rows = [json.loads(line) for line in whole.decode().split("\n") if line]
+            lines, newline, _ = path.read_bytes().rpartition(b"\n")
+            path.write_bytes(lines + newline)
+            self.rows = [json.loads(line) for line in lines.decode().split("\n") if line]
         self._scores = {row["template"]: row["spearman"] for row in self.rows}
 
     def __contains__(self, template: str) -> bool:
@@ -98,7 +98,7 @@ class Scorer:
 def search_table(rows: list[dict[str, Any]], best: str, most: int | None = None) -> str:
     """Return the table of templates by stage, the best last, as in PromptBERT Table 4.
 
-    most: show only so many of a stage, the best ones; None for all.
+    most: number of templates shown for each stage, the best ones (None: all).
     """
     lines: list[tuple[str, ...]] = []
     for stage in dict.fromkeys(row["stage"] for row in rows):

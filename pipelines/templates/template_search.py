@@ -13,7 +13,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.backbone import Backbone, from_anywhere, load_backbone
+from cotbert_core.encoder.backbone import Backbone, load_backbone
+from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json, write_text
@@ -160,7 +161,7 @@ def _settings(options: TemplateSearchOptions, pairs: Pairs, choices: Choices) ->
     graded = json.dumps([pairs.left, pairs.right, pairs.gold.tolist()])
     named = "STS-B" if options.senteval is not None else pairs_name(options.dev_pairs)
     common = {
-        "encoder": from_anywhere(options.encoder),
+        "encoder": absolute_name(options.encoder),
         "dev": dev_name({named: pairs}),
         "dev_digest": hashlib.sha256(graded.encode()).hexdigest()[:16],
         "dev_pairs": len(pairs),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 
 import pytest
 from job_server import FakeServer, answers
@@ -19,10 +18,8 @@ JOB = {"status": "SUCCEEDED", "entrypoint": "python", "driver_exit_code": 0}
 
 
 def refusal(capsys, *words):
-    """The one sentence of a command that ends with status 2 within a second or two."""
-    started = time.monotonic()
+    """The one sentence of a command that ends with status 2."""
     assert main(["submit", *words]) == 2
-    assert time.monotonic() - started < 5
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.count("\n") == 1

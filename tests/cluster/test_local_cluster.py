@@ -38,10 +38,10 @@ def sleepers(own_place):
     marked = {**os.environ, processes.MARK: "mine"}
     parent = subprocess.Popen([sys.executable, "-c", code], env=marked, start_new_session=True)
     other = subprocess.Popen(["sleep", "100"], env={**os.environ, processes.MARK: "others"})
-    while len(processes.marked("mine")) < 2:
+    while len(processes.find_marked("mine")) < 2:
         assert parent.poll() is None
     yield parent, other
-    processes.stop("mine")  # the child too, which the next test would find
+    processes.terminate("mine")  # the child too, which the next test would find
     for process in (parent, other):
         process.kill()
         process.wait()
@@ -77,7 +77,7 @@ def test_a_second_cluster_is_refused(sleepers, own_place, capsys):
 
 
 def test_two_commands_at_a_time_are_refused(own_place, capsys):
-    with local._alone():
+    with local._lock():
         for action in ("up", "down"):
             assert main(["cluster", action]) == 2
             assert "another command is starting or stopping a cluster" in capsys.readouterr().err
@@ -92,7 +92,7 @@ def test_down_ends_exactly_its_processes(sleepers, own_place, capsys):
     assert "of 2 node(s) stopped: 2 processes" in capsys.readouterr().out
     parent.wait(5)  # by its signal, or because its child ended first
     assert other.poll() is None
-    assert processes.marked("mine") == set()
+    assert processes.find_marked("mine") == set()
     assert not (own_place / "nodes").exists()
     assert not local.state_file().exists()
 
@@ -125,7 +125,7 @@ def test_a_start_that_fails_leaves_nothing(own_place, monkeypatch, capsys):
     assert not local.state_file().exists()
     assert not os.path.exists(plans[0].folder)
     assert not os.path.exists(before.folder)
-    assert processes.marked(plans[0].mark) == set()
+    assert processes.find_marked(plans[0].mark) == set()
 
 
 def test_each_gpu_is_one_nodes(monkeypatch):

@@ -52,7 +52,7 @@ def cluster(place):
 def test_the_nodes_answer_on_loopback_alone_and_ask_for_the_token(cluster, place):
     server = JobServer(cluster.address)
     assert server.nodes() == [Node(1, 0)] * 2
-    found = {one.address for one in listeners(processes.marked(cluster.mark))}
+    found = {one.address for one in listeners(processes.find_marked(cluster.mark))}
     assert found == {"127.0.0.1", "::ffff:127.0.0.1"}
     assert (place / "home/.ray/auth_token").stat().st_mode & 0o777 == 0o600
     for headers, text in (({}, "requires a token"), ({"Authorization": "Bearer no"}, "rejects")):
@@ -212,10 +212,13 @@ def test_a_killed_worker_and_a_lost_node_cost_an_interval_each(
             time.sleep(0.02)
 
     wait_for_checkpoint(10)
-    os.kill(min(processes.titled(cluster.mark, "ray::RayTrainWorker")), signal.SIGKILL)
+    os.kill(
+        min(processes.filter_by_title(processes.find_marked(cluster.mark), "ray::RayTrainWorker")),
+        signal.SIGKILL,
+    )
     second = driven(*training(bert_folder, str(output)), "--resume")
     wait_for_checkpoint(20)
-    assert nodes.lose(cluster, 1) > 3
+    assert nodes.kill_node(cluster, 1) > 3
     nodes.start(cluster, 2)
     told, refused = job.communicate()[1], second.communicate()[1]
     assert job.returncode == 0, told
@@ -231,11 +234,11 @@ def test_a_killed_worker_and_a_lost_node_cost_an_interval_each(
 
 def test_down_leaves_nothing(cluster, capfd):
     """The last test of this file."""
-    had = processes.marked(cluster.mark)
+    had = processes.find_marked(cluster.mark)
     assert len(had) > 8
     assert main(["cluster", "down"]) == 0
     assert "stopped" in capfd.readouterr().out
-    assert processes.marked(cluster.mark) == set()
+    assert processes.find_marked(cluster.mark) == set()
     assert not had & set(processes._parents())
     assert not os.path.exists(cluster.folder)
     assert not local.state_file().exists()

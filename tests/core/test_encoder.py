@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.encoder.backbone import MINILM, load_backbone
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.forward import budget_slices
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.templates.template_texts import TEMPLATES, Template
 
@@ -223,7 +224,7 @@ def test_a_hub_encoder_is_read_by_its_own_pooling(tmp_path, monkeypatch):
     (snapshot / "modules.json").write_text(json.dumps(modules))
     (snapshot / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("cotbert_core.encoder.pooling_config.hub_answers", lambda: False)
+    monkeypatch.setattr("cotbert_core.encoder.locations.hub_answers", lambda: False)
     assert resolve_pooling_config("some/encoder").readout == "cls"
     with pytest.raises(UserError, match="'some/other' is not in the hub's cache"):
         resolve_pooling_config("some/other")
@@ -247,7 +248,7 @@ def test_a_saved_folder_on_the_hub_is_read_as_the_folder(
     (home / "refs").mkdir()
     (home / "refs" / "main").write_text("abc")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    for module in ("pooling_config", "backbone"):
+    for module in ("locations", "pretrained"):
         monkeypatch.setattr(f"cotbert_core.encoder.{module}.hub_answers", lambda: False)
     monkeypatch.chdir(tmp_path)
     again = SentenceEncoder.from_pretrained("some/encoder")

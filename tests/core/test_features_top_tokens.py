@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM
 
 from cotbert_core import TEMPLATES, UserError
 from cotbert_core.encoder.backbone import load_backbone
@@ -22,14 +22,9 @@ def manual(family):
 
 
 @pytest.fixture
-def head_folder(encoder_folder, tmp_path):
-    """The tiny encoder with a masked-language-model head, output weights untied from the input's
-    so that the two cannot be mistaken."""
-    config = AutoConfig.from_pretrained(encoder_folder, tie_word_embeddings=False)
-    torch.manual_seed(3)
-    AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(encoder_folder).save_pretrained(tmp_path)
-    return str(tmp_path)
+def head_folder(encoder_folder, tmp_path, with_mlm_head):
+    """The output weights are not the input's, so one cannot be mistaken for the other."""
+    return with_mlm_head(encoder_folder, tmp_path, tied=False)
 
 
 @pytest.fixture

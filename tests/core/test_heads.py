@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import (
@@ -104,17 +104,8 @@ def test_transform_equals_berts_prediction_head(pair, act):
 
 
 @pytest.fixture
-def headed(encoder_folder, tmp_path):
-    """The tiny encoder with a masked-language-model head that is far from how one begins."""
-    torch.manual_seed(5)
-    model = AutoModelForMaskedLM.from_pretrained(encoder_folder)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name.startswith(("cls.", "lm_head.")):
-                weight.add_(0.1 * torch.randn_like(weight))
-    model.save_pretrained(tmp_path / "headed")
-    AutoTokenizer.from_pretrained(encoder_folder).save_pretrained(tmp_path / "headed")
-    return str(tmp_path / "headed")
+def headed(encoder_folder, tmp_path, with_mlm_head):
+    return with_mlm_head(encoder_folder, tmp_path / "headed", noise=0.1)
 
 
 def started(tiny_settings, method, name, folder):

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoTokenizer, BertForMaskedLM, RobertaForMaskedLM
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core import UserError
-from cotbert_core.encoder.backbone import MINILM, load_backbone
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.mlm import fresh_mlm_head, load_mlm_head, mlm_head
 
 
@@ -19,27 +20,14 @@ def tied(request):
 
 
 @pytest.fixture
-def head_folder(encoder_folder, tmp_path, tied):
-    """The tiny encoder with a head whose biases and norms are no longer what they begin as."""
-    config = AutoConfig.from_pretrained(encoder_folder, tie_word_embeddings=tied)
-    model_class = BertForMaskedLM if config.model_type == "bert" else RobertaForMaskedLM
-    torch.manual_seed(1)
-    model = model_class(config)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name.startswith(("cls.", "lm_head.")):
-                weight.add_(0.1 * torch.randn_like(weight))
-    model.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(encoder_folder).save_pretrained(tmp_path)
-    return str(tmp_path)
+def head_folder(encoder_folder, tmp_path, tied, with_mlm_head):
+    return with_mlm_head(encoder_folder, tmp_path, tied=tied, noise=0.1)
 
 
 @pytest.fixture
 def whole(head_folder):
     """Body and head as transformers opens them."""
-    config = AutoConfig.from_pretrained(head_folder)
-    model_class = BertForMaskedLM if config.model_type == "bert" else RobertaForMaskedLM
-    return model_class.from_pretrained(head_folder).eval()
+    return AutoModelForMaskedLM.from_pretrained(head_folder).eval()
 
 
 def words_of(backbone):
@@ -119,9 +107,7 @@ def test_a_checkpoint_without_a_head_is_refused(encoder_folder, caplog):
 
 def test_a_checkpoint_with_half_a_head_is_refused(encoder_folder, tmp_path):
     """Such as one whose transform was lost: random numbers must not stand in for it."""
-    config = AutoConfig.from_pretrained(encoder_folder)
-    model_class = BertForMaskedLM if config.model_type == "bert" else RobertaForMaskedLM
-    model = model_class(config)
+    model = AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(encoder_folder))
     lost = ("transform.dense.bias", "lm_head.dense.bias")
     kept = {k: v for k, v in model.state_dict().items() if not k.endswith(lost)}
     model.save_pretrained(tmp_path, state_dict=kept)

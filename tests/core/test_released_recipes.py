@@ -11,7 +11,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.encoder.backbone import MINILM, load_backbone, locate_encoder
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.locations import MINILM, locate_encoder
 from cotbert_core.encoder.template_denoising import bias_rows
 from cotbert_core.methods import build_method
 from cotbert_core.methods.contrastive import View

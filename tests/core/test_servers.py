@@ -14,8 +14,9 @@ import torch
 from tokenizers import Tokenizer
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.encoder.backbone import MINILM, load_backbone
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import TanhHead, TransformHead
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.exporting.onnx_graph import write_graph
 from cotbert_core.saving.model_card import CARD_FILE

@@ -30,13 +30,13 @@ class ChatServer:
 
     reply(sentence, number): (status, headers, body) of the number-th request (from 1) for a
     sentence. delay: seconds before it. asked: all requests in turn; answered: those that got a
-    whole answer back; keys: Authorization headers seen; starts: when each request came.
+    whole answer back; keys: Authorization headers seen.
     """
 
     def __init__(self, reply=None, delay=0.0, models=200):
         self.reply = reply or (lambda sentence, number: answer(paraphrase(sentence)))
         self.delay, self.models = delay, models
-        self.asked, self.answered, self.keys, self.starts = [], [], set(), []
+        self.asked, self.answered, self.keys = [], [], set()
         self.bodies = []
         self.most, self._now = 0, 0
         self._counts, self._lock = Counter(), threading.Lock()
@@ -59,7 +59,6 @@ class ChatServer:
         with self._lock:
             self.asked.append(sentence)
             self.bodies.append(body)
-            self.starts.append(time.monotonic())
             self._counts[sentence] += 1
             self._now += 1
             self.most = max(self.most, self._now)

@@ -172,15 +172,3 @@ def test_an_existing_output_is_not_touched(tmp_path, bert_folder):
         embed(EmbedOptions(bert_folder, (str(tmp_path / "a.txt"),)), out)
     assert [p.read_text() for p in out.iterdir()] == ["mine"]
     assert not (tmp_path / "vectors.partial").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"dtype": "int4"}, "unknown dtype 'int4': choose one of float16, float32, int8"),
-        ({"workers": -1}, "workers is -1"),
-    ],
-)
-def test_wrong_options_are_refused(options, message):
-    with pytest.raises(UserError, match=message):
-        EmbedOptions("model", ("a.txt",), **options)

@@ -162,7 +162,7 @@ def test_an_input_s_credentials_are_in_no_manifest(address, tmp_path):
 def test_an_endpoint_s_errors_hide_proxies_and_keys(monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", f"http://user:{MARK}@proxy:3128")
     error = OSError(f"proxy http://user:{MARK}@proxy:3128 refused {MARK}")
-    assert chat_endpoint._named(error) == "OSError: proxy http://***@proxy:3128 refused ***"
+    assert chat_endpoint._described(error) == "OSError: proxy http://***@proxy:3128 refused ***"
 
 
 @pytest.mark.real

@@ -77,7 +77,7 @@ class Place:
         )
 
     def processes(self) -> set[int]:
-        return processes.marked(self.mark, MARK)
+        return processes.find_marked(self.mark, MARK)
 
     def look(self) -> None:
         """Note the sockets and files of this moment: of files that go, the widest modes."""
@@ -202,7 +202,7 @@ def test_nothing_else_starts_a_ray():
 
 
 def wait_for(place: Place, job, *titles: str) -> None:
-    while not processes.with_title(place.processes(), *titles):
+    while not processes.filter_by_title(place.processes(), *titles):
         assert job.poll() is None, job.communicate()[0]
         time.sleep(0.1)
 

@@ -65,9 +65,7 @@ def test_an_address_at_which_nobody_listens_is_told_at_once(monkeypatch):
         one.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{one.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
-        told = (
-            rf"no Ray cluster answers at RAY_ADDRESS '{address}' \(.*refused\): mend it, or unset"
-        )
+        told = rf"no Ray cluster answers at RAY_ADDRESS '{address}' \(.*refused\): correct it, or"
         with pytest.raises(UserError, match=told), ray_session.ray_session():
             pytest.fail("there was a session")
         one.listen()

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from cotbert_core import SentenceEncoder, UserError
-from cotbert_core.encoder.backbone import MINILM, load_backbone
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.evaluation import evaluate_sts, load_dev, read_pairs, score_pairs
 from cotbert_core.readouts import FEATURES, FeatureOptions, Whitening, build_features

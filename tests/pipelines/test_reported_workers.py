@@ -10,7 +10,7 @@ from pipelines.runtime.shard_tasks import report_workers
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
-    monkeypatch.setattr(shard_tasks, "own_cores", lambda: 4)
+    monkeypatch.setattr(shard_tasks, "available_cores", lambda: 4)
     monkeypatch.setitem(shard_tasks.sys.modules, "ray", None)
 
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from cotbert_core.encoder.backbone import from_anywhere, locate_encoder
+from cotbert_core.encoder.locations import absolute_name, locate_encoder
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
@@ -47,7 +47,7 @@ def untracked(monkeypatch):
 
 def test_the_model_in_it_is_opened(run_folder, monkeypatch, sentences):
     model = str(run_folder / "model")
-    assert from_anywhere(str(run_folder)) == locate_encoder(str(run_folder)) == model
+    assert absolute_name(str(run_folder)) == locate_encoder(str(run_folder)) == model
     assert fetch_model(str(run_folder)) == model
     assert model_digest(str(run_folder)) == model_digest(model) is not None
     monkeypatch.chdir(run_folder.parent)

@@ -9,19 +9,19 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.runtime import shared_storage
-from pipelines.runtime.shared_storage import _probe, on_all_nodes, unseen_here
+from pipelines.runtime.shared_storage import _probe, invisible_paths, on_all_nodes
 
 
 def test_what_is_not_there_is_told_in_its_order(tmp_path):
     (tmp_path / "there").mkdir()
     paths = [str(tmp_path / name) for name in ("b", "there", "a")]
-    assert unseen_here(paths, seconds=0) == [paths[0], paths[2]]
+    assert invisible_paths(paths, seconds=0) == [paths[0], paths[2]]
 
 
 def test_what_a_file_system_shows_late_is_waited_for(tmp_path):
     late = tmp_path / "late"
     threading.Timer(0.3, late.touch).start()
-    assert unseen_here([str(late)], seconds=60) == []
+    assert invisible_paths([str(late)], seconds=60) == []
 
 
 @pytest.mark.parametrize("there", ["", "out", "out/deep"])
@@ -54,7 +54,9 @@ def test_without_a_cluster_nothing_is_asked(tmp_path, monkeypatch):
         yield
 
     monkeypatch.setattr(shared_storage, "ray_session", session)
-    monkeypatch.setattr(shared_storage, "check_seen", lambda output, inputs: asked.append(inputs))
+    monkeypatch.setattr(
+        shared_storage, "check_visible", lambda output, inputs: asked.append(inputs)
+    )
     monkeypatch.delitem(sys.modules, "ray", raising=False)  # no session of this process
     for address, seen in ((None, []), ("local", []), ("10.0.0.1:6379", ["session", ["/corpus"]])):
         if address is None:

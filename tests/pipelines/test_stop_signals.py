@@ -92,28 +92,31 @@ def test_a_closed_terminal_sends_it_twice(command):
 def test_a_later_signal_interrupts_an_end_that_hangs(command, monkeypatch):
     monkeypatch.setattr(stop_signals_module, "ENDING_SECONDS", 0.2)
 
+    ended = []
+
     def work(_):
         try:
             send(signal.SIGTERM)
         finally:
             time.sleep(0.3)
             send(signal.SIGTERM)
+            ended.append("without the later signal")
 
-    started = time.monotonic()
     assert command(work) == 143
-    assert time.monotonic() - started < 4
+    assert ended == []
 
 
 def test_rays_handler_of_ctrl_c_is_not_asked(command):
     """It waits for the controller of a training, which may be busy for minutes."""
 
+    asked = []
+
     def work(_):
-        signal.signal(signal.SIGINT, lambda *_: time.sleep(60))
+        signal.signal(signal.SIGINT, lambda *_: asked.append("Ray"))
         send(signal.SIGTERM)
 
-    started = time.monotonic()
     assert command(work) == 143
-    assert time.monotonic() - started < 4
+    assert asked == []
 
 
 def test_a_failure_that_the_signal_caused_is_no_failure(command, capsys):

@@ -108,7 +108,7 @@ def test_empty_and_repeated_lines_are_said(tmp_path, capsys):
     ("read", "content", "message"),
     [
         (read_relations, "means\n[X] is\n", r"line 2: relation '\[X\] is' contains \[X\]"),
-        (read_prefixes, "[X] [X]\n", r"line 1: prefix .* holds \[X\] 2 times: give it once"),
+        (read_prefixes, "[X] [X]\n", r"line 1: prefix .* has \[X\] 2 times: give it once"),
         (read_templates, "[X] [MASK]\nThis [MASK] .\n", r"line 2: .* slot \[X\] 0 times"),
         (read_templates, "[X] means .\n", r"line 1: .* has no \[MASK\]"),
         (read_relations, "\n \n", "has no line with text"),

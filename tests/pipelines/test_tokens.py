@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoTokenizer, BertForMaskedLM, RobertaForMaskedLM
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.encoder.template_denoising import template_bias
@@ -25,32 +25,21 @@ from pipelines.templates.options import EXAMPLES, TokenMapOptions, TokensOptions
 SENTENCES = ("A man is playing the guitar.", "Two dogs run")
 
 
-def with_head(folder, place, tied=True):
-    """The tiny encoder's kin with an MLM head."""
-    config = AutoConfig.from_pretrained(folder, tie_word_embeddings=tied)
-    model_class = BertForMaskedLM if config.model_type == "bert" else RobertaForMaskedLM
-    torch.manual_seed(1)
-    model_class(config).save_pretrained(place)
-    AutoTokenizer.from_pretrained(folder).save_pretrained(place)
-    return str(place)
-
-
 @pytest.fixture
-def head_folder(encoder_folder, tmp_path):
-    return with_head(encoder_folder, tmp_path / "headed")
+def head_folder(encoder_folder, tmp_path, with_mlm_head):
+    return with_mlm_head(encoder_folder, tmp_path / "headed")
 
 
 def slowly(folder, template, sentence, mode, top):
     """One sentence through the whole transformers model, its decoder's input less the bias."""
-    config = AutoConfig.from_pretrained(folder)
-    model_class = BertForMaskedLM if config.model_type == "bert" else RobertaForMaskedLM
-    whole = model_class.from_pretrained(folder).eval()
+    whole = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    is_bert = whole.config.model_type == "bert"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     text = template.text.replace("[X]", sentence).replace("[MASK]", tokenizer.mask_token)
     row = tokenizer(text)["input_ids"]
     last = max(i for i, token in enumerate(row) if token == tokenizer.mask_token_id)
-    body = whole.bert if config.model_type == "bert" else whole.roberta
-    head = whole.cls.predictions if config.model_type == "bert" else whole.lm_head
+    body = whole.bert if is_bert else whole.roberta
+    head = whole.cls.predictions if is_bert else whole.lm_head
     backbone = load_backbone(folder)
     bound = BoundTemplate.bind(template, tokenizer)
     lengths = np.array([len(row) - bound.length])
@@ -59,7 +48,7 @@ def slowly(folder, template, sentence, mode, top):
         logits = head(hidden - template_bias(backbone, bound, lengths, mode)[0])
     best = sorted(range(len(logits)), key=lambda v: -float(logits[v]))[:top]
     tokens = tokenizer.convert_ids_to_tokens(best)
-    if config.model_type == "bert":
+    if is_bert:
         return tokens
     return [tokenizer.convert_tokens_to_string([t]).strip() or t for t in tokens]
 
@@ -87,8 +76,8 @@ def test_the_template_is_promptbert_s_own(head_folder, family):
     assert default != other
 
 
-def test_tokens_prints_a_table(bert_folder, tmp_path, capsys):
-    folder = with_head(bert_folder, tmp_path / "headed")
+def test_tokens_prints_a_table(bert_folder, tmp_path, capsys, with_mlm_head):
+    folder = with_mlm_head(bert_folder, tmp_path / "headed")
     assert main(["tokens", folder, "--top", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split("  ")[0] == "sentence"
@@ -168,7 +157,7 @@ def test_places_kept_free_are_left_out_and_counted(own_store, tmp_path, bert_fol
     """Two [unused] tokens, and three rows of the table behind the tokenizer's last token."""
     tokenizer = AutoTokenizer.from_pretrained(bert_folder)
     tokenizer.add_tokens(["[unused0]", "[unused1]"])
-    model = BertForMaskedLM(AutoConfig.from_pretrained(bert_folder))
+    model = AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(bert_folder))
     model.resize_token_embeddings(len(tokenizer) + 3)
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "wide")
@@ -177,9 +166,9 @@ def test_places_kept_free_are_left_out_and_counted(own_store, tmp_path, bert_fol
 
 
 def test_the_head_s_table_differs_when_it_is_not_tied(
-    own_store, tmp_path, bert_folder, text, capsys
+    own_store, tmp_path, bert_folder, text, capsys, with_mlm_head
 ):
-    tied, untied = (with_head(bert_folder, tmp_path / f"t{t}", bool(t)) for t in (1, 0))
+    tied, untied = (with_mlm_head(bert_folder, tmp_path / f"t{t}", tied=bool(t)) for t in (1, 0))
 
     def numbers(folder, table):
         place = tmp_path / f"{folder[-2:]}-{table}"

@@ -111,7 +111,7 @@ FAULTS = {
     "empty": ("a.yaml", "", "has no space"),
     "unknown key": ("a.yaml", yaml_of(rest="setings: {}"), "'setings' is unknown; a space has"),
     "no recipe": ("a.yaml", "settings: {}", "recipe is None: give one of `cotbert recipes`"),
-    "nothing": ("a.yaml", yaml_of(), "varies nothing; give settings or variants"),
+    "nothing": ("a.yaml", yaml_of(), "has no settings and no variants; give one of them"),
     "settings": ("a.yaml", "recipe: a\nsettings: 3", "settings is 3: write `name: value` lines"),
     "bare value": ("a.yaml", yaml_of("seed: 3"), r"seed is 3: give \{grid: \[a, b\]\}"),
     "kind": ("a.yaml", yaml_of("seed: {grit: [1, 2]}"), r"seed is \{'grit': \[1, 2\]\}: give"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -12,6 +12,7 @@ from chat_server import KEY, PROMPT, ChatServer, answer, paraphrase
 from cotbert_core.errors import UserError
 from pipelines.augmenting.chat_endpoint import (
     ChatEndpoint,
+    RateLimiter,
     StoppedError,
     check_url,
     read_key,
@@ -19,7 +20,7 @@ from pipelines.augmenting.chat_endpoint import (
 )
 from pipelines.augmenting.ledger import Rewrite
 from pipelines.augmenting.llm_options import LlmRewriting, read_prompt
-from pipelines.augmenting.llm_rewriting import GIVE_UP, LlmRewriter, Spending
+from pipelines.augmenting.llm_rewriting import MOST_FAILURES, LlmRewriter, TokenBudget
 
 TEXTS = {number: f"sentence {number} of the text" for number in range(30)}
 
@@ -38,7 +39,7 @@ def run(server, texts=TEXTS, done=None, spent=0, **changes):
     """All rewrites that come, by id, and the reason why no more did, if there is one."""
     chosen = options(server, **changes)
     endpoint = ChatEndpoint(chosen)
-    rewriter = LlmRewriter(chosen, endpoint, Spending(chosen.budget_tokens, spent, spent // 16))
+    rewriter = LlmRewriter(chosen, endpoint, TokenBudget(chosen.budget_tokens, spent, spent // 16))
     found, reason = {}, None
     try:
         for rewrites in rewriter.rewrite(texts, done or {}):
@@ -113,13 +114,18 @@ def test_a_bad_answer_is_asked_for_again(bad):
 
 
 def test_a_request_without_an_answer_in_time_is_asked_again():
+    answered = threading.Event()
+
     def reply(sentence, number):
-        time.sleep(1.0 if number == 1 else 0.0)
+        if number == 1:
+            answered.wait()
         return answer(paraphrase(sentence))
 
     with ChatServer(reply) as server:
-        found, reason = run(server, {1: "a b"}, timeout=0.3)
-    assert (reason, found[1].text, len(server.asked)) == (None, "In other words, a b", 2)
+        found, reason = run(server, {1: "a b"}, timeout=0.3, retries=20)
+        answered.set()
+    assert (reason, found[1].text) == (None, "In other words, a b")
+    assert len(server.asked) >= 2
 
 
 def test_tokens_of_failed_tries_are_counted():
@@ -172,7 +178,9 @@ def test_an_endpoint_that_has_gone_stops_the_job_and_costs_no_row():
     early = {TEXTS[n] for n in range(8)}
     with ChatServer(reply) as server:
         found, reason = run(server, retries=1)
-    assert reason.startswith(f"{GIVE_UP} sentences in a row got no rewrite (the last: status 500)")
+    assert reason.startswith(
+        f"{MOST_FAILURES} sentences in a row got no rewrite (the last: status 500)"
+    )
     assert {r.id for r in found.values() if r.text is not None} == set(range(8))
     assert sum(r.text is None for r in found.values()) <= 3, "those beside the last answer alone"
 
@@ -209,22 +217,43 @@ def test_a_budget_needs_an_endpoint_that_counts():
     assert len(found) == len(server.answered) <= 4
 
 
-def test_requests_are_spread_over_the_minute():
-    with ChatServer() as server:
-        run(server, {n: TEXTS[n] for n in range(6)}, requests_per_minute=1200)
-    assert server.starts[-1] - server.starts[0] >= 5 * 0.05 * 0.9
+class Waits:
+    """A clock, and an event in its stop's place: each wait is written down and moves the clock."""
+
+    def __init__(self):
+        self.now, self.seconds = 100.0, []
+
+    def wait(self, seconds):
+        self.seconds.append(round(seconds, 6))
+        self.now += seconds
 
 
-def test_retry_after_holds_up_all_requests():
+def test_requests_are_spread_over_the_minute_and_a_pause_holds_up_all():
+    waits = Waits()
+    limiter = RateLimiter(1200, clock=lambda: waits.now)
+    for _ in range(3):
+        limiter.wait(waits)
+    limiter.pause(0.4)
+    limiter.wait(waits)
+    limiter.pause(0.01)  # shorter than what is left: no change
+    limiter.wait(waits)
+    unlimited = RateLimiter(None, clock=lambda: waits.now)
+    unlimited.wait(waits)
+    assert waits.seconds == [0.0, 0.05, 0.05, 0.4, 0.05, 0.0]
+
+
+@pytest.mark.parametrize("header", ["0.4", None])
+def test_status_429_pauses_all_requests_as_long_as_the_endpoint_says(monkeypatch, header):
     def reply(sentence, number):
-        first = sentence == TEXTS[0] and number == 1
-        return (429, {"Retry-After": "0.4"}, "") if first else answer(paraphrase(sentence))
+        headers = {"Retry-After": header} if header else {}
+        return (429, headers, "") if number == 1 else answer(paraphrase(sentence))
 
-    with ChatServer(reply, delay=0.02) as server:
-        found, _ = run(server, concurrency=2)
-    assert len(found) == len(TEXTS)
-    gaps = [b - a for a, b in zip(server.starts, server.starts[1:], strict=False)]
-    assert max(gaps) >= 0.3
+    pauses = []
+    monkeypatch.setattr(RateLimiter, "pause", lambda limiter, seconds: pauses.append(seconds))
+    with ChatServer(reply) as server:
+        found, _ = run(server, {1: "a b"})
+    assert found[1].text == "In other words, a b"
+    assert pauses == [0.4] if header else 0.005 <= pauses[0] <= 0.01  # else the usual wait
 
 
 def test_retry_after_is_a_number_or_a_date():
@@ -284,7 +313,7 @@ def test_prompts_are_files_with_a_place_for_the_sentence(tmp_path):
     (tmp_path / "good").write_text("\ufeffAgain: {sentence}", encoding="utf-8")
     assert read_prompt(tmp_path / "good") == "Again: {sentence}"
     (tmp_path / "bad").write_text("Again: {text}")
-    with pytest.raises(UserError, match=r"bad' holds no \{sentence\}: say where"):
+    with pytest.raises(UserError, match=r"bad' has no \{sentence\}: put it where"):
         read_prompt(tmp_path / "bad")
     (tmp_path / "latin").write_bytes(b"caf\xe9 {sentence}")
     for name in ("latin", "none"):
@@ -302,7 +331,7 @@ def test_prompts_are_files_with_a_place_for_the_sentence(tmp_path):
         ({"budget_tokens": 0}, "budget_tokens is 0"),
         ({"price_in": 1.0}, "price_in and price_out go together"),
         ({"on_failure": "skip"}, "unknown on_failure 'skip': choose one of keep, stop"),
-        ({"prompt": "again"}, r"the prompt holds no \{sentence\}"),
+        ({"prompt": "again"}, r"the prompt has no \{sentence\}"),
         ({"model": ""}, "model is empty"),
     ],
 )

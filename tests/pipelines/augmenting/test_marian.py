@@ -167,7 +167,8 @@ def test_a_model_is_converted_once(tiny_models, own_cache, monkeypatch):
 
 
 def test_models_that_cannot_be_are_told(tiny_models, tmp_path, monkeypatch):
-    monkeypatch.setattr(marian, "hub_answers", lambda: False)
+    for module in ("pipelines.augmenting.marian", "cotbert_core.encoder.locations"):
+        monkeypatch.setattr(f"{module}.hub_answers", lambda: False)
     mistakes = {
         "./none": "forward './none' is not a folder: give an existing folder or a hub name",
         "nobody/nothing": r"forward 'nobody/nothing' cannot be downloaded \(",

@@ -1,4 +1,4 @@
-"""cotbert embed in this process: block_ranges one after the other, no Ray and no MLflow."""
+"""cotbert embed in this process: block ranges one after the other, no Ray and no MLflow."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_every_block_of_a_large_shard_has_one_worker(tmp_path):
         *(BlockRange(2, n, 3) for n in range(3)),
     )
     for block in range(10):
-        assert sum(unit.has(block) for unit in made[:3]) == 1
+        assert sum(unit.contains(block) for unit in made[:3]) == 1
 
 
 def test_many_shards_are_not_shared():
@@ -78,11 +78,11 @@ def test_a_shard_is_done_when_its_end_and_all_its_blocks_are_there(tmp_path):
 def test_what_was_there_counts_but_not_for_the_rate(tmp_path):
     record(tmp_path, 0, 1, rows=10, skipped=["empty"])
     ledger = BlockLedger(tmp_path)
-    assert (ledger.counts["rows"], ledger.fresh, ledger.rate) == (10, 0, 0.0)
+    assert (ledger.counts["rows"], ledger.new_rows, ledger.rate) == (10, 0, 0.0)
     record(tmp_path, 0, 0, rows=5, skipped=["null", "empty"], started=10.0)
     ledger.update()
     ledger.update()
-    assert (ledger.counts["rows"], ledger.fresh, ledger.rate) == (15, 5, 2.5)
+    assert (ledger.counts["rows"], ledger.new_rows, ledger.rate) == (15, 5, 2.5)
     assert (ledger.skipped, ledger.peak_mib) == ({"empty": 2, "null": 1}, 110.0)
     assert ledger.reasons() == "2 empty, 1 null"
     assert [row["reason"] for row in ledger.skipped_rows()] == ["null", "empty", "empty"]

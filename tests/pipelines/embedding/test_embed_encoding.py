@@ -7,7 +7,7 @@ import pytest
 
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.templates.ragged_ids import Ragged
-from pipelines.embedding.encoding import encode_block, first_places, pieces, weighted_means
+from pipelines.embedding.encoding import encode_block, pieces, unique_texts, weighted_means
 
 LIMIT = 6
 LONG = "A man is playing the guitar and a woman is singing a song on the stage"
@@ -85,7 +85,7 @@ def test_padding_is_what_the_encoder_is_given(encoder, monkeypatch):
 
 
 def test_distinct_texts_keep_their_order():
-    distinct, which = first_places(["b", "a", "b", "c"])
+    distinct, which = unique_texts(["b", "a", "b", "c"])
     assert (distinct, which.tolist()) == (["b", "a", "c"], [0, 1, 0, 2])
 
 

@@ -286,9 +286,19 @@ def test_a_model_of_unit_vectors_gives_them_without_being_asked(tmp_path, bert_f
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["normalize"] is True
 
 
+def test_fewer_shards_than_workers_are_said(tmp_path, bert_folder, capsys):
+    (tmp_path / "a.txt").write_text("A man\nTwo dogs run\n")
+    result = embed(options_for(bert_folder, tmp_path / "a.txt", workers=50), tmp_path / "out")
+    assert "note: --workers is 50 and 1 will run: 1 shards of the input" in capsys.readouterr().err
+    assert result["workers"] == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"dtype": "int4"}, "unknown dtype 'int4': choose one of float16, float32, int8"),
+        ({"workers": -1}, "workers is -1"),
+        ({"backend": "onnx"}, "unknown backend 'onnx': choose one of openvino, torch"),
         ({"on_long": "cut"}, "unknown on_long 'cut'"),
         ({"truncate_dim": 0}, "truncate_dim is 0: give at least 1"),
         ({"keep": ("a", "a")}, "keep names 'a' twice"),
@@ -311,5 +321,3 @@ def test_the_openvino_backend_gives_the_vectors_of_torch(tmp_path, bert_folder):
     for key, vector in left.items():
         np.testing.assert_allclose(right[key], vector, atol=2e-5)
     assert json.loads((folders["openvino"] / "manifest.json").read_text())["backend"] == "openvino"
-    with pytest.raises(UserError, match="unknown backend 'onnx': choose one of openvino, torch"):
-        options_for(bert_folder, tmp_path / "a.txt", backend="onnx")

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from cotbert_core.encoder.backbone import MINILM
+from cotbert_core.encoder.locations import MINILM
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.mteb_model import MtebModel
 from cotbert_core.sentence_encoder import SentenceEncoder

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from pipelines.cli import main
+from pipelines.recording.artifacts import foreign_files
 from pipelines.recording.offline_queue import REFUSED_FILE, UNTRACKED_FILE, OfflineQueue
-from pipelines.recording.store import foreign_files
 from pipelines.recording.tracking import tracked_run
 
 SECRET = "the user's private key"

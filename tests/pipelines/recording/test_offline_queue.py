@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.recording import tracking, upload_worker
 from pipelines.recording.offline_queue import OfflineQueue
-from pipelines.recording.store import KEY_TAG, creation
+from pipelines.recording.store import KEY_TAG, create_record
 from pipelines.recording.tracking import Run, tracked_run
 from pipelines.recording.upload_worker import PAUSE_SECONDS, UploadWorker
 from pipelines.storage.output_folder import KEYS_FILE, REFUSED_FILE, UNTRACKED_FILE
@@ -141,8 +141,8 @@ def test_a_store_that_hangs_or_crawls_costs_a_tenth_of_the_time(tmp_path, down):
 
 def test_a_kill_between_sending_and_removing_repeats_the_same_calls(tmp_path):
     fake, box = Fake(), OfflineQueue(tmp_path)
-    create = creation("train", None, {"kind": "x"})
-    box.know(create["run"], None)
+    create = create_record("train", None, {"kind": "x"})
+    box.record_run_id(create["run"], None)
     box.add(create)
     box.add({"kind": "params", "run": create["run"], "time": 1, "values": {"a": "1"}})
     before = (tmp_path / UNTRACKED_FILE).read_bytes()
@@ -151,7 +151,7 @@ def test_a_kill_between_sending_and_removing_repeats_the_same_calls(tmp_path):
         while box.send_first(fake):
             pass
     assert list(fake.made) == ["run0"], "the run is found by its key"
-    assert box.own() == (create["run"], "run0")
+    assert box.latest_run() == (create["run"], "run0")
     assert [call for call in fake.told if "a" in call] == [("run0", "a")] * 2
 
 

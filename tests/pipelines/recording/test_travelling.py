@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cotbert_core import SentenceEncoder
-from cotbert_core.encoder.backbone import MINILM
+from cotbert_core.encoder.locations import MINILM
 from pipelines.recording.registry import save_flavour
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 

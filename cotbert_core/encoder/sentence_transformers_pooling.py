@@ -1,0 +1,79 @@
+"""The pooling that the modules of a sentence-transformers folder describe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.errors import UserError
+from cotbert_core.files import part_of, read_json, read_object
+
+POOLING_MODES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+
+
+def sentence_transformers_pooling(folder: Path) -> dict[str, Any]:
+    """Return readout, max_length and normalize of a sentence-transformers folder."""
+    pooling: dict[str, Any] = {}
+    for module in _modules(folder / "modules.json"):
+        kind = module["type"].rsplit(".", 1)[-1]
+        if kind == "Transformer":
+            # sentence-transformers 6 stores the limit with the tokenizer; 1e30 means no limit.
+            limit = _limit(folder / "sentence_bert_config.json", "max_seq_length")
+            limit = limit or _limit(folder / "tokenizer_config.json", "model_max_length")
+            # That limit includes [CLS] and [SEP]; max_length does not.
+            pooling["max_length"] = limit - 2 if limit and limit < 1e30 else None
+        elif kind == "Pooling":
+            pooling["readout"] = _pooling_mode(part_of(folder, f"{module['path']}/config.json"))
+        elif kind == "Normalize":
+            pooling["normalize"] = True
+        else:
+            raise UserError(
+                f"encoder {str(folder)!r} has a {kind} module, which is not supported: give "
+                "--readout and a folder without modules.json, or use sentence-transformers to "
+                "encode with it"
+            )
+    return pooling
+
+
+def _modules(file: Path) -> list[dict[str, str]]:
+    """Return the entries of modules.json; UserError unless each has a type and a path inside."""
+    modules = read_json(file)
+    if not isinstance(modules, list):
+        raise UserError(f"{str(file)!r} is not a list of modules: copy the folder again")
+    for module in modules:
+        texts = module if isinstance(module, dict) else {}
+        if not all(isinstance(texts.get(key), str) for key in ("type", "path")):
+            raise UserError(
+                f"{str(file)!r} has a module without a type and a path: copy the folder again"
+            )
+        part_of(file.parent, module["path"])
+    return modules
+
+
+def _pooling_mode(config: Path) -> str:
+    values = read_object(config)
+    modes = [mode for key, mode in POOLING_MODES.items() if values.get(key)]
+    named = values.get("pooling_mode")
+    modes += [named] if isinstance(named, str) and named in POOLING_MODES.values() else []
+    others = [k for k, v in values.items() if k.startswith("pooling_mode_") and v is True]
+    if len(modes) != 1 or len(others) > 1:
+        raise UserError(f"{config} has a pooling mode other than cls or mean: give --readout")
+    return modes[0]
+
+
+def _limit(path: Path, key: str) -> int | None:
+    """Return a file's limit in tokens, including special tokens; None if it has no limit."""
+    value = read_object(path).get(key) if path.is_file() else None
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 3:
+        raise invalid_value(path, key, value)
+    return int(min(value, 1e30))
+
+
+def invalid_value(file: Path, name: str, value: Any) -> UserError:
+    shown = repr(value) if isinstance(value, str | int | float | bool | None) else "a value"
+    return UserError(
+        f"{str(file)!r} gives {name} as {shown[:80]}, which is not a valid value: copy the folder "
+        "again from where it was made"
+    )

@@ -1,0 +1,91 @@
+"""Read and check the Parquet parts of an embeddings folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cotbert_core.errors import UserError, first_line
+from pipelines.reading.parquet_batches import batches, decoded
+from pipelines.storage.corpus import MANIFEST_FILE
+
+# Rows of a block, as `cotbert embed` writes them: 12 MB of 384 float32.
+BLOCK_ROWS = 8192
+# Element types of vectors; int8 are multiplied by the manifest's scale.
+ELEMENTS = (pa.float32(), pa.float16(), pa.int8())
+
+
+def read_footer(part: Path) -> tuple[pq.FileMetaData, pa.Schema]:
+    try:
+        file = pq.ParquetFile(part)
+        return file.metadata, file.schema_arrow
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(part, error) from None
+
+
+def read_batches(part: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a part, one row group after the other.
+
+    If all groups are requested at once, pyarrow 25 keeps them in memory: 300,000 x 384 float32 in
+    one part, in groups of 8,192 rows, then take 464 MB.
+    """
+    try:
+        groups = pq.ParquetFile(part).num_row_groups
+        for batch in batches(str(part), range(groups), columns, BLOCK_ROWS):
+            yield from decoded(batch)
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(part, error) from None
+
+
+def _unreadable(part: Path, error: Exception) -> UserError:
+    return UserError(
+        f"part {str(part)!r} cannot be read ({first_line(error)}): copy it again or embed again"
+    )
+
+
+def check_columns(
+    part: Path, schema: pa.Schema, dimension: int, others: Sequence[pa.Schema]
+) -> None:
+    """Raise UserError unless a part has the right columns. others: the first part's schema, which
+    all parts must have; empty for the first part."""
+    names = schema.names
+    kind = schema.field("id").type if "id" in names else pa.null()
+    if "embedding" not in names or not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+        raise UserError(
+            f"part {str(part)!r} lacks a column `id` of whole numbers or text, or a column "
+            "`embedding` of lists: embed again"
+        )
+    vector = schema.field("embedding").type
+    if not pa.types.is_fixed_size_list(vector) or vector.value_type not in ELEMENTS:
+        raise UserError(
+            f"part {str(part)!r} holds vectors of type {vector}: they must be fixed-size lists of "
+            f"{', '.join(map(str, ELEMENTS))}"
+        )
+    if vector.list_size != dimension:
+        raise UserError(
+            f"part {str(part)!r} holds vectors of {vector.list_size} dimensions and "
+            f"{MANIFEST_FILE} says {dimension}: it is from another job; embed again"
+        )
+    if others and not schema.equals(others[0]):
+        raise UserError(
+            f"part {str(part)!r} has other columns or types than the first part: embed again"
+        )
+
+
+def read_values(part: Path, column: str, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
+    """Yield (row of the part, value) for some rows of a part. wanted: rows in ascending order."""
+    file = pq.ParquetFile(part)
+    start = 0
+    for group in range(file.num_row_groups):
+        stop = start + file.metadata.row_group(group).num_rows
+        here = [row for row in wanted if start <= row < stop]
+        for batch in batches(str(part), [group], [column], BLOCK_ROWS) if here else ():
+            last = start + len(batch)
+            found = [row for row in here if start <= row < last]
+            yield from ((row, batch.column(0)[row - start].as_py()) for row in found)
+            start = last
+        start = stop
