@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core import __version__
-from cotbert_core.encoder.backbone import MODEL_FOLDER
+from cotbert_core.encoder.locations import MODEL_FOLDER
 from cotbert_core.encoder.merging import merge_backbones
 from cotbert_core.files import write_json
 from cotbert_core.saving.markdown import code
