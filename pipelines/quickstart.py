@@ -21,13 +21,13 @@ from pipelines.adapt import CORPUS, MODEL, adapt
 from pipelines.adapting.options import AdaptOptions
 from pipelines.embed import EmbedOptions, embed, read_embeddings
 from pipelines.options.jobs import QuickstartOptions
+from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.parquet_batches import read_table
 from pipelines.recording import tracking
 from pipelines.reports.quickstart_page import QuickstartOutcome, summary, write_report
 from pipelines.runtime.progress import clock, say, show
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.worker_resources import available_cores
-from pipelines.storage.held_out_file import HELD_OUT_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 
 # The paper's method as published, and the candidate that won on docstrings and on film reviews

@@ -26,7 +26,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.batches import COLUMNS, Batch
-from pipelines.reading.manifests import HELD_OUT_FILE, check_corpus, check_tokens
+from pipelines.reading.manifests import check_corpus, check_tokens
 from pipelines.reading.parquet_batches import read_table
 
 MANIFEST_FILE = "manifest.json"
@@ -34,19 +34,6 @@ MANIFEST_FILE = "manifest.json"
 PLACES = ("document", "position")
 # Keys of the manifests of embeddings and of indexes, which the manifest of a corpus never has.
 VECTOR_KEYS = {"dimension", "index"}
-
-
-@dataclass(frozen=True)
-class HeldOutTexts:
-    """Held-out queries and the texts among which each must find its own.
-
-    targets: those of all queries of the corpus. rows: (Q,) the index in `targets` of the target of
-    each of the Q queries.
-    """
-
-    queries: list[str]
-    targets: list[str]
-    rows: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -89,34 +76,6 @@ class Corpus:
     def has_documents(self) -> bool:
         """Whether the rows have a document and a position in it."""
         return "documents" in self.manifest
-
-    def places(self, parts: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the document (int64) and the position (int32) of each row of the parts with these
-        numbers (None: all); UserError if the corpus has no documents."""
-        if not self.has_documents:
-            raise UserError(
-                f"corpus {str(self.path)!r} has no documents: prepare it again with --documents "
-                "row, file, paragraph or column:NAME"
-            )
-        table = self.table(list(PLACES), parts)
-        return table["document"].to_numpy(), table["position"].to_numpy()
-
-    def held_out(self, split: str | None = None) -> HeldOutTexts:
-        """Return the held-out queries and the targets of all queries.
-
-        split: only the queries of "dev" or "test". UserError if nothing was held out.
-        """
-        file = self.path / HELD_OUT_FILE
-        if not file.is_file():
-            raise UserError(
-                f"corpus {str(self.path)!r} has no {HELD_OUT_FILE}: prepare it again with "
-                "--hold-out N"
-            )
-        table = read_table(file, ["document", "query", "target", "split"])
-        splits = np.array(table["split"].to_pylist())
-        rows = np.arange(len(table)) if split is None else np.flatnonzero(splits == split)
-        queries = table["query"].take(pa.array(rows)).to_pylist()
-        return HeldOutTexts(queries, table["target"].to_pylist(), rows)
 
     def require(self, columns: Iterable[str], method: str) -> None:
         """Raise UserError unless the rows have the paired texts that `method` needs."""

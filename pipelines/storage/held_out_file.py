@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import HeldOut
+from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.parquet_batches import read_table
 
-HELD_OUT_FILE = "held-out.parquet"
 COLUMNS = ("query", "target", "split")
 Split = Literal["dev", "test"]
 # One query finds its target or does not, which is no rate.

@@ -16,10 +16,10 @@ from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.documents import DocumentSentences, count_anchors
 from cotbert_core.training.shuffle_windows import Window, window_rows
-from pipelines.storage.corpus import Corpus, ragged_column
+from pipelines.storage.corpus import PLACES, Corpus, ragged_column
 
-DOCUMENT, POSITION = "document", "position"
-COLUMNS = ["input_ids", DOCUMENT, POSITION]
+DOCUMENT = PLACES[0]
+COLUMNS = ["input_ids", *PLACES]
 _BLOCK = ["input_ids", "augmented_ids", DOCUMENT]
 
 
@@ -28,7 +28,7 @@ def check_documents(settings: TrainSettings, corpus: Corpus) -> None:
     if not settings.method.from_documents:
         return
     assert isinstance(settings.method, PositiveSettings)
-    if "documents" not in corpus.manifest:
+    if not corpus.has_documents:
         raise UserError(
             f"method.positive is {settings.method.positive!r} and the corpus {str(corpus.path)!r} "
             "has no documents: prepare it again with --documents row, file, paragraph or "

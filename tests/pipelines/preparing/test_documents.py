@@ -20,7 +20,8 @@ from pipelines.prepare import prepare
 from pipelines.preparing import buckets, document_rows, driver, duplicates, hold_out
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading import documents, sources
-from pipelines.storage.corpus import Corpus
+from pipelines.storage.corpus import PLACES, Corpus
+from pipelines.storage.held_out_file import read_held_out
 
 pytestmark = pytest.mark.usefixtures("without_ray", "own_store")
 
@@ -250,11 +251,24 @@ def test_held_out_documents_leave_wholly(query, small, texts, tmp_path, made, mo
     manifest = corpus.manifest
     assert manifest["dropped"]["held_out"] == len(stay) - len(left) > 15
     assert manifest["held_out"] == manifest["documents"]["held_out"] == 15
-    found = corpus.held_out("test")
+    found = read_held_out(corpus.path, "test")
     assert found.targets == [target for _, _, target in expected]
     assert [found.targets[row] for row in found.rows] == [p[2] for p in expected[1::2]]
     assert found.queries == [p[1] for p in expected[1::2]]
-    assert len(corpus.held_out().queries) == 15
+    assert len(read_held_out(corpus.path, "dev")) == 8
+
+
+def test_a_tenth_is_held_out_where_that_is_fewer(texts, tmp_path, made):
+    files, _, options = in_rows(tmp_path, texts)
+    with pytest.raises(
+        UserError, match=r"hold_out is 1,000 and .* hold out at most a tenth"
+    ) as info:
+        made(*files, hold_out=1000, name="refused", **options)
+    most = int(str(info.value).rpartition("a tenth, ")[2])
+    fewer = made(*files, hold_out=1000, hold_out_fewer=True, name="fewer", **options)
+    exact = made(*files, hold_out=most, name="exact", **options)
+    assert pairs(fewer) == pairs(exact)
+    assert len(pairs(fewer)) == most > 10
 
 
 @pytest.mark.parametrize("small", [False, True])
@@ -372,25 +386,17 @@ def test_the_sentences_of_a_docstring_are_a_document(made):
     assert len(pairs(corpus)) == 10
     assert corpus.manifest["rows_read"] == plain.manifest["rows_read"]
     assert not plain.has_documents
-    with pytest.raises(UserError, match="has no documents: prepare it again with --documents"):
-        plain.places()
-    with pytest.raises(UserError, match=r"has no held-out\.parquet: prepare it again with"):
-        plain.held_out()
+    with pytest.raises(UserError, match="has no held-out documents: prepare it with --hold-out"):
+        read_held_out(plain.path, "dev")
 
 
-def test_places_are_those_of_the_parts(texts, tmp_path, made, monkeypatch):
+def test_documents_and_positions_are_never_null(texts, tmp_path, made, monkeypatch):
     cut_small(monkeypatch)
     files, _, options = in_paragraphs(tmp_path, texts)
     corpus = made(*files, **options)
-    document, position = corpus.places()
-    assert (document.dtype, position.dtype) == (np.int64, np.int32)
-    assert list(zip(document.tolist(), position.tolist(), strict=True)) == list(
-        rows(corpus).values()
-    )
     schema = pq.read_schema(corpus.path / "part-000000.parquet")
-    assert not any(schema.field(name).nullable for name in ("document", "position"))
-    some = corpus.places([1])
-    assert len(some[0]) == corpus.part_rows()[1]
+    assert [schema.field(name).type for name in PLACES] == ["int64", "int32"]
+    assert not any(schema.field(name).nullable for name in PLACES)
 
 
 def test_halves_of_long_sentences_are_held_out(tmp_path, made):
@@ -485,7 +491,9 @@ def test_rows_without_a_value_are_counted(tmp_path, made):
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     corpus = made(tmp_path / "a.jsonl", documents="column:film")
     assert corpus.manifest["dropped"] == {"no_document": 4}
-    assert set(corpus.places()[0].tolist()) == {hashed(str(n)) for n in range(3)}
+    assert set(corpus.table(list(PLACES))[PLACES[0]].to_pylist()) == {
+        hashed(str(n)) for n in range(3)
+    }
 
 
 def test_the_same_document_a_thousand_times_is_one(tmp_path, made):
