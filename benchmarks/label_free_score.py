@@ -29,7 +29,7 @@ from cotbert_core.evaluation import HeldOut, score_held_out
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, resampled_spearman
 from cotbert_core.evaluation.pairs import Encode
 from cotbert_core.evaluation.transfer import transfer
-from pipelines.evaluate import CountedEncode
+from pipelines.evaluating.counting import CountedEncode
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
 from pipelines.evaluating.model_specs import ModelSpec, label_of, numbered
 from pipelines.runtime.progress import table

@@ -34,18 +34,18 @@ from pipelines.adapting.choosing import (
     scored,
     untouched,
 )
+from pipelines.adapting.merging import merge
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import outcome
+from pipelines.adapting.report import write_adapt_report
 from pipelines.adapting.trials import Trials
 from pipelines.evaluate import evaluate, evaluate_several
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.scoring import FOUND_FIRST
-from pipelines.merge import merge
 from pipelines.prepare import prepare
 from pipelines.pretrain import pretrain
 from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
-from pipelines.reports.adapt_page import write_adapt_report
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus

@@ -3,20 +3,15 @@ a corpus's held-out documents."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import HeldOut, Pairs, read_pairs, score_held_out, score_pairs
-from cotbert_core.evaluation.pairs import Encode, PairScores
-from cotbert_core.sentence_encoder import SentenceEncoder
-from cotbert_core.settings import Precision
+from cotbert_core.evaluation import HeldOut, Pairs, score_held_out, score_pairs
+from cotbert_core.evaluation.pairs import Encode
+from pipelines.evaluating.counting import CountedEncode, read_splits
 from pipelines.evaluating.differences import difference_sentences, differences
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
 from pipelines.evaluating.files import Files
@@ -35,13 +30,10 @@ from pipelines.evaluating.readout_options import (
 )
 from pipelines.evaluating.scoring import Scored, add_held_out, add_pairs
 from pipelines.recording import tracking
-from pipelines.runtime.progress import Progress, say
+from pipelines.runtime.progress import say
 from pipelines.storage.held_out_file import read_held_out
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
-SPLITS = ("dev", "test")
-# Sentences encoded between two progress lines: enough to sort by length.
-SHOWN_SENTENCES = 4096
 # With fewer resamples the 2.5th percentile is one of the two lowest.
 LEAST_RESAMPLES = 100
 
@@ -192,45 +184,3 @@ def _score(
 
 def _params(options: EvaluateOptions) -> dict[str, Any]:
     return {key: value for key, value in vars(options).items() if value not in (None, ())}
-
-
-class CountedEncode:
-    """An `encode` that shows progress and counts sentences and seconds."""
-
-    def __init__(self, encoder: SentenceEncoder | Encode, precision: Precision = "auto") -> None:
-        self._encode = (
-            partial(encoder.encode, precision=precision)
-            if isinstance(encoder, SentenceEncoder)
-            else encoder
-        )
-        self.sentences, self.seconds = 0, 0.0
-
-    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        started = time.perf_counter()
-        progress = Progress("evaluate", len(sentences), "sentence")
-        pieces = []
-        for start in range(0, len(sentences), SHOWN_SENTENCES):
-            piece = sentences[start : start + SHOWN_SENTENCES]
-            pieces.append(self._encode(piece))
-            if len(sentences) > SHOWN_SENTENCES:
-                progress.show(start + len(piece))
-        self.seconds += time.perf_counter() - started
-        self.sentences += len(sentences)
-        return np.concatenate(pieces)
-
-    @property
-    def rate(self) -> float:
-        return self.sentences / self.seconds if self.seconds else 0.0
-
-
-def score_splits(encode: Any, pairs: Path) -> dict[str, PairScores]:
-    """Return the scores of the dev and test halves of a pairs file; {'all': ...} without halves."""
-    return {name: score_pairs(encode, p) for name, p in read_splits(pairs).items()}
-
-
-def read_splits(path: Path) -> dict[str, Pairs]:
-    """Return the dev and test halves of a pairs file; {'all': ...} if it has no halves."""
-    whole = read_pairs(path)
-    with path.open(encoding="utf-8") as lines:
-        halves = "split" in lines.readline().rstrip("\r\n").split("\t")
-    return {name: read_pairs(path, name) for name in SPLITS} if halves else {"all": whole}

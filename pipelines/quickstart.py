@@ -19,12 +19,12 @@ from cotbert_core.files import write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.adapt import CORPUS, MODEL, adapt
 from pipelines.adapting.options import AdaptOptions
+from pipelines.adapting.quickstart_page import QuickstartOutcome, summary, write_report
 from pipelines.embed import EmbedOptions, embed, read_embeddings
 from pipelines.options.jobs import QuickstartOptions
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.parquet_batches import read_table
 from pipelines.recording import tracking
-from pipelines.reports.quickstart_page import QuickstartOutcome, summary, write_report
 from pipelines.runtime.progress import clock, say, show
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.worker_resources import available_cores

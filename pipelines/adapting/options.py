@@ -10,8 +10,8 @@ from cotbert_core.errors import UserError, unknown
 from pipelines.cleaning.options import CleanOptions
 from pipelines.options import shared
 from pipelines.options.checks import above, at_least
-from pipelines.options.declare import INPUT, RESOURCES, SCORES, SEARCH, TRAINING, Option
-from pipelines.preparing.options import PrepareOptions, Query
+from pipelines.options.declare import SEARCH, TRAINING, Option
+from pipelines.preparing.options import DOCUMENTS_OPTION, HOLD_OUT, QUERY, PrepareOptions, Query
 
 # The names of the ways of training that are tried, the most promising first: where trials run one
 # after the other, those that follow are stopped early if they are worse.
@@ -31,7 +31,7 @@ CANDIDATES = (
 SENTENCE_TOKENS = 64
 
 # Documents that are held out unless the user says how many, or a tenth if that is less.
-HOLD_OUT = 1000
+HELD_OUT = 1000
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,7 @@ class AdaptOptions:
         replace(shared.INPUTS, metavar="DOCUMENTS", flag="", positional=True),
     ]
     encoder: Annotated[str, replace(shared.ENCODER, help="adapt this encoder")] = "all-MiniLM-L6-v2"
-    documents: Annotated[
-        str,
-        Option(
-            "treat each row, file, paragraph, or group of rows with the same value in a column as "
-            "a document: row, file, paragraph or column:NAME",
-            "KIND",
-            group=INPUT,
-        ),
-    ] = "row"
+    documents: Annotated[str, replace(DOCUMENTS_OPTION, default="")] = "row"
     text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
     sentences: Annotated[
         int | None,
@@ -68,19 +60,9 @@ class AdaptOptions:
     encoding: shared.Encoding = None
     clean: CleanOptions = field(default_factory=CleanOptions)
     hold_out: Annotated[
-        int | None,
-        Option(
-            "hold out this many documents for the score without labels",
-            "N",
-            group=SCORES,
-            unit="documents",
-            default="1,000 documents, at most a tenth of them",
-        ),
+        int | None, replace(HOLD_OUT, default="1,000 documents, or a tenth if that is less")
     ] = None
-    query: Annotated[
-        Query,
-        Option("hold out any sentence of a document as its query, or the first", group=SCORES),
-    ] = "any"
+    query: Annotated[Query, QUERY] = "any"
     senteval: Annotated[
         Path | None,
         replace(
@@ -89,14 +71,7 @@ class AdaptOptions:
             default="use --dev-pairs",
         ),
     ] = None
-    dev_pairs: Annotated[
-        Path | None,
-        replace(
-            shared.DEV_PAIRS,
-            help="also score general text, by the graded pairs in this tab-separated file with the "
-            "columns score, sentence1, sentence2",
-        ),
-    ] = None
+    dev_pairs: shared.DevPairs = None
     candidates: Annotated[
         tuple[str, ...],
         Option(
@@ -129,7 +104,8 @@ class AdaptOptions:
         ),
     ] = 90
     batch_size: Annotated[
-        int, Option("train on this many sentences in each step", "N", group=TRAINING)
+        int,
+        Option("train on this many sentences in each step", "N", group=TRAINING, unit="sentences"),
     ] = 128
     learning_rate: Annotated[
         float, Option("train with this learning rate, which falls to 0", "X", group=TRAINING)
@@ -144,19 +120,8 @@ class AdaptOptions:
         ),
     ] = 0
     seed: Annotated[int, shared.SEED] = 0
-    workers: Annotated[
-        int, replace(shared.WORKERS, help="train with this many workers", default="1 worker")
-    ] = 1
-    max_concurrent: Annotated[
-        int | None,
-        Option(
-            "train this many candidates at a time, which share the cores",
-            "N",
-            group=RESOURCES,
-            unit="candidates",
-            default="1 candidate, or as many as there are GPUs for",
-        ),
-    ] = None
+    workers: Annotated[int, replace(shared.WORKERS, default="")] = 1
+    max_concurrent: shared.MaxConcurrent = None
 
     def __post_init__(self) -> None:
         for name in (*self.candidates, *self.without):
@@ -191,7 +156,7 @@ class AdaptOptions:
             clean=self.clean,
             encoding=self.encoding,
             documents=self.documents,
-            hold_out=self.hold_out or HOLD_OUT,
+            hold_out=self.hold_out or HELD_OUT,
             query=self.query,
             hold_out_fewer=self.hold_out is None,
         )

@@ -18,7 +18,7 @@ class Adapt:
 
 def run(given: Adapt) -> None:
     from pipelines.adapt import adapt
-    from pipelines.reports.adapt_page import summary
+    from pipelines.adapting.report import summary
 
     result = adapt(given.options, given.output, given.verbose)
     show(summary(result, given.output))

@@ -16,7 +16,7 @@ class Geometry:
 
 
 def run(given: Geometry) -> None:
-    from pipelines.geometry import geometry, header, table_rows
+    from pipelines.evaluating.geometry import geometry, header, table_rows
     from pipelines.runtime.progress import show, table
 
     result = geometry(given.options, given.output)

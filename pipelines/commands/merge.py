@@ -17,6 +17,6 @@ class Merge:
 
 
 def run(given: Merge) -> None:
-    from pipelines.merge import merge_tracked
+    from pipelines.adapting.merging import merge_tracked
 
     print_result(merge_tracked(given.options, given.output))

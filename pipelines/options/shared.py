@@ -124,6 +124,13 @@ WORKERS = Option(
     unit="workers",
     default="1 worker for each GPU, or 1 for each machine without GPUs",
 )
+MAX_CONCURRENT = Option(
+    "run this many trials at a time, which share the cores",
+    "N",
+    group=RESOURCES,
+    unit="trials",
+    default="1 trial, or as many as there are GPUs for",
+)
 SENTEVAL = Option(
     "choose the best on the STS-B dev set in this SentEval folder",
     "DIR",
@@ -141,6 +148,7 @@ DEV_PAIRS = Option(
 )
 
 Verbose = Annotated[bool, VERBOSE]
+MaxConcurrent = Annotated[int | None, MAX_CONCURRENT]
 OutputFolder = Annotated[Path, OUTPUT_FOLDER]
 Resume = Annotated[bool, RESUME]
 OutputFile = Annotated[

@@ -62,12 +62,12 @@ class HoldOut:
 
         Returns how many rows are dropped so. UserError if there are too few documents.
         """
-        choose = self._choose(places, keep, scratch)
+        choose = self.choose(places, keep, scratch)
         most = choose.possible // LEAST_DOCUMENTS
         if self.count > most:
             if not self.fewer or most < LEAST_HELD_OUT:
                 raise UserError(self._too_many(choose.possible, most))
-            choose = replace(self, count=most)._choose(places, keep, scratch)
+            choose = replace(self, count=most).choose(places, keep, scratch)
         flags = np.memmap(keep, np.uint8, "r+")
         flags[np.concatenate(choose.held)] = HELD
         flags[np.concatenate(choose.queries)] = QUERY
@@ -75,7 +75,7 @@ class HoldOut:
         flags.flush()
         return dropped
 
-    def _choose(self, places: Sequence[Path], keep: Path, scratch: Path) -> _Documents:
+    def choose(self, places: Sequence[Path], keep: Path, scratch: Path) -> _Documents:
         choose = _Documents(self) if self.by_document else _Halves(self)
         for records in buckets(choose.records(places, keep), keep.stat().st_size, scratch):
             choose.add(records)

@@ -16,6 +16,28 @@ from pipelines.runtime.progress import say
 # What a document is, beside column:NAME (pipelines.reading.documents).
 DOCUMENTS = ("row", "file", "paragraph")
 Query = Literal["any", "first"]
+DOCUMENTS_OPTION = Option(
+    "keep the sentences of a document together: row (each text, with --split; of docstrings, each "
+    "docstring), file, paragraph (of txt, between blank lines) or column:NAME (rows of the same "
+    "value)",
+    "BY",
+    group=INPUT,
+    default="no documents",
+)
+HOLD_OUT = Option(
+    "hold this many documents out of the corpus, at most a tenth, to score encoders: a sentence of "
+    "each must find the others; without --documents, the halves of long sentences must find each "
+    "other",
+    "N",
+    group=OUTPUT,
+    unit="documents",
+    default="hold out none",
+)
+QUERY = Option(
+    "take any sentence of a held-out document, chosen by its hash, or the first as the one that "
+    "must find the others; it has 5 words or more",
+    group=OUTPUT,
+)
 
 
 @dataclass(frozen=True)
@@ -85,38 +107,9 @@ class PrepareOptions:
             group=INPUT,
         ),
     ] = False
-    documents: Annotated[
-        str | None,
-        Option(
-            "keep the sentences of a document together: row (each text, with --split; of "
-            "docstrings, each docstring), file, paragraph (of txt, between blank lines) or "
-            "column:NAME (rows of the same value)",
-            "BY",
-            group=INPUT,
-            default="no documents",
-        ),
-    ] = None
-    hold_out: Annotated[
-        int | None,
-        Option(
-            "hold this many documents out of the corpus, at most a tenth, to score encoders: a "
-            "sentence of each must find the others; without --documents, the halves of long "
-            "sentences must find each other",
-            "N",
-            group=OUTPUT,
-            unit="documents",
-            default="hold out none",
-        ),
-    ] = None
-    query: Annotated[
-        Query,
-        Option(
-            "take as the query of a held-out document any sentence of 5 words or more (by its "
-            "hash), or the first",
-            group=OUTPUT,
-        ),
-    ] = "any"
-
+    documents: Annotated[str | None, DOCUMENTS_OPTION] = None
+    hold_out: Annotated[int | None, HOLD_OUT] = None
+    query: Annotated[Query, QUERY] = "any"
     hold_out_fewer: bool = False
     """Whether a tenth of the documents is held out where hold_out is more (`cotbert adapt`)."""
 

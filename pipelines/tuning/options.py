@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 from cotbert_core.errors import UserError, unknown
 from pipelines.options import shared
 from pipelines.options.checks import at_least
-from pipelines.options.declare import OUTPUT, RESOURCES, SEARCH, TRAINING, Option
+from pipelines.options.declare import OUTPUT, SEARCH, TRAINING, Option
 from tune_spaces import Space, open_space
 
 # Who chooses the trials: a grid with random samples of ranges, or Optuna.
@@ -74,16 +74,7 @@ class TuneOptions:
             old_flags=("--draw-seed",),
         ),
     ] = 0
-    max_concurrent: Annotated[
-        int | None,
-        Option(
-            "run this many trials at a time, which share the cores",
-            "N",
-            group=RESOURCES,
-            unit="trials",
-            default="1 trial, or as many as there are GPUs for",
-        ),
-    ] = None
+    max_concurrent: shared.MaxConcurrent = None
     stopping: Annotated[
         Stopping | None,
         Option(

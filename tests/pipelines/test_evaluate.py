@@ -10,7 +10,8 @@ import pytest
 from cotbert_core.evaluation import evaluate_sts, read_pairs, score_pairs
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
-from pipelines.evaluate import evaluate, score_splits
+from pipelines.evaluate import evaluate
+from pipelines.evaluating.counting import read_splits
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
@@ -145,7 +146,7 @@ def test_pairs_of_ones_own(own_store, tmp_path, bert_folder, encode):
 def test_without_data_the_built_in_pairs_are_scored(own_store, bert_folder, encode, capsys):
     assert main(["evaluate", bert_folder, "--precision", "fp32"]) == 0
     shown = dict(line.split()[:2] for line in capsys.readouterr().out.splitlines()[2:])
-    expected = score_splits(encode, BUILT_IN_PAIRS)
+    expected = {half: score_pairs(encode, p) for half, p in read_splits(BUILT_IN_PAIRS).items()}
     assert shown == {f"pairs-{half}": f"{s.spearman:.2f}" for half, s in expected.items()}
     assert set(shown) == {"pairs-dev", "pairs-test"}
 

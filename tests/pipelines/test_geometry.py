@@ -13,9 +13,9 @@ from cotbert_core.evaluation import read_pairs
 from cotbert_core.evaluation.pairs import cosines, spearman
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
+from pipelines.evaluating.geometry import geometry
 from pipelines.evaluating.model_specs import ModelSpec, numbered
 from pipelines.evaluating.options import GeometryOptions
-from pipelines.geometry import geometry
 from pipelines.reading.text_files import read_texts, sample
 from pipelines.reports import plots
 from pipelines.training.dev_sets import BUILT_IN_PAIRS

@@ -27,7 +27,7 @@ from pipelines.options.declare import (
 OPTIONS = [(name, one) for name, command in COMMANDS.items() for one in declared(command.options)]
 OWN_TITLES = ("the job to submit", "a submitted job")
 NO_VERBS = ("the", "a", "of", "how", "what", "where", "which", "whose", "instead", "number")
-UNITLESS = ("seed", "sampling-seed", "temperature", "near-duplicates")
+UNITLESS = ("learning-rate", "seed", "sampling-seed", "temperature", "near-duplicates")
 # Options that mean different things in different commands, and why.
 DIFFERENT = {
     "corpus": "a prepared corpus (augment), one to train on, or plain text to measure",
@@ -44,6 +44,7 @@ DIFFERENT = {
     "sample": "of the corpus, of the rows that train an index",
     "senteval": "the dev set, the test set or all tasks",
     "sentences": "the arguments of tokens",
+    "steps": "of the best of all candidates (adapt), of the two of quickstart",
     "tasks": "compare scores STS tasks alone",
     "top": "rows or tokens",
     "top-k": "tokens to average, or to sample from",

@@ -16,8 +16,8 @@ from cotbert_core.encoder.heads import TanhHead
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import UserError
 from cotbert_core.templates.template_texts import resolve_template
+from pipelines.adapting.merging import merge
 from pipelines.cli import main
-from pipelines.merge import merge
 from pipelines.recording import tracking
 
 

@@ -24,7 +24,7 @@ from cotbert_core.evaluation import (
 )
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.settings import Precision
-from pipelines.evaluate import CountedEncode, read_splits
+from pipelines.evaluating.counting import CountedEncode, read_splits
 from pipelines.evaluating.model_specs import ModelSpec, OpenModel, label_of, numbered
 from pipelines.evaluating.options import GeometryOptions
 from pipelines.reading.text_files import PlainTexts, read_texts, sample
