@@ -7,8 +7,6 @@ mask. The encoder's pooler is kept, because saved folders contain it, but it is 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import util as importlib_util
@@ -236,11 +234,9 @@ def open_pretrained(
     try:
         if auto_class.__name__.startswith("AutoModel"):
             check_model_size(location)
-        # What is missing is looked for below; the weights of a language model's head are not used.
-        with no_loading_report() if whole else nullcontext():
-            loaded = auto_class.from_pretrained(
-                location, local_files_only=local, trust_remote_code=False, **kwargs, **whole
-            )
+        loaded = auto_class.from_pretrained(
+            location, local_files_only=local, trust_remote_code=False, **kwargs, **whole
+        )
     except UserError:
         raise
     except BaseException as error:
@@ -250,19 +246,6 @@ def open_pretrained(
             raise _cannot_load(name, location, str(error) or repr(error)) from error
         raise
     return _whole_model(name, *loaded) if whole else loaded
-
-
-@contextmanager
-def no_loading_report() -> Iterator[None]:
-    """Hide transformers' table of missing and unused weights in this block."""
-    from transformers.utils import logging
-
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
 
 
 def _whole_model(name: str, model: Any, found: dict[str, Any]) -> Any:

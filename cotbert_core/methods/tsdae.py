@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotbert_core.encoder.backbone import Backbone, locate_encoder, no_loading_report
+from cotbert_core.encoder.backbone import Backbone, locate_encoder
 from cotbert_core.encoder.forward import padding
+from cotbert_core.encoder.mlm import no_loading_report
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import TsdaeSettings
