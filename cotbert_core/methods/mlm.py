@@ -1,7 +1,7 @@
 """Masked language modelling (Devlin et al., 2019) on packed rows: continued, or from the beginning.
 
 The encoder reads every token, the vocabulary head only the masked ones: of 8,192 tokens those are
-1,229, and over all tokens the head of all-MiniLM-L6-v2 would take as long as the encoder.
+1,229, and over all of them the head of all-MiniLM-L6-v2 has more work than the encoder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cotbert_core.training.masking import Masked, Masking, word_continuations
 from cotbert_core.training.precision import autocast
 from cotbert_core.training.step_timer import section
 
-# Masked tokens whose scores are in memory at once: 250 MB of float32 for 30,522 tokens.
+# Masked tokens that the vocabulary head scores at once: for 30,522 tokens 250 MB of float32.
 HEAD_TOKENS = 2048
 # Held-out rows are masked in the same places in every run.
 DEV_SEED, DEV_SHARE = 0, 0.15

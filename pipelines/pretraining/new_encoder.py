@@ -58,6 +58,7 @@ def parse_size(text: str) -> tuple[int, int]:
 def make_encoder(new: NewEncoder, corpus: Corpus, folder: Path, seed: int) -> None:
     """Write the encoder into `folder`, unless it is there; UserError if another one is there."""
     from transformers import BertConfig, BertForMaskedLM
+    from transformers.utils import logging
 
     facts = {**asdict(new), "seed": seed, "corpus_digest": corpus.digest}
     if (folder / FACTS_FILE).is_file():
@@ -81,6 +82,7 @@ def make_encoder(new: NewEncoder, corpus: Corpus, folder: Path, seed: int) -> No
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = BertForMaskedLM(config)
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with atomic_folder(folder) as partial:
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)

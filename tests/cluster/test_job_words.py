@@ -82,7 +82,8 @@ def test_every_argument_that_may_be_a_path_is_known():
         *("corpus", "embeddings", "exclude", "input", "text", "whiten")
     }
     assert {one.name for one in texts if one.option.path == "name"} == {
-        *("backward", "encoder", "forward", "model", "models", "name", "set", "space")
+        *("backward", "encoder", "first", "forward", "model", "models", "name", "second", "set"),
+        "space",
     }
     others = {(one.name, one.option.metavar) for one in texts if not one.option.path}
     words = ("DIR", "FILE", "PATH", "FOLDER", "CORPUS", "MODEL")
@@ -93,6 +94,7 @@ def test_every_argument_that_may_be_a_path_is_known():
     ("command", "text"),
     [
         ("train nothing --corpus /c --output /o", "unknown recipe 'nothing'"),
+        ("pretrain nothing --corpus /c --output /o", "unknown recipe 'nothing'"),
         ("train quickstart --corpus /c --output /o --set seed", "'seed' is not an assignment"),
         (
             "train quickstart --corpus /c --output /o --set method.heat=1",

@@ -86,6 +86,18 @@ def test_the_model_is_an_encoder_with_a_head(trained):
     assert SentenceEncoder.from_pretrained(model).encode(["A man"]).shape == (1, 32)
 
 
+def test_two_workers_have_the_curve_of_one(home, corpus):
+    curves = []
+    for workers in (1, 2):
+        output = home / f"workers-{workers}"
+        sets = ("dropout=0", "max_steps=3", f"workers={workers}")
+        assert main(command(corpus, output, *(w for one in sets for w in ("--set", one)))) == 0
+        rows = read_rows(output / "metrics.jsonl").values()
+        curves.append([row[n] for row in rows for n in ("loss", "dev_mlm_accuracy") if n in row])
+    assert curves[0] == pytest.approx(curves[1], abs=1e-4)
+    assert curves[0][1] != pytest.approx(curves[0][2], abs=1e-3), "premise: the loss moves"
+
+
 def test_a_killed_run_goes_on_to_the_same_model(home, corpus, trained):
     """SIGKILL of the driver after the first checkpoint, then --resume."""
     output = home / "killed"
