@@ -18,7 +18,8 @@ from torch import nn
 
 from benchmarks.harness import DisagreementError, Row, Step, device, first, interleave
 from cotbert_core.encoder.backbone import MINILM, load_backbone, load_tokenizer, locate_encoder
-from cotbert_core.encoder.mlm import no_loading_report, with_mlm_head
+from cotbert_core.encoder.mlm import with_mlm_head
+from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.methods import build_method
 from cotbert_core.methods.mlm import Mlm
 from cotbert_core.settings import ROLES, Precision, TrainSettings, override

@@ -6,15 +6,13 @@ names: dense, activation, layer norm, then a product with the output embeddings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.pretrained import open_pretrained
+from cotbert_core.encoder.pretrained import no_loading_report, open_pretrained
 from cotbert_core.errors import UserError
 
 # The prefix of the names of the head's weights in each family.
@@ -162,16 +160,3 @@ def _prefix(backbone: Backbone) -> str:
             f"head is not supported: use an encoder of the families {', '.join(_HEADS)}"
         )
     return _HEADS[family]
-
-
-@contextmanager
-def no_loading_report() -> Iterator[None]:
-    """Hide transformers' table of missing and unused weights in this block."""
-    from transformers.utils import logging
-
-    previous = logging.get_verbosity()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        logging.set_verbosity(previous)

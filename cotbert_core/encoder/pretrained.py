@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +32,11 @@ def open_pretrained(
     try:
         if auto_class.__name__.startswith("AutoModel"):
             check_model_size(location)
-        loaded = auto_class.from_pretrained(
-            location, local_files_only=local, trust_remote_code=False, **kwargs, **report
-        )
+        # Missing weights are looked for below, and those of a language model's head are not used.
+        with no_loading_report() if report else nullcontext():
+            loaded = auto_class.from_pretrained(
+                location, local_files_only=local, trust_remote_code=False, **kwargs, **report
+            )
     except UserError:
         raise
     except BaseException as error:
@@ -78,3 +82,16 @@ def _has_pickle(location: str) -> bool:
     """Return whether a folder has a pickle; True for a hub name, which is not looked up."""
     folder = Path(location)
     return not folder.is_dir() or any(folder.glob("pytorch_model*.bin"))
+
+
+@contextmanager
+def no_loading_report() -> Iterator[None]:
+    """Hide transformers' table of missing and unused weights in this block."""
+    from transformers.utils import logging
+
+    previous = logging.get_verbosity()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(previous)

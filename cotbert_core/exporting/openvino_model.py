@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cotbert_core.encoder.mlm import no_loading_report
+from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision

@@ -15,8 +15,8 @@ from torch import Tensor
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.forward import padding
 from cotbert_core.encoder.locations import locate_encoder
-from cotbert_core.encoder.mlm import no_loading_report
 from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import TsdaeSettings
 from cotbert_core.methods.base import Method, MethodOutput

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.mlm import no_loading_report
+from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.methods import build_method, contrastive
 from cotbert_core.training.batches import Batch
 

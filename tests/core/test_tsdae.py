@@ -16,7 +16,7 @@ from sentence_transformers.sentence_transformer.losses import DenoisingAutoEncod
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.mlm import no_loading_report
+from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.errors import UserError
 from cotbert_core.methods import METHODS, build_method
 from cotbert_core.methods.tsdae import delete_tokens
