@@ -22,6 +22,7 @@ from typing import Any
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import atomic_folder, write_json
+from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
 from pipelines.adapting.candidates import candidates, check_every
@@ -120,12 +121,13 @@ def _record(options: AdaptOptions) -> dict[str, Any]:
     left_out = {"candidates", "without", "max_concurrent"}
     given = {k: v for k, v in vars(options).items() if k not in left_out and v is not None}
     given |= {k: str(v) for k, v in given.items() if isinstance(v, Path)}
-    return {
+    record = {
         **given,
         "inputs": list(options.inputs),
         "clean": {k: v for k, v in vars(options.clean).items() if v not in (None, ())},
         "chosen": list(options.chosen),
     }
+    return without_credentials(record)  # inputs may be URIs with passwords
 
 
 def _params(options: AdaptOptions) -> dict[str, Any]:

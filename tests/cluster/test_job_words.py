@@ -79,7 +79,7 @@ def test_every_argument_that_may_be_a_path_is_known():
     options = [one for command in COMMANDS.values() for one in declared(command.options)]
     texts = [one for one in options if one.kind is str and not one.choices]
     assert {one.name for one in texts if one.option.path == "input"} == {
-        *("corpus", "embeddings", "exclude", "input", "text", "whiten")
+        *("corpus", "embeddings", "exclude", "input", "inputs", "text", "whiten")
     }
     assert {one.name for one in texts if one.option.path == "name"} == {
         *("backward", "encoder", "first", "forward", "model", "models", "name", "second", "set"),

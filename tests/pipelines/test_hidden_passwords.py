@@ -12,10 +12,13 @@ import pytest
 
 from cluster import jobs
 from cotbert_core.errors import UserError
+from pipelines import adapt
+from pipelines.adapting.options import AdaptOptions
 from pipelines.augmenting import chat_endpoint
 from pipelines.cli import main
 from pipelines.embedding.manifest import manifest as embeddings_manifest
 from pipelines.embedding.options import EmbedOptions
+from pipelines.preparing.document_summary import DocumentSummary
 from pipelines.preparing.manifest import CorpusJob, corpus_manifest
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading.read_plan import ReadPlan
@@ -152,11 +155,18 @@ def test_an_input_s_credentials_are_in_no_manifest(address, tmp_path):
     rules = SimpleNamespace(exclusion=SimpleNamespace(keys=()))
     options, tokenizer = PrepareOptions((address,), "encoder"), SimpleNamespace(hash="x")
     ledger = SimpleNamespace(counts=Counter(), skipped={})
-    corpus = corpus_manifest(CorpusJob(options, plan, rules, tokenizer), None, Counter())
+    job, none = CorpusJob(options, plan, rules, tokenizer), DocumentSummary()
+    corpus = corpus_manifest(job, None, Counter(), none)
     vectors = embeddings_manifest(EmbedOptions("model", (address,)), plan, {}, ledger)
     for made, inputs in ((corpus, corpus["source"]["inputs"]), (vectors, vectors["inputs"])):
         check_hidden(tmp_path, json.dumps(made))
         assert "***" in inputs[0]
+
+
+def test_an_adaptation_s_settings_hold_no_credentials(tmp_path):
+    settings = adapt._record(AdaptOptions((f"https://user:{MARK}@host/a.txt",)))
+    check_hidden(tmp_path, json.dumps(settings))
+    assert "***" in settings["inputs"][0]
 
 
 def test_an_endpoint_s_errors_hide_proxies_and_keys(monkeypatch):

@@ -72,7 +72,7 @@ def numbers(cell: str) -> set[int]:
 
 
 def test_recipes_and_templates_are_named():
-    of_no_paper = ["quickstart", "mlm-base", "mlm-small"]
+    of_no_paper = ["quickstart", "documents", "mlm-base", "mlm-small"]
     assert sorted(name for name in RECIPES if name not in PAGE) == sorted(of_no_paper)
     ways = re.findall(r"`(cot-bert/[\w-]+)/\.\.\.`", PAGE)
     assert len(ways) == 4

@@ -103,18 +103,24 @@ def test_a_traceback_is_shown_without_escapes_and_credentials(monkeypatch, capsy
 
 
 def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
-    scores = SimpleNamespace(spearman=1.0, alignment=0.5, uniformity=-1.0)
-    both = {"dev": scores, "test": scores}
-    rate = {"sentences_per_second": 1.0, "rows": 2, "steps": 3, "dev": "built-in pairs"}
-    rate |= {"baseline": "mean pooling", "baseline_spearman": 2.0}
-    settings = quickstart.RECIPES["quickstart"]()
-    outcome = quickstart.QuickstartOutcome(
-        settings, rate, rate, rate, both, both, both, 1.0, [("a query", [(0.5, TEXTS[0])])]
-    )
+    own = {"found_first": 50.0, "low": 40.0, "high": 60.0}
+    adapted = {
+        "encoder": "bert",
+        "chosen": "untouched",
+        "baseline": "mean pooling",
+        "documents": {"documents": 9, "held_out": 4},
+        "sentences": 20,
+        "table": {"held-out": {"before": 50.0, "after": 50.0}},
+        "dev": {"untouched": 50.0},
+        "models": {"untouched": {"held-out": own}},
+    }
+    embedded = {"sentences_per_second": 1.0}
+    found = [("a query", [(0.5, TEXTS[0])])]
+    outcome = quickstart.QuickstartOutcome(adapted, embedded, found, "cot-bert-template")
     monkeypatch.setattr(quickstart, "_stages", lambda *_: outcome)
     monkeypatch.setattr(quickstart, "ray_session", lambda *_: nullcontext())
     monkeypatch.setattr(quickstart, "write_report", lambda *_: None)
-    run = SimpleNamespace(id=None, result=lambda _: None, artifact=lambda _: None)
+    run = SimpleNamespace(id=None, key=None, result=lambda _: None, artifact=lambda _: None)
     monkeypatch.setattr(quickstart.tracking, "tracked_run", lambda *_: nullcontext(run))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:S3cretWord@host:5000")
     quickstart.quickstart(tmp_path / "out")

@@ -221,7 +221,11 @@ def test_other_readers_of_text_take_it_too(tmp_path, bert_folder, monkeypatch, c
         raise UserError("captured")
 
     original = text_files.read_texts
-    for module in ("geometry", "templates.mask_predictions", "evaluating.readout_options"):
+    for module in (
+        "evaluating.geometry",
+        "templates.mask_predictions",
+        "evaluating.readout_options",
+    ):
         monkeypatch.setattr(f"pipelines.{module}.read_texts", read_texts)
     given = "--whiten" if command == "evaluate" else "--corpus"
     words = [command, bert_folder, given, str(tmp_path / "a.txt"), "--encoding", "latin-1"]
