@@ -23,6 +23,8 @@ from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import atomic_folder, write_json
 from cotbert_core.messages.redaction import without_credentials
+from cotbert_core.saving.model_card import add_scores
+from cotbert_core.saving.training_metadata import Score
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
 from pipelines.adapting.candidates import candidates, check_every
@@ -37,7 +39,7 @@ from pipelines.adapting.choosing import (
 )
 from pipelines.adapting.merging import merge
 from pipelines.adapting.options import AdaptOptions
-from pipelines.adapting.outcome import outcome
+from pipelines.adapting.outcome import outcome, table_rows
 from pipelines.adapting.report import write_adapt_report
 from pipelines.adapting.trials import Trials
 from pipelines.evaluate import evaluate, evaluate_several
@@ -127,7 +129,7 @@ def _record(options: AdaptOptions) -> dict[str, Any]:
         "clean": {k: v for k, v in vars(options.clean).items() if v not in (None, ())},
         "chosen": list(options.chosen),
     }
-    return without_credentials(record)  # inputs may be URIs with passwords
+    return dict(without_credentials(record))  # inputs may be URIs with passwords
 
 
 def _params(options: AdaptOptions) -> dict[str, Any]:
@@ -163,7 +165,12 @@ def _run(
     shown = list(dict.fromkeys([contenders[0], chosen, *scored_too]))
     scores = _evaluate(options, shown, corpus, output, run.key)
     _save_model(chosen, output / MODEL)
-    return outcome(options, corpus, baseline, rows, contenders, chosen, *scores)
+    result = outcome(options, corpus, baseline, rows, contenders, chosen, *scores)
+    table = table_rows(result)
+    add_scores(
+        output / MODEL, [Score(n, float(b), float(a), is_spearman=False) for n, b, a, *_ in table]
+    )
+    return result
 
 
 def _corpus(options: AdaptOptions, folder: Path, verbose: bool, parent: str | None) -> Corpus:

@@ -91,10 +91,10 @@ def _general_sentence(name: str, row: Mapping[str, Any]) -> str:
     gap = row["difference"]
     if gap is None or row["low"] is None:
         return f"General text ({name}): {row['before']:.2f} before, {row['after']:.2f} after."
-    verb = "kept" if row["low"] <= 0 <= row["high"] else "gained" if gap > 0 else "lost"
+    sure = ": this may be chance" if row["low"] <= 0 <= row["high"] else ""
     return (
-        f"General text ({name}) is {verb}: Spearman {row['before']:.2f} before, {row['after']:.2f} "
-        f"after ({gap:+.2f}, {row['low']:+.2f} to {row['high']:+.2f})."
+        f"General text ({name}): Spearman {row['before']:.2f} before, {row['after']:.2f} after: "
+        f"{gap:+.2f} (95 % interval {row['low']:+.2f} to {row['high']:+.2f}){sure}."
     )
 
 

@@ -1,0 +1,145 @@
+"""cotbert adapt as a user runs it, killed and continued; several checks read one adaptation."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from cotbert_core.sentence_encoder import SentenceEncoder
+
+pytestmark = pytest.mark.ray_local
+
+COTBERT = str(Path(sys.executable).with_name("cotbert"))
+WORDS = (
+    *("man", "dog", "dogs", "children", "penguin", "ice", "stage", "field", "woman", "song"),
+    *("price", "oil", "guitar", "green", "watch", "answer", "running", "playing", "frogs"),
+)
+DOCUMENTS = 160
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with documents, each of which has its own few words."""
+    folder, draw = tmp_path_factory.mktemp("adapt"), random.Random(0)
+    rows = []
+    for _ in range(DOCUMENTS):
+        own = draw.sample(WORDS, 4)
+        sentences = (" ".join(draw.choices(own, k=7)).capitalize() for _ in range(4))
+        rows.append(json.dumps({"text": ". ".join(sentences) + "."}))
+    (folder / "documents.jsonl").write_text("\n".join(rows))
+    return folder
+
+
+def command(home, encoder, output):
+    return [
+        *(COTBERT, "adapt", "documents.jsonl", "--split", "en", "--encoder", encoder),
+        *("--candidates", "denosent-rest,simcse", "--steps", "6", "--batch-size", "8"),
+        *("--learning-rate", "3e-3", "--output", output),
+    ]
+
+
+def run(home, words):
+    return subprocess.run(
+        words,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env=_environment(home),
+        check=False,
+    )
+
+
+def _environment(home):
+    return {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
+
+
+@pytest.fixture(scope="module")
+def adapted(home, bert_folder):
+    job = run(home, command(home, bert_folder, "out"))
+    assert job.returncode == 0, job.stderr
+    return home / "out", job
+
+
+def test_the_result_compares_test_queries_with_the_untouched_encoder(adapted):
+    output, job = adapted
+    result = json.loads((output / "result.json").read_text())
+    held_out = result["documents"]["held_out"]
+    assert held_out == (DOCUMENTS - 1) // 10
+    own = result["table"]["held-out"]
+    assert own["after"] - own["before"] == pytest.approx(own.get("difference", 0.0))
+    assert result["dev"][result["chosen"]] == max(result["dev"].values())
+    assert {row["name"] for row in result["trials"]} == {"denosent-rest", "simcse"}
+    assert result["models"]["untouched"]["held-out"]["queries"] == held_out // 2
+    assert "own documents, found first in %" in job.stdout
+    assert "out/report.html" in job.stdout
+    assert "Traceback" not in job.stderr
+    page = (output / "report.html").read_text()
+    assert "What was gained" in page
+    assert 'src="' not in page
+
+
+def test_the_model_opens_elsewhere_with_equal_vectors(adapted):
+    from sentence_transformers import SentenceTransformer
+
+    output, _ = adapted
+    texts = ["A man is playing", "Two dogs"]
+    ours = SentenceEncoder.from_pretrained(output / "model").encode(texts, precision="fp32")
+    theirs = SentenceTransformer(str(output / "model"), device="cpu").encode(texts)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_every_stage_is_a_child_of_the_adaptation_in_mlflow(adapted, home):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{home / 'mlflow.db'}")
+    runs = client.search_runs([client.get_experiment_by_name("cotbert").experiment_id])
+    (parent,) = (one for one in runs if one.data.tags["job"] == "adapt")
+    children = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    assert sorted(one.data.tags["job"] for one in children)[-2:] == ["train", "train"]
+    assert {"prepare", "evaluate"} <= {one.data.tags["job"] for one in children}
+    assert parent.data.tags["chosen"]
+
+
+def test_a_finished_adaptation_is_not_overwritten(adapted, home, bert_folder):
+    job = run(home, command(home, bert_folder, "out"))
+    assert (job.returncode, job.stderr.count("\n")) == (2, 1), job.stderr
+    assert "is finished: give a new folder" in job.stderr
+
+
+def test_a_killed_adaptation_continues_to_the_same_result(adapted, home, bert_folder):
+    """SIGKILL of the driver in the first training, then the same command."""
+    words = command(home, bert_folder, "killed")
+    job = subprocess.Popen(
+        words,
+        cwd=home,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=_environment(home),
+    )
+    limit, first = time.monotonic() + 300, home / "killed" / "trials" / "denosent-rest"
+    while not list((first / "checkpoints").glob("step-????????")):
+        assert job.poll() is None, "it ended before its first checkpoint"
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    job.send_signal(signal.SIGKILL)
+    job.wait()
+    assert not (home / "killed" / "result.json").exists()
+    again = run(home, words)
+    assert again.returncode == 0, again.stderr
+    assert "continuing the adaptation" in again.stderr
+    results = [json.loads((home / n / "result.json").read_text()) for n in ("out", "killed")]
+    for name in ("chosen", "dev", "table", "documents"):
+        assert results[0][name] == results[1][name]
+    weights = [load_file(home / n / "model" / "model.safetensors") for n in ("out", "killed")]
+    assert all((weights[0][key] == weights[1][key]).all() for key in weights[0])
