@@ -161,7 +161,8 @@ def _run(
     rows = trials.run()
     contenders = [untouched(encoder, baseline), *_trained(trials, rows, encoder, dev, output)]
     chosen = choose(contenders)
-    scored_too = [Contender(n, str(trials.model(n)), 0.0) for n in also if n != chosen.name]
+    others = [n for n in also if n != chosen.name and trials.model(n).is_dir()]
+    scored_too = [Contender(n, str(trials.model(n)), 0.0) for n in others]
     shown = list(dict.fromkeys([contenders[0], chosen, *scored_too]))
     scores = _evaluate(options, shown, corpus, output, run.key)
     _save_model(chosen, output / MODEL)

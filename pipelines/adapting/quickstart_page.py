@@ -18,18 +18,17 @@ from pipelines.runtime.progress import clock, table
 
 @dataclass
 class QuickstartOutcome:
-    """The results of all stages. published: the candidate that is a paper's method as published."""
+    """The results of all stages. shown: candidates that are in the tables, the winner last."""
 
     adapted: Mapping[str, Any]
     embedded: Mapping[str, Any]
     neighbours: list[tuple[str, list[tuple[float, str]]]]
-    published: str
+    shown: tuple[str, ...]
 
     @property
     def models(self) -> dict[str, Mapping[str, Any]]:
-        """The scores of the untouched encoder, the published method, and the chosen encoder."""
-        chosen = self.adapted["chosen"]
-        names = dict.fromkeys((UNTOUCHED, self.published, chosen))
+        """The scores of the untouched encoder, the shown candidates, and the chosen encoder."""
+        names = dict.fromkeys((UNTOUCHED, *self.shown, self.adapted["chosen"]))
         return {n: self.adapted["models"][n] for n in names if n in self.adapted["models"]}
 
     def scores(self) -> dict[str, float]:
@@ -83,7 +82,11 @@ def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> No
     }
     documents = outcome.adapted["documents"]
     sections = [
-        ("What was gained", said + plots.score_bars(bars, "held-out queries found first, %")),
+        (
+            "What was gained",
+            said
+            + plots.score_bars(bars, outcome.adapted["chosen"], "held-out queries found first, %"),
+        ),
         ("Scores", html_page.table(score_header(outcome), score_rows(outcome))),
         ("Nearest held-out documents", html_page.table(_FOUND, found, "text")),
     ]

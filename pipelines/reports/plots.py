@@ -71,13 +71,15 @@ def training_curves(
         return svg(figure)
 
 
-def score_bars(bars: Mapping[str, tuple[float, float | None, float | None]], label: str) -> str:
-    """Return an SVG of a horizontal bar for each (score, low, high); the last is highlighted."""
+def score_bars(
+    bars: Mapping[str, tuple[float, float | None, float | None]], highlighted: str, label: str
+) -> str:
+    """Return an SVG of a horizontal bar for each (score, low, high). highlighted: one name."""
     with rc_context(STYLE):
         figure = Figure(figsize=(7.5, 0.7 + 0.5 * len(bars)), layout="constrained")
         axes = figure.subplots()
-        for place, (name, (score, low, high)) in enumerate(bars.items()):
-            colour = ORANGE if place == len(bars) - 1 else BLUE
+        for name, (score, low, high) in bars.items():
+            colour = ORANGE if name == highlighted else BLUE
             axes.barh(name, score, color=colour, height=0.6)
             if low is not None and high is not None:
                 axes.plot([low, high], [name, name], color=INK, lw=1.4)

