@@ -73,8 +73,8 @@ def _stages(
     adapted = adapt(adapt_options(options), output / "adapt", verbose, parent=run_id, also=SHOWN)
     say("2/2 embed: every held-out docstring, by the new encoder")
     model, held_out = output / "adapt" / MODEL, output / "adapt" / CORPUS / HELD_OUT_FILE
-    options = EmbedOptions(str(model), (str(held_out),), text_column="target", id_column="document")
-    embedded = embed(options, output / "embeddings", verbose, run_id)
+    source = EmbedOptions(str(model), (str(held_out),), text_column="target", id_column="document")
+    embedded = embed(source, output / "embeddings", verbose, run_id)
     found = nearest(model, held_out, output / "embeddings")
     return QuickstartOutcome(adapted, embedded, found, SHOWN)
 
