@@ -21,29 +21,29 @@ from typing import Any
 
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
-from cotbert_core.files import atomic_folder, write_json
+from cotbert_core.files import write_json
 from cotbert_core.messages.redaction import without_credentials
-from cotbert_core.saving.model_card import add_scores
-from cotbert_core.saving.training_metadata import Score
-from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, override
 from pipelines.adapting.candidates import candidates, check_every
 from pipelines.adapting.choosing import (
     MERGED,
-    UNTOUCHED,
     Contender,
     choose,
     plain_readout,
     scored,
     untouched,
 )
+from pipelines.adapting.final_model import (
+    EVALUATION_FILE,
+    complete_card,
+    evaluate_models,
+    save_model,
+)
 from pipelines.adapting.merging import merge
 from pipelines.adapting.options import AdaptOptions
-from pipelines.adapting.outcome import outcome, table_rows
+from pipelines.adapting.outcome import outcome
 from pipelines.adapting.report import write_adapt_report
 from pipelines.adapting.trials import Trials
-from pipelines.evaluate import evaluate, evaluate_several
-from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.scoring import FOUND_FIRST
 from pipelines.prepare import prepare
 from pipelines.pretrain import pretrain
@@ -66,7 +66,7 @@ from pipelines.training.dev_sets import BUILT_IN_PAIRS, DevSets, dev_metric, dev
 from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 
-EVALUATION_FILE, REPORT_FILE = "evaluation.json", "report.html"
+REPORT_FILE = "report.html"
 MODEL, CORPUS, PRETRAIN = "model", "corpus", "pretrain"
 # The weight of the trained encoder in the average with the untouched one.
 MERGED_WEIGHT = 0.5
@@ -164,13 +164,10 @@ def _run(
     others = [n for n in also if n != chosen.name and trials.model(n).is_dir()]
     scored_too = [Contender(n, str(trials.model(n)), 0.0) for n in others]
     shown = list(dict.fromkeys([contenders[0], chosen, *scored_too]))
-    scores = _evaluate(options, shown, corpus, output, run.key)
-    _save_model(chosen, output / MODEL)
+    scores = evaluate_models(options, shown, corpus, output, run.key)
+    save_model(chosen, output / MODEL)
     result = outcome(options, corpus, baseline, rows, contenders, chosen, *scores)
-    table = table_rows(result)
-    add_scores(
-        output / MODEL, [Score(n, float(b), float(a), is_spearman=False) for n, b, a, *_ in table]
-    )
+    complete_card(output / MODEL, result)
     return result
 
 
@@ -227,49 +224,6 @@ def _trained(
         merge(encoder, str(model), MERGED_WEIGHT, merged)
     score = float(best[dev_metric(dev).name])
     return [scored(MERGED, merged, dev), Contender(best["name"], str(model), score)]
-
-
-def _evaluate(
-    options: AdaptOptions,
-    models: Sequence[Contender],
-    corpus: Corpus,
-    output: Path,
-    parent: str | None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the scores of the models by name, and the differences of all but the first to it.
-
-    They are scored on queries that chose nothing, and on general text.
-    """
-    pairs = options.dev_pairs or (None if options.senteval else BUILT_IN_PAIRS)
-    tasks = "STS-B" if options.senteval else None
-    common = EvaluateOptions(
-        senteval=options.senteval, pairs=pairs, tasks=tasks, corpus=corpus.path
-    )
-    several, path = [model.options(common) for model in models], output / EVALUATION_FILE
-    path.unlink(missing_ok=True)
-    names = [model.name for model in models]
-    if len(several) == 1:
-        return {names[0]: evaluate(several[0], path, parent)}, {}
-    scores = evaluate_several(several, path, parent)
-    gaps = scores["differences"].values()
-    return (
-        dict(zip(names, scores["models"].values(), strict=True)),
-        dict(zip(names[1:], gaps, strict=True)),
-    )
-
-
-def _save_model(chosen: Contender, folder: Path) -> None:
-    """Write model/: a copy of the chosen model folder, or the untouched encoder."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if Path(chosen.model, RESULT_FILE).is_file() or chosen.name != UNTOUCHED:
-        with atomic_folder(folder) as partial:
-            ignored = shutil.ignore_patterns(RESULT_FILE)
-            shutil.copytree(chosen.model, partial, dirs_exist_ok=True, ignore=ignored)
-        return
-    if chosen.readout == "first-last":
-        say("note: model/ is read by mean pooling: its folder cannot say first-last average")
-    readout = {"cls": "cls", "last": "mean", "first-last": "mean"}.get(chosen.readout or "")
-    SentenceEncoder.from_pretrained(chosen.model, readout=readout).save_pretrained(folder)
 
 
 def _record_result(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines.adapt import _save_model
 from pipelines.adapting.choosing import UNTOUCHED, Contender, choose, plain_readout
+from pipelines.adapting.final_model import save_model
 from pipelines.adapting.outcome import sentences, table_rows, trial_rows
 from pipelines.training.baseline import Baseline
 
@@ -36,14 +36,14 @@ def test_methods_without_template_train_the_best_readout(reading, readout, expec
 def test_model_is_a_copy_of_the_chosen_folder(tmp_path, bert_folder):
     SentenceEncoder.from_pretrained(bert_folder, readout="cls").save_pretrained(tmp_path / "best")
     (tmp_path / "best" / "result.json").write_text("{}")
-    _save_model(Contender("merged", str(tmp_path / "best"), 1.0), tmp_path / "model")
+    save_model(Contender("merged", str(tmp_path / "best"), 1.0), tmp_path / "model")
     names = {path.name for path in (tmp_path / "best").iterdir()} - {"result.json"}
     assert {path.name for path in (tmp_path / "model").iterdir()} == names
     assert SentenceEncoder.from_pretrained(tmp_path / "model").pooling.readout == "cls"
 
 
 def test_an_untouched_model_is_read_as_it_scored_best(tmp_path, bert_folder):
-    _save_model(Contender(UNTOUCHED, bert_folder, 1.0, "cls"), tmp_path / "model")
+    save_model(Contender(UNTOUCHED, bert_folder, 1.0, "cls"), tmp_path / "model")
     assert SentenceEncoder.from_pretrained(tmp_path / "model").pooling.readout == "cls"
 
 

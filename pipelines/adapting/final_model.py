@@ -1,0 +1,73 @@
+"""What an adaptation hands back: the scores of its models, model/ and its card."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.files import atomic_folder
+from cotbert_core.saving.model_card import add_scores
+from cotbert_core.saving.training_metadata import Score
+from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines.adapting.choosing import UNTOUCHED, Contender
+from pipelines.adapting.options import AdaptOptions
+from pipelines.adapting.outcome import table_rows
+from pipelines.evaluate import evaluate, evaluate_several
+from pipelines.evaluating.options import EvaluateOptions
+from pipelines.runtime.progress import say
+from pipelines.storage.corpus import Corpus
+from pipelines.storage.output_folder import RESULT_FILE
+from pipelines.training.dev_sets import BUILT_IN_PAIRS
+
+EVALUATION_FILE = "evaluation.json"
+
+
+def evaluate_models(
+    options: AdaptOptions,
+    models: Sequence[Contender],
+    corpus: Corpus,
+    output: Path,
+    parent: str | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the scores of the models by name, and the differences of all but the first to it.
+
+    They are scored on queries that chose nothing, and on general text.
+    """
+    pairs = options.dev_pairs or (None if options.senteval else BUILT_IN_PAIRS)
+    tasks = "STS-B" if options.senteval else None
+    common = EvaluateOptions(
+        senteval=options.senteval, pairs=pairs, tasks=tasks, corpus=corpus.path
+    )
+    several, path = [model.options(common) for model in models], output / EVALUATION_FILE
+    path.unlink(missing_ok=True)
+    names = [model.name for model in models]
+    if len(several) == 1:
+        return {names[0]: evaluate(several[0], path, parent)}, {}
+    scores = evaluate_several(several, path, parent)
+    gaps = scores["differences"].values()
+    return (
+        dict(zip(names, scores["models"].values(), strict=True)),
+        dict(zip(names[1:], gaps, strict=True)),
+    )
+
+
+def save_model(chosen: Contender, folder: Path) -> None:
+    """Write model/: a copy of the chosen model folder, or the untouched encoder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if Path(chosen.model, RESULT_FILE).is_file() or chosen.name != UNTOUCHED:
+        with atomic_folder(folder) as partial:
+            ignored = shutil.ignore_patterns(RESULT_FILE)
+            shutil.copytree(chosen.model, partial, dirs_exist_ok=True, ignore=ignored)
+        return
+    if chosen.readout == "first-last":
+        say("note: model/ is read by mean pooling: its folder cannot say first-last average")
+    readout = {"cls": "cls", "last": "mean", "first-last": "mean"}.get(chosen.readout or "")
+    SentenceEncoder.from_pretrained(chosen.model, readout=readout).save_pretrained(folder)
+
+
+def complete_card(model: Path, result: Mapping[str, Any]) -> None:
+    """Add the scores before and after to the card of model/."""
+    rows = table_rows(result)
+    add_scores(model, [Score(n, float(b), float(a), is_spearman=False) for n, b, a, *_ in rows])
