@@ -45,7 +45,7 @@ from pipelines.adapting.outcome import outcome
 from pipelines.adapting.report import write_adapt_report
 from pipelines.adapting.trials import Trials
 from pipelines.evaluating.scoring import FOUND_FIRST
-from pipelines.prepare import prepare
+from pipelines.prepare import check_input, prepare
 from pipelines.pretrain import pretrain
 from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
@@ -89,7 +89,21 @@ def adapt(
     parent: the key of an MLflow run that this one belongs to. also: candidates whose models are
     scored beside the chosen one.
     """
-    output, started = _open(output, options), time.monotonic()
+    check_input(options.prepare_options())
+    output = _open(output, options)
+    try:
+        return _tracked(options, output, verbose, parent, also)
+    except UserError:
+        if not (output / CORPUS).exists():  # the documents will not do, and nothing was made yet
+            shutil.rmtree(output, ignore_errors=True)
+        raise
+
+
+def _tracked(
+    options: AdaptOptions, output: Path, verbose: bool, parent: str | None, also: Sequence[str]
+) -> dict[str, Any]:
+    """Adapt in an MLflow run."""
+    started = time.monotonic()
     with (
         locked_output(output),
         tracking.tracked_run(

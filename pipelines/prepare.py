@@ -61,6 +61,21 @@ def prepare(
     A killed job of the same input and options is continued.
     """
     output = require_empty(output)
+    job = check_input(options)
+    record = _record(job.options, job.plan, job.rules.exclusion, job.tokenizer.hash)
+    with (
+        on_all_nodes(output, job.plan.files, verbose),
+        resumable_output(output, record) as work,
+    ):
+        if work.before:
+            _show_finished(job.plan, work)
+        if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
+            return dict(read_json(work.output / RESULT_FILE))
+        return _run(job, work, verbose, parent)
+
+
+def check_input(options: PrepareOptions) -> CorpusJob:
+    """Return what is to be prepared; UserError for an input or an option that will not do."""
     options = recognise_triples(options)
     plan = sources.plan(
         options.inputs,
@@ -76,15 +91,7 @@ def prepare(
     tokenizer = load_tokenizer(options.encoder)
     rules = _rules(options, cleaner, exclusion, tokenizer)
     check_max_length(options.max_length, options.encoder)
-    with (
-        on_all_nodes(output, plan.files, verbose),
-        resumable_output(output, _record(options, plan, exclusion, tokenizer.hash)) as work,
-    ):
-        if work.before:
-            _show_finished(plan, work)
-        if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
-            return dict(read_json(work.output / RESULT_FILE))
-        return _run(CorpusJob(options, plan, rules, tokenizer), work, verbose, parent)
+    return CorpusJob(options, plan, rules, tokenizer)
 
 
 def _rules(

@@ -117,6 +117,13 @@ def test_a_finished_adaptation_is_not_overwritten(adapted, home, bert_folder):
     assert "is finished: give a new folder" in job.stderr
 
 
+def test_documents_that_will_not_do_leave_nothing(home, bert_folder):
+    job = run(home, [*command(home, bert_folder, "refused"), "--hold-out", "500"])
+    assert job.returncode == 2
+    assert "hold out at most a tenth, 16" in job.stderr
+    assert not (home / "refused").exists()
+
+
 def test_a_killed_adaptation_continues_to_the_same_result(adapted, home, bert_folder):
     """SIGKILL of the driver in the first training, then the same command."""
     words = command(home, bert_folder, "killed")
