@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from benchmarks.harness import DisagreementError, Row, Step, device, first, interleave
-from cotbert_core.encoder.backbone import MINILM, load_backbone, load_tokenizer, locate_encoder
+from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
+from cotbert_core.encoder.locations import MINILM, locate_encoder
 from cotbert_core.encoder.mlm import with_mlm_head
 from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.methods import build_method

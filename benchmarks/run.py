@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import (
+    adapting,
     back_translation,
     cleaning,
     denosent,
@@ -32,6 +33,7 @@ from cotbert_core.errors import UserError
 BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "training": training.run,
     "training-base": training_base.run,
+    "adapting": adapting.run,
     "denosent": denosent.run,
     "pretraining": pretraining.run,
     "encoding": encoding.run,

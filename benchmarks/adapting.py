@@ -1,0 +1,130 @@
+"""A step on a sentence and the rest of its document, against sentence-transformers' own way.
+
+Ours is recipe `documents`: InfoNCE on mean-pooled vectors, the candidate denosent-rest of `cotbert
+adapt`. The peer is MultipleNegativesRankingLoss on the same pairs, padded to the longest of a batch
+as its trainer does; both begin with tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.harness import DisagreementError, Formats, Row, Step, compare_formats, device
+from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
+from cotbert_core.encoder.locations import MINILM, locate_encoder
+from cotbert_core.methods import build_method
+from cotbert_core.methods.base import Method
+from cotbert_core.settings import Precision, TrainSettings, override
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.precision import autocast
+from cotbert_core.training.step import make_optimizer, train_step
+from pipelines.recipes import RECIPES
+
+BATCH, SENTENCES, TEMPERATURE = 64, 4, 0.05
+LOSS_TOLERANCE = 1e-4
+Pairs = tuple[list[str], list[str]]
+# Ours, the peer, and the least ratio wanted.
+FORMATS: Formats = (("bf16", "fp32", 2.0), ("fp32", "fp32", None), ("bf16", "bf16", None))
+
+
+def run(texts: Sequence[str], rounds: int) -> list[Row]:
+    """Seconds of a step of 64 documents of four sentences, every round with its own."""
+    batches = [pairs(texts, number) for number in range(rounds + 1)]
+    return compare_formats(
+        f"training step on documents, batch {BATCH}",
+        FORMATS,
+        lambda precision: ours(precision, batches),
+        lambda precision: peer(precision, batches),
+        rounds,
+        f"same loss to {loss_difference(batches[0]):.0e}",
+    )
+
+
+def pairs(texts: Sequence[str], number: int) -> Pairs:
+    """Return the first sentences and the rests of a batch's documents."""
+    first = number * BATCH * SENTENCES
+    rows = [(first + row * SENTENCES) % (len(texts) - SENTENCES) for row in range(BATCH)]
+    rests = [" ".join(texts[row + 1 : row + SENTENCES]) for row in rows]
+    return [texts[row] for row in rows], rests
+
+
+def _settings(precision: Precision) -> TrainSettings:
+    return override(RECIPES["documents"](), {"precision": precision, "batch_size": BATCH})
+
+
+def _method(precision: Precision) -> Method:
+    return build_method(load_backbone(MINILM), _settings(precision)).to(device())
+
+
+def _batch(texts: Pairs) -> Batch:
+    tokenizer = load_tokenizer(MINILM)
+    return Batch(*(tokenizer(side, 256) for side in texts))
+
+
+def ours(precision: Precision, batches: Sequence[Pairs]) -> Step:
+    method, settings = _method(precision).train(), _settings(precision)
+    optimizer = make_optimizer(method, settings.optimizer)
+    rows, total = [_batch(texts) for texts in batches], len(batches)
+    return lambda i: train_step(method, rows[i], optimizer, settings, i + 1, total)
+
+
+class Peer:
+    """sentence-transformers' model and loss."""
+
+    def __init__(self) -> None:
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.losses import MultipleNegativesRankingLoss
+
+        self.model = SentenceTransformer(locate_encoder(MINILM), device=str(device()))
+        self.loss = MultipleNegativesRankingLoss(self.model, scale=1 / TEMPERATURE)
+
+    def features(self, texts: Pairs) -> list[dict[str, Any]]:
+        """Return both sides in padded tokens."""
+        sides = [self.model.preprocess(side) for side in texts]
+        return [
+            {k: v.to(device()) if isinstance(v, Tensor) else v for k, v in side.items()}
+            for side in sides
+        ]
+
+    def __call__(self, features: list[dict[str, Any]]) -> Tensor:
+        # The modules add their results to the dicts they are given.
+        loss: Tensor = self.loss([dict(side) for side in features], None)
+        return loss
+
+
+def peer(precision: Precision, batches: Sequence[Pairs]) -> Step:
+    both = Peer()
+    both.model.train()
+    features = [both.features(texts) for texts in batches]
+    optimizer = torch.optim.AdamW(both.model.parameters(), lr=3e-5, weight_decay=0.0)
+
+    def step(number: int) -> None:
+        with autocast(precision, device()):
+            loss = both(features[number])
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(both.model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+@torch.no_grad()
+def loss_difference(texts: Pairs) -> float:
+    """How far the two losses of one batch are apart, in fp32 and without dropout.
+
+    Raises DisagreementError where that is too far to compare their times.
+    """
+    both = Peer()
+    both.model.eval()
+    left = float(_method("fp32").eval()(_batch(texts)).parts["contrastive"])
+    right = float(both(both.features(texts)))
+    if not abs(left - right) <= LOSS_TOLERANCE:
+        raise DisagreementError(
+            f"the loss of one batch is {left:.6f} here and {right:.6f} in sentence-transformers"
+        )
+    return abs(left - right)
