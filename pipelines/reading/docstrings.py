@@ -65,7 +65,8 @@ def _roots(package: str) -> list[Path]:
     """Return the folders of a package, or a module's file; UserError if it is not installed."""
     spec = find_spec(package) if package.isidentifier() else None  # "a.b" would import a
     places = [] if spec is None else [*(spec.submodule_search_locations or [str(spec.origin)])]
-    roots = [Path(place) for place in places if place.endswith(".py") or Path(place).is_dir()]
+    # A package that loads itself lazily (mlflow, transformers) may name its folders by Path.
+    roots = [p for p in map(Path, places) if p.suffix == ".py" or p.is_dir()]
     if not roots:
         raise UserError(
             f"package {package!r} is not installed as Python files: install it or name another"

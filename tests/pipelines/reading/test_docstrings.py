@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
 from cotbert_core.errors import UserError
+from pipelines.reading import docstrings
 from pipelines.reading.docstrings import MOST_BYTES, package_files, sentences
 
 PLAIN = "The first axis holds the samples of the batch."
@@ -249,6 +251,16 @@ def test_package_files_leaves_out_tests_and_vendored(
     files = package_files(["madeup_package", "madeup_module", "madeup_package"])
     expected = [root / name for name in names] + [root.parent / "madeup_module.py"]
     assert files == sorted(expected)
+
+
+def test_a_package_may_name_its_folders_by_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = ModuleSpec("lazy", None, is_package=True)
+    spec.submodule_search_locations = [tmp_path]  # type: ignore[list-item]
+    monkeypatch.setattr(docstrings, "find_spec", lambda _: spec)
+    (tmp_path / "a.py").write_text("")
+    assert package_files(["lazy"]) == [tmp_path / "a.py"]
 
 
 @pytest.mark.parametrize("name", ["no_such_package", "sys", "json.decoder", ""])
