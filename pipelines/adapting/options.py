@@ -106,7 +106,7 @@ class AdaptOptions:
     batch_size: Annotated[
         int,
         Option("train on this many sentences in each step", "N", group=TRAINING, unit="sentences"),
-    ] = 128
+    ] = 64
     learning_rate: Annotated[
         float, Option("train with this learning rate, which falls to 0", "X", group=TRAINING)
     ] = 6e-5
