@@ -37,6 +37,7 @@ from pipelines.adapting.final_model import (
     EVALUATION_FILE,
     complete_card,
     evaluate_models,
+    graded_file,
     save_model,
 )
 from pipelines.adapting.merging import merge
@@ -62,7 +63,7 @@ from pipelines.storage.output_folder import (
 from pipelines.storage.resumable_output import locked_output
 from pipelines.train import check_inputs
 from pipelines.training.baseline import baselines
-from pipelines.training.dev_sets import BUILT_IN_PAIRS, DevSets, dev_metric, dev_sets
+from pipelines.training.dev_sets import DevSets, dev_metric, dev_sets
 from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 
@@ -194,8 +195,7 @@ def _corpus(options: AdaptOptions, folder: Path, verbose: bool, parent: str | No
 
 def _dev_sets(options: AdaptOptions, corpus: Corpus) -> DevSets:
     """Return the dev queries, which choose, and the graded pairs that are scored beside them."""
-    pairs = options.dev_pairs if options.senteval or options.dev_pairs else BUILT_IN_PAIRS
-    return dev_sets(TrainSettings(dev="own"), options.senteval, pairs, corpus.path)
+    return dev_sets(TrainSettings(dev="own"), options.senteval, graded_file(options), corpus.path)
 
 
 def _pretrained(

@@ -55,6 +55,7 @@ from pipelines.training.documents import (
     document_notes,
     streamed_rows,
     training_rows,
+    training_steps,
 )
 from pipelines.training.fitting import CHECKPOINTS, Job, TrainingError, fit
 from pipelines.training.metrics_follower import MetricsFollower
@@ -100,7 +101,7 @@ def train(
         part_rows = streamed_rows(settings, corpus)
         notes.append(f"the corpus is streamed: about {together:,} rows are shuffled together")
     if profile:
-        profiling.check_steps(total_steps(training_rows(settings, corpus), settings))
+        profiling.check_steps(training_steps(settings, corpus))
     digests = {"corpus_digest": corpus.digest, "dev_digest": dev_digest(dev)}
     shown = with_pairs(flatten(settings), dev)
     record = {"settings": shown, **digests}
@@ -144,7 +145,7 @@ def _run(
 ) -> dict[str, Any]:
     """Run the workers, save the best model and write the report; return the result."""
     settings, output = job.settings, job.output
-    steps = total_steps(training_rows(settings, corpus), settings)
+    steps = training_steps(settings, corpus)
     follower = MetricsFollower(run, output, settings.batch_size, steps)
     with (
         ray_session(verbose, output),

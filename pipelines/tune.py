@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.settings import TrainSettings, flatten, override
-from cotbert_core.training.sampling import total_steps
 from pipelines.recording import tracking
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
@@ -34,7 +34,7 @@ from pipelines.storage.resumable_output import locked_output
 from pipelines.train import check_inputs
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_name, with_pairs
-from pipelines.training.documents import training_rows
+from pipelines.training.documents import training_steps
 from pipelines.training.resources import check_gpus
 from pipelines.training.sentence_length import cut_notes
 from pipelines.tuning import state
@@ -204,9 +204,6 @@ def _run(
     plan.open(folder)
     early_stopping, uri = options.stopping is not None, tracking.tracking_uri()
     sweep = Sweep(str(folder), str(corpus.path), parent, uri, early_stopping, verbose, found)
-
-    def steps(settings: TrainSettings) -> int:
-        return total_steps(training_rows(settings, corpus), settings)
-
+    steps = partial(training_steps, corpus=corpus)
     run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)
     shutil.rmtree(output / TUNE_FOLDER, ignore_errors=True)

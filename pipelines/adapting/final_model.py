@@ -24,6 +24,11 @@ from pipelines.training.dev_sets import BUILT_IN_PAIRS
 EVALUATION_FILE = "evaluation.json"
 
 
+def graded_file(options: AdaptOptions) -> Path | None:
+    """Return the file of the graded pairs that stand for general text; None: STS-B does."""
+    return options.dev_pairs or (None if options.senteval else BUILT_IN_PAIRS)
+
+
 def evaluate_models(
     options: AdaptOptions,
     models: Sequence[Contender],
@@ -35,10 +40,9 @@ def evaluate_models(
 
     They are scored on queries that chose nothing, and on general text.
     """
-    pairs = options.dev_pairs or (None if options.senteval else BUILT_IN_PAIRS)
     tasks = "STS-B" if options.senteval else None
     common = EvaluateOptions(
-        senteval=options.senteval, pairs=pairs, tasks=tasks, corpus=corpus.path
+        senteval=options.senteval, pairs=graded_file(options), tasks=tasks, corpus=corpus.path
     )
     several, path = [model.options(common) for model in models], output / EVALUATION_FILE
     path.unlink(missing_ok=True)

@@ -98,6 +98,11 @@ def _general_sentence(name: str, row: Mapping[str, Any]) -> str:
     )
 
 
+def score_words(name: str) -> str:
+    """Return what a table calls the score of an evaluation's entry."""
+    return OWN_WORDS.get(name, f"general text, {name}, Spearman x 100")
+
+
 def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return the table of results: score, before, after, difference, 95 % interval."""
     rows: list[tuple[str, ...]] = []
@@ -105,7 +110,7 @@ def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
         gap, low, high = (row.get(key) for key in ("difference", "low", "high"))
         rows.append(
             (
-                OWN_WORDS.get(name, f"general text, {name}, Spearman x 100"),
+                score_words(name),
                 f"{row['before']:.2f}",
                 f"{row['after']:.2f}",
                 "" if gap is None else f"{gap:+.2f}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from cotbert_core.files import write_text
 from pipelines.adapting.choosing import UNTOUCHED
-from pipelines.adapting.outcome import OWN_WORDS, sentences
+from pipelines.adapting.outcome import score_words, sentences
 from pipelines.evaluating.scoring import FOUND_FIRST, score_of
 from pipelines.reports import html_page, plots
 from pipelines.runtime.progress import clock, table
@@ -44,7 +43,7 @@ def score_rows(outcome: QuickstartOutcome) -> list[tuple[str, ...]]:
     tasks = outcome.adapted["table"]
     return [
         (
-            OWN_WORDS.get(task, f"general text, {task}, Spearman x 100"),
+            score_words(task),
             *(f"{score_of(entries[task]):.2f}" for entries in outcome.models.values()),
         )
         for task in tasks
@@ -75,7 +74,7 @@ def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> No
         for query, texts in outcome.neighbours
         for rank, (cosine, text) in enumerate(texts)
     ]
-    said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences(outcome.adapted))
+    said = html_page.paragraphs(sentences(outcome.adapted))
     bars = {
         name: (entries[FOUND_FIRST]["found_first"], *map(entries[FOUND_FIRST].get, ("low", "high")))
         for name, entries in outcome.models.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ def summary(result: Mapping[str, Any], output: Path) -> str:
 
 def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOptions) -> None:
     """Write report.html."""
-    said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences(result))
+    said = html_page.paragraphs(sentences(result))
     documents = result["documents"]
     settings = [(name, getattr(options, name)) for name in _SHOWN]
     sections = [

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.settings import TrainSettings, flatten
-from cotbert_core.training.sampling import total_steps
+from cotbert_core.settings import TrainSettings
 from pipelines.adapting.candidates import check_every
 from pipelines.recording import tracking
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets
+from pipelines.training.documents import training_steps
 from pipelines.tuning import state
 from pipelines.tuning.options import Stopping
 from pipelines.tuning.run_trials import TUNE_FOLDER, run_trials
@@ -59,7 +59,7 @@ class Trials:
         )
         assert first.max_steps is not None
         stopping = Stopping(check_every(first.max_steps)) if sweep.early_stopping else None
-        steps = partial(total_steps, len(self.corpus))
+        steps = partial(training_steps, corpus=self.corpus)
         run_trials(sweep, plan, self.dev, steps, stopping, self.max_concurrent)
         shutil.rmtree(self.folder.parent / TUNE_FOLDER, ignore_errors=True)
         return [state.trial_row(trial, self.folder / name) for name, trial in plan.trials.items()]
@@ -73,5 +73,5 @@ class Trials:
             name: Trial(name, {"method": settings.method.name}, settings)
             for name, settings in self.settings.items()
         }
-        record = {name: flatten(settings) for name, settings in self.settings.items()}
-        return TrialPlan(trials, len(trials), list(self.settings.values()), record)
+        # What two runs have in common is in the adaptation's settings.json, not in the plan.
+        return TrialPlan(trials, len(trials), list(self.settings.values()), record={})

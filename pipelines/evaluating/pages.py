@@ -21,7 +21,7 @@ def evaluation_page(result: Mapping[str, Any], models: Sequence[Model]) -> str:
     """Return a page with sentences, tables, and gold against predicted similarity."""
     sections = [(table.title, _html(table)) for table in tables(result, models)]
     if "verdicts" in result:
-        sentences = "".join(f"<p>{html.escape(line)}</p>" for line in result["verdicts"])
+        sentences = html_page.paragraphs(result["verdicts"])
         sections.insert(0, ("Is the difference significant?", sentences))
     if (task := _plotted(models[0])) is not None:
         sections.append((f"Gold against predicted similarity, {task}", _scatter(models, task)))

@@ -8,7 +8,6 @@ exists. The second pass is in pipelines.preparing.part_tasks.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pipelines.preparing.exclusion import Exclusion, not_excluded
 from pipelines.preparing.placing import Placing
 from pipelines.preparing.scratch_files import ScratchWriter
 from pipelines.preparing.token_bounds import EarlyBounds
+from pipelines.reading.documents import document_id
 from pipelines.reading.lost_rows import FIRST, HARMLESS, count_lost, encoding_advice
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan
@@ -129,5 +129,4 @@ def row_id(*texts: str) -> int:
     The texts are joined by line breaks, which no text holds after its white space is folded, so
     ("a b", "c") and ("a", "b c") differ.
     """
-    digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
+    return document_id("\n".join(texts).encode())

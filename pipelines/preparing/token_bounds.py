@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,6 +32,10 @@ def filled_rows(tokens: Sequence[Ragged], bounds: CleanOptions, counts: Counter[
     return rows
 
 
+# A shard has many pieces, and each would read the tokenizer's JSON again.
+_tokenizer = lru_cache(maxsize=1)(PlainTokenizer)
+
+
 @dataclass(frozen=True)
 class EarlyBounds:
     """The bounds applied in the first pass, so that whole documents are chosen by what is left."""
@@ -40,6 +45,6 @@ class EarlyBounds:
 
     def rows(self, columns: Sequence[Sequence[str]], counts: Counter[str]) -> np.ndarray:
         """Return the rows that stay; count the others."""
-        tokenizer = PlainTokenizer(self.tokenizer_json)
+        tokenizer = _tokenizer(self.tokenizer_json)
         longest = (self.bounds.max_tokens or self.bounds.min_tokens or 0) + 1
         return filled_rows([tokenizer(list(c), longest) for c in columns], self.bounds, counts)

@@ -22,7 +22,7 @@ from cotbert_core.files import atomic_folder, write_json
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.packing import pack
 from pipelines.runtime.progress import say
-from pipelines.storage.corpus import MANIFEST_FILE, Corpus, ragged_column
+from pipelines.storage.corpus import MANIFEST_FILE, PLACES, Corpus, ragged_column
 
 DEV_FILE = "dev-rows.parquet"
 PART_ROWS = 16_384
@@ -124,7 +124,7 @@ def _write_manifest(packing: Packing, folder: Path, counts: dict[str, int], held
                 "corpus_digest": packing.corpus.digest,
                 "sentences": counts["sentences"],
                 "cut_sentences": counts["cut"],
-                "by_documents": "documents" in source,
+                "by_documents": packing.corpus.has_documents,
                 "held_out": held_out,
             },
             **({"source": source["source"]} if "source" in source else {}),
@@ -179,7 +179,7 @@ def _read(packing: Packing) -> Iterator[tuple[Ragged, np.ndarray | None]]:
     """Yield sentences that may share rows, with their documents if the corpus has documents."""
     corpus = packing.corpus
     ids = "input_ids" if packing.retokenize is None else "text"
-    if "documents" not in corpus.manifest:
+    if not corpus.has_documents:
         for part in range(len(corpus.part_rows())):
             yield _sentences(packing, corpus.table([ids], [part])[ids]), None
         return
@@ -187,7 +187,7 @@ def _read(packing: Packing) -> Iterator[tuple[Ragged, np.ndarray | None]]:
     for bucket in range(buckets):
         tables = []
         for part in range(len(corpus.part_rows())):
-            table = corpus.table([ids, "document", "position"], [part])
+            table = corpus.table([ids, *PLACES], [part])
             own = np.asarray(table["document"]) % buckets == bucket
             tables.append(table.filter(pa.array(own)))
         table = pa.concat_tables(tables)

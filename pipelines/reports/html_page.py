@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,6 +35,11 @@ def page(title: str, note: str, sections: Sequence[Section]) -> str:
         f'<p class="note">{html.escape(note)} Made {made}, code {commit()}.</p>\n'
         f"{body}</body></html>\n"
     )
+
+
+def paragraphs(sentences: Iterable[str]) -> str:
+    """Return each sentence as an HTML paragraph."""
+    return "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]], kind: str = "") -> str:

@@ -15,6 +15,7 @@ from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.documents import DocumentSentences, count_anchors
+from cotbert_core.training.sampling import total_steps
 from cotbert_core.training.shuffle_windows import Window, window_rows
 from pipelines.storage.corpus import PLACES, Corpus, ragged_column
 
@@ -46,6 +47,11 @@ def training_rows(settings: TrainSettings, corpus: Corpus) -> int:
         return len(corpus)
     streamed = window_rows(settings, len(corpus)) is not None
     return sum(_anchors(corpus.path, corpus.digest, by_part=streamed))
+
+
+def training_steps(settings: TrainSettings, corpus: Corpus) -> int:
+    """Return the number of steps of a run on this corpus."""
+    return total_steps(training_rows(settings, corpus), settings)
 
 
 def streamed_rows(settings: TrainSettings, corpus: Corpus) -> tuple[int, ...]:
