@@ -27,9 +27,12 @@ KEY_TAG, LOCAL = "cotbert.key", "local-"
 # MLflow's environment variables, which are set unless the user has set them. A call times out after
 # 10 s, since a job must not wait for a server that hangs; the record is sent later. A server that
 # receives a file may have to copy it to a bucket first. MLflow must not repeat calls, since it
-# would create runs twice.
+# would create runs twice. Usage data is not sent, neither Ray's (ray_session) nor MLflow's, whose
+# thread removes a variable while Ray copies the environment: without a network 2 of 8 jobs ended
+# with a KeyError.
 TIMEOUT, CALL_SECONDS, FILE_SECONDS = "MLFLOW_HTTP_REQUEST_TIMEOUT", "10", "60"
 TRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+TELEMETRY_OFF = "MLFLOW_DISABLE_TELEMETRY"
 SILENT = "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"
 DATABASES = ("mssql", "mysql", "postgresql", "sqlite")
 SQLITE = "sqlite:///"
@@ -56,6 +59,7 @@ def connect() -> Any:
     """Return a client of the store."""
     os.environ.setdefault(TRIES, "0")
     os.environ.setdefault(TIMEOUT, CALL_SECONDS)
+    os.environ.setdefault(TELEMETRY_OFF, "true")
     from mlflow import MlflowClient
 
     # MLflow sets its log levels when it is imported.
@@ -100,10 +104,6 @@ def now() -> int:
     return round(time.time() * 1000)
 
 
-def new_key() -> str:
-    return LOCAL + uuid.uuid4().hex
-
-
 def is_key(run: str | None) -> bool:
     """Return whether `run` is a key, whose run the store may not know yet."""
     return run is not None and run.startswith(LOCAL)
@@ -112,7 +112,8 @@ def is_key(run: str | None) -> bool:
 def create_record(name: str, parent: str | None, tags: Mapping[str, str]) -> Record:
     """Return the record that creates a run."""
     shown = printable(redact(name))
-    record = {"kind": "create", "run": new_key(), "time": now(), "name": shown, "parent": parent}
+    run = LOCAL + uuid.uuid4().hex
+    record = {"kind": "create", "run": run, "time": now(), "name": shown, "parent": parent}
     return {**record, "tags": {key: redact(value) for key, value in tags.items()}}
 
 

@@ -1,0 +1,31 @@
+"""MLflow sends no usage data."""
+
+import os
+import subprocess
+import sys
+
+CODE = """
+from pipelines.recording.store import connect
+
+connect()
+from mlflow.telemetry import client, utils
+
+assert not utils._IS_IN_CI_ENV_OR_TESTING, "MLflow is silent here anyway"
+print(client.get_telemetry_client())
+"""
+
+
+def test_mlflow_sends_no_usage_data(tmp_path):
+    """MLflow is silent in tests and CI by itself: the job's environment is not theirs."""
+    kept = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH")
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    found = subprocess.run(
+        [sys.executable, "-c", CODE],
+        cwd=tmp_path,
+        env={**environment, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.stdout == "None\n", found.stderr
