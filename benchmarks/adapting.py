@@ -90,6 +90,20 @@ class Peer:
             for side in sides
         ]
 
+    def step(
+        self,
+        features: list[dict[str, Any]],
+        optimizer: torch.optim.Optimizer,
+        precision: Precision,
+    ) -> None:
+        """Train on one batch, with the gradient clipped at 1."""
+        with autocast(precision, device()):
+            loss = self(features)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
     def __call__(self, features: list[dict[str, Any]]) -> Tensor:
         # The modules add their results to the dicts they are given.
         loss: Tensor = self.loss([dict(side) for side in features], None)
@@ -101,16 +115,7 @@ def peer(precision: Precision, batches: Sequence[Pairs]) -> Step:
     both.model.train()
     features = [both.features(texts) for texts in batches]
     optimizer = torch.optim.AdamW(both.model.parameters(), lr=3e-5, weight_decay=0.0)
-
-    def step(number: int) -> None:
-        with autocast(precision, device()):
-            loss = both(features[number])
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(both.model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
+    return lambda number: both.step(features[number], optimizer, precision)
 
 
 @torch.no_grad()

@@ -107,7 +107,7 @@ def _random_model(folder: Path) -> MarianModel:
 
 
 def _pieces() -> bytes:
-    """A SentencePiece model that is never used: the ids are drawn."""
+    """A SentencePiece model that is never used: the ids are random."""
     import io
 
     import sentencepiece
@@ -124,12 +124,12 @@ def _pieces() -> bytes:
 
 
 def _check(first: Engine, second: Engine, ids: Ids) -> None:
-    """Both engines, warmed up by it: as many tokens as asked for, and the same ones."""
+    """Warm up both engines and check that they write the same tokens, as many as wanted."""
     one, other = first.translate(ids, 0), second.translate(ids, 0)
     wanted = most_tokens(ids, _options("transformers", "float32"))
     if {len(row) for row in (*one, *other)} != {wanted}:
         lengths = sorted({len(row) for row in (*one, *other)})
-        raise DisagreementError(f"rows of {lengths} tokens, {wanted} were asked for")
+        raise DisagreementError(f"rows of {lengths} tokens, {wanted} are wanted")
     same = np.mean([a == b for a, b in zip(one, other, strict=True)])
     if same < AGREEMENT:
         raise DisagreementError(f"{same:.0%} of the rows are equal, {AGREEMENT:.0%} are wanted")

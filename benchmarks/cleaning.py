@@ -18,7 +18,7 @@ from pipelines.cleaning.steps import STEPS
 
 SENTENCES = 10_000
 SENTENCES_A_PARAGRAPH = 5
-# One text in so many is given something that every step has to change.
+# One text in this many gets something that every step has to change.
 DIRTY = 10
 LEAST_RATIO = 4.0
 CHEAP = CleanOptions(steps=tuple(STEPS), max_non_letters=0.5, repeated=0.5)
@@ -35,7 +35,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         ("clean text", "steps and cheap filters", CHEAP, clean, LEAST_RATIO),
         ("1 text in 10 dirty", "steps and cheap filters", CHEAP, dirty, LEAST_RATIO),
         ("running text", "splitting", CleanOptions(split="en"), paragraphs, LEAST_RATIO),
-        # The detector takes as long as the tokenizer: shown, not judged.
+        # The detector takes as long as the tokenizer: shown, without a target.
         ("clean text", "language filter", language, clean, None),
     ]
     return [_row(*case, rounds) for case in cases]

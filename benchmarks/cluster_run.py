@@ -144,8 +144,11 @@ def check_equal(output: Path, expected: Path) -> None:
 
 
 def check_elastic(output: Path, expected: Path, steps: int) -> None:
-    """DisagreementError unless the run went on with one worker: the losses are the undisturbed
-    run's up to a checkpoint, and after it others, since dropout is drawn anew."""
+    """Raise DisagreementError unless the run continued with one worker.
+
+    Its losses must equal the undisturbed run's up to a checkpoint and differ after it, where
+    dropout is seeded again.
+    """
     own, right = _curve(output, LOSS), _curve(expected, LOSS)
     first = next((step for step in sorted(right) if own.get(step) != right[step]), steps + 1)
     if sorted(own) != sorted(right) or not 1 < first <= steps:

@@ -73,9 +73,9 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         for precision, folder in folders.items():
             cosine = _check(folder, vectors)
             seconds = float(np.median(command.seconds[precision]))
-            against, told = f"sentence-transformers fp32, {batch}", f"least cosine {cosine:.6f}"
+            against, check = f"sentence-transformers fp32, {batch}", f"least cosine {cosine:.6f}"
             ours_is, target = f"cotbert embed {precision}", TARGETS[precision]
-            rows.append(Row(what, ours_is, against, seconds, peer, target, told))
+            rows.append(Row(what, ours_is, against, seconds, peer, target, check))
     return rows
 
 

@@ -78,11 +78,11 @@ def table(runs: Sequence[Embedded]) -> str:
     for r in runs:
         figures = (r.rows, round(r.us_per_row), round(r.driver_peak_mib), round(r.worker_peak_mib))
         lines.append("| " + " | ".join(f"{figure:,}" for figure in figures) + " |")
-    told = [
+    growth_lines = [
         f"{name} grows {growth:.2f} times (may be {most:.2f}){'' if growth <= most else ' MISSED'}"
         for name, growth, most in growths(runs)
     ]
-    return "\n".join([*lines, "", *told])
+    return "\n".join([*lines, "", *growth_lines])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,7 +1,7 @@
 """`cotbert embed` while its processes are killed: `python -m benchmarks.embedding_under_kills`.
 
 Two runs against an undisturbed one, of the command as a user types it. In the first, workers and
-the driver are killed in turn (-9) at drawn moments, and after the driver's death the command is
+the driver are killed in turn (-9) at random moments, and after the driver's death the command is
 given again. In the second a worker is killed every 20 seconds for three minutes. Each must end with
 every id once and the undisturbed run's vectors. Not part of `make bench`, which must be short.
 """
@@ -34,7 +34,7 @@ from pipelines.runtime.processes import descendants, filter_by_title
 WORKER = "ray::MapWorker"
 # Batches differ by what else is in a block, never by kills: the blocks are the same.
 LEAST_COSINE = 0.999999
-# A drawn kill comes within so long after the block before is done; a block takes about 10 s.
+# A random kill comes within this many seconds after the previous block; a block takes about 10 s.
 WITHIN_SECONDS = 8.0
 
 
@@ -52,8 +52,8 @@ class Ended:
         return f"| {self.what} | {self.kills} | {self.rows:,} | {self.seconds:.0f} | {rate:.0f} |"
 
 
-class Job:
-    """The command, started again where it was killed."""
+class EmbedProcess:
+    """A `cotbert embed` process, which can be killed and started again."""
 
     def __init__(self, text: Path, output: Path) -> None:
         self._words = ["embed", MINILM, "--input", str(text), "--output", str(output)]
@@ -71,7 +71,7 @@ class Job:
         return self._process.poll() is None
 
     def kill_worker(self) -> bool:
-        """Whether one was there."""
+        """Kill a worker; return whether there was one."""
         for pid in filter_by_title(descendants(self._process.pid), WORKER):
             with suppress(OSError):  # it has ended meanwhile
                 os.kill(pid, signal.SIGKILL)
@@ -85,7 +85,7 @@ class Job:
         return True
 
     def blocks(self) -> int:
-        """Those that are done."""
+        """Return the number of blocks that are done."""
         parts = self._output.parent.glob(f"{self._output.name}.partial/*/scratch/block-*.json")
         return sum(1 for _ in parts)
 
@@ -96,33 +96,34 @@ class Job:
 
 def undisturbed(text: Path, output: Path, rows: int) -> Ended:
     started = time.monotonic()
-    Job(text, output).wait()
+    EmbedProcess(text, output).wait()
     return Ended("undisturbed", time.monotonic() - started, 0, rows)
 
 
 def at_moments(text: Path, output: Path, rows: int, kills: int, seed: int) -> Ended:
-    """Workers and the driver in turn, each within a block that is drawn."""
+    """Kill a worker and the driver in turn, each within a randomly chosen block."""
     draw = random.Random(seed)
     blocks = rows // PIECE_ROWS
-    job, started, done = Job(text, output), time.monotonic(), 0
+    process, started, done = EmbedProcess(text, output), time.monotonic(), 0
     for after in sorted(draw.sample(range(blocks), min(kills, blocks))):
-        while job.running and job.blocks() < after:
+        while process.running and process.blocks() < after:
             time.sleep(0.05)
         time.sleep(draw.uniform(0.0, WITHIN_SECONDS))
-        while job.running and not (job.kill_driver() if done % 2 else job.kill_worker()):
+        kill = process.kill_driver if done % 2 else process.kill_worker
+        while process.running and not kill():
             time.sleep(0.05)
         done += 1
-    job.wait()
-    return Ended("killed at drawn moments", time.monotonic() - started, done, rows)
+    process.wait()
+    return Ended("killed at random moments", time.monotonic() - started, done, rows)
 
 
 def every(text: Path, output: Path, rows: int, seconds: float, long: float) -> Ended:
-    """A worker each so many seconds, for so long."""
-    job, started, done = Job(text, output), time.monotonic(), 0
-    while job.running and time.monotonic() - started < long:
+    """Kill a worker every `seconds` seconds, for `long` seconds."""
+    process, started, done = EmbedProcess(text, output), time.monotonic(), 0
+    while process.running and time.monotonic() - started < long:
         time.sleep(seconds)
-        done += job.running and job.kill_worker()
-    job.wait()
+        done += process.running and process.kill_worker()
+    process.wait()
     what = f"a worker killed every {seconds:.0f} s for {long:.0f} s"
     return Ended(what, time.monotonic() - started, done, rows)
 
@@ -160,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.embedding_under_kills")
     parser.add_argument("--rows", type=int, default=60_000, help="of each run (default 60,000)")
-    parser.add_argument("--kills", type=int, default=5, help="at drawn moments (default 5)")
+    parser.add_argument("--kills", type=int, default=5, help="kills at random moments (default 5)")
     parser.add_argument("--every", type=float, default=20.0, help="seconds (default 20)")
     parser.add_argument("--long", type=float, default=180.0, help="seconds (default 180)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default 0)")

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name:
         setup = gpu_setup(Path(name), options.text)
         print(f"{machine_lines()}\n\n{line(HEADER)}\n{line(['---'] * 4)}", flush=True)
-        passed = list(map(show, run(setup, options.only)))
+        passed = list(map(print_check, run(setup, options.only)))
         return 0 if all(passed) else 1
 
 
@@ -90,7 +90,7 @@ def _guarded(name: str, check: Callable[[Setup], Iterable[Check]], setup: Setup)
         yield Check(name, f"{type(error).__name__}: {first}", "runs", False)
 
 
-def show(check: Check) -> bool:
+def print_check(check: Check) -> bool:
     """Print the row of a check and return whether it passed."""
     status = "ok" if check.ok else "FAILED"
     print(line((check.name, check.result, check.limit, status)), flush=True)

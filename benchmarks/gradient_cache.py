@@ -89,7 +89,7 @@ def _pass(job: dict[str, Any]) -> None:
     batch, small = token_batches(read_texts(Path(job["text"])), 2, BATCH)
     method(small.take(torch.arange(8).numpy())).loss.backward()  # what is made at the first use
     method.zero_grad()
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak
     before, started = peak_mib(), time.perf_counter()
     method(batch).loss.backward()
     seconds = time.perf_counter() - started

@@ -1,10 +1,12 @@
 """Whether the score without labels orders encoders as labels do.
 
     python -m benchmarks.label_free_score CORPUS [MODEL...] [--senteval DIR] [--sentiment FILE]
+        [--modules PACKAGE,...]
 
 Each encoder is scored on the test queries of the corpus's held-out documents and by the labels that
-were given: STS-B, STS12 and STS13 of a SentEval folder, and the sentiment of reviews by SentEval's
-protocol for MR (a linear classifier of frozen vectors, nested folds). The Spearman correlation of
+were given: STS-B, STS12 and STS13 of a SentEval folder, the sentiment of reviews by SentEval's
+protocol for MR (a linear classifier of frozen vectors, nested folds), and how often the docstring
+nearest to a docstring of other packages stands in the same file. The Spearman correlation of
 two orders comes with a percentile interval over resampled encoders, and with the p-value of a
 permutation test, exact for up to 8 encoders. Trained folders are given as MODEL, beside the
 untouched readouts or (--only) instead of them.
@@ -17,7 +19,6 @@ import gzip
 import json
 import math
 import tempfile
-from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from cotbert_core.evaluation.transfer import transfer
 from pipelines.evaluating.counting import CountedEncode
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
 from pipelines.evaluating.model_specs import ModelSpec, label_of, numbered
+from pipelines.reading.docstrings import documents, package_files
 from pipelines.runtime.progress import table
 from pipelines.storage.held_out_file import read_held_out
 
@@ -75,14 +77,48 @@ def sentiment(encode: Encode, reviews: dict[str, list[str]]) -> float:
         return float(transfer(encode, folder, ("MR",))["MR"].scores["accuracy"])
 
 
+def read_modules(packages: str, count: int) -> tuple[list[str], np.ndarray]:
+    """Return docstrings of two sentences or more and the number of each one's file.
+
+    `count` of them, drawn with seed 0 from the files that hold at least two.
+    """
+    texts: list[str] = []
+    files: list[int] = []
+    for number, file in enumerate(package_files(packages.split(","))):
+        found = [" ".join(sentences) for sentences in documents(file) if len(sentences) > 1]
+        texts += found if len(found) > 1 else []
+        files += [number] * (len(found) if len(found) > 1 else 0)
+    chosen = np.sort(np.random.default_rng(0).permutation(len(texts))[:count])
+    return [texts[i] for i in chosen], np.array(files)[chosen]
+
+
+def same_module(encode: Encode, texts: list[str], files: np.ndarray) -> float:
+    """Return how often the nearest text, by cosine, is of the same file, x 100.
+
+    Only texts that share their file with another are asked.
+    """
+    vectors = encode(texts)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = unit @ unit.T
+    np.fill_diagonal(cosines, -1)
+    shared = np.bincount(files)[files] > 1
+    return 100 * float((files[cosines.argmax(axis=1)] == files)[shared].mean())
+
+
 def score(
-    encode: Encode, held_out: HeldOut, tasks: Tasks | None, reviews: dict[str, list[str]] | None
+    encode: Encode,
+    held_out: HeldOut,
+    tasks: Tasks | None,
+    reviews: dict[str, list[str]] | None,
+    modules: tuple[list[str], np.ndarray] | None,
 ) -> tuple[dict[str, float], str]:
     """Return an encoder's scores x 100 by name, and the interval of the first as text."""
     found = score_held_out(encode, held_out)
     scores = dict(zip(PROXIES, (found.found_first, found.mrr10), strict=True))
     if reviews is not None:
         scores["sentiment"] = sentiment(encode, reviews)
+    if modules is not None:
+        scores["same file"] = same_module(encode, *modules)
     if tasks is not None:
         entries = tasks.scores(encode)
         scores |= {name: entries[name]["spearman"] for name in tasks.sts}
@@ -107,18 +143,20 @@ def _shuffled(proxy: np.ndarray, label: np.ndarray) -> np.ndarray:
     return np.array(list(orders)) @ y / np.sqrt((x @ x) * (y @ y))
 
 
-def run(models: Sequence[str], corpus: Path, senteval: Path | None, reviews: Path | None, n: int):
+def run(given: argparse.Namespace) -> None:
     """Print the table of scores and that of the correlations."""
+    models = [*(() if given.only else UNTOUCHED), *given.models]
     if len(models) < 3:
         raise UserError(f"{len(models)} models are given: an order needs at least 3")
-    held_out = read_held_out(corpus, "test")
-    tasks = choose_tasks(senteval, STS, allow_missing=True) if senteval else None
-    texts = read_reviews(reviews, n) if reviews else None
+    held_out = read_held_out(given.corpus, "test")
+    tasks = choose_tasks(given.senteval, STS, allow_missing=True) if given.senteval else None
+    texts = read_reviews(given.sentiment, given.reviews) if given.sentiment else None
+    modules = read_modules(given.modules, given.docstrings) if given.modules else None
     labels, rows, ends = [], [], []
     for spec in [ModelSpec.parse(model) for model in models]:
         opened = spec.open()
         labels.append(label_of(spec, opened))
-        scores, low_to_high = score(CountedEncode(opened.encoder), held_out, tasks, texts)
+        scores, low_to_high = score(CountedEncode(opened.encoder), held_out, tasks, texts, modules)
         rows.append(scores)
         ends.append(low_to_high)
     names = list(rows[0])
@@ -132,18 +170,18 @@ def run(models: Sequence[str], corpus: Path, senteval: Path | None, reviews: Pat
     print(table(found, (f"orders of {len(rows)} encoders", "Spearman", "95 % interval", "p")))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.label_free_score")
-    parser.add_argument("corpus", type=Path, help="a corpus prepared with --hold-out")
-    parser.add_argument("models", nargs="*", help="encoders beside the untouched readouts")
-    parser.add_argument("--only", action="store_true", help="leave the untouched readouts out")
-    parser.add_argument("--senteval", type=Path, help="a SentEval folder with STS tasks")
-    parser.add_argument("--sentiment", type=Path, help="reviews: JSON lines with text and label")
-    parser.add_argument("--reviews", type=int, default=2000, help="how many reviews to classify")
-    return parser
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m benchmarks.label_free_score")
+    made.add_argument("corpus", type=Path, help="a corpus prepared with --hold-out")
+    made.add_argument("models", nargs="*", help="encoders beside the untouched readouts")
+    made.add_argument("--only", action="store_true", help="leave the untouched readouts out")
+    made.add_argument("--senteval", type=Path, help="a SentEval folder with STS tasks")
+    made.add_argument("--sentiment", type=Path, help="reviews: JSON lines with text and label")
+    made.add_argument("--reviews", type=int, default=2000, help="how many reviews to classify")
+    made.add_argument("--modules", help="packages whose docstrings are compared, with commas")
+    made.add_argument("--docstrings", type=int, default=2000, help="how many docstrings")
+    return made
 
 
 if __name__ == "__main__":
-    given = _parser().parse_intermixed_args()
-    chosen = [*(() if given.only else UNTOUCHED), *given.models]
-    run(chosen, given.corpus, given.senteval, given.sentiment, given.reviews)
+    run(parser().parse_intermixed_args())

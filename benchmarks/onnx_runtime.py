@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.harness import Row, device, first, interleave, least_cosine
 from cotbert_core.encoder.backbone import CPU_BATCH_TOKENS
-from cotbert_core.encoder.forward import budget_slices
+from cotbert_core.encoder.length_batches import budget_slices
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.exporting.onnx_graph import write_graph
 from cotbert_core.sentence_encoder import SentenceEncoder

@@ -34,8 +34,8 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         }
         cosine = least_cosine(tasks["openvino"](0), exact, LEAST_COSINE)
         seconds = interleave(tasks, rounds)
-        told = f"least cosine to fp32 {cosine:.6f}"
+        check = f"least cosine to fp32 {cosine:.6f}"
         pair = f"OpenVINO {p}", f"torch {p}"
         what = f"encode {SENTENCES} sentences"
-        rows.append(Row(what, *pair, seconds["openvino"], seconds["torch"], TARGETS[p], told))
+        rows.append(Row(what, *pair, seconds["openvino"], seconds["torch"], TARGETS[p], check))
     return rows

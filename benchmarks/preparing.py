@@ -31,7 +31,7 @@ from cotbert_core.settings import TrainSettings
 LINES = 1_000_000
 REPEATED = 0.05
 TARGET = 0.6
-# Twice the rows may cost so many times the time.
+# Twice the rows may take at most this many times the time.
 MOST_GROWTH = 2.2
 MOST_DRIVER_GIB = 1.5
 BATCH = 10_000
@@ -117,7 +117,7 @@ def _prepare(text: Path, output: Path) -> Prepared:
 
 
 def _peak_gib(process: int) -> float:
-    """The most memory that it has had at a time, as Linux tells."""
+    """Return the peak memory of a process in GiB, from /proc."""
     try:
         status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     except OSError:

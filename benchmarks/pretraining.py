@@ -68,7 +68,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
             TARGET,
             check,
         )
-        for name, how in (("packed", "packed alike"), ("padded", "a sentence a row"))
+        for name, how in (("packed", "packed the same way"), ("padded", "a sentence a row"))
     ]
 
 

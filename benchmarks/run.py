@@ -46,7 +46,7 @@ BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "back-translation": back_translation.run,
     "sweeping": sweeping.run,
 }
-# Only when asked for: a step as released takes minutes.
+# Run only by name: a step as released takes minutes.
 LONG = ("training-base",)
 
 

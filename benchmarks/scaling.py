@@ -96,7 +96,7 @@ def _start(own: int, workers: int, *job: Any) -> Connection:
 def _worker(
     asked: Connection, own: int, workers: int, batches: Sequence[Batch], precision: Any, home: str
 ) -> None:
-    """Steps as they are asked for by number, and at None the gathers."""
+    """Run the step of each number received; at None, the gathers."""
     keep_freed_memory()
     torch.set_num_threads(1)
     meet = f"file://{home}/{workers}"

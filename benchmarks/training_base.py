@@ -69,10 +69,10 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         depths = (*DEPTHS, LAYERS)
         folders = {n: str(random_encoder(Path(name) / str(n), n, WIDTH, HEADS)) for n in depths}
         steps, fast = Steps(folders, batches), has_fast_bf16(device())
-        told = f"same loss to {loss_difference(Case(folders[DEPTHS[0]], BATCH), batches[0]):.0e}"
+        check = f"same loss to {loss_difference(Case(folders[DEPTHS[0]], BATCH), batches[0]):.0e}"
         if fast and device().type == "cpu":
             whole = steps.at("cotbert", "bf16", LAYERS)
-            told += f"; {LAYERS} layers by {DEPTHS}, cotbert bf16 run whole {whole:.1f} s"
+            check += f"; {LAYERS} layers by {DEPTHS}, cotbert bf16 run whole {whole:.1f} s"
         return [
             Row(
                 f"training step, BERT-base, batch {BATCH}",
@@ -81,7 +81,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
                 steps.seconds("cotbert", own),
                 steps.seconds("released", peer),
                 target,
-                told,
+                check,
             )
             for own, peer, target in PAIRS
             if fast or own == peer == "fp32"

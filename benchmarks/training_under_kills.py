@@ -2,7 +2,7 @@
 
 A cluster of two nodes on this machine, as `cotbert cluster up` makes it, and a training of two
 workers, one a node. An undisturbed run first, then runs in which a worker, a node or the driver is
-killed in turn (-9) at moments drawn over the whole run, its start included. After a node another is
+killed in turn (-9) at random moments of the whole run, its start included. After a node another is
 started, as an autoscaler would; after the driver the command is given again with --resume. Each run
 must end with the undisturbed run's losses, dev scores and weights bit for bit, and do no more steps
 again than lie between two checkpoints. At last a node is killed and none comes instead: the run

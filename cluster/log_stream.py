@@ -10,7 +10,7 @@ from typing import Any
 from cluster.client import job_client
 from cluster.server import JobServer
 from cotbert_core.messages.redaction import redact
-from pipelines.runtime.progress import say, show
+from pipelines.runtime.progress import print_output, say
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 STOP_SECONDS = 60.0
@@ -39,7 +39,7 @@ def _show(name: str, client: Any, ended: bool) -> None:
     """Print a job's output, continuously while the job runs."""
     try:
         if ended:
-            show(_clean(client.get_job_logs(name)), end="")
+            print_output(_clean(client.get_job_logs(name)), end="")
         else:
             asyncio.run(_print_output(client, name))
     except Exception as error:  # an error of the connection, which does not affect the job
@@ -48,7 +48,7 @@ def _show(name: str, client: Any, ended: bool) -> None:
 
 async def _print_output(client: Any, name: str) -> None:
     async for text in client.tail_job_logs(name):
-        show(_clean(text), end="")
+        print_output(_clean(text), end="")
 
 
 def _clean(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.server import Node
 from cotbert_core.errors import UserError
-from pipelines.training.resources import room_on
+from pipelines.training.resources import worker_capacity
 
 if TYPE_CHECKING:
     from cotbert_core.settings import TrainSettings
@@ -42,7 +42,7 @@ def check_capacity(
     if request is None:
         return
     resources = [{"CPU": node.cpus, "GPU": node.gpus} for node in nodes]
-    if room_on(resources, request.cpus, request.gpus) >= request.workers:
+    if worker_capacity(resources, request.cpus, request.gpus) >= request.workers:
         return
     cpus = ", ".join(f"{node.cpus:g}" for node in nodes)
     each = f"{request.cpus} core(s) {f'and {request.gpus} GPU ' if request.gpus else ''}each"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 from cotbert_core.messages.redaction import redact
@@ -24,4 +25,12 @@ def first_line(error: BaseException) -> str:
 
 def unknown(kind: str, value: object, known: Iterable[str]) -> UserError:
     """Return the error for a name that is not in the dictionary of its kind."""
-    return UserError(f"unknown {kind} {value!r}: choose one of {', '.join(sorted(known))}")
+    names = sorted(known)
+    meant = did_you_mean(str(value), names)
+    return UserError(f"unknown {kind} {value!r}: choose one of {', '.join(names)}{meant}")
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return " (did you mean NAME?)" for the known name that is most like the one given, or ""."""
+    likely = difflib.get_close_matches(given, list(known), n=1, cutoff=0.7)
+    return f" (did you mean {likely[0]}?)" if likely else ""

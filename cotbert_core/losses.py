@@ -59,7 +59,7 @@ def extended_info_nce(
 
 
 def same_document(documents: Tensor, columns: Tensor, first: int = 0) -> Tensor:
-    """Return which columns (b, B) are no negatives of which rows: True is left out of all sums.
+    """Return the mask (b, B) of the columns that are no negatives of a row: True is left out.
 
     Two rows of one document say similar things: as negatives they would be false ones. So j+ and
     j- are left out for row i if j is another row of i's document; i+ and i- always count.

@@ -67,8 +67,8 @@ class PositiveSettings(ContrastiveSettings):
     positive: Positive
     """The positive of a sentence. dropout: the sentence itself under another dropout mask.
     template: the sentence itself in the positive template. paired: the augmented text of its row.
-    neighbour: another sentence of its document, drawn anew each epoch. rest: all other sentences of
-    its document. The last two need a corpus with documents."""
+    neighbour: another sentence of its document, sampled again each epoch. rest: all other sentences
+    of its document. The last two need a corpus with documents."""
     rest_length: int = Field(128, ge=1)
     """The maximum number of tokens of a positive that is the rest of a document."""
 
@@ -88,7 +88,7 @@ class PositiveSettings(ContrastiveSettings):
 
     @property
     def template_roles(self) -> tuple[str, ...]:
-        """Without the positive template if the anchor's is also around the positive."""
+        """The roles with a template: not the positive where the anchor's serves both."""
         same = self.positive == "dropout"
         return tuple(role for role in self.roles if not (same and role == "positive"))
 

@@ -12,7 +12,7 @@ import torch
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.forward import encode_rows
-from cotbert_core.encoder.heads import Head, load_head, read_out
+from cotbert_core.encoder.heads import Head, apply_head, load_head
 from cotbert_core.encoder.pooling_config import PoolingConfig, resolve_pooling_config
 from cotbert_core.encoder.template_denoising import bias_rows
 from cotbert_core.errors import UserError
@@ -149,7 +149,7 @@ class SentenceEncoder:
         with autocast(precision, next(model.parameters()).device):
             vectors = encode_rows(self.backbone, rows, self.pooling.readout, budget)
             bias = self._bias(ids.lengths, budget)
-        vectors = read_out(vectors, bias, self.head)
+        vectors = apply_head(vectors, bias, self.head)
         if self.pooling.normalize if normalize is None else normalize:
             vectors = torch.nn.functional.normalize(vectors, dim=-1)
         return vectors.cpu().numpy().astype(dtype, copy=False)

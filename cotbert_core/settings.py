@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from cotbert_core.choices import Attention as Attention
 from cotbert_core.choices import Precision as Precision
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, did_you_mean
 from cotbert_core.method_settings import (
     METHOD_SETTINGS,
     ContrastiveSettings,
@@ -100,7 +100,7 @@ class TrainSettings(Settings):
     """The number format of matrix products; auto: bf16 where the machine supports it, else fp32."""
     attention: Attention = "auto"
     """The attention implementation (cotbert_core.encoder.attention). unpadded: rows without
-    padding, which gives the same numbers but draws dropout in another order."""
+    padding, which gives the same numbers but samples dropout in another order."""
     workers: int = Field(1, ge=1)
     min_workers: int | None = Field(None, ge=1)
     """The number of workers with which a run may continue after it has lost a node; null: the run
@@ -280,4 +280,5 @@ def _unknown_setting(path: str, place: tuple[Any, ...]) -> str:
             else ""
         )
         return f"setting {path!r} is unknown: method {place[1]} has {known}{reason}"
-    return f"setting {path!r} is unknown: `cotbert recipes NAME` lists the settings"
+    meant = did_you_mean(path, flatten(TrainSettings()))
+    return f"setting {path!r} is unknown: `cotbert recipes NAME` lists the settings{meant}"

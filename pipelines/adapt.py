@@ -61,9 +61,9 @@ from pipelines.storage.output_folder import (
     open_output,
 )
 from pipelines.storage.resumable_output import locked_output
-from pipelines.train import check_inputs
 from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_metric, dev_sets
+from pipelines.training.inputs import check_inputs
 from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 

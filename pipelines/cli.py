@@ -17,14 +17,15 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from cluster.command_paths import CommandLine
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, did_you_mean
 from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact
 from pipelines.commands import COMMANDS, Command
+from pipelines.commands.examples import EXAMPLES
 from pipelines.commands.training import trainings
-from pipelines.options.declare import build
+from pipelines.options.declare import build, declared
 from pipelines.options.parser import TypeOf, add_arguments
-from pipelines.runtime.progress import say
+from pipelines.runtime.progress import print_output, say
 from pipelines.runtime.stop_signals import Stop, stop_signals
 
 
@@ -104,8 +105,18 @@ def _parser_of(command: str, type_of: TypeOf) -> argparse.ArgumentParser:
     return parser
 
 
+class _Version(argparse.Action):
+    """Prints the version, which is looked up only then: 45 ms of every command's start."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: Any) -> NoReturn:
+        from importlib.metadata import version
+
+        print_output(version("cotbert"))
+        parser.exit()
+
+
 class _Parser(argparse.ArgumentParser):
-    """Shows what was given without its control characters and credentials.
+    """Explains a mistake in one line, without the control characters and credentials given.
 
     options: the model of a command, whose options are added when the command is parsed: adding
     those of all commands would take longer than the rest of `cotbert --help`.
@@ -114,12 +125,36 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, *, options: type | None = None, **settings: Any) -> None:
         super().__init__(**settings, add_help=options is None)
         self._options = options
+        self._words: list[str] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        options, self._options = self._options, None
-        if options is not None:
-            add_arguments(self, options)
-        return super().parse_known_args(args, namespace)
+        self._words = list(sys.argv[1:] if args is None else args)
+        if self._options is None:
+            return super().parse_known_args(args, namespace)
+        if self.usage is None:  # else they were added when it parsed before
+            add_arguments(self, self._options)
+        found, strange = super().parse_known_args(args, namespace)
+        if strange:
+            self.error(f"unrecognized arguments: {' '.join(strange)}")
+        return found, []
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {self._mistyped() or message}; see `{self.prog} --help`\n")
+
+    def _mistyped(self) -> str:
+        """Return what is wrong with the first word that is no command or option, or ""."""
+        if self._options is None:
+            name = next((word for word in self._words if not word.startswith("-")), None)
+            known = name is None or name in COMMANDS
+            return "" if known else f"unknown command {name!r}{did_you_mean(str(name), COMMANDS)}"
+        options = list(declared(self._options))
+        old = [flag for one in options for flag in one.option.old_flags]
+        names = ["--help", *(f"--{one.name}" for one in options)]
+        for word in self._words:
+            given = word.partition("=")[0]
+            if word.startswith("--") and not any(n.startswith(given) for n in (*names, *old)):
+                return f"unknown option {given}{did_you_mean(given, names)}"
+        return ""
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         super().exit(status, message and printable(redact(message)))
@@ -131,13 +166,21 @@ def build_parser() -> argparse.ArgumentParser:
         prog="cotbert",
         description="Sentence encoders from unlabelled sentences: PromptBERT, CoT-BERT, DenoSent.",
     )
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, help="show the program's version number and exit"
+    )
     commands = parser.add_subparsers(
         required=True, title="commands", metavar="COMMAND", dest="command_name"
     )
     for name, command in COMMANDS.items():
         description = f"{command.help[0].upper()}{command.help[1:]}."
         commands.add_parser(
-            name, help=command.help, description=description, options=command.options
+            name,
+            help=command.help,
+            description=description,
+            epilog=f"example:\n  {EXAMPLES[name]}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            options=command.options,
         )
     return parser
 

@@ -33,7 +33,7 @@ from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, open_output
-from pipelines.train import check_inputs, train
+from pipelines.train import train
 from pipelines.training.baseline import Baseline, baseline_sentence, baselines
 from pipelines.training.dev_sets import (
     DevSets,
@@ -43,8 +43,9 @@ from pipelines.training.dev_sets import (
     score_dev,
     with_pairs,
 )
+from pipelines.training.inputs import check_inputs
 from pipelines.training.multi_seed import SeededRuns, scores_of, spread
-from pipelines.training.sentence_length import follow_corpus
+from pipelines.training.sentence_length import with_corpus_max_length
 
 BUDGET = (
     "encoder",
@@ -112,12 +113,12 @@ def same_budget(
     return {name: trained[name] if name == first else same.get(name) for name in names}
 
 
-def follow_corpus_in_all(
+def with_common_max_length(
     entries: dict[str, TrainSettings | None], corpus: Corpus
 ) -> dict[str, TrainSettings | None]:
     """Return all entries with the max_length that the first recipe takes from the corpus."""
     first = next(s for s in entries.values() if s is not None)
-    length = follow_corpus(first, corpus).max_length
+    length = with_corpus_max_length(first, corpus).max_length
     return {name: s and override(s, {"max_length": length}) for name, s in entries.items()}
 
 

@@ -24,7 +24,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding import blocks
 from pipelines.embedding.blocks import SKIPPED_FILE, BlockLedger
 from pipelines.embedding.calibration import calibrated_scale
-from pipelines.embedding.manifest import manifest, model_digest, result, vectors_metadata, versions
+from pipelines.embedding.manifest import manifest, model_digest, result, vectors_metadata
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.embedding.passthrough_columns import passthrough_types
 from pipelines.embedding.progress import shown_progress
@@ -42,7 +42,7 @@ from pipelines.runtime.shared_storage import on_all_nodes
 from pipelines.runtime.worker_resources import worker_pool
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
-from pipelines.storage.resumable_output import ResumableOutput, resumable_output
+from pipelines.storage.resumable_output import ResumableOutput, resumable_output, versions
 
 __all__ = ["EmbedOptions", "embed", "model_digest", "read_embeddings"]
 

@@ -33,7 +33,6 @@ from pipelines.preparing.manifest import (
     corpus_manifest,
     corpus_result,
     reasons,
-    versions,
 )
 from pipelines.preparing.options import PrepareOptions, recognise_triples
 from pipelines.preparing.report import REPORT_FILE, write_corpus_report
@@ -50,7 +49,7 @@ from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shared_storage import on_all_nodes
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
-from pipelines.storage.resumable_output import ResumableOutput, resumable_output
+from pipelines.storage.resumable_output import ResumableOutput, resumable_output, versions
 
 
 def prepare(

@@ -25,7 +25,7 @@ from pipelines.options.jobs import QuickstartOptions
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.parquet_batches import read_table
 from pipelines.recording import tracking
-from pipelines.runtime.progress import clock, say, show
+from pipelines.runtime.progress import clock, print_output, say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.worker_resources import available_cores
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
@@ -59,8 +59,8 @@ def quickstart(
         run.result(result)
         run.artifact(output / "report.html")
         write_json(output / RESULT_FILE, result)
-    show(summary(outcome))
-    show(_next_commands(output, seconds))
+    print_output(summary(outcome))
+    print_output(_next_commands(output, seconds))
     return result
 
 

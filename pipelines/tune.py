@@ -31,10 +31,10 @@ from pipelines.storage.output_folder import (
     require_empty,
 )
 from pipelines.storage.resumable_output import locked_output
-from pipelines.train import check_inputs
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_name, with_pairs
 from pipelines.training.documents import training_steps
+from pipelines.training.inputs import check_inputs
 from pipelines.training.resources import check_gpus
 from pipelines.training.sentence_length import cut_notes
 from pipelines.tuning import state
@@ -161,7 +161,6 @@ def _params(options: TuneOptions) -> dict[str, Any]:
 
 def _open(output: Path, record: dict[str, Any], discard: bool) -> Path:
     """Return a new folder, or that of the same sweep; another sweep is refused or discarded."""
-    output = Path(output).expanduser().absolute()
     settings = output / SETTINGS_FILE
     if not settings.is_file():
         return open_output(output, "sweep", record, resume=False)

@@ -243,7 +243,7 @@ def tiny_settings() -> Callable[..., Any]:
         family = "cot-roberta" if "roberta" in Path(folder).name else "cot-bert"
         roles = {f"templates.{r}": f"{family}/{r}" for r in ("anchor", "positive", "negative")}
         small = {"batch_size": 4, "max_length": 8, "dropout": 0.0, "precision": "fp32"}
-        # At 0.05 random vectors are told apart from the start: the loss is 1e-5 and shows nothing.
+        # At 0.05 random vectors differ from the start: the loss is 1e-5 and shows nothing.
         small["method.temperature"] = 0.5
         return override(TrainSettings(encoder=folder), {**roles, **small, **(changes or {})})
 

@@ -22,7 +22,7 @@ CUDA = torch.device("cuda", 0)
 RANDOM = re.compile("dropout|bernoulli|uniform|normal|random|rand|flash|efficient")
 # What takes tensors of the CPU beside those of a GPU: copies, and indices, which are copied first.
 MIXED = re.compile("^(_?unsafe_)?_?index(_put)?(_impl)?_?$|copy")
-# What the host must know before it can go on.
+# What the host must know before it can continue.
 WAITS = re.compile("_local_scalar_dense|nonzero|masked_select|masked_scatter_backward|equal|unique")
 FACTORIES = ["arange", "zeros", "ones", "empty", "full", "tensor", "rand", "randn", "eye"]
 real_to, real_autocast = Tensor.to, torch.autocast

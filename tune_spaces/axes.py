@@ -11,6 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number; True and False are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True)
 class Choice:
     """A list of values. grid: whether trials take them in turn instead of at random."""

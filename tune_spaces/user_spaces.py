@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError, unknown
-from tune_spaces.axes import Axis, choice, grid, loguniform, uniform
+from tune_spaces.axes import Axis, choice, grid, is_number, loguniform, uniform
 from tune_spaces.builtin_spaces import SPACES
 from tune_spaces.search_space import VARIANT, Space
 
@@ -132,7 +132,7 @@ def _axis(path: Path, setting: str, axis: Any) -> Axis:
     if kind in LISTS:
         return LISTS[kind](values)
     low = 0.0 if kind == "loguniform" else float("-inf")
-    if len(values) != 2 or not all(map(_is_number, values)) or not low < values[0] < values[1]:
+    if len(values) != 2 or not all(map(is_number, values)) or not low < values[0] < values[1]:
         above = "above 0, " if kind == "loguniform" else ""
         raise _error(path, f"{setting} is {axis!r}: give two numbers, {above}the lower one first")
     return RANGES[kind](*values)
@@ -148,7 +148,7 @@ def _variant(path: Path, name: str, variant: Any) -> dict[str, Any]:
 
 
 def _figure(path: Path, key: str, figure: Any) -> float:
-    if not _is_number(figure):
+    if not is_number(figure):
         raise _error(path, f"published {key} is {figure!r}: give a number")
     return float(figure)
 
@@ -165,7 +165,3 @@ def _value(path: Path, setting: str, value: Any) -> Any:
         return float(value)
     except ValueError:
         return value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

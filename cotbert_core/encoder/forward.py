@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cotbert_core.encoder.attention import FAMILIES
 from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.length_batches import slices_of
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.encoder.threads import map_threads
 from cotbert_core.templates.wrapping import Rows
@@ -42,18 +43,19 @@ def encode_rows(
     readout: str,
     batch_tokens: int | None = None,
     mini_batch_size: int | None = None,
+    start_tokens: int = 0,
 ) -> Tensor:
     """Return the (N, D) sentence vectors of N rows in their order, with gradient if enabled.
 
     Rows are sorted by length and run in batches, each as wide as its longest row, so that little
-    time is spent on padding. readout: a name in READOUTS. batch_tokens: maximum number of padded
-    tokens in a batch (None: all rows at once). mini_batch_size: maximum number of rows in a batch,
-    whose activations the backward pass then computes again.
+    time is spent on padding. readout: a name in READOUTS. mini_batch_size: maximum number of rows
+    in a batch, whose activations the backward pass then computes again. batch_tokens and
+    start_tokens: see `slices_of`.
     """
     lengths = rows.lengths.numpy()
     order = np.argsort(-lengths, kind="stable")
     read = READOUTS[readout]
-    pieces = budget_slices(lengths[order], batch_tokens, mini_batch_size)
+    pieces = slices_of(lengths[order], batch_tokens, mini_batch_size, start_tokens)
     words = None
     if torch.is_grad_enabled() and len(pieces) > 1:
         rows, words = _with_word_vectors(backbone, rows)
@@ -80,16 +82,20 @@ def encode_rows(
 
 
 def hidden_at(
-    backbone: Backbone, rows: Rows, wanted: Tensor, batch_tokens: int | None = None
+    backbone: Backbone,
+    rows: Rows,
+    wanted: Tensor,
+    batch_tokens: int | None = None,
+    start_tokens: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Return the last layer at the M wanted tokens of N rows, (M, D), and the order of those.
 
     wanted: (N, L) bool on the CPU. order: (M,) numbers of the wanted tokens, counted row by row;
-    rows run in batches of similar length. batch_tokens: maximum number of padded tokens in a batch.
+    rows run in batches of similar length. batch_tokens and start_tokens: see `slices_of`.
     """
     lengths = rows.lengths.numpy()
     order = np.argsort(-lengths, kind="stable")
-    pieces = budget_slices(lengths[order], batch_tokens)
+    pieces = slices_of(lengths[order], batch_tokens, start_tokens=start_tokens)
     words = None
     if torch.is_grad_enabled() and len(pieces) > 1:
         rows, words = _with_word_vectors(backbone, rows)
@@ -170,41 +176,3 @@ def _last_hidden(model: Any, batch: EncoderBatch, words: Tensor | None) -> Tenso
     assert batch.unpacked is not None
     padded = output.new_zeros(rows * width, output.shape[-1])
     return padded.index_copy(0, batch.unpacked, output[0]).view(rows, width, -1)
-
-
-def budget_slices(
-    lengths: np.ndarray, batch_tokens: int | None, most_rows: int | None = None
-) -> list[tuple[int, int]]:
-    """Return the (start, stop) slices of batches of rows, given lengths sorted from long to short.
-
-    batch_tokens: maximum number of padded tokens in a batch; a longer row is a batch of its own.
-    most_rows: maximum number of rows in a batch. None means no limit.
-    """
-    slices, start, most = [], 0, most_rows or len(lengths)
-    while start < len(lengths):
-        within = most
-        if batch_tokens is not None:
-            within = max(1, batch_tokens // max(1, int(lengths[start])))
-        stop = start + min(within, most)
-        slices.append((start, min(stop, len(lengths))))
-        start = stop
-    return slices
-
-
-def padding(
-    lengths: np.ndarray,
-    batch_tokens: int | None,
-    mini_batch_size: int | None = None,
-    *,
-    packed: bool = False,
-) -> tuple[int, int]:
-    """Return the numbers of padding tokens and of all tokens that `encode_rows` gives the encoder.
-
-    lengths: (N,) tokens of each row; the other arguments are those of `encode_rows`.
-    """
-    if packed:
-        return 0, int(lengths.sum())
-    ordered = np.sort(lengths)[::-1]
-    slices = budget_slices(ordered, batch_tokens, mini_batch_size)
-    total = sum((stop - start) * int(ordered[start]) for start, stop in slices)
-    return total - int(lengths.sum()), total

@@ -98,7 +98,7 @@ def head_notes(head: Head | None, backbone: Backbone) -> list[str]:
     ]
 
 
-def read_out(vectors: Tensor, bias: Tensor | None = None, head: Head | None = None) -> Tensor:
+def apply_head(vectors: Tensor, bias: Tensor | None = None, head: Head | None = None) -> Tensor:
     """Return (N, D) vectors minus their template's bias (N, D), passed through the head if any."""
     if head is None:
         return vectors if bias is None else vectors - bias

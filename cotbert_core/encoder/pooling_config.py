@@ -125,6 +125,17 @@ def load_pooling_config(name: str) -> dict[str, Any]:
     return {}
 
 
+def readable_pooling(name: str) -> dict[str, Any]:
+    """Return `load_pooling_config`, or nothing for modules that only sentence-transformers reads.
+
+    It is for a training, which takes the encoder alone.
+    """
+    try:
+        return load_pooling_config(name)
+    except UserError:
+        return {}
+
+
 def _read_fields(folder: Path) -> dict[str, Any]:
     file = folder / POOLING_CONFIG_FILE
     values = read_object(part_of(folder, POOLING_CONFIG_FILE))

@@ -45,11 +45,6 @@ class Difference:
     high: float
     p: float
 
-    @property
-    def real(self) -> bool:
-        """Whether the interval does not contain 0."""
-        return self.low > 0 or self.high < 0
-
 
 def seed_of(name: str, seed: int = SEED) -> tuple[int, int]:
     """Return a seed for a task: with the same seed, tasks of equal size would be correlated."""

@@ -14,7 +14,7 @@ def alignment(left: np.ndarray, right: np.ndarray) -> float:
 
     left, right: (N, D); row i of both has the same meaning (a gold score above 4). Lower is better.
     """
-    return float((np.square(_unit(left) - _unit(right)).sum(axis=1)).mean())
+    return float((np.square(unit_rows(left) - unit_rows(right)).sum(axis=1)).mean())
 
 
 def uniformity(vectors: np.ndarray) -> float:
@@ -23,7 +23,7 @@ def uniformity(vectors: np.ndarray) -> float:
     vectors: (N, D) of distinct sentences. Lower is better. Only one block of distances is in memory
     at a time, not N x N.
     """
-    unit = _unit(vectors)
+    unit = unit_rows(vectors)
     count = len(unit)
     partial = []
     for start in range(0, count, BLOCK):
@@ -40,13 +40,14 @@ def anisotropy(vectors: np.ndarray) -> float:
     vectors: (N, D). The sum of all cosines is |sum of the unit vectors|^2, so no N x N matrix is
     needed.
     """
-    unit = _unit(vectors)
+    unit = unit_rows(vectors)
     count = len(unit)
     total = np.square(unit.sum(axis=0)).sum() - np.square(unit).sum()
     return float(abs(total) / (count * count - count))
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """Return the rows scaled to unit length, in float64."""
     exact = np.asarray(vectors, np.float64)
     norms = np.linalg.norm(exact, axis=1, keepdims=True)
     return np.asarray(exact / np.maximum(norms, 1e-12))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cotbert_core.evaluation.geometry import unit_rows
 from cotbert_core.evaluation.pairs import Encode, encode_distinct
 
 # Cosines (queries, targets) in memory at once: 16 MB in float64.
@@ -85,19 +86,13 @@ def target_ranks(
     place: dict[str, int] = {}
     distinct = np.array([place.setdefault(text, len(place)) for text in texts])
     _, first = np.unique(distinct, return_index=True)
-    unit, own = _unit(targets[first]), distinct[rows]
+    unit, own = unit_rows(targets[first]), distinct[rows]
     ranks = np.empty(len(queries), int)
     step = max(1, BLOCK_CELLS // len(unit))
     for start in range(0, len(queries), step):
         block = slice(start, start + step)
-        cosines = _unit(queries[block]) @ unit.T
+        cosines = unit_rows(queries[block]) @ unit.T
         mine = cosines[np.arange(len(cosines)), own[block]][:, None]
         # Among all targets that are not further away the own one counts itself.
         ranks[block] = len(unit) - (cosines < mine - TIE).sum(axis=1)
     return ranks
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    exact = np.asarray(vectors, np.float64)
-    norms = np.linalg.norm(exact, axis=1, keepdims=True)
-    return np.asarray(exact / np.maximum(norms, 1e-12))

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.heads import Head, read_out
+from cotbert_core.encoder.heads import Head, apply_head
 from cotbert_core.saving.model_folder import copy_embedding, template_tokenizer
 from cotbert_core.saving.server_files import save_tokenizer, serve_graph
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -52,7 +52,7 @@ class FinishedVectors(nn.Module):
             position_ids=positions.expand_as(input_ids),
             token_type_ids=torch.zeros_like(input_ids),
         ).last_hidden_state
-        vectors = read_out(self._read(hidden, input_ids, attention_mask), None, self.head)
+        vectors = apply_head(self._read(hidden, input_ids, attention_mask), None, self.head)
         return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
 
     def _read(self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor) -> Tensor:

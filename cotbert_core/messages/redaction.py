@@ -83,7 +83,7 @@ def _secrets(environment: Mapping[str, str]) -> set[str]:
     for value in environment.values():
         if "//" in value:
             found.update(_passwords(value))
-    found |= {write(secret) for secret in found for write in (unquote, _quoted)}
+    found |= {form for secret in found for form in (unquote(secret), quote(secret, safe=""))}
     return {secret for secret in found if len(secret) >= SHORTEST_SECRET}
 
 
@@ -97,7 +97,3 @@ def _passwords(address: str) -> Iterator[str]:
         name, _, value = option.partition("=")
         if re.search(_SECRET_NAME, name, re.IGNORECASE):
             yield value
-
-
-def _quoted(secret: str) -> str:
-    return quote(secret, safe="")

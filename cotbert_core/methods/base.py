@@ -45,7 +45,7 @@ class Method(nn.Module):
         self.settings = settings
         self.kept_head: Head | None = None
         self.step = 0
-        """The number of the step, for what is drawn anew in each; the caller sets it."""
+        """The number of the step, for what is sampled again in each; the caller sets it."""
         self.work = Work()
         """The work of this worker's forward passes since the caller last reset it."""
 

@@ -6,7 +6,7 @@ With `extended: false` the hard negatives appear only in ConPVP's a(i,j-) terms.
 from __future__ import annotations
 
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.heads import TanhHead, read_out
+from cotbert_core.encoder.heads import TanhHead, apply_head
 from cotbert_core.method_settings import CotBertSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
@@ -31,6 +31,6 @@ class CotBert(Contrastive):
     def forward(self, batch: Batch) -> MethodOutput:
         texts = (batch.sentences, self.positive_texts(batch), batch.sentences)
         views = [View(*view) for view in zip(self.templates, texts, strict=False)]
-        vectors = [read_out(v, bias, self.head) for v, bias in self.encode(views)]
+        vectors = [apply_head(v, bias, self.head) for v, bias in self.encode(views)]
         loss = self.contrast(vectors, extended=self.extended, documents=batch.documents)
         return MethodOutput(loss, {"positive_cosine": mean_cosine(*vectors[:2])})

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.dropout import dropout
-from cotbert_core.encoder.forward import budget_slices
+from cotbert_core.encoder.length_batches import slices_of
 from cotbert_core.encoder.mlm import mlm_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings import DenoSentSettings
 from cotbert_core.methods.base import MethodOutput
-from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine, train_tokens
+from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine, train_budget
 from cotbert_core.methods.decoder import Decoder
 from cotbert_core.methods.simcse import plain_pooling_config
 from cotbert_core.settings import TrainSettings
@@ -95,10 +95,10 @@ class DenoSent(Contrastive):
         lengths = rows.lengths.numpy()
         self.work += Work(flops=self._decoder_flops(lengths))
         order = np.argsort(-lengths, kind="stable")
-        budget = train_tokens(memory.device)
+        budget, start_tokens = train_budget(memory.device)
         total = torch.zeros((), device=memory.device)
         mini_batch_size = self.settings.mini_batch_size
-        for start, stop in budget_slices(lengths[order], budget, mini_batch_size):
+        for start, stop in slices_of(lengths[order], budget, mini_batch_size, start_tokens):
             piece = rows, torch.from_numpy(order[start:stop]), int(lengths[order[start]]), memory
             if mini_batch_size:
                 total = total + recomputed(self._rebuilt, *piece, device=memory.device)

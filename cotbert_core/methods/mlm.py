@@ -15,13 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.forward import hidden_at, padding
+from cotbert_core.encoder.forward import hidden_at
+from cotbert_core.encoder.length_batches import padding
 from cotbert_core.encoder.mlm import mlm_head
-from cotbert_core.encoder.pooling_config import PoolingConfig, load_pooling_config
+from cotbert_core.encoder.pooling_config import PoolingConfig, readable_pooling
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import MlmSettings
 from cotbert_core.methods.base import Method, MethodOutput
-from cotbert_core.methods.contrastive import train_tokens
+from cotbert_core.methods.contrastive import train_budget
 from cotbert_core.methods.simcse import plain_pooling_config
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
@@ -100,17 +101,18 @@ class Mlm(Method):
         row = np.repeat(np.arange(len(rows)), rows.lengths)
         place = np.arange(len(row)) - rows.offsets[row] + len(self.bare.before)
         chosen[row, place] = masked.chosen
-        budget = train_tokens(self.backbone.device)
-        hidden, order = hidden_at(self.backbone, wrapped, torch.from_numpy(chosen), budget)
+        batches = train_budget(self.backbone.device)
+        hidden, order = hidden_at(self.backbone, wrapped, torch.from_numpy(chosen), *batches)
         target = torch.from_numpy(rows.flat[masked.chosen].astype(np.int64))[order]
         return hidden, to_device(target, self.backbone.device)
 
     def _count(self, lengths: np.ndarray, masked: int) -> None:
-        budget = train_tokens(self.backbone.device)
+        budget, start_tokens = train_budget(self.backbone.device)
         head = 6.0 * linear_weights(self.vocabulary)[0] * masked
+        padded, _ = padding(lengths, budget, None, start_tokens, packed=self.backbone.packs)
         self.work += Work(
             tokens=float(lengths.sum()),
-            padding=padding(lengths, budget, packed=self.backbone.packs)[0],
+            padding=padded,
             flops=encoder_flops(self.encoder, lengths) + head,
         )
 
@@ -125,10 +127,7 @@ class Mlm(Method):
     @property
     def pooling(self) -> PoolingConfig:
         """The encoder's own cls or mean, else the mean."""
-        try:
-            own = load_pooling_config(self.backbone.name).get("readout")
-        except UserError:  # modules that are not read here: the encoder alone is trained
-            own = None
+        own = readable_pooling(self.backbone.name).get("readout")
         return plain_pooling_config(self.settings, "cls" if own == "cls" else "mean")
 
     @property

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.heads import head_notes, new_head, read_out
+from cotbert_core.encoder.heads import apply_head, head_notes, new_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings import OptiPromptSettings
 from cotbert_core.methods.base import MethodOutput
@@ -94,7 +94,7 @@ class OptiPrompt(Contrastive):
 
     def forward(self, batch: Batch) -> MethodOutput:
         views = [View(self.anchor, batch.sentences)] * 2
-        vectors = [read_out(v, None, self.head) for v, _ in self.encode(views)]
+        vectors = [apply_head(v, None, self.head) for v, _ in self.encode(views)]
         return MethodOutput(self.contrast(vectors), {"positive_cosine": mean_cosine(*vectors)})
 
     @property

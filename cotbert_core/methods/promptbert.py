@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.heads import TanhHead, head_notes, new_head, read_out
+from cotbert_core.encoder.heads import TanhHead, apply_head, head_notes, new_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.method_settings import PromptBertSettings, SupervisedPromptBertSettings
 from cotbert_core.methods.base import MethodOutput
@@ -31,7 +31,7 @@ class PromptBert(Contrastive):
     def forward(self, batch: Batch) -> MethodOutput:
         texts = (batch.sentences, self.positive_texts(batch))
         views = [View(*view) for view in zip(self.templates, texts, strict=True)]
-        vectors = [read_out(v, bias, self.head) for v, bias in self.encode(views)]
+        vectors = [apply_head(v, bias, self.head) for v, bias in self.encode(views)]
         loss = self.contrast(vectors, documents=batch.documents)
         return MethodOutput(loss, {"positive_cosine": mean_cosine(*vectors)})
 
@@ -60,7 +60,7 @@ class SupervisedPromptBert(Contrastive):
         assert batch.negative is not None
         texts = (batch.sentences, batch.augmented, batch.negative)
         encoded = self.encode([View(self.anchor, t) for t in texts])
-        vectors = [read_out(v, bias, self.kept_head) for v, bias in encoded]
+        vectors = [apply_head(v, bias, self.kept_head) for v, bias in encoded]
         parts = {
             "positive_cosine": mean_cosine(vectors[0], vectors[1]),
             "negative_cosine": mean_cosine(vectors[0], vectors[2]),

@@ -7,8 +7,8 @@ entailment and the contradiction is a hard negative.
 from __future__ import annotations
 
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.heads import TanhHead, read_out
-from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.heads import TanhHead, apply_head
+from cotbert_core.encoder.pooling_config import PoolingConfig, readable_pooling
 from cotbert_core.method_settings import HeadName, SimCseSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
@@ -37,7 +37,7 @@ class SimCse(Contrastive):
         else:
             texts = [batch.sentences, self.positive_texts(batch)]
         encoded = self.encode([View(self.bare, t) for t in texts])
-        vectors = [read_out(v, None, self.head) for v, _ in encoded]
+        vectors = [apply_head(v, None, self.head) for v, _ in encoded]
         parts = {"positive_cosine": mean_cosine(*vectors[:2])}
         return MethodOutput(self.contrast(vectors, documents=batch.documents), parts)
 
@@ -52,8 +52,15 @@ def plain_pooling_config(
 ) -> PoolingConfig:
     """Return the pooling of an encoder that was trained without a template.
 
-    Corpora are tokenized for templates, so such an encoder keeps the leading blank.
+    Corpora are tokenized for templates, so such an encoder keeps the leading blank. It reads as
+    many tokens as the encoder that it was made from, as in sentence-transformers: a score before
+    and one after differ by the training alone.
     """
     return PoolingConfig(
-        readout, blank=True, head=head, method=settings.method.name, settings=flatten(settings)
+        readout,
+        max_length=readable_pooling(settings.encoder).get("max_length"),
+        blank=True,
+        head=head,
+        method=settings.method.name,
+        settings=flatten(settings),
     )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cotbert_core.encoder.backbone import Backbone
-from cotbert_core.encoder.forward import padding
+from cotbert_core.encoder.length_batches import padding
 from cotbert_core.encoder.locations import locate_encoder
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pretrained import no_loading_report

@@ -1,4 +1,4 @@
-"""The files that inference servers read, written so that no server gives different vectors.
+"""The files that inference servers read, written so that every server gives the same vectors.
 
 text-embeddings-inference reads 1_Pooling/config.json, or uses the first token for a BERT without
 that file; vLLM reads the first Pooling of modules.json; both skip modules that they do not know. A

@@ -5,12 +5,20 @@ Letters: B sentences in the global batch, W workers, b = B / W rows of one worke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.batches import Batch
+
+# Makes the order of an epoch out of a random permutation of its rows.
+Arrange = Callable[[np.ndarray], np.ndarray]
+
+
+def as_shuffled(order: np.ndarray) -> np.ndarray:
+    """Return a random order as it is."""
+    return order
 
 
 def steps_in_epoch(sentences: int, batch_size: int) -> int:
@@ -29,19 +37,24 @@ def total_steps(sentences: int, settings: TrainSettings) -> int:
 
 
 def batches(
-    sentences: int, settings: TrainSettings, done: int, total: int
+    sentences: int,
+    settings: TrainSettings,
+    done: int,
+    total: int,
+    arrange: Arrange = as_shuffled,
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (step, (B,) corpus rows of the global batch) for the steps after `done`.
 
     The order of an epoch is a permutation seeded by (seed, epoch), so a resumed run gets the same
-    batches as an uninterrupted one, with any number of workers.
+    batches as an uninterrupted one, with any number of workers. arrange: changes that order.
     """
     per_epoch = steps_in_epoch(sentences, settings.batch_size)
     order, order_epoch = np.empty(0, np.int64), -1
     for step in range(done + 1, total + 1):
         epoch, index = divmod(step - 1, per_epoch)
         if epoch != order_epoch:
-            order = np.random.default_rng([settings.seed, epoch]).permutation(sentences)
+            shuffled = np.random.default_rng([settings.seed, epoch]).permutation(sentences)
+            order = arrange(shuffled)
             order_epoch = epoch
         start = index * settings.batch_size
         yield step, order[start : start + settings.batch_size]

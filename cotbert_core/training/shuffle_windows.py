@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotbert_core.settings import TrainSettings
-from cotbert_core.training.sampling import steps_in_epoch
+from cotbert_core.training.sampling import Arrange, as_shuffled, steps_in_epoch
 
 # A corpus with more rows is streamed unless the settings say otherwise. A Wikipedia sentence of 20
 # tokens takes 88 bytes in the memory of every worker, 4 per token and 8 for its offset, and 158
@@ -36,9 +36,13 @@ class Window:
     start: int
     stop: int
 
-    def order(self, rows: int) -> np.ndarray:
-        """Return the row numbers (stop - start,) in their order. rows: rows of all the parts."""
-        return np.random.default_rng(self.seed).permutation(rows)[self.start : self.stop]
+    def order(self, rows: int, arrange: Arrange = as_shuffled) -> np.ndarray:
+        """Return the row numbers (stop - start,) in their order.
+
+        rows: rows of all the parts. arrange: changes the order of these rows.
+        """
+        shuffled = np.random.default_rng(self.seed).permutation(rows)
+        return arrange(shuffled)[self.start : self.stop]
 
     def draws(self, rows: int) -> np.ndarray:
         """Return a random number in [0, 1) for each row of the order, (stop - start,)."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cotbert_core.encoder.forward import budget_slices
+from cotbert_core.encoder.length_batches import budget_slices
 from pipelines.augmenting.ledger import Rewrite
 from pipelines.augmenting.marian import MarianModel, MarianTokens, choose_prefix, find_marian
 from pipelines.augmenting.options import BackTranslation

@@ -1,4 +1,4 @@
-"""Add rewrites to a part of a corpus: get those that the ledger lacks, then check, tokenize and
+"""Add rewrites to a part of a corpus: get the ones that the ledger lacks, then check, tokenize and
 write all rows.
 
 A part gets its name when it is complete; its counts are in the scratch folder before that.

@@ -16,7 +16,9 @@ from pipelines.options.shared import comma_names
 
 @dataclass(frozen=True, kw_only=True)
 class CleanOptions:
-    """How texts are cleaned and which are dropped, none by default; UserError for a bad value.
+    """The steps that clean texts and the filters that drop them, none by default.
+
+    A bad value is a UserError.
 
     The steps are kept in the order of pipelines.cleaning.steps.STEPS, each once.
     """

@@ -46,7 +46,7 @@ COMMANDS: dict[str, Command] = {
     "quickstart": Command(
         quickstart.Quickstart,
         quickstart.run,
-        "run the whole pipeline on this machine: prepare, train, evaluate and embed",
+        "adapt an encoder to the docstrings of installed packages, and embed the held-out ones",
     ),
     "adapt": Command(
         adapt.Adapt,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipelines.adapting.options import AdaptOptions
 from pipelines.options import shared
-from pipelines.runtime.progress import show
+from pipelines.runtime.progress import print_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,4 +21,4 @@ def run(given: Adapt) -> None:
     from pipelines.adapting.report import summary
 
     result = adapt(given.options, given.output, given.verbose)
-    show(summary(result, given.output))
+    print_output(summary(result, given.output))

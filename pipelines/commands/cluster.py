@@ -39,7 +39,7 @@ class Cluster:
 
 def run(given: Cluster) -> None:
     from cluster import local
-    from pipelines.runtime.progress import say, show
+    from pipelines.runtime.progress import print_output, say
     from pipelines.runtime.ray_session import LOOPBACK
 
     if given.action == "down":
@@ -48,7 +48,7 @@ def run(given: Cluster) -> None:
                 raise UserError(f"--{name.replace('_', '-')} is for `cluster up`: leave it out")
         cluster, ended = local.down()
         had = f"stopped: {ended} processes" if ended else "had ended already"
-        show(f"the cluster at {cluster.address} of {cluster.nodes} node(s) {had}")
+        print_output(f"the cluster at {cluster.address} of {cluster.nodes} node(s) {had}")
         return
     cluster = local.up(2 if given.nodes is None else given.nodes, given.cpus_per_node)
     say(
@@ -57,5 +57,5 @@ def run(given: Cluster) -> None:
     )
     variables = {"RAY_AUTH_MODE": "token", **LOOPBACK, "RAY_ADDRESS": cluster.ray_address}
     for name, value in variables.items():
-        show(f"{name}={value}")
-    show(cluster.address)
+        print_output(f"{name}={value}")
+    print_output(cluster.address)

@@ -39,11 +39,11 @@ class Compare:
 
 
 def run(given: Compare) -> None:
-    from pipelines.compare import Comparison, compare, follow_corpus_in_all, same_budget
+    from pipelines.compare import Comparison, compare, same_budget, with_common_max_length
     from pipelines.evaluating.evaluation_tasks import choose_tasks
     from pipelines.recipes import changed_paths
     from pipelines.reports.compare_page import HEADER, cells
-    from pipelines.runtime.progress import show, table
+    from pipelines.runtime.progress import print_output, table
 
     training = given.training
     changed = changed_paths(training.config, training.assignments)
@@ -59,7 +59,7 @@ def run(given: Compare) -> None:
     again = {"resume": given.resume, "verbose": given.verbose}
     corpus, dev = training.open_data(settings, given.output, **again)
     if "max_length" not in changed:
-        entries = follow_corpus_in_all(entries, corpus)
+        entries = with_common_max_length(entries, corpus)
     result = compare(Comparison(entries, given.seeds, dev, tasks), corpus, given.output, **again)
-    show(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
-    show("\n".join(result["verdicts"]))
+    print_output(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
+    print_output("\n".join(result["verdicts"]))

@@ -17,7 +17,7 @@ class Geometry:
 
 def run(given: Geometry) -> None:
     from pipelines.evaluating.geometry import geometry, header, table_rows
-    from pipelines.runtime.progress import show, table
+    from pipelines.runtime.progress import print_output, table
 
     result = geometry(given.options, given.output)
-    show(table(table_rows(result), header(result)))
+    print_output(table(table_rows(result), header(result)))

@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.commands.printing import print_result
 from pipelines.options import shared
 from pipelines.preparing.options import PrepareOptions
-from pipelines.runtime.progress import show
+from pipelines.runtime.progress import print_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +22,12 @@ def run(given: Prepare) -> None:
     from pipelines.prepare import prepare
 
     result = prepare(given.options, given.output, given.verbose)
-    show(rows_table(result), end="\n\n")
+    print_output(rows_table(result), end="\n\n")
     print_result(result)
 
 
 def rows_table(result: dict[str, Any]) -> str:
-    """Where the rows that were read went, as a table for a terminal."""
+    """Return a table for a terminal of the rows that were read: kept, and dropped by reason."""
     from pipelines.preparing.report import row_counts
     from pipelines.runtime.progress import table
 

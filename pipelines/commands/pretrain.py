@@ -11,7 +11,7 @@ from pipelines.commands.train import PROFILE
 from pipelines.commands.training import CorpusOptions
 from pipelines.options import shared
 from pipelines.options.declare import MODEL, Option
-from pipelines.runtime.progress import show
+from pipelines.runtime.progress import print_output
 
 if TYPE_CHECKING:  # torch would slow --help
     from pipelines.pretraining.new_encoder import NewEncoder
@@ -83,12 +83,12 @@ def run(given: Pretrain) -> None:
     )
     print_result(result)
     if given.profile:
-        show("\n" + read_table(given.output), end="")
-    show(f"\n{baseline_sentence(result)}")
+        print_output("\n" + read_table(given.output), end="")
+    print_output(f"\n{baseline_sentence(result)}")
 
 
 def _new_encoder(given: Pretrain) -> NewEncoder | None:
-    """Return the new encoder that is asked for; UserError for its options without it."""
+    """Return the new encoder that the options describe; UserError for its options without --new."""
     from pipelines.pretraining.new_encoder import NewEncoder, parse_size
 
     size = given.new

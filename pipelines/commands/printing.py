@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.runtime.progress import show
+from pipelines.runtime.progress import print_output
 
 
 def print_texts(rows: Sequence[tuple[str, ...]]) -> None:
@@ -13,7 +13,7 @@ def print_texts(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        show("  ".join([*cells, row[-1]]))
+        print_output("  ".join([*cells, row[-1]]))
 
 
 def print_result(result: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ def print_scores(result: dict[str, Any]) -> None:
         own = {columns_of.get(name, "main_score"): result[name]}
         own |= {end: result.get(f"{name}_{end}") for end in ("low", "high")}
         rows.append((name, *(_cell(own.get(c)) for c in used)))
-    show(table(rows, ("task", *used)))
+    print_output(table(rows, ("task", *used)))
 
 
 def print_differences(result: dict[str, Any]) -> None:
@@ -71,15 +71,15 @@ def print_differences(result: dict[str, Any]) -> None:
     tasks += [t for t in next(iter(models.values())) if t.endswith("average")]
     print_texts([(str(number), label) for number, label in enumerate(models, 1)])
     rows = [(t, *(_cell(score_of(m[t])) for m in models.values())) for t in tasks]
-    show("\n" + table(rows, ("task", *(f"model {n}" for n, _ in enumerate(models, 1)))))
+    print_output("\n" + table(rows, ("task", *(f"model {n}" for n, _ in enumerate(models, 1)))))
     for number, entries in enumerate(result["differences"].values(), 2):
         if not entries:  # tasks of MTEB alone, whose single answers are not at hand
             continue
         header = ("task", f"model {number} - model 1", "95 % interval", "p")
-        show("\n" + table([difference_row(t, e) for t, e in entries.items()], header))
-    show()
+        print_output("\n" + table([difference_row(t, e) for t, e in entries.items()], header))
+    print_output()
     for verdict in result["verdicts"]:
-        show(verdict)
+        print_output(verdict)
 
 
 def _cell(value: float | str | None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from pipelines.commands.printing import print_texts
 from pipelines.options import shared
 from pipelines.options.declare import OUTPUT, Option
-from pipelines.runtime.progress import show
+from pipelines.runtime.progress import print_output
 from pipelines.searching.options import SearchOptions
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ def run(given: Search) -> None:
 
 def _print_json(query: str, matches: Sequence[Match], _: bool) -> None:
     rows = [vars(match) for match in matches]
-    show(json.dumps({"query": query, "matches": rows}, ensure_ascii=False))
+    print_output(json.dumps({"query": query, "matches": rows}, ensure_ascii=False))
 
 
 def _print_table(query: str, matches: Sequence[Match], several: bool) -> None:
     """Show each text on one line; the column is left out if no text is known."""
     if several:
-        show(f"query: {' '.join(query.split())}")
+        print_output(f"query: {' '.join(query.split())}")
     rows = [("rank", "score", "id", "text")]
     rows += [
         (str(m.rank), f"{m.score:.4f}", str(m.id), " ".join((m.text or "").split()))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipelines.commands.printing import print_result
 from pipelines.options import shared
-from pipelines.runtime.progress import show
+from pipelines.runtime.progress import print_output
 from pipelines.templates.options import TemplateSearchOptions
 
 # Rows of a stage in the printed table; the file has them all.
@@ -25,5 +25,5 @@ def run(given: SearchTemplate) -> None:
     from pipelines.templates.template_search import search_template, shown_table
 
     result = search_template(given.options, given.output, resume=given.resume)
-    show(shown_table(given.output, SHOWN), end="\n\n")
+    print_output(shown_table(given.output, SHOWN), end="\n\n")
     print_result(result)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cotbert_core.errors import UserError
 from pipelines.options import shared
 from pipelines.options.declare import GENERAL, Option
-from pipelines.runtime.progress import show
+from pipelines.runtime.progress import print_output
 
 if TYPE_CHECKING:
     from cluster.server import JobServer
@@ -102,7 +102,7 @@ def run(given: Submit) -> None:
 
         print_texts(log_stream.describe(given.status, server))
     elif given.stop:
-        show(log_stream.stop(given.stop, server))
+        print_output(log_stream.stop(given.stop, server))
     else:
         _end(log_stream.follow(str(given.logs), server))
 
@@ -125,7 +125,7 @@ def _submit(given: Submit, server: JobServer) -> None:
     jobs.submit(job, server)
     jobs.announce(job, server)
     if given.no_wait:
-        show(job.name)
+        print_output(job.name)
     else:
         _end(log_stream.follow(job.name, server))
 

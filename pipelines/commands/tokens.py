@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipelines.commands.printing import print_result
 from pipelines.options import shared
-from pipelines.runtime.progress import show
+from pipelines.runtime.progress import print_output
 from pipelines.templates.options import TokenMapOptions, TokensOptions
 
 HEADER = ("sentence", "top tokens", "after template denoising")
@@ -26,7 +26,7 @@ def tokens(given: Tokens) -> None:
     lines.insert(1, ("-" * widths[0], "-" * widths[1], "-" * widths[2]))
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        show("  ".join(cells).rstrip())
+        print_output("  ".join(cells).rstrip())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,8 @@ class TrackSync:
 
 def run(given: TrackSync) -> None:
     from pipelines.recording.track_sync import HEADER, check_sent, table_rows, track_sync
-    from pipelines.runtime.progress import show, table
+    from pipelines.runtime.progress import print_output, table
 
     rows = track_sync(given.folder)
-    show(table(table_rows(rows, given.folder), HEADER))
+    print_output(table(table_rows(rows, given.folder), HEADER))
     check_sent(rows)

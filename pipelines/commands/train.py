@@ -10,7 +10,7 @@ from pipelines.commands.printing import print_result
 from pipelines.commands.training import TrainingOptions
 from pipelines.options import shared
 from pipelines.options.declare import TRAINING, Option
-from pipelines.runtime.progress import show
+from pipelines.runtime.progress import print_output
 
 PROFILE = Option(
     "measure the sections of each step and trace two steps, into DIR/profile", group=TRAINING
@@ -32,30 +32,31 @@ class Train:
 
 def run(given: Train) -> None:
     settings = given.training.settings(given.recipe)
-    from pipelines.train import check_inputs, train
+    from pipelines.train import train
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.dev_sets import dev_metric
+    from pipelines.training.inputs import check_inputs
     from pipelines.training.multi_seed import train_seeds
     from pipelines.training.profile_table import read_table
-    from pipelines.training.sentence_length import follow_corpus
+    from pipelines.training.sentence_length import with_corpus_max_length
 
     check_profile(given, seeds=given.seeds is not None)
     again: dict[str, Any] = {"resume": given.resume, "verbose": given.verbose}
     corpus, dev = given.training.open_data(settings, given.output, **again)
-    settings = follow_corpus(settings, corpus)
+    settings = with_corpus_max_length(settings, corpus)
     if given.seeds is None:
         result = train(settings, corpus, dev, given.output, profile=given.profile, **again)
         print_result(result)
         if given.profile:
-            show("\n" + read_table(given.output), end="")
-        show(f"\n{baseline_sentence(result)}")
+            print_output("\n" + read_table(given.output), end="")
+        print_output(f"\n{baseline_sentence(result)}")
         return
     check_inputs(settings, corpus)
     result = train_seeds(train, settings, given.seeds, corpus, dev, given.output, **again)
     print_result({key: value for key, value in result.items() if key != "runs"})
     metric = dev_metric(dev).name
     mean = {**result, metric: result[f"{metric}_mean"]}
-    show(f"\n{baseline_sentence(mean, f'the mean of {len(given.seeds)} seeds')}")
+    print_output(f"\n{baseline_sentence(mean, f'the mean of {len(given.seeds)} seeds')}")
 
 
 def check_profile(given: Any, *, seeds: bool = False) -> None:

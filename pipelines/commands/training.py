@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # pydantic and pyarrow would slow --help
     from pipelines.storage.corpus import Corpus
     from pipelines.training.dev_sets import DevSets
 
-RECIPES_SAY = "what the recipe says"
+RECIPE_VALUE = "the recipe's value"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,8 @@ class CorpusOptions:
     ]
     text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
     encoding: shared.Encoding = None
-    encoder: Annotated[str | None, replace(shared.ENCODER, default=RECIPES_SAY)] = None
-    workers: Annotated[int | None, replace(shared.WORKERS, default=RECIPES_SAY)] = None
+    encoder: Annotated[str | None, replace(shared.ENCODER, default=RECIPE_VALUE)] = None
+    workers: Annotated[int | None, replace(shared.WORKERS, default=RECIPE_VALUE)] = None
     config: Annotated[
         Path | None,
         Option(
@@ -121,8 +121,8 @@ class TrainingOptions(CorpusOptions):
     ) -> tuple[Corpus, DevSets]:
         """Return the corpus and the dev sets by which the best step is chosen.
 
-        Graded pairs are read first, and raw text, which has no held-out documents, is refused where
-        they are asked for: preparing it takes long.
+        Graded pairs are read first. Raw text has no held-out documents, so with `dev: own` it is
+        refused before it is prepared, which takes long.
         """
         from pipelines.training.dev_sets import OWN, graded_sets, with_own
 

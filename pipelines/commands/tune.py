@@ -9,7 +9,7 @@ from pipelines.commands.printing import print_result
 from pipelines.commands.training import TrainingOptions
 from pipelines.options import shared
 from pipelines.options.declare import OUTPUT, Option
-from pipelines.runtime.progress import show
+from pipelines.runtime.progress import print_output
 from pipelines.tuning.options import TuneOptions
 
 
@@ -27,7 +27,7 @@ class Tune:
 def run(given: Tune) -> None:
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.dev_sets import dev_metric
-    from pipelines.training.sentence_length import follow_corpus
+    from pipelines.training.sentence_length import with_corpus_max_length
     from pipelines.tune import tune
     from pipelines.tuning.report import BEST, trials_table
 
@@ -35,20 +35,20 @@ def run(given: Tune) -> None:
     corpus, dev = given.training.open_data(settings, given.output, verbose=given.verbose)
     result = tune(
         given.options,
-        follow_corpus(settings, corpus),
+        with_corpus_max_length(settings, corpus),
         corpus,
         dev,
         given.output,
         verbose=given.verbose,
         discard=given.discard,
     )
-    show(trials_table(result["trials"]))
+    print_output(trials_table(result["trials"]))
     metric = dev_metric(dev)
     shown = (
         *("dev", metric.name, "baseline", metric.baseline),
         *("training_seconds", "start_seconds_per_trial", "registered"),
         "mlflow_parent_run_id",
     )
-    show()
+    print_output()
     print_result({key: result[key] for key in shown if key in result})
-    show(f"\n{baseline_sentence(result, BEST)}")
+    print_output(f"\n{baseline_sentence(result, BEST)}")

@@ -19,7 +19,7 @@ from pipelines.reading.bad_rows import BadRow, excerpt
 from pipelines.reading.lost_rows import LostRows, count_lost
 from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.sources import FILE_BITS
-from pipelines.storage.resumable_output import atomic_file
+from pipelines.storage.resumable_output import write_json_atomic
 
 SKIPPED = "skipped."
 SKIPPED_FILE = "skipped.jsonl"
@@ -79,11 +79,6 @@ def record_file(scratch: Path, shard: int, block: int) -> Path:
 
 def write_end(scratch: Path, shard: int, blocks: int) -> None:
     write_json_atomic(scratch / f"end-{shard:06}.json", {"blocks": blocks})
-
-
-def write_json_atomic(path: Path, value: Any) -> None:
-    with atomic_file(path, path.parent) as partial:
-        partial.write_text(json.dumps(value), encoding="utf-8")
 
 
 def skipped_row(file: str, bad: BadRow) -> dict[str, Any]:
@@ -180,7 +175,7 @@ class BlockLedger:
 
 
 def expected_rows(plan: ReadPlan) -> int | None:
-    """Return the number of rows of the input; None if only reading it can tell."""
+    """Return the number of rows of the input; None if unknown before it is read."""
     rows: Sequence[int | None] = [shard.rows for shard in plan.shards]
     known = [n for n in rows if n is not None]
     return sum(known) if len(known) == len(rows) else None

@@ -10,13 +10,13 @@ import numpy as np
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines.embedding.blocks import write_json_atomic
 from pipelines.embedding.encoding import encode_block
 from pipelines.embedding.options import EmbedOptions
 from pipelines.embedding.quantization import Storage, scale_of
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.reading.readers import read
 from pipelines.runtime.progress import say
+from pipelines.storage.resumable_output import write_json_atomic
 
 SCALE_FILE = "scale.json"
 # Rows are taken from this many shards at equal distances, since files may be sorted.

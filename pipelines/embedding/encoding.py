@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotbert_core.encoder.forward import padding
+from cotbert_core.encoder.length_batches import padding
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from cotbert_core.templates.ragged_ids import Ragged

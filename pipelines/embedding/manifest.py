@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from cotbert_core import __version__
 from cotbert_core.encoder.locations import locate_encoder
 from cotbert_core.files import digest
 from cotbert_core.messages.redaction import without_credentials
@@ -18,6 +15,7 @@ from pipelines.embedding.options import EmbedOptions
 from pipelines.embedding.quantization import Storage
 from pipelines.embedding.worker import peak_mib
 from pipelines.reading.read_plan import ReadPlan
+from pipelines.storage.resumable_output import versions
 
 # The files of a model folder on which its vectors depend.
 DIGESTED = ("*.safetensors", "cotbert.json", "modules.json", "tokenizer.json")
@@ -113,10 +111,6 @@ def result(ledger: BlockLedger, dimension: int, workers: int, seconds: float) ->
         "driver_peak_mib": round(peak_mib(), 1),
         "worker_peak_mib": round(ledger.peak_mib, 1),
     }
-
-
-def versions() -> dict[str, str]:
-    return {"cotbert": __version__, "pyarrow": pa.__version__}
 
 
 def model_digest(model: str) -> str | None:

@@ -23,7 +23,6 @@ from pipelines.embedding.blocks import (
     record_file,
     skipped_row,
     write_end,
-    write_json_atomic,
 )
 from pipelines.embedding.encoding import encode_block
 from pipelines.embedding.options import TOO_LONG, EmbedOptions
@@ -32,7 +31,7 @@ from pipelines.reading.bad_rows import BadRow, excerpt
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.reading.readers import read
-from pipelines.storage.resumable_output import atomic_file
+from pipelines.storage.resumable_output import atomic_file, write_json_atomic
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,11 @@ MODELS = Option(
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What to score, and how to read the vectors. model: empty in options for several models, from
-    which `of_model` makes those of one. remove to denoise: as in FeatureOptions."""
+    """The texts to score, and the readout of the vectors.
+
+    model: empty in options for several models, from which `of_model` makes the options of one.
+    remove to denoise: as in FeatureOptions.
+    """
 
     model: str = ""
     # Both may be given, unlike in training.

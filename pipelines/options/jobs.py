@@ -1,4 +1,4 @@
-"""The options of `cotbert export`, `merge` and `quickstart`, which have no room of their own."""
+"""The options of `cotbert export`, `merge` and `quickstart`, each a single module."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class MergeOptions:
-    """Which two encoders to average, and how much of each."""
+    """The two encoders to average, and the share of the second."""
 
     first: Annotated[
         str,

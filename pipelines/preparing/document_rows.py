@@ -21,7 +21,7 @@ from pipelines.preparing.scratch_files import (
     sizes_file,
 )
 
-# A sentence of so many documents says nothing about any of them.
+# A sentence that stands in this many documents says nothing about any of them.
 MANY_DOCUMENTS = 3
 # A document with more than this share of all sentences gets a warning.
 GIANT_SHARE = 0.5
@@ -87,7 +87,7 @@ def _first_rows(records: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def write_offsets(scratch: Path, shards: int) -> None:
-    """Write how many sentences each document has in earlier shards, where it may go on."""
+    """Write how many sentences of each document earlier shards hold, if documents span shards."""
     found = [n for n in range(shards) if sizes_file(scratch, n).is_file()]
     sizes = {n: sizes_file(scratch, n).stat().st_size // 16 for n in found}
     for shard in found:

@@ -1,4 +1,4 @@
-"""What the second pass leaves of the documents: their number, and the held-out file."""
+"""The documents that the second pass leaves: their number, and the held-out file."""
 
 from __future__ import annotations
 

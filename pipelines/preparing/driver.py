@@ -15,7 +15,7 @@ import numpy as np
 
 from pipelines.cleaning.options import CleanOptions
 from pipelines.preparing import document_rows, duplicates
-from pipelines.preparing.counting import DROPPED, read_counts, write_counts
+from pipelines.preparing.counting import DROPPED, read_counts
 from pipelines.preparing.hold_out import HoldOut
 from pipelines.preparing.near_duplicates import NearDuplicates
 from pipelines.preparing.part_tasks import RowRange, WritePart
@@ -26,7 +26,7 @@ from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress
 from pipelines.runtime.shard_tasks import map_shards
-from pipelines.storage.resumable_output import ResumableOutput, atomic_file
+from pipelines.storage.resumable_output import ResumableOutput, atomic_file, write_json_atomic
 
 # Least rows of a part, except the last: input of many small files makes few parts.
 PART_ROWS = 16_384
@@ -77,8 +77,8 @@ def read_shards(plan: ReadPlan, rules: Rules, work: ResumableOutput) -> FirstPas
 
 @dataclass(frozen=True)
 class Choice:
-    """How rows are chosen. near_duplicates: a similarity. sample: how many sentences stay.
-    documents: whether rows belong to documents."""
+    """The rules by which rows are chosen. near_duplicates: a similarity. sample: the number of
+    sentences that stay. documents: whether rows belong to documents."""
 
     near_duplicates: float | None = None
     sample: int | None = None
@@ -101,7 +101,7 @@ def choose_rows(shards: int, choice: Choice, work: ResumableOutput) -> Counter[s
         document_rows.write_offsets(scratch, shards)
     with atomic_file(scratch / KEEP_FILE, scratch) as keep:
         counts = _chosen(shards, choice, keep, scratch)
-    write_counts(counts, counts_file)
+    write_json_atomic(counts_file, counts)
     return counts
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-# Sorting so many ids takes 0.7 GiB and 3 s.
+# Sorting this many ids takes 0.7 GiB and 3 s.
 BUCKET_ROWS = 1 << 24
-# At most so many buckets are open at once; beyond BUCKET_ROWS * MOST_BUCKETS (8.6 billion rows)
+# At most this many buckets are open at once; beyond BUCKET_ROWS * MOST_BUCKETS (8.6 billion rows)
 # the buckets grow.
 MOST_BUCKETS = 512
 CHUNK_ROWS = 1 << 20

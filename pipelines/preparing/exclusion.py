@@ -14,7 +14,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from pathlib import Path
 
 from cotbert_core.errors import UserError
@@ -45,23 +44,13 @@ class Exclusion:
         return hashlib.sha256(b"".join(sorted(self.keys))).hexdigest()[:16]
 
 
-def without_excluded(
-    columns: list[list[str]], exclusion: Exclusion, counts: Counter[str]
-) -> list[list[str]]:
-    """Return the rows, given as columns, none of whose texts is excluded.
-
-    The other rows are counted as dropped, and each excluded sentence by its key under HIT.
-    """
-    if not exclusion.keys:
-        return columns
-    stays = not_excluded(columns, exclusion, counts)
-    return [list(compress(column, stays)) for column in columns]
-
-
 def not_excluded(
     columns: list[list[str]], exclusion: Exclusion, counts: Counter[str]
 ) -> list[bool]:
-    """Return for each row whether none of its texts is excluded; count as `without_excluded`."""
+    """Return for each row, given as columns, whether none of its texts is excluded.
+
+    The other rows are counted as dropped, and each excluded sentence by its key under HIT.
+    """
     stays = []
     for row in zip(*columns, strict=True):
         if hits := exclusion.hits(row):

@@ -1,7 +1,7 @@
 """Hold out rows of a corpus: queries, and the targets that an encoder must find for them.
 
 With documents a query is one sentence of a document and its target the others; without them a long
-sentence is cut in two halves. The choice depends on hashes alone, so not on the order of the input.
+sentence is cut in two halves. The choice depends on hashes alone, not on the order of the input.
 In the keep file a held-out row is HELD, and a query QUERY.
 """
 
@@ -26,7 +26,7 @@ from pipelines.storage.resumable_output import atomic_file
 HELD, QUERY = 2, 3
 # Least words of a query, and of a sentence that is cut in two.
 QUERY_WORDS, HALVES_WORDS = 5, 12
-# At most one document of so many is held out.
+# At most one document in this many is held out.
 LEAST_DOCUMENTS = 10
 # Each half of the queries, dev and test, needs two.
 LEAST_HELD_OUT = 4
@@ -49,7 +49,7 @@ _SCHEMA = _schema(document=pa.int64(), query=pa.string(), target=pa.string(), sp
 
 @dataclass(frozen=True)
 class HoldOut:
-    """How many documents (or sentences) to hold out, and which sentence is a document's query."""
+    """The number of documents (or sentences) to hold out, and the choice of a document's query."""
 
     count: int
     query: Query
@@ -60,7 +60,7 @@ class HoldOut:
     def mark(self, places: Sequence[Path], keep: Path, scratch: Path) -> int:
         """Mark the held-out rows in `keep` and drop all other rows of the queries' sentences.
 
-        Returns how many rows are dropped so. UserError if there are too few documents.
+        Returns the number of rows dropped. Raises UserError if there are too few documents.
         """
         choose = self.choose(places, keep, scratch)
         most = choose.possible // LEAST_DOCUMENTS

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
-from cotbert_core import __version__
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.cleaning.options import CleanOptions
@@ -20,6 +17,7 @@ from pipelines.preparing.exclusion import HIT
 from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.shard_tasks import Rules
 from pipelines.reading.read_plan import ReadPlan
+from pipelines.storage.resumable_output import versions
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,3 @@ def cleaning(options: CleanOptions) -> dict[str, Any]:
     if not options.language:
         del chosen["language_probability"]
     return chosen
-
-
-def versions() -> dict[str, str]:
-    return {"cotbert": __version__, "pyarrow": pa.__version__}

@@ -42,8 +42,10 @@ QUERY = Option(
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """What to read, and which sentences to keep. near_duplicates: a Jaccard similarity.
-    triples: False again as soon as the three columns have their names."""
+    """The input of a corpus, and the sentences to keep.
+
+    near_duplicates: a Jaccard similarity. triples: False once the three columns are named.
+    """
 
     inputs: Annotated[tuple[str, ...], shared.INPUTS]
     encoder: Annotated[str, shared.ENCODER]

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.cleaning.options import CleanOptions
-from pipelines.preparing.counting import DROPPED, LENGTH, write_counts
+from pipelines.preparing.counting import DROPPED, LENGTH
 from pipelines.preparing.document_rows import read_places
 from pipelines.preparing.duplicates import KEPT, read_flags
 from pipelines.preparing.hold_out import HELD_SCHEMA, QUERY
@@ -30,7 +30,7 @@ from pipelines.preparing.scratch_files import KEEP_FILE, ids_file, texts_file
 from pipelines.preparing.token_bounds import filled_rows
 from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.storage.corpus import PLACES, corpus_table
-from pipelines.storage.resumable_output import atomic_file
+from pipelines.storage.resumable_output import atomic_file, write_json_atomic
 
 # Bytes of texts and tokens of a part's row group that are held in memory: 8,192 rows of 8 kB.
 GROUP_BYTES = 64 << 20
@@ -129,7 +129,7 @@ class WritePart:
             counts[f"{DROPPED}held_out"] += sum(map(len, held))
             with atomic_file(scratch / f"{name}.held", scratch) as partial:
                 pq.write_table(pa.concat_tables(held), partial)
-        write_counts(counts, scratch / f"{name}.json")
+        write_json_atomic(scratch / f"{name}.json", counts)
         return {"counts": counts}
 
     def _rows(self, group: tuple[RowRange, ...], held: list[pa.Table]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Where each sentence of a shard stands: its document, its position there, and its words."""
+"""The place of each sentence of a shard: its document, its position there, and its words."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def count_words(text: str) -> int:
 class Placing:
     """Gives the sentences of a shard their places.
 
-    words: whether to count words. The documents of a file or a column may go on in another shard,
-    so their numbers of sentences are kept: 100 bytes a document.
+    words: whether to count words. The documents of a file or a column may span shards, so the
+    number of sentences of each is counted: 100 bytes a document.
     """
 
     def __init__(self, shard: Shard, plan: ReadPlan, words: bool) -> None:
@@ -81,7 +81,7 @@ class Placing:
         return before
 
     def write_sizes(self, scratch: Path, number: int) -> None:
-        """Write the sentences of each document in this shard if it may go on in another."""
+        """Write the number of sentences of each document in the shard, if documents span shards."""
         if self._plan.documents != FILE and self._plan.document_column is None:
             return
         sizes = np.array(sorted(self._sizes.items()), np.int64).reshape(-1, 2)

@@ -45,7 +45,7 @@ def places_file(scratch: Path, shard: int) -> Path:
 
 
 def sizes_file(scratch: Path, shard: int) -> Path:
-    """Return the file of the documents of a shard that may go on in another: their sorted ids, and
+    """Return the file of the documents of a shard that may span shards: their sorted ids, and
     then the number of sentences of each, all int64."""
     return scratch / f"{shard:06}.sizes"
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 from pipelines.cleaning.cleaner import Cleaner
-from pipelines.preparing.counting import CHANGED, DROPPED, write_counts
+from pipelines.preparing.counting import CHANGED, DROPPED
 from pipelines.preparing.exclusion import Exclusion, not_excluded
 from pipelines.preparing.placing import Placing
 from pipelines.preparing.scratch_files import ScratchWriter
@@ -29,6 +29,7 @@ from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.reading.readers import read
 from pipelines.storage.corpus import text_columns
+from pipelines.storage.resumable_output import write_json_atomic
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,13 @@ class ReadShard:
                 unusable += piece.dropped
                 count_lost(((row.reason, row.row) for row in piece.bad), counts)
                 texts, places = self._kept(piece, placing, counts)
-                writer.add([row_id(*row) for row in zip(*texts, strict=True)], texts, places)
+                writer.add(_row_ids(texts, places), texts, places)
             self._refuse_invalid(number, unusable, counts)
         if placing:
             placing.write_sizes(scratch, number)
         counts.update({f"{DROPPED}{reason}": n for reason, n in unusable.items()})
         counts["kept"] = writer.rows
-        write_counts(counts, scratch / f"{number:06}.json")
+        write_json_atomic(scratch / f"{number:06}.json", counts)
         return {"number": number, "counts": counts}
 
     def _kept(
@@ -118,6 +119,14 @@ def _taken(
     chosen = rows.tolist()
     texts = [[column[row] for row in chosen] for column in columns]
     return texts, None if places is None else places[rows]
+
+
+def _row_ids(texts: list[list[str]], places: np.ndarray | None) -> list[int]:
+    """Return the id of each row; that of a single text is its sentence's, if there are places."""
+    if places is not None and len(texts) == 1:
+        ids: list[int] = places["sentence"].tolist()
+        return ids
+    return [row_id(*row) for row in zip(*texts, strict=True)]
 
 
 def row_id(*texts: str) -> int:

@@ -113,7 +113,7 @@ def _word_pieces(new: NewEncoder, corpus: Corpus) -> list[str]:
 
 
 def _characters(corpus: Corpus, backend: Tokenizer) -> list[str]:
-    """Return the characters that begin a word, and with ## those that continue one, sorted."""
+    """Return the characters that begin a word and, with ##, all that continue one, sorted."""
     first, inner = set[str](), set[str]()
     for texts in _texts(corpus):
         for text in texts:

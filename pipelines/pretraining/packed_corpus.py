@@ -36,8 +36,11 @@ SORTED_ROWS = 20_000_000
 
 @dataclass(frozen=True)
 class Packing:
-    """What the rows depend on. capacity: tokens of a row without special tokens; tokenizer: its
-    hash; retokenize: the tokenizer of texts, None to take the corpus's own token ids."""
+    """Everything that packed rows depend on.
+
+    capacity: tokens of a row without special tokens. tokenizer: its hash. retokenize: the tokenizer
+    of texts; None to take the corpus's own token ids.
+    """
 
     corpus: Corpus
     capacity: int
@@ -140,7 +143,7 @@ class _DevRows:
         self._seen = 0
 
     def take(self, rows: Ragged) -> Ragged:
-        """Keep some of these rows; return the others and those that are no longer kept."""
+        """Keep some of these rows; return the others and the ones that these replace."""
         others, given_up = [], []
         for number in range(len(rows)):
             row = rows[number]

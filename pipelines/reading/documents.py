@@ -1,4 +1,4 @@
-"""Which document each row belongs to, by the `documents` of the plan.
+"""Find the document that each row belongs to, by the `documents` of the plan.
 
 row: each row's text is a document of one or more sentences; of docstrings, each docstring is one.
 file: the rows of a file. paragraph: the lines of a txt file between blank lines. column:NAME: all
@@ -20,7 +20,7 @@ from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan, Shard
 
 ROW, FILE, PARAGRAPH, COLUMN = "row", "file", "paragraph", "column:"
-# The id of a longer paragraph is the hash of so many bytes: a file may be a single paragraph.
+# The id of a longer paragraph is the hash of this many bytes: a file may be a single paragraph.
 MOST_HASHED = 16 << 20
 # JSON lines in which the column of the documents is looked for before anything starts.
 SAMPLED_LINES = 100

@@ -60,7 +60,7 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
         ending = "".join(suffixes(name))
         raise UserError(f"input {item!r} ends in {ending!r}: give one of {kinds}")
     _check_names(found)
-    usable = [path for path in found if known(path) and _is_regular(path)]
+    usable = [path for path in found if known(path) and (is_uri(path) or os.path.isfile(path))]
     if not single:
         usable = [path for path in usable if not _is_held_out(path, found)]
     # A link that the user names is followed.
@@ -110,10 +110,6 @@ def _check_names(names: list[str]) -> None:
             name.encode()
         except UnicodeEncodeError:
             raise UserError(f"input {name!r} has a name that is not UTF-8: rename it") from None
-
-
-def _is_regular(name: str) -> bool:
-    return is_uri(name) or os.path.isfile(name)
 
 
 def _is_folder(item: str) -> bool:

@@ -19,7 +19,7 @@ from pipelines.reading.line_reader import file_lines
 from pipelines.reading.read_plan import ReadPlan, Shard
 
 LEAST_SHARE = 0.01
-# At most so many files get a warning of their own; the others are counted in one more.
+# At most this many files get a warning of their own; the others are counted in one more.
 MOST_FILES = 5
 # Lines before the first that is not UTF-8; they may show that the rest of the file is UTF-8.
 LINES_BEFORE = 100_000

@@ -13,7 +13,7 @@ class Shard:
 
     start, stop: offsets in bytes for a file of lines (stop 0: the whole file), row groups for a
     Parquet file, rows for a data set. first_row: number of its first row in the whole input. rows:
-    how many it has; None if only reading it can tell.
+    how many it has; None if unknown before it is read.
     """
 
     path: str
@@ -30,8 +30,8 @@ class Found:
     """Names of files about which something was found while they were split.
 
     markup: files that hold HTML tags. utf8: files that look like UTF-8 though another encoding was
-    named. text_ids: files whose ids are text, each with an example ("" if the column's type says
-    so).
+    named. text_ids: files whose ids are text, each with an example ("" if the column's type is
+    text).
     """
 
     markup: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ class ReadPlan:
 
     @property
     def document_column(self) -> str | None:
-        """The column whose value tells the documents apart, if one does."""
+        """The column whose value identifies a row's document, if there is one."""
         by, _, column = (self.documents or "").partition(":")
         return column if by == "column" else None
 

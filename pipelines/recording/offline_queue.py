@@ -146,7 +146,7 @@ class OfflineQueue:
 
     def _refuse(self, client: Any, record: Record, why: str) -> None:
         """Move a refused record to another file. Of a record with several params or tags, send the
-        others and move only those that the store refuses."""
+        others and move only the ones that the store refuses."""
         values = record.get("values", {})
         if len(values) < 2:
             _append(self.folder / REFUSED_FILE, {**record, "refused": why})

@@ -54,12 +54,13 @@ BASELINE, BASELINE_SPEARMAN = "baseline", "baseline_spearman"
 # Masked tokens of held-out packed rows that are predicted, in %, after and before training.
 DEV_MLM_ACCURACY, BASELINE_MLM_ACCURACY = "dev_mlm_accuracy", "baseline_mlm_accuracy"
 BASELINE_FOUND_FIRST, BASELINE_MRR10 = "baseline_found_first", "baseline_mrr10"
-# Per training step, over all workers: tokens without padding, the share of padding, model FLOPs,
-# and their share of the workers' measured peak (cotbert_core.training.flops).
+# Per training step, over all workers: tokens without padding, the share of padding, model FLOPs
+# per second, and model FLOPs utilization (MFU): their share of the workers' measured peak
+# (cotbert_core.training.flops).
 TOKENS_PER_SECOND = "tokens_per_second"
 PADDING_SHARE = "padding_share"
 MODEL_FLOPS_PER_SECOND = "model_flops_per_second"
-FLOP_USE = "flop_use"
+MFU = "flop_use"
 # Parts of the metric names of a task in `evaluate` (task_metric), and of two compared models.
 SUBSETS = "subsets"
 DIFFERENCE, P_VALUE = "difference", "p"

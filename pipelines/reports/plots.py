@@ -84,7 +84,14 @@ def score_bars(
             if low is not None and high is not None:
                 axes.plot([low, high], [name, name], color=INK, lw=1.4)
             end = max(score, high or score)
-            axes.annotate(f" {score:.1f}", (end, name), va="center", fontsize=10)
+            axes.annotate(
+                f"{score:.1f}",
+                (end, name),
+                (6, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=10,
+            )
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.margins(x=0.12)

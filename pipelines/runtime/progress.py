@@ -72,7 +72,7 @@ def say(line: object) -> None:
     print(printable(redact(line)), file=sys.stderr, flush=True)
 
 
-def show(text: object = "", end: str = "\n") -> None:
+def print_output(text: object = "", end: str = "\n") -> None:
     """Print a result to standard output."""
     print(printable(text), end=end, flush=True)
 

@@ -93,7 +93,7 @@ def release_cores(messages: Any) -> None:
 
 
 def start_timed_out(failure: Any) -> bool:
-    """Whether Ray Train gave up waiting for room for the workers.
+    """Whether Ray Train gave up waiting for resources for the workers.
 
     Public way: `ray.train.ControllerError` holds the failure, but its class has no public name,
     and its message is made for people.

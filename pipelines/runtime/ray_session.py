@@ -19,7 +19,7 @@ from cotbert_core.errors import UserError
 from pipelines.runtime import processes, ray_private
 from pipelines.runtime.auth_token import check_mode, ensure_token
 from pipelines.runtime.ray_log import LOGGERS, ray_log, write_lines
-from pipelines.runtime.stop_signals import kept_signals
+from pipelines.runtime.stop_signals import restored_signal_handlers
 
 # Set before Ray is imported, in the environment, so that its worker processes have them too.
 _QUIET = {
@@ -82,7 +82,11 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
     private: AbstractContextManager[dict[str, Any]] = _own_ray() if is_local else nullcontext({})
     with private as options:
         level = logging.INFO if verbose else logging.ERROR
-        with nullcontext() if verbose else _silence(log), _cluster_errors(address), kept_signals():
+        with (
+            nullcontext() if verbose else _silence(log),
+            _cluster_errors(address),
+            restored_signal_handlers(),
+        ):
             ray.init(address=address, logging_level=level, log_to_driver=verbose, **options)
         _quieten(verbose)
         try:

@@ -42,7 +42,7 @@ class Stop:
 def stop_signals() -> Iterator[Stop]:
     """Let SIGTERM and SIGHUP interrupt the block, unless they are ignored, as under nohup."""
     stop = Stop()
-    with kept_signals():
+    with restored_signal_handlers():
         for number in STOPPING if _in_main_thread() else ():
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, stop.handle)
@@ -50,7 +50,7 @@ def stop_signals() -> Iterator[Stop]:
 
 
 @contextmanager
-def kept_signals() -> Iterator[None]:
+def restored_signal_handlers() -> Iterator[None]:
     """Restore the handlers of SIGINT, SIGTERM and SIGHUP after the block, which may replace them.
 
     While Ray starts, its own handler of SIGTERM exits with the signal's number; then the previous

@@ -68,7 +68,7 @@ def _locate_model(manifest: dict[str, Any]) -> str:
 
 
 def _check_digest(embeddings: Embeddings, name: str, by_user: bool) -> None:
-    """Raise UserError if the weights differ from those that made the embeddings.
+    """Raise UserError if the weights differ from the weights that made the embeddings.
 
     by_user: whether the user named the model. `embed` records no digest of a hub model.
     """

@@ -77,7 +77,7 @@ def _output(options: object) -> Path | None:
 
 
 def _fullest(output: Path | None) -> Path:
-    """Return the place with the least free space among those that a job writes to.
+    """Return the place with the least free space of all places that a job writes to.
 
     These are its output, the current folder with the tracking store, and the folder of temporary
     files, which Ray also uses. If two are equal, the earlier one is returned.

@@ -23,6 +23,7 @@ from pathlib import Path
 from time import monotonic, sleep, time
 from typing import IO, Any, TextIO
 
+from cotbert_core import __version__
 from cotbert_core.errors import UserError
 from cotbert_core.files import require_empty, write_json
 from cotbert_core.messages.redaction import without_credentials
@@ -135,6 +136,19 @@ def atomic_file(path: Path, scratch: Path) -> Iterator[Path]:
     partial = scratch / f"{path.name}.{socket.gethostname()}-{os.getpid()}.tmp"
     yield partial
     partial.replace(path)
+
+
+def write_json_atomic(path: Path, value: Any) -> None:
+    """Write a small JSON file into a scratch folder, completely or not at all."""
+    with atomic_file(path, path.parent) as partial:
+        partial.write_text(json.dumps(value), encoding="utf-8")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions on which the bytes of corpora and embeddings depend."""
+    import pyarrow
+
+    return {"cotbert": __version__, "pyarrow": pyarrow.__version__}
 
 
 def locked_output(output: Path, patience: float = 0.0) -> AbstractContextManager[None]:

@@ -225,7 +225,7 @@ def baseline_sentence(result: Mapping[str, Any], who: str = "the trained encoder
     score, untouched = float(result[metric.name]), float(result[metric.baseline])
     gap = score - untouched
     if abs(gap) < 0.005:
-        how = "as good as"
+        how = "the same as"
     elif math.isnan(gap):
         how = "not to be compared with"
     else:

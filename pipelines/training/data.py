@@ -57,7 +57,8 @@ class DocumentsInMemory:
     def batches(
         self, settings: TrainSettings, done: int, total: int
     ) -> Iterator[tuple[int, Batch]]:
-        for step, rows in batches(len(self), settings, done, total):
+        arrange = self.sentences.documents_first
+        for step, rows in batches(len(self), settings, done, total, arrange):
             yield step, self.sentences.batch(rows, settings, step_draws(settings, step))
 
 

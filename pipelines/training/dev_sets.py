@@ -45,13 +45,13 @@ def dev_sets(
     pairs: Path | None,
     corpus: Path | None = None,
 ) -> DevSets:
-    """The dev sets of a run by name. corpus: the folder that `dev: own` reads."""
+    """Return the dev sets of a run by name. corpus: the folder that `dev: own` reads."""
     beside = graded_sets(settings, senteval, pairs)
     return beside if settings.dev != OWN else with_own(beside, corpus)
 
 
 def graded_sets(settings: TrainSettings, senteval: Path | None, pairs: Path | None) -> DevSets:
-    """The graded pairs of a run by name; with `dev: own` only those that were given."""
+    """Return the graded pairs of a run by name; with `dev: own` only pairs that were given."""
     if senteval is not None:
         return {task: load_dev(senteval, task) for task in DEV_TASKS[settings.dev]}
     if settings.dev == OWN and pairs is None:
@@ -60,14 +60,14 @@ def graded_sets(settings: TrainSettings, senteval: Path | None, pairs: Path | No
 
 
 def with_own(beside: DevSets, corpus: Path | None) -> DevSets:
-    """The held-out documents of a corpus, with the graded pairs that are scored beside them."""
+    """Return a corpus's held-out documents, with the graded pairs that are scored beside them."""
     if corpus is None:
         raise UserError("dev is 'own' and there is no corpus with held-out documents: give one")
     return {OWN_NAME: read_held_out(corpus, "dev"), **beside}
 
 
 def pairs_name(pairs: Path | None) -> str:
-    """What a file of pairs is called; None: those that come with this package."""
+    """Return the name of a file of pairs; None stands for the pairs in this package."""
     return BUILT_IN_NAME if pairs is None else pairs.name
 
 
@@ -123,16 +123,16 @@ def dev_texts(dev: DevSets) -> list[str]:
 
 
 def dev_name(dev: DevSets) -> str:
-    """What a dev score was measured on: built-in pairs, a file's name, STS-B dev, STS-B + SICK-R
-    dev, own documents."""
+    """Return what a dev score was measured on: built-in pairs, a file's name, STS-B dev, STS-B +
+    SICK-R dev, own documents."""
     if _held_out(dev) is not None:
         return OWN_NAME
     return " + ".join(dev) + (" dev" if dev.keys() <= _TASKS else "")
 
 
 def with_pairs(settings: Mapping[str, Any], dev: DevSets) -> dict[str, Any]:
-    """Flat settings as they are shown and recorded: `dev` names the pairs that were used, since
-    the setting itself has a meaning in a SentEval folder alone."""
+    """Return flat settings as they are shown and recorded: `dev` names the pairs that were used,
+    since the setting itself has a meaning only with a SentEval folder."""
     return {**settings, "dev": dev_name(dev)}
 
 

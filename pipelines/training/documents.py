@@ -103,7 +103,7 @@ def document_window(
 ) -> Iterator[pa.Table]:
     """Yield the sentences of a window in their order, with positives from the same part."""
     rows = by_document([corpus.table(COLUMNS, [part]) for part in window.parts])
-    order, draws = window.order(len(rows)), window.draws(len(rows))
+    order, draws = window.order(len(rows), rows.documents_first), window.draws(len(rows))
     for start in range(0, len(order), block_rows):
         block = slice(start, start + block_rows)
         batch = rows.batch(order[block], settings, draws[block])

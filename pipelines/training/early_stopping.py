@@ -1,8 +1,8 @@
 """Ask the sweep after every dev check of a run whether the run continues.
 
-Ray Tune would stop a trial by killing its process. Its workers' cores are then given back by a
-helper of Ray Train that needs Ray's dashboard, which a session on one machine does without, and the
-next trial would wait without end. A run that is stopped ends as every run does: with its model,
+Ray Tune would stop a trial by killing its process. Its workers' cores would then be released by a
+helper of Ray Train that needs Ray's dashboard. A session on one machine has no dashboard, so the
+next trial would wait forever. A run that is stopped ends as every run does: with its model,
 its report and an MLflow run that has ended.
 """
 
@@ -19,9 +19,9 @@ POLL_SECONDS = 0.1
 WAIT_SECONDS = 60.0
 
 
-def answer_run(folder: Path, step: int, *, go_on: bool) -> None:
+def answer_run(folder: Path, step: int, *, continues: bool) -> None:
     """Write whether the run in `folder` continues after its dev check at `step`."""
-    write_json(folder / DECISION_FILE, {"step": step, "go_on": go_on})
+    write_json(folder / DECISION_FILE, {"step": step, "go_on": continues})
 
 
 def should_continue(folder: Path, step: int, wait: float = WAIT_SECONDS) -> bool:

@@ -1,4 +1,4 @@
-"""Why Ray Train gave up: a process or node was lost, room did not come, or the training failed."""
+"""Why Ray Train gave up: it lost a process or a node, lacked resources, or the training failed."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from typing import Any
 
 from pipelines.runtime import ray_private
 
-# What gloo and NCCL say on a worker that waits for one that is gone. Ray tells of a node's death
-# about 15 s after it, when the others have long failed by this.
+# Errors of gloo and NCCL on a worker that waits for one that is gone. Ray reports a node's death
+# about 15 s later, long after the other workers have failed with one of these.
 _PEER_GONE = re.compile(r"gloo/transport|Dist(Backend|Network)Error|Connection (closed|reset) by")
 
 
 def is_loss(error: Any) -> bool:
-    """Whether a process or a node was lost; the other workers then fail too, since they wait for
-    the lost one, and perhaps before it is known to be lost."""
+    """Return whether a process or a node was lost.
+
+    The other workers then fail too, since they wait for it, perhaps before Ray reports the loss.
+    """
     failures = _failures(error).values()
     if any(_died(failure) for failure in (error, *failures, _of_start(error))):
         return True
     return bool(failures) and all(_PEER_GONE.search(str(failure)) for failure in failures)
 
 
-def lacked_room(error: Any) -> bool:
-    """Whether the workers did not begin since the cluster had no room for them in time."""
+def lacked_resources(error: Any) -> bool:
+    """Return whether the workers did not start because the cluster lacked resources."""
     return ray_private.start_timed_out(_of_start(error))
 
 
 def cause(error: Any) -> str:
-    """What the first worker that was lost, or else that failed, says."""
+    """Return the cause: the first worker that was lost, or else the first that failed."""
     failures = _failures(error)
     for worker in sorted(failures, key=lambda rank: (not _died(failures[rank]), rank)):
         if _died(failures[worker]):

@@ -1,7 +1,7 @@
-"""Ray Train's part of a run: where workers run, and what is done when one of them dies.
+"""Run the training workers with Ray Train, and restart them when one of them dies.
 
-A run goes on by itself from its last checkpoint when a worker or a node is lost; with what no
-restart can mend (a loss that is no number, a full disk) it ends at once.
+A run continues from its last checkpoint when a worker or a node is lost. After a failure that a
+restart cannot mend (a loss that is not finite, a full disk) it ends at once.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoints import begin_attempt, checkpoints
 from pipelines.runtime.progress import say
-from pipelines.runtime.stop_signals import kept_signals
+from pipelines.runtime.stop_signals import restored_signal_handlers
 from pipelines.runtime.worker_resources import cpus_per_worker
 from pipelines.training.dev_sets import DevSets
-from pipelines.training.failures import cause, is_loss, lacked_room
+from pipelines.training.failures import cause, is_loss, lacked_resources
 from pipelines.training.metrics_log import METRICS_FILE
 from pipelines.training.resources import gpus_there, takes_gpus, workers_now
 
 CHECKPOINTS = "checkpoints"
 # Restarts without a new checkpoint in between, after which the run ends.
 RESTARTS = 3
-# A lost node counts as room until Ray knows of its loss, about 15 s later. A run that may have
-# fewer workers asks for less after so many seconds; another has nothing else to ask for.
-START_TIMEOUT, ROOM_SECONDS = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", 30
+# Ray counts a lost node's resources for about 15 s after the loss. A run that may continue with
+# fewer workers stops waiting for the lost ones after this many seconds.
+START_TIMEOUT, START_SECONDS = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", 30
 
 
 class TrainingError(RuntimeError):
@@ -34,7 +34,7 @@ class TrainingError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingRun:
     """The training run that `fit` performs.
 
     early_stopping: whether a sweep decides after every dev check if the run continues. callbacks:
@@ -56,30 +56,30 @@ class Job:
         return self.output / CHECKPOINTS
 
 
-def fit(job: Job, messages: Any) -> None:
+def fit(training: TrainingRun, messages: Any) -> None:
     """Run the workers to the last step; raise TrainingError if they cannot reach it."""
     from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
 
     from pipelines.runtime import ray_private
 
-    restarts, before = 0, _done(job)
-    on_gpus = _on_gpus(job.settings)
-    if job.settings.min_workers is not None:
-        os.environ[START_TIMEOUT] = str(ROOM_SECONDS)
+    restarts, before = 0, _done(training)
+    on_gpus = _on_gpus(training.settings)
+    if training.settings.min_workers is not None:
+        os.environ[START_TIMEOUT] = str(START_SECONDS)
     while True:
-        workers = workers_now(job.settings, on_gpus)
-        attempt = begin_attempt(job.checkpoints)
+        workers = workers_now(training.settings, on_gpus)
+        attempt = begin_attempt(training.checkpoints)
         try:
-            with kept_signals():  # Ray Train leaves a handler of SIGINT behind
-                _trainer(job, workers, on_gpus, attempt, messages).fit()
+            with restored_signal_handlers():  # Ray Train leaves a handler of SIGINT behind
+                _trainer(training, workers, on_gpus, attempt, messages).fit()
             return
         except (TrainingFailedError, RayActorError) as error:
             ray_private.release_cores(messages)
-            if lacked_room(error):  # they did not begin, so nothing was lost
-                say(f"still waiting for room for {workers} workers")
+            if lacked_resources(error):  # the workers did not start, so nothing was lost
+                say(f"still waiting for resources for {workers} workers")
                 continue
-            done = _done(job)
+            done = _done(training)
             restarts = 1 if done > before else restarts + 1
             before = done
             if not is_loss(error) or restarts > RESTARTS:
@@ -93,9 +93,9 @@ def fit(job: Job, messages: Any) -> None:
             raise KeyboardInterrupt("give the same command with --resume to continue") from None
 
 
-def _done(job: Job) -> int:
+def _done(training: TrainingRun) -> int:
     """Return the step of the newest checkpoint, 0 without one."""
-    return max((checkpoint.step for checkpoint in checkpoints(job.checkpoints)), default=0)
+    return max((checkpoint.step for checkpoint in checkpoints(training.checkpoints)), default=0)
 
 
 def _on_gpus(settings: TrainSettings) -> bool:
@@ -107,7 +107,9 @@ def _on_gpus(settings: TrainSettings) -> bool:
     return on_gpus
 
 
-def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, messages: Any) -> Any:
+def _trainer(
+    training: TrainingRun, workers: int, on_gpus: bool, attempt: str, messages: Any
+) -> Any:
     """Return Ray Train's trainer of the workers.
 
     Checkpoints are not reported to Ray Train. It copies a reported one file by file; with
@@ -120,22 +122,22 @@ def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, messages: Any)
     from pipelines.training.process_group import LoopbackTorchConfig
     from pipelines.training.worker import train_worker
 
-    cpus = job.settings.cpus_per_worker or cpus_per_worker(workers, on_gpus=on_gpus)
+    cpus = training.settings.cpus_per_worker or cpus_per_worker(workers, on_gpus=on_gpus)
     return trainer(
         messages,
         train_worker,
         train_loop_config={
-            "settings": job.settings.model_dump(),
-            "corpus": str(job.corpus),
-            "part_rows": job.part_rows,
-            "dev": job.dev,
+            "settings": training.settings.model_dump(),
+            "corpus": str(training.corpus),
+            "part_rows": training.part_rows,
+            "dev": training.dev,
             "cpus": cpus,
             "messages": messages,
-            "metrics": str(job.output / METRICS_FILE),
-            "early_stopping": str(job.output) if job.early_stopping else None,
-            "reported": bool(job.callbacks),
-            "checkpoints": str(job.checkpoints),
-            "profile": str(job.profile) if job.profile else None,
+            "metrics": str(training.output / METRICS_FILE),
+            "early_stopping": str(training.output) if training.early_stopping else None,
+            "reported": bool(training.callbacks),
+            "checkpoints": str(training.checkpoints),
+            "profile": str(training.profile) if training.profile else None,
             "attempt": attempt,
         },
         torch_config=LoopbackTorchConfig(),
@@ -145,10 +147,10 @@ def _trainer(job: Job, workers: int, on_gpus: bool, attempt: str, messages: Any)
             resources_per_worker={"CPU": cpus},
         ),
         run_config=ray.train.RunConfig(
-            storage_path=str(job.output),
+            storage_path=str(training.output),
             name=CHECKPOINTS,
-            # What to do about a loss is decided here; Ray Train would try the same again for ever.
+            # `fit` decides what to do about a loss; Ray Train would restart the same forever.
             failure_config=ray.train.FailureConfig(controller_failure_limit=0),
-            callbacks=list(job.callbacks),
+            callbacks=list(training.callbacks),
         ),
     )

@@ -1,8 +1,8 @@
-"""The driver's view of a run's metrics file: its rows as progress and in MLflow, while they come.
+"""Follow a run's metrics file on the driver: show new rows as progress and log them to MLflow.
 
-The file may be cut to a checkpoint and grow again at any time, when a worker was lost. Rows that
-are done again are compared with those that were reported, and only numbers that differ are sent to
-MLflow a second time: on CPUs these are the timings.
+When a worker was lost, the file is cut to a checkpoint and grows again. Rows of repeated steps are
+compared with the rows already reported, and only numbers that differ are sent to MLflow a second
+time: on CPUs these are the timings.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pipelines.recording.tracking import LOSS, Run
 from pipelines.runtime.progress import Progress
 from pipelines.training.metrics_log import METRICS_FILE, Row, sentence_rate
 
-# How far the driver has reported the file. It is removed when all is reported, so without it all
-# that the metrics file holds when a run is resumed has been reported.
+# How many bytes of the metrics file the driver has reported. It is removed when all are reported:
+# if a resumed run finds no such file, the whole metrics file has been reported.
 REPORTED_FILE = "metrics_reported.json"
 # Steps over which the shown rate is taken: enough to be steady, few enough to be of the moment.
 RATE_STEPS = 10
@@ -57,7 +57,7 @@ class MetricsFollower:
             self._note_position()
 
     def close(self) -> None:
-        """The run has ended and all its rows are reported."""
+        """Remove the position: the run has ended and all its rows are reported."""
         self._reported.unlink(missing_ok=True)
 
     def _note_position(self) -> None:
@@ -66,7 +66,7 @@ class MetricsFollower:
             write_json(self._reported, {"bytes": self._lines.offset})
 
     def _changed(self, row: Row) -> Row:
-        """The numbers of a row that were not reported, or that differ from those reported."""
+        """Return the numbers of a row that were not reported, or not with this value."""
         step = int(row["step"])
         if step <= self._forgotten:
             return {}
@@ -107,8 +107,8 @@ class AppendedRows:
         """Yield the new rows, up to byte `until` if it is given.
 
         A line that is no whole JSON object yet is left for the next call: a writer is in the middle
-        of it, or another machine's bytes have reached NFS in another order. The file is opened anew
-        each time, since NFS shows what others wrote to a file that is opened after it.
+        of it, or another machine's bytes have reached NFS in another order. Each call opens the
+        file again, since NFS shows what others wrote to a file that is opened after it.
         """
         with suppress(OSError), self._path.open("rb") as file:
             file.seek(self.offset - len(self._last))

@@ -1,4 +1,4 @@
-"""How a training writes its metrics file: rank 0 appends a line per row, in place.
+"""Write a run's metrics file: rank 0 appends a line per row, in place.
 
 The driver follows the file (pipelines.training.metrics_follower). Appending costs a step some
 microseconds, where a call to another process costs a millisecond. The file needs storage that
@@ -29,7 +29,7 @@ class MetricsWriter:
         """Drop the rows after `step`, which are done again; step 0 drops all rows.
 
         The file is replaced, not cut: a worker of an earlier attempt that is still alive has the
-        old file open, and what it appends there is seen by nobody.
+        old file open, and nobody reads what it appends there.
         """
         partial = self._path.with_name(f"{self._path.name}.partial")
         with partial.open("wb") as file:
@@ -40,8 +40,7 @@ class MetricsWriter:
         self._file = FileIO(self._path, "a")
 
     def append(self, row: Mapping[str, float]) -> None:
-        """Append a row. A row that the disk refuses waits for the next call, as a checkpoint does
-        that the disk refuses: the run goes on without it."""
+        """Append a row. If the disk refuses it, the run continues and the next call writes it."""
         self._pending += json.dumps(row).encode() + b"\n"
         with suppress(OSError):
             self._write()

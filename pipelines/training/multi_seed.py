@@ -38,8 +38,8 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 class SeededRuns:
     """The training runs of one recipe under several seeds, each in folder/seed-N.
 
-    train: `pipelines.train.train`, whose room is above this one. parent: the key of the MLflow run
-    above theirs. baseline: that of the settings' encoder on these dev sets.
+    train: `pipelines.train.train`, which this module may not import. parent: the
+    key of the MLflow run above theirs. baseline: that of the settings' encoder on these dev sets.
     """
 
     train: Callable[..., dict[str, Any]]
@@ -86,7 +86,8 @@ def train_seeds(
 ) -> dict[str, Any]:
     """Train once for each seed; return the results' table and the spread of the dev scores.
 
-    train: `pipelines.train.train`, whose room is above this one. The inputs must have been checked.
+    train: `pipelines.train.train`, which this module may not import. The inputs must be
+    checked already.
     """
     shown = with_pairs(flatten(settings), dev)
     record = {

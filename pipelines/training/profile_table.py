@@ -1,4 +1,4 @@
-"""What a profile says: the seconds of a step by section, and which worker the others wait for."""
+"""The tables of a profile: seconds of a step by section, and the worker the others wait for."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Line = tuple[str, ...]
 
 
 def profile_table(rows: Sequence[Row]) -> tuple[Line, list[Line]]:
-    """Header and lines, of worker 0: median ms, share, steps; of several workers also the least
-    and the most of their medians. No lines where no step was counted."""
+    """Return the header and a line for each section: median ms, share and steps of worker 0, and
+    with several workers the least and the most of their medians. No counted step: no lines."""
     counted = [row for row in rows if row["kind"] == COUNTED]
     workers = sorted({row["worker"] for row in counted})
     by_worker = [[row for row in counted if row["worker"] == w] for w in workers]
@@ -37,7 +37,7 @@ def profile_table(rows: Sequence[Row]) -> tuple[Line, list[Line]]:
 
 
 def _line(name: str, column: str, by_worker: Sequence[Sequence[Row]]) -> Line | None:
-    """None for a section that no step of any worker has."""
+    """Return the line of a section; None if no step of any worker has it."""
     there = [[row[column] for row in rows if row[column] > 0] for rows in by_worker]
     if not any(there):
         return None
@@ -52,8 +52,11 @@ def _ms(seconds: float) -> str:
 
 
 def waiting(rows: Sequence[Row]) -> str | None:
-    """How long workers wait for slower ones, and for whom: whoever spends least in the gathers of a
-    step came last to them, and what others spend more is waiting. None of one worker."""
+    """Return how long workers wait for the slowest one, and which it is; None with one worker.
+
+    The worker that spends least in the gathers of a step came last to them; what the others spend
+    beyond that is waiting.
+    """
     steps: dict[int, dict[int, float]] = {}
     for row in rows:
         if row["kind"] == COUNTED:
@@ -75,16 +78,16 @@ def waiting(rows: Sequence[Row]) -> str | None:
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """What to know beside the table."""
+    """Return the notes below the table."""
     steps = len({row["step"] for row in rows if row["kind"] == COUNTED})
     counted = (
         f"Worker 0, {steps} steps: the first {UNCOUNTED_STEPS} warmed up or were traced, which "
         "makes them slower."
         if steps
-        else "No step was counted: the run went on from a checkpoint with too few steps left."
+        else "No step was counted: the run continued from a checkpoint with too few steps left."
     )
-    told = waiting(rows)
-    return [counted, *NOTES, *([told] if told else [])]
+    gathers = waiting(rows)
+    return [counted, *NOTES, *([gathers] if gathers else [])]
 
 
 def read_table(output: Path) -> str:

@@ -1,8 +1,8 @@
 """`cotbert train --profile`, on the workers: every step's seconds by section, and a trace of a few.
 
 The folder OUTPUT/profile then holds steps.csv, a row for each step and worker, and a trace of
-worker 0 for chrome://tracing or https://ui.perfetto.dev. A run that goes on from a checkpoint after
-the loss of a worker begins its profile anew.
+worker 0 for chrome://tracing or https://ui.perfetto.dev. A run that continues from a checkpoint
+after the loss of a worker starts its profile again.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def check_steps(steps: int) -> None:
 
 @contextmanager
 def profiled(folder: Path | None, device: torch.device) -> Iterator[Lap]:
-    """What to call at the end of each step, with its number and this worker's work; None: nothing
-    is recorded. On every worker; the files are there when the block has ended well."""
+    """Yield a function to call after each step, on every worker, with its number and this worker's
+    work. The files are written when the block ends without error; folder None records nothing."""
     if folder is None:
         yield lambda step, work: None
         return

@@ -1,4 +1,4 @@
-"""How many training workers a cluster has room for, and whether they train on GPUs."""
+"""The number of training workers that fit on a cluster, and whether they train on GPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cotbert_core.settings import TrainSettings
 from pipelines.runtime.progress import say
 
 POLL_SECONDS = 2.0
-# Set where a cluster adds nodes by itself: what it has now is then no reason to refuse a job.
+# Set where a cluster adds nodes by itself: no job is refused for what the cluster lacks now.
 MAY_GROW = "COTBERT_MAY_GROW"
 
 
@@ -48,39 +48,48 @@ def takes_gpus(settings: TrainSettings, there: int) -> bool:
 
 
 def workers_now(settings: TrainSettings, on_gpus: bool = False) -> int:
-    """As many workers as the settings say; when the cluster has had no room for them for
-    node_seconds, the most there is room for that divide the batch, if the settings allow so few."""
+    """Return the number of workers to start: `settings.workers`, as soon as the cluster fits them.
+
+    After node_seconds, with min_workers set, it is the largest number that fits and divides the
+    batch size.
+    """
     if settings.min_workers is None:
         return settings.workers
     reported, until = -1, time.monotonic() + settings.node_seconds
-    while (room := _room(settings, on_gpus)) < settings.workers:
-        fitting = fewer_workers(settings, room)
+    while (capacity := _capacity(settings, on_gpus)) < settings.workers:
+        fitting = fewer_workers(settings, capacity)
         if fitting and time.monotonic() >= until:
-            say(f"warning: the cluster has room for {room} workers: continuing with {fitting}")
+            say(f"warning: the cluster has room for {capacity} workers: continuing with {fitting}")
             return fitting
-        if room != reported:
-            say(f"waiting for room for {settings.workers} workers: the cluster has it for {room}")
-            reported = room
+        if capacity != reported:
+            say(
+                f"waiting for resources for {settings.workers} workers: the cluster has enough for "
+                f"{capacity}"
+            )
+            reported = capacity
         time.sleep(POLL_SECONDS)
     return settings.workers
 
 
-def fewer_workers(settings: TrainSettings, room: int) -> int | None:
-    """The most of at most `room` workers that share the global batch evenly."""
+def fewer_workers(settings: TrainSettings, capacity: int) -> int | None:
+    """Return the largest number of workers, at most `capacity`, that divides the global batch.
+
+    None if it would be below min_workers.
+    """
     least = settings.min_workers or settings.workers
-    counts = range(min(room, settings.workers), least - 1, -1)
+    counts = range(min(capacity, settings.workers), least - 1, -1)
     return next((n for n in counts if settings.batch_size % n == 0), None)
 
 
-def _room(settings: TrainSettings, on_gpus: bool) -> int:
+def _capacity(settings: TrainSettings, on_gpus: bool) -> int:
     """Return the number of workers that fit on the living nodes."""
     import ray
 
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return room_on(alive, settings.cpus_per_worker or 1, int(on_gpus))
+    return worker_capacity(alive, settings.cpus_per_worker or 1, int(on_gpus))
 
 
-def room_on(nodes: Sequence[Mapping[str, Any]], cpus: int, gpus: int) -> int:
+def worker_capacity(nodes: Sequence[Mapping[str, Any]], cpus: int, gpus: int) -> int:
     """Return the number of workers with `cpus` cores and `gpus` GPUs that fit on the nodes."""
     wanted = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
     return sum(min(int(node.get(k, 0)) // n for k, n in wanted.items()) for node in nodes)

@@ -1,7 +1,7 @@
-"""How many tokens of a sentence a run reads, held against what its corpus was cut to.
+"""Compare the max_length of a run with the max_length that its corpus was prepared with.
 
-A recipe's default gives way to the corpus's length; what a recipe or the user names is kept, and
-the share of the sentences that it cuts is said.
+The default gives way to the corpus's length. A length that a recipe or the user names stays, and a
+note gives the share of sentences that it cuts.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from cotbert_core.settings import TrainSettings, override
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
 
-# Of a corpus of more parts the share is that of so many, evenly apart: a part has at least 16,384
-# rows, and the share of 131,072 rows is within 0.3 % of that of all.
+# A corpus of more parts is sampled: the share comes from this many parts, evenly apart. A part has
+# at least 16,384 rows, and the share of 131,072 rows is within 0.3 % of that of all rows.
 SAMPLED_PARTS = 8
 
 
-def follow_corpus(settings: TrainSettings, corpus: Corpus) -> TrainSettings:
+def with_corpus_max_length(settings: TrainSettings, corpus: Corpus) -> TrainSettings:
     """Return the settings with the corpus's max_length, unless a recipe or the user names one."""
     length = int(corpus.manifest["max_length"])
     if "max_length" in settings.model_fields_set or settings.max_length == length:
@@ -31,7 +31,7 @@ def follow_corpus(settings: TrainSettings, corpus: Corpus) -> TrainSettings:
 
 
 def cut_notes(settings: TrainSettings, corpus: Corpus) -> list[str]:
-    """Return what to say of sentences that the corpus holds whole and the run cuts."""
+    """Return a note on the share of sentences that the run cuts shorter than the corpus did."""
     length = int(corpus.manifest["max_length"])
     if settings.max_length >= length:
         return []
@@ -44,8 +44,8 @@ def cut_notes(settings: TrainSettings, corpus: Corpus) -> list[str]:
 
 
 def cut_share(corpus: Corpus, max_length: int) -> tuple[float, bool]:
-    """Return the share, 0 to 1, of sentences of more than `max_length` tokens, and whether it is
-    that of a sample."""
+    """Return the share, 0 to 1, of sentences of more than `max_length` tokens, and whether only a
+    sample of the corpus was counted."""
     parts = len(corpus.part_rows())
     chosen = np.unique(np.linspace(0, parts - 1, min(parts, SAMPLED_PARTS)).round().astype(int))
     column = corpus.table(["input_ids"], chosen.tolist())["input_ids"]

@@ -31,7 +31,7 @@ from pipelines.training.documents import document_batch, document_window, longes
 
 # Rows of a block: 7 MB of ids, handed on before the rest of the window is taken.
 BLOCK_ROWS = 65_536
-# Global batches that are ready before they are asked for.
+# Number of global batches that are prepared ahead.
 READY = 4
 # Windows that a worker's pipeline keeps in the object store, and the least it may take of it.
 AHEAD, LEAST_BYTES = 2, 128 << 20
@@ -39,8 +39,11 @@ AHEAD, LEAST_BYTES = 2, 128 << 20
 
 @dataclass(frozen=True)
 class Stream:
-    """A corpus of which each worker holds a window or two. together: rows of a window, about;
-    part_rows: number of rows of each part that are trained on."""
+    """A corpus from which each worker holds one or two windows of rows.
+
+    part_rows: number of rows of each part that are trained on. together: approximate number of
+    rows of a window.
+    """
 
     corpus: Corpus
     part_rows: tuple[int, ...]
@@ -52,7 +55,7 @@ class Stream:
     def batches(
         self, settings: TrainSettings, done: int, total: int
     ) -> Iterator[tuple[int, Batch]]:
-        """(step, global batch) for the steps after `done`."""
+        """Yield (step, global batch) for the steps after `done`."""
         plan = tuple(windows(self.part_rows, settings, self.together, done, total))
         if not plan:
             return

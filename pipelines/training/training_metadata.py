@@ -1,4 +1,4 @@
-"""What a job knows of a training, for the card of the model: its data, scores and making."""
+"""The facts of a training for the card of its model: data, scores, settings and versions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def training_metadata(
     best_step: int,
     baseline: Baseline | None = None,
 ) -> TrainingMetadata:
-    """Facts of a run whose model is that of `best_step`."""
+    """Return the facts of a run whose model is that of `best_step`."""
     scores = _dev_scores(dev, log, best_step)
     if baseline is not None:
         name = f"{_chosen(dev)}, the untouched encoder by {baseline.reading}"
@@ -74,8 +74,8 @@ def _dev_scores(dev: DevSets, log: MetricsLog, best_step: int) -> list[Score]:
 
 def _chosen(dev: DevSets) -> str:
     words = {FOUND_FIRST: OWN_SCORE, MLM_ACCURACY: "% of the masked tokens that are predicted"}
-    said = words.get(dev_metric(dev))
-    return dev_name(dev) if said is None else f"{dev_name(dev)}, {said}"
+    wording = words.get(dev_metric(dev))
+    return dev_name(dev) if wording is None else f"{dev_name(dev)}, {wording}"
 
 
 def _made(best_step: int, log: MetricsLog) -> dict[str, str]:

@@ -132,7 +132,7 @@ def restore(training: Training) -> None:
 
 
 def _restore_random(training: Training, states: list[dict[str, torch.Tensor]]) -> None:
-    if len(states) != world_size():  # a node was lost: no worker's dropout can go on
+    if len(states) != world_size():  # a node was lost: the saved random states do not fit
         seed_all(hash((training.settings.seed, training.step, world_size(), rank())) % 2**63)
         return
     own = states[rank()]
@@ -148,14 +148,14 @@ def seed_all(seed: int) -> None:
 
 
 def _warn(training: Training, text: str) -> None:
-    """Send a warning to the driver and wait until it is there: a message, since a full disk, which
-    most of them are about, takes no line of a file."""
+    """Send a warning to the driver and wait until it has arrived. It is a message, since most
+    warnings are about a full disk, which takes no line of a file."""
     if rank() == 0:
         ray.get(training.messages.put.remote([{"warning": text}]))
 
 
 def _random_states() -> dict[str, torch.Tensor]:
-    """What dropout draws from next."""
+    """Return the states of the random generators that dropout uses, by device."""
     states = {"cpu": torch.get_rng_state()}
     if current_device().type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state()

@@ -1,4 +1,4 @@
-"""What every training worker runs: load, restore, then step, check, save (Ray Train).
+"""The loop of every training worker: load, restore, then step, check, save (Ray Train).
 
 All that a worker needs comes in one plain dict; the mathematics is cotbert_core's.
 """
@@ -28,8 +28,8 @@ from cotbert_core.training.step import make_optimizer, train_step
 from cotbert_core.training.step_timer import section
 from pipelines.recording.tracking import (
     DEV_SCORE,
-    FLOP_USE,
     LOSS,
+    MFU,
     MODEL_FLOPS_PER_SECOND,
     PADDING_SHARE,
     TOKENS_PER_SECOND,
@@ -92,7 +92,7 @@ def _should_continue(training: Training, wait: float = WAIT_SECONDS) -> bool:
 
 
 def _set_up(job: dict[str, Any]) -> Training:
-    # Before anything is loaded: Ray gives the CPU to a worker that asked for no GPU, though it sees
+    # Before anything is loaded: Ray gives the CPU to a worker that requested no GPU, though it sees
     # all GPUs of its machine.
     use_device(ray.train.torch.get_device())
     settings = build(TrainSettings, job["settings"])
@@ -155,7 +155,7 @@ def _speeds(work: Work, seconds: float, measured_peak_flops: float) -> dict[str,
         TOKENS_PER_SECOND: work.tokens / seconds,
         PADDING_SHARE: work.padding_share,
         MODEL_FLOPS_PER_SECOND: work.flops / seconds,
-        FLOP_USE: work.flops / seconds / measured_peak_flops,
+        MFU: work.flops / seconds / measured_peak_flops,
     }
 
 

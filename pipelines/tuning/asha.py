@@ -40,8 +40,8 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
         action = super().on_trial_result(tune_controller, trial, result)
         if STEP in result:
             name, step = trial.config[TRIAL], int(result[STEP])
-            go_on = action != TrialScheduler.STOP or step >= self._steps(name)
-            answer_run(self._folder / name, step, go_on=go_on)
+            continues = action != TrialScheduler.STOP or step >= self._steps(name)
+            answer_run(self._folder / name, step, continues=continues)
         return str(TrialScheduler.CONTINUE)
 
     def replay(self, name: str) -> None:

@@ -13,7 +13,7 @@ from pipelines.tuning.sampled_trials import is_logarithmic, text
 
 # Dollar signs in a template's text must not be read as formulas.
 SWEEP_STYLE = {**STYLE, "text.parse_math": False}
-# Up to so many different values have a label each.
+# Up to this many different values have a label each.
 FEW = 6
 # A score before training that is further below the others than this share of their range is only
 # named in the legend, since it would compress the differences that matter.

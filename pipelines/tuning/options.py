@@ -17,8 +17,11 @@ Search = Literal["grid", "optuna"]
 
 @dataclass(frozen=True)
 class Stopping:
-    """Asynchronous successive halving (Li et al., MLSys 2020): at steps grace, grace x factor,
-    grace x factor^2, ... a trial goes on only among the best 1/factor of those that were there."""
+    """Asynchronous successive halving (Li et al., MLSys 2020).
+
+    At steps grace, grace x factor, grace x factor^2, ... a trial continues only if it is among the
+    best 1/factor of the trials that have reached that step.
+    """
 
     grace: int
     factor: int = 3
@@ -32,7 +35,7 @@ class Stopping:
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """Which trials to run. recipe: empty for the space's own, which then stands here."""
+    """The trials to run. recipe: empty until it is replaced by the space's own."""
 
     space: Annotated[
         Space,

@@ -33,7 +33,7 @@ from pipelines.tuning.state import FAILED, FINISHED, STOPPED
 GREY = "#9aa5b1"
 # Most characters of all names below a small panel.
 LETTERS = 30
-# Up to so many different numbers are treated as a grid's.
+# Up to this many different numbers are treated as a grid's.
 GRID = 12
 _KINDS: dict[str, dict[str, Any]] = {
     FINISHED: {"marker": "o", "mfc": BLUE, "mec": "white", "ms": 7.5, "mew": 0.6},

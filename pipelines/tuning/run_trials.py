@@ -95,7 +95,7 @@ def _fit(
             verbose=1 if sweep.verbose else 0,
         ),
     )
-    # A line of ours says what failed.
+    # The progress callback reports what failed.
     with nullcontext() if sweep.verbose else only_in_log("ray.tune", folder.parent):
         tuner.fit()
 

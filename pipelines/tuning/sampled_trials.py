@@ -13,6 +13,7 @@ from typing import Any
 from pipelines.recording.dev_metric import DevMetric, metric_in
 from pipelines.tuning.state import FAILED, FINISHED, STOPPED, UNFINISHED
 from pipelines.tuning.trial_plan import SEED
+from tune_spaces.axes import is_number
 
 TrialRow = Mapping[str, Any]
 STATUSES = (FINISHED, STOPPED, FAILED, UNFINISHED)
@@ -23,10 +24,6 @@ LOG_FACTOR = 20.0
 def number(value: Any) -> float | None:
     """Return a finite number, or None for a missing, infinite or non-numeric value."""
     return float(value) if is_number(value) and math.isfinite(value) else None
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def score(trial: TrialRow) -> float | None:

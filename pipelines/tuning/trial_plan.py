@@ -156,7 +156,7 @@ def _sample(axis: Axis, generator: np.random.RandomState) -> Any:
 
 
 def _between(axis: Range, low: Any, high: Any, generator: np.random.RandomState) -> Any:
-    """Draw a number between two ends, of whole numbers without the upper one.
+    """Sample a number between two ends, of whole numbers without the upper one.
 
     Arrays of one number, as in Ray Tune: numpy's exp may round a single number otherwise.
     """

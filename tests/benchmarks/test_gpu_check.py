@@ -71,7 +71,7 @@ def test_the_table_and_the_status(setup, monkeypatch, capsys):
         raise RuntimeError("no memory\nlast")
 
     monkeypatch.setattr(gpu_check, "CHECKS", {"broken": broken, "speed": gpu_checks.speed})
-    found = [gpu_check.show(check) for check in gpu_check.run(setup, ["broken"])]
+    found = [gpu_check.print_check(check) for check in gpu_check.run(setup, ["broken"])]
     assert found == [True, False]
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "| first | 1 | <= 2 | ok |"
@@ -85,9 +85,9 @@ def test_the_table_and_the_status(setup, monkeypatch, capsys):
 def test_without_cuda_it_says_so_and_ends_with_2(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert gpu_check.main([]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "torch finds no CUDA GPU on this machine: run this on one" in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "torch finds no CUDA GPU on this machine: run this on one" in captured.err
 
 
 def test_peers_are_timed_with_what_they_gave_to_the_device(monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import permutation_test, spearmanr
 
 from benchmarks import label_free_score
-from benchmarks.label_free_score import agreement, read_reviews
+from benchmarks.label_free_score import agreement, read_modules, read_reviews, same_module
 from cotbert_core.errors import UserError
 
 sys.path.append(str(Path(__file__).parents[1] / "pipelines"))
@@ -58,7 +58,12 @@ def test_every_encoder_has_a_row_and_every_label_a_correlation(
     queries = [f"{a} {b}" for a in WORDS[:5] for b in WORDS[5:]]
     corpus = write_held_out(tmp_path / "corpus", queries, [f"oil {q} song" for q in queries])
     models = [f"{bert_folder},readout={name}" for name in ("mean", "cls", "static")]
-    label_free_score.run(models, corpus, None, reviews, 40)
+    words = [str(corpus), "--only", "--sentiment", str(reviews), "--reviews", "40"]
+
+    def run(*chosen):
+        label_free_score.run(label_free_score.parser().parse_intermixed_args([*words, *chosen]))
+
+    run(*models)
     shown = capsys.readouterr().out
     assert [shown.count(f"{Path(bert_folder).name} {n}") for n in ("mean", "[CLS]", "static")] == [
         *(1, 1, 1)
@@ -66,4 +71,29 @@ def test_every_encoder_has_a_row_and_every_label_a_correlation(
     assert "found first and sentiment" in shown
     assert "MRR@10 and sentiment" in shown
     with pytest.raises(UserError, match="2 models are given: an order needs at least 3"):
-        label_free_score.run(models[:2], corpus, None, reviews, 40)
+        run(*models[:2])
+
+
+def test_the_nearest_docstring_is_of_the_same_file_or_not():
+    vectors = {
+        "a": (1.0, 0.1),
+        "b": (1.0, 0.2),
+        "c": (0.1, 1.0),
+        "d": (0.2, 1.0),
+        "alone": (1.0, 0.9),
+    }
+
+    def encode(texts):
+        return np.array([vectors[text] for text in texts])
+
+    texts = ["a", "b", "c", "d", "alone"]
+    assert same_module(encode, texts, np.array([0, 0, 1, 1, 2])) == 100.0
+    assert same_module(encode, texts, np.array([0, 1, 0, 1, 2])) == 0.0
+    assert same_module(encode, texts, np.array([0, 0, 1, 2, 2])) == pytest.approx(50.0)
+
+
+def test_docstrings_come_with_the_number_of_their_file():
+    texts, files = read_modules("json,email", 20)
+    assert len(texts) == len(files) == 20
+    assert all(". " in text for text in texts)
+    assert read_modules("json,email", 20)[0] == texts

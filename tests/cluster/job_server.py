@@ -10,28 +10,28 @@ from importlib.metadata import version
 
 
 def answers(nodes=(2, 2), gpus=0, ray=None, python=None, jobs=None):
-    """Path -> (status, body) of a cluster whose nodes have so many cores, and so many GPUs each."""
+    """Return path -> (status, body) of a cluster with these cores, and `gpus` GPUs on each node."""
     rows = [{"state": "ALIVE", "resources_total": {"CPU": n, "GPU": gpus}} for n in nodes]
     rows.append({"state": "DEAD", "resources_total": {"CPU": 64}})
-    told = {
+    responses = {
         "/api/version": {"ray_version": ray or version("ray")},
         "/api/v0/cluster_metadata": {
             "data": {"pythonVersion": python or platform.python_version()}
         },
         "/api/v0/nodes": {"data": {"result": {"result": rows}}},
     }
-    told |= {f"/api/jobs/{name}": job for name, job in (jobs or {}).items()}
-    return {path: (200, body) for path, body in told.items()}
+    responses |= {f"/api/jobs/{name}": job for name, job in (jobs or {}).items()}
+    return {path: (200, body) for path, body in responses.items()}
 
 
 class FakeServer:
     """`with FakeServer(answers()) as server`: server.url, and server.asked, the requests seen.
 
-    token: what is asked for; 401 without one, 403 for another.
+    token: the one that it requires; it answers 401 without one, 403 to another.
     """
 
-    def __init__(self, told, token=None):
-        self.told, self.token, self.asked = told, token, []
+    def __init__(self, responses, token=None):
+        self.responses, self.token, self.asked = responses, token, []
 
     def __enter__(self):
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -49,7 +49,7 @@ class FakeServer:
             return 401, {}
         if self.token and authorization != f"Bearer {self.token}":
             return 403, {}
-        return self.told.get(path.partition("?")[0], (404, {}))
+        return self.responses.get(path.partition("?")[0], (404, {}))
 
     def _handler(owner):  # noqa: N805
         class Handler(BaseHTTPRequestHandler):

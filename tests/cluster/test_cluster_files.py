@@ -68,13 +68,13 @@ def test_rays_launcher_knows_every_field():
     """By the schema that Ray itself holds such a file against."""
     home = Path(find_spec("ray").origin).parent
     schema = json.loads((home / "autoscaler" / "ray-schema.json").read_text())
-    told = yaml.safe_load(text_of("ray-cluster.yaml"))
-    jsonschema.validate(told, schema)
+    config = yaml.safe_load(text_of("ray-cluster.yaml"))
+    jsonschema.validate(config, schema)
     with pytest.raises(jsonschema.ValidationError, match="max_worker"):
-        jsonschema.validate({**told, "max_worker": 1}, schema)
-    assert told["head_node_type"] in told["available_node_types"]
-    assert told["available_node_types"]["head"]["resources"]["CPU"] == 0
-    assert "RAY_AUTH_MODE=token" in " ".join(told["docker"]["run_options"])
+        jsonschema.validate({**config, "max_worker": 1}, schema)
+    assert config["head_node_type"] in config["available_node_types"]
+    assert config["available_node_types"]["head"]["resources"]["CPU"] == 0
+    assert "RAY_AUTH_MODE=token" in " ".join(config["docker"]["run_options"])
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -1,4 +1,4 @@
-"""What is wrong with an address, a token, a version or a job is told at once, in one sentence."""
+"""A wrong address, token, version or job is refused at once, in one sentence."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ JOB = {"status": "SUCCEEDED", "entrypoint": "python", "driver_exit_code": 0}
 def refusal(capsys, *words):
     """The one sentence of a command that ends with status 2."""
     assert main(["submit", *words]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.count("\n") == 1
-    return told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    return captured.err
 
 
 def test_a_server_that_fits_is_taken(own_place):
@@ -41,14 +41,14 @@ def test_no_cluster_at_the_address(own_place, capsys):
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        told = refusal(capsys, "--address", address, "--", *TRAIN)
-    assert f"no Ray job server answers at {address} ([Errno 111] Connection refused)" in told
+        message = refusal(capsys, "--address", address, "--", *TRAIN)
+    assert f"no Ray job server answers at {address} ([Errno 111] Connection refused)" in message
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:6379", "ray://127.0.0.1:10001", "http://", "up"])
 def test_an_address_that_is_none(own_place, capsys, address):
-    told = refusal(capsys, "--address", address, "--", *TRAIN)
-    assert f"address is {address!r}: give the job server's" in told
+    message = refusal(capsys, "--address", address, "--", *TRAIN)
+    assert f"address is {address!r}: give the job server's" in message
 
 
 def test_no_address_at_all(own_place, capsys):
@@ -62,9 +62,9 @@ def test_the_token(own_place, capsys, monkeypatch, token, text):
     if token:
         monkeypatch.setenv("RAY_AUTH_TOKEN", token)
     with FakeServer(answers(), token="right") as fake:
-        told = refusal(capsys, "--address", fake.url, "--", *TRAIN)
-    assert text in told
-    assert "right" not in told
+        message = refusal(capsys, "--address", fake.url, "--", *TRAIN)
+    assert text in message
+    assert "right" not in message
 
 
 def test_a_token_file_that_is_not_there(own_place, monkeypatch):
@@ -84,7 +84,7 @@ def test_a_token_is_made_once_and_for_its_owner_alone(own_place):
 
 
 @pytest.mark.parametrize(
-    ("told", "text"),
+    ("responses", "text"),
     [
         (answers(ray="2.9.3"), "runs Ray 2.9.3 and this is Ray 2."),
         (answers(python="3.8.19"), "runs Python 3.8 and this is Python 3."),
@@ -94,24 +94,24 @@ def test_a_token_is_made_once_and_for_its_owner_alone(own_place):
         ({"/api/version": (503, {})}, "answers with status 503"),
     ],
 )
-def test_another_server(own_place, capsys, told, text):
-    with FakeServer(told) as fake:
+def test_another_server(own_place, capsys, responses, text):
+    with FakeServer(responses) as fake:
         assert text in refusal(capsys, "--address", fake.url, "--", *TRAIN)
 
 
 @pytest.mark.parametrize("question", ["--status", "--logs", "--stop"])
 def test_an_unknown_job(own_place, capsys, question):
     with FakeServer(answers(jobs={"known": JOB})) as fake:
-        told = refusal(capsys, question, "knwon", "--address", fake.url)
-    assert f"the cluster at {fake.url} has no job 'knwon'" in told
+        message = refusal(capsys, question, "knwon", "--address", fake.url)
+    assert f"the cluster at {fake.url} has no job 'knwon'" in message
 
 
 def test_a_job_of_that_name_is_there(own_place, capsys):
     same = {**JOB, "metadata": {"command": " ".join(("cotbert", *TRAIN))}}
     with FakeServer(answers(jobs={"mine": same})) as fake:
         for more, which in (((), "the same"), (("--set", "seed=1"), "another")):
-            told = refusal(capsys, "--address", fake.url, "--name", "mine", "--", *TRAIN, *more)
-            assert f"'mine' already exists (succeeded), with {which} command: give" in told
+            message = refusal(capsys, "--address", fake.url, "--name", "mine", "--", *TRAIN, *more)
+            assert f"'mine' already exists (succeeded), with {which} command: give" in message
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ def test_too_few_gpus(own_place, capsys):
     """Four of them, and three nodes on which a core is left beside one."""
     words = (*TRAIN, "--set", "gpus_per_worker=1", "--set", "batch_size=60", "--workers")
     with FakeServer(answers(nodes=(1, 1, 1, 0), gpus=1)) as fake:
-        told = refusal(capsys, "--address", fake.url, "--", *words, "4")
+        message = refusal(capsys, "--address", fake.url, "--", *words, "4")
         text = "train needs 4 workers at a time with 1 core(s) and 1 GPU each, and the 4 nodes"
-        assert text in told
-        assert "1, 1, 1, 0 CPUs and 4 GPUs in all" in told
+        assert text in message
+        assert "1, 1, 1, 0 CPUs and 4 GPUs in all" in message
         server = JobServer(fake.url)
         assert (
             "COTBERT_MAY_GROW"
@@ -145,7 +145,7 @@ def test_too_few_gpus(own_place, capsys):
         assert grows.variables["COTBERT_MAY_GROW"] == "1"
 
 
-def test_a_jobs_state_is_told(own_place, capsys):
+def test_a_jobs_state_is_reported(own_place, capsys):
     job = {
         "status": "FAILED",
         "entrypoint": "python -m pipelines.cli embed",

@@ -118,12 +118,12 @@ def test_a_word_that_no_command_knows_ends_as_always(own_place, capsys):
     for wrong in ("tran", "train quickstart --corpus c --output o --worker-count 2"):
         with FakeServer(answers()) as fake, pytest.raises(SystemExit, match="2"):
             main(["submit", "--address", fake.url, "--", *wrong.split()])
-        assert "usage: cotbert" in capsys.readouterr().err
+        assert "; see `cotbert" in capsys.readouterr().err
         assert fake.asked == []
 
 
 def test_what_is_checked_before_sending_imports_nothing_heavy():
-    """So that a mistake, `--status` and `cluster down` are told at once."""
+    """A mistake, `--status` and `cluster down` answer at once."""
     heavy = "{'torch', 'transformers', 'mlflow', 'ray', 'pyarrow', 'numpy'}"
     code = f"import sys, cluster.jobs; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -133,9 +133,9 @@ def test_what_is_checked_before_sending_imports_nothing_heavy():
 def test_a_command_and_a_question_do_not_go_together(own_place, capsys):
     assert main(["submit", "--status", "a", "--", "recipes"]) == 2
     assert main(["submit"]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert "leave one out" in told[0]
-    assert "no command is given" in told[1]
+    lines = capsys.readouterr().err.splitlines()
+    assert "leave one out" in lines[0]
+    assert "no command is given" in lines[1]
 
 
 def test_the_address_that_is_named_first_wins(own_place, monkeypatch):
@@ -237,7 +237,7 @@ class Broken:
     async def tail_job_logs(self, name):
         yield "half a line"
         ended = {"status": "FAILED", "message": "cotbert: late", "driver_exit_code": 2}
-        self.fake.told[f"/api/jobs/{name}"] = (200, ended)
+        self.fake.responses[f"/api/jobs/{name}"] = (200, ended)
         raise self.error
 
 
@@ -255,6 +255,6 @@ def test_a_job_outlives_who_looks_at_it(own_place, monkeypatch, capsys, error, s
             ended = main(["submit", "--logs", "mine", "--address", fake.url])
         except SystemExit as stop:
             ended = stop.code
-    told = capsys.readouterr()
-    assert (ended, told.out) == (status, "half a line")
-    assert text in told.err
+    captured = capsys.readouterr()
+    assert (ended, captured.out) == (status, "half a line")
+    assert text in captured.err

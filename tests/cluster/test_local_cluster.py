@@ -1,4 +1,4 @@
-"""A cluster's record and processes: what is up is told, stopped exactly, and never half there."""
+"""A cluster's record and processes: reported as it is, stopped exactly, never half up."""
 
 from __future__ import annotations
 
@@ -119,9 +119,9 @@ def test_a_start_that_fails_leaves_nothing(own_place, monkeypatch, capsys):
 
     monkeypatch.setattr(nodes, "_where", where)
     assert main(["cluster", "up"]) == 1
-    told = capsys.readouterr().err
-    assert "node 1 of 2 did not start" in told
-    assert "none" in told
+    stderr = capsys.readouterr().err
+    assert "node 1 of 2 did not start" in stderr
+    assert "none" in stderr
     assert not local.state_file().exists()
     assert not os.path.exists(plans[0].folder)
     assert not os.path.exists(before.folder)

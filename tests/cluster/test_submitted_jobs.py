@@ -66,9 +66,9 @@ def test_a_job_does_there_what_it_does_here(cluster, place, bert_folder, capfd):
         (place / name).write_text("\n".join(texts) + "\n")
     command = ["embed", bert_folder, "--input", "a.txt", "b.txt", "--output", "out"]
     assert main(["submit", "--name", "vectors", "--", *command, "--precision", "fp32"]) == 0
-    told = capfd.readouterr()
-    assert re.search(r"rows +3\n", told.out)
-    assert f"cotbert submit --logs vectors --address {cluster.address}" in told.err
+    captured = capfd.readouterr()
+    assert re.search(r"rows +3\n", captured.out)
+    assert f"cotbert submit --logs vectors --address {cluster.address}" in captured.err
     assert read_json(place / "out" / "result.json")["workers"] == 2
     ids, vectors = read_embeddings(place / "out")
     expected = SentenceEncoder.from_pretrained(bert_folder).encode(TEXTS, precision="fp32")
@@ -83,10 +83,10 @@ def test_a_job_that_fails_tells_why_with_its_own_status(cluster, capfd):
     for words in (["--name", "failing", "--", "recipes", "nothing"], ["--logs", "failing"]):
         with pytest.raises(SystemExit) as ended:
             main(["submit", *words])
-        told = capfd.readouterr()
+        captured = capfd.readouterr()
         assert ended.value.code == 2
-        assert "cotbert: unknown recipe 'nothing'" in told.out
-        assert "cotbert: the job failing failed: unknown recipe 'nothing'" in told.err
+        assert "cotbert: unknown recipe 'nothing'" in captured.out
+        assert "cotbert: the job failing failed: unknown recipe 'nothing'" in captured.err
     assert main(["submit", "--status", "failing"]) == 0
     rows = dict(re.findall(r"(?m)^(\w+(?: \w+)?)  +(.*)$", capfd.readouterr().out))
     assert (rows["status"], rows["exit status"]) == ("failed", "2")
@@ -220,9 +220,9 @@ def test_a_killed_worker_and_a_lost_node_cost_an_interval_each(
     wait_for_checkpoint(20)
     assert nodes.kill_node(cluster, 1) > 3
     nodes.start(cluster, 2)
-    told, refused = job.communicate()[1], second.communicate()[1]
-    assert job.returncode == 0, told
-    assert len(re.findall("warning: .* continuing from the checkpoint of step [12]0", told)) == 2
+    message, refused = job.communicate()[1], second.communicate()[1]
+    assert job.returncode == 0, message
+    assert len(re.findall("warning: .* continuing from the checkpoint of step [12]0", message)) == 2
     assert (second.returncode, refused.count("cotbert: ")) == (2, 1), refused
     assert f"is being written by process {job.pid} on " in refused
     (kept, again), (expected, _) = curve(output), curve(trained)

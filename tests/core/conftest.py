@@ -8,8 +8,16 @@ import pytest
 import torch
 from torch import nn
 
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods.decoder import Decoder
 from cotbert_core.settings import TrainSettings
+from cotbert_core.templates.ragged_ids import Ragged
+
+
+@pytest.fixture
+def ids(encoder_folder: str, sentences: list[str]) -> Ragged:
+    """The tokens of the sentences, at most 8 of each."""
+    return load_backbone(encoder_folder).tokenizer(sentences, 8)
 
 
 @pytest.fixture(scope="session")

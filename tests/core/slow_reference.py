@@ -11,6 +11,9 @@ import math
 
 import torch
 
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.methods import build_method
+
 FIRST_POSITION = {"bert": 0, "roberta": 2}
 
 
@@ -60,7 +63,7 @@ def transform_head(head, vector):
     return unit * head.norm.weight + head.norm.bias
 
 
-def read_out(head, vector, taken):
+def apply_head(head, vector, taken):
     """tanh: head(h - b); transform: head(h) - head(b). `taken` is b, or None without denoising."""
     if hasattr(head, "norm"):
         whole = transform_head(head, vector)
@@ -75,7 +78,7 @@ def vectors(model, head, bound, sentences, mode):
         vector = mask_vector(model, bound, sentence)
         taken = None if mode == "none" else bias(model, bound, len(sentence), mode)
         if head is not None:
-            vector = read_out(head, vector, taken)
+            vector = apply_head(head, vector, taken)
         elif taken is not None:
             vector = vector - taken
         found.append(vector)
@@ -101,7 +104,18 @@ def exact(module):
 
 
 def gradients(module):
-    return {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
+    """Copies of all gradients by the weights' names."""
+    return {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
+
+
+def wide_head(settings, folder=None):
+    """The method of some settings, with a head wide enough to matter."""
+    torch.manual_seed(1)
+    backbone = load_backbone(folder or settings.encoder, dropout=settings.dropout)
+    method = build_method(backbone, settings)
+    # A head of std 0.02 leaves vectors so short that cosines are all that is left of them.
+    torch.nn.init.normal_((method.kept_head or method.head).dense.weight, std=0.3)
+    return method
 
 
 def assert_same_gradients(module, slow):

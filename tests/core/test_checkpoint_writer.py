@@ -1,4 +1,4 @@
-"""Checkpoints that a thread writes while the training goes on."""
+"""Checkpoints that a thread writes while the training continues."""
 
 from __future__ import annotations
 

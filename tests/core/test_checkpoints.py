@@ -74,16 +74,16 @@ def flip(file):
 DAMAGES = {"has .* bytes and had": cut, "was changed": flip, "is missing": lambda f: f.unlink()}
 
 
-@pytest.mark.parametrize("told", DAMAGES)
-def test_a_damaged_one_is_told_and_passed_over(tmp_path, told):
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_one_is_reported_and_skipped(tmp_path, damage):
     write(tmp_path, {1: 50.0, 2: 60.0})
-    DAMAGES[told](tmp_path / "step-00000002" / module.STATE_FILE)
+    DAMAGES[damage](tmp_path / "step-00000002" / module.STATE_FILE)
     for choose in (newest, best):
-        with pytest.warns(UserWarning, match=rf"step-00000002' is damaged \(state.pt {told}"):
+        with pytest.warns(UserWarning, match=rf"step-00000002' is damaged \(state.pt {damage}"):
             assert choose(tmp_path).step == 1
 
 
-def test_one_without_a_readable_note_is_told_and_passed_over(tmp_path):
+def test_one_without_a_readable_note_is_reported_and_skipped(tmp_path):
     write(tmp_path, {1: 50.0, 2: 60.0})
     (tmp_path / "step-00000002" / module.NOTE_FILE).write_text("{")
     with pytest.warns(UserWarning, match="checkpoint.json cannot be read"):

@@ -9,10 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.heads import read_out
+from cotbert_core.encoder.heads import apply_head
 from cotbert_core.losses import extended_info_nce, info_nce
-from cotbert_core.methods import METHODS, build_method, contrastive
+from cotbert_core.methods import METHODS, contrastive
 from cotbert_core.methods.contrastive import View
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.template_texts import resolve_template
@@ -26,6 +25,7 @@ from cotbert_core.training.distributed import (
 )
 from cotbert_core.training.sampling import own_share, shard_by_length
 from tests.core import slow_reference
+from tests.core.slow_reference import gradients, wide_head
 
 ROLES = ("anchor", "positive", "negative")
 
@@ -33,32 +33,15 @@ ROLES = ("anchor", "positive", "negative")
 @pytest.fixture
 def make_method(encoder_folder, tiny_settings):
     def make(changes=None, **more):
-        return build(tiny_settings(encoder_folder, {**(changes or {}), **more}))
+        return wide_head(tiny_settings(encoder_folder, {**(changes or {}), **more}))
 
     return make
-
-
-def build(settings):
-    torch.manual_seed(1)
-    method = build_method(load_backbone(settings.encoder, dropout=settings.dropout), settings)
-    # A head of std 0.02 leaves vectors so short that cosines are all that is left of them.
-    torch.nn.init.normal_(method.head.dense.weight, std=0.3)
-    return method
-
-
-@pytest.fixture
-def ids(encoder_folder, sentences):
-    return load_backbone(encoder_folder).tokenizer(sentences, 8)
-
-
-def gradients(method):
-    return {n: p.grad.clone() for n, p in method.named_parameters() if p.grad is not None}
 
 
 def denoised(method, ids):
     """(N, D) for each template, before the head."""
     views = [View(template, ids) for template in method.templates]
-    return [read_out(vectors, bias) for vectors, bias in method.encode(views)]
+    return [apply_head(vectors, bias) for vectors, bias in method.encode(views)]
 
 
 @pytest.mark.parametrize("denoise", ["none", "position", "pad"])
@@ -145,7 +128,7 @@ def test_every_weight_but_the_pooler_gets_gradient(make_method, ids):
     method(Batch(ids)).loss.backward()
     without = {n for n, p in method.named_parameters() if p.grad is None}
     assert without == {"encoder.pooler.dense.weight", "encoder.pooler.dense.bias"}
-    # Without gradient by algebra: a key's bias shifts all scores of a softmax alike, and the last
+    # Without gradient by algebra: a key's bias shifts all scores of a softmax equally, and the last
     # layer's bias is in the mask vector and in the template's, which is subtracted from it.
     idle = ("key.bias", "layer.1.output.LayerNorm.bias")
     sizes = {n: g.abs().max().item() for n, g in gradients(method).items() if not n.endswith(idle)}
@@ -190,7 +173,7 @@ def _one_of_two(own, settings, lists, documents, folder):
     """A process of the test below: its share of the batch under DDP."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=own, world_size=2)
-    model = in_parallel(build(settings))
+    model = in_parallel(wide_head(settings))
     batch = Batch(Ragged.from_lists(lists), documents=documents)
     loss = model(own_share(batch, own, 2)).loss
     loss.backward()
@@ -213,7 +196,7 @@ def test_two_processes_have_the_loss_and_gradient_of_one(
     roberta_folder, tiny_settings, sentences, tmp_path, mini_batch_size, documents
 ):
     changes = {"workers": 2, "batch_size": 6}
-    one = build(tiny_settings(roberta_folder, changes))
+    one = wide_head(tiny_settings(roberta_folder, changes))
     settings = tiny_settings(roberta_folder, changes | {"mini_batch_size": mini_batch_size})
     lists = [row.tolist() for row in one.backbone.tokenizer(sentences, 8)]
     lengths = np.array([len(row) for row in lists])

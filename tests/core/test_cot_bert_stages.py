@@ -11,13 +11,13 @@ import torch
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
-from cotbert_core.methods import build_method
 from cotbert_core.templates.template_texts import TEMPLATES
 from cotbert_core.templates.tokenizing import end_with_full_stop
 from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.step import make_optimizer, train_step
 from tests.core import slow_reference
+from tests.core.slow_reference import wide_head
 
 ROLES = ("anchor", "positive", "negative")
 THREE = {
@@ -39,18 +39,9 @@ VARIANTS = {
 @pytest.fixture
 def make(encoder_folder, tiny_settings):
     def build(changes, **more):
-        settings = tiny_settings(encoder_folder, {**changes, **more})
-        torch.manual_seed(1)
-        method = build_method(load_backbone(encoder_folder, dropout=settings.dropout), settings)
-        torch.nn.init.normal_(method.head.dense.weight, std=0.3)
-        return method
+        return wide_head(tiny_settings(encoder_folder, {**changes, **more}))
 
     return build
-
-
-@pytest.fixture
-def ids(encoder_folder, sentences):
-    return load_backbone(encoder_folder).tokenizer(sentences, 8)
 
 
 def slow_extended(views, temperature):

@@ -14,6 +14,7 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.methods import build_method, contrastive
 from cotbert_core.training.batches import Batch
+from tests.core.slow_reference import gradients
 
 
 @pytest.fixture(params=["fresh", "own"])
@@ -120,10 +121,6 @@ class Slow:
         )
         scores = left @ right.T / self.method.temperature
         return (scores.logsumexp(dim=1) - scores.diagonal()).mean()
-
-
-def gradients(module):
-    return {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("budget", [4096, 40])

@@ -13,6 +13,7 @@ from cotbert_core.methods import METHODS, build_method, contrastive, denosent
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.step import make_optimizer, train_step
+from tests.core.slow_reference import gradients
 
 QUIET = {"method.dropout": 0.0, "method.decoder_dropout": 0.0}
 
@@ -36,10 +37,6 @@ def make(encoder_folder, denosent_settings):
 def batch(encoder_folder, sentences):
     ids = load_backbone(encoder_folder).tokenizer(sentences, 8)
     return Batch(ids, ids.take([2, 3, 4, 5, 0, 1]))
-
-
-def gradients(method):
-    return {n: p.grad.clone() for n, p in method.named_parameters() if p.grad is not None}
 
 
 def read_by_decoder(method, batch):
@@ -66,7 +63,7 @@ def test_noise_zeroes_its_share_of_the_embeddings_and_scales_the_rest(make, batc
     # The rate is one of 65,536, and the scale goes by it.
     torch.testing.assert_close(draws[~zero], expected[~zero], rtol=5e-5, atol=1e-5)
     if dropout:
-        assert (zero[0] != zero[1]).any(), "each step draws anew"
+        assert (zero[0] != zero[1]).any(), "each step samples again"
         assert 0 < zero[0].float().mean(dim=1).min() < 1, "elements are dropped, not tokens"
 
 
@@ -109,7 +106,7 @@ def test_ranks_of_two_together_have_the_loss_of_one(make, batch, monkeypatch):
 @pytest.mark.parametrize("projected", [True, False])
 @pytest.mark.parametrize("readout", ["mask", "mean"])
 def test_every_weight_but_the_pooler_gets_gradient(make, batch, objective, projected, readout):
-    """DDP waits for ever for a weight that has none."""
+    """DDP waits forever for a weight without a gradient."""
     changes = {
         "method.objective": objective,
         "method.projected": projected,
@@ -120,7 +117,7 @@ def test_every_weight_but_the_pooler_gets_gradient(make, batch, objective, proje
     method(batch).loss.backward()
     without = {n for n, p in method.named_parameters() if p.grad is None}
     assert without == {"encoder.pooler.dense.weight", "encoder.pooler.dense.bias"}
-    # By algebra: a key's bias shifts all scores of a softmax alike.
+    # By algebra: a key's bias shifts all scores of a softmax equally.
     sizes = {n: g.abs().max().item() for n, g in gradients(method).items()}
     idle = {n for n, size in sizes.items() if size < 1e-6}
     assert all(name.endswith("key.bias") for name in idle), idle

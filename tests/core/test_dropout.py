@@ -26,7 +26,7 @@ def test_elements_are_dropped_at_the_rate_and_the_mean_stays(rate, dtype):
 
 
 def test_neighbours_are_dropped_independently():
-    """Also those that share a drawn number."""
+    """Also elements that share a random number."""
     torch.manual_seed(0)
     rate, count = 0.3, 200_000
     dropped = (dropout(torch.ones(count, 8), rate) == 0).double()

@@ -11,7 +11,6 @@ import torch
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.forward import budget_slices
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.templates.template_texts import TEMPLATES, Template
@@ -170,7 +169,7 @@ def test_dropout_is_off_whatever_mode_the_model_was_in(open_encoder, sentences):
         (lambda make: PoolingConfig("mask"), "give a template too"),
     ],
 )
-def test_what_is_wrong_is_told(open_encoder, call, fault):
+def test_what_is_wrong_is_reported(open_encoder, call, fault):
     with pytest.raises(UserError, match=fault):
         call(open_encoder)
 
@@ -184,15 +183,6 @@ def test_a_template_longer_than_the_encoder_is_refused(encoder_folder):
 def test_a_folder_that_is_not_there_is_named():
     with pytest.raises(UserError, match="'/no/such/folder' does not exist"):
         SentenceEncoder.from_pretrained("/no/such/folder")
-
-
-def test_budget_slices_keep_to_the_budget():
-    lengths = np.array([50, 9, 9, 8, 3, 3, 3, 1])
-    slices = budget_slices(lengths, 20)
-    assert [i for start, stop in slices for i in range(start, stop)] == list(range(8))
-    assert slices[0] == (0, 1), "a row longer than the budget runs alone"
-    assert all((b - a) * lengths[a] <= 20 for a, b in slices[1:])
-    assert budget_slices(lengths, None) == [(0, 8)]
 
 
 def test_minilm_equals_sentence_transformers(sentences):

@@ -269,7 +269,7 @@ def test_read_pairs_folds_white_space_and_keeps_one_split(tmp_path):
         ([], "no column 'score'"),
     ],
 )
-def test_a_bad_pairs_file_is_told(tmp_path, lines, fault):
+def test_a_bad_pairs_file_is_reported(tmp_path, lines, fault):
     with pytest.raises(UserError, match=fault):
         read_pairs(write(tmp_path / "pairs.tsv", lines))
 

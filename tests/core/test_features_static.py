@@ -177,7 +177,7 @@ def test_no_sentences_make_no_vectors(backbone):
         ({"denoise": "pad"}, "denoise is 'pad' with the static readout: denoising needs a templ"),
     ],
 )
-def test_what_is_wrong_is_told(backbone, options, fault):
+def test_what_is_wrong_is_reported(backbone, options, fault):
     with pytest.raises(UserError, match=fault):
         build_features("static", backbone, FeatureOptions(**options))
 

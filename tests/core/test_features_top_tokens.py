@@ -17,7 +17,7 @@ from cotbert_core.templates.wrapping import BoundTemplate
 
 @pytest.fixture
 def manual(family):
-    """The name of the template that is used where none is asked for."""
+    """The name of the template that is used by default."""
     return "promptbert/manual" if family == "cot-bert" else "promptroberta/anchor"
 
 

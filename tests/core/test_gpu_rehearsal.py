@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core.encoder import attention, forward
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.forward import padding
+from cotbert_core.encoder.length_batches import padding
 from cotbert_core.methods import build_method, contrastive
 from cotbert_core.methods import denosent as denosent_module
 from cotbert_core.readouts import FEATURES, FeatureOptions, build_features

@@ -15,9 +15,9 @@ from cotbert_core.encoder.heads import (
     HEADS,
     TanhHead,
     TransformHead,
+    apply_head,
     load_head,
     new_head,
-    read_out,
 )
 from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method
@@ -49,8 +49,10 @@ def rows(function, *columns):
 
 def test_vectors_and_gradients_equal_the_formula(head, pair):
     exact = slow_reference.exact(head)
-    found = read_out(*pair, head)
-    expected = rows(lambda v, b: slow_reference.read_out(exact, v, b), *(x.double() for x in pair))
+    found = apply_head(*pair, head)
+    expected = rows(
+        lambda v, b: slow_reference.apply_head(exact, v, b), *(x.double() for x in pair)
+    )
     torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0)
     direction = torch.randn(N, D, generator=torch.Generator().manual_seed(2))
     (found * direction).sum().backward()
@@ -65,24 +67,26 @@ def test_vectors_and_gradients_equal_the_formula(head, pair):
 
 def test_without_a_bias_it_is_the_head_alone(head, pair):
     exact, vectors = slow_reference.exact(head), pair[0]
-    expected = rows(lambda v: slow_reference.read_out(exact, v, None), vectors.double())
-    torch.testing.assert_close(read_out(vectors, None, head).double(), expected, atol=1e-5, rtol=0)
-    assert torch.equal(read_out(vectors, head=head), head(vectors))
+    expected = rows(lambda v: slow_reference.apply_head(exact, v, None), vectors.double())
+    torch.testing.assert_close(
+        apply_head(vectors, None, head).double(), expected, atol=1e-5, rtol=0
+    )
+    assert torch.equal(apply_head(vectors, head=head), head(vectors))
 
 
 def test_without_a_head_it_is_the_difference(pair):
     vectors, bias = pair
-    assert torch.equal(read_out(vectors, bias), vectors - bias)
-    assert read_out(vectors) is vectors
+    assert torch.equal(apply_head(vectors, bias), vectors - bias)
+    assert apply_head(vectors) is vectors
 
 
 def test_before_and_behind_the_head_are_not_the_same(head, pair):
     vectors, bias = pair
     ways = {"tanh": head(vectors - bias), "transform": head(vectors) - head(bias)}
     chosen = "tanh" if isinstance(head, TanhHead) else "transform"
-    torch.testing.assert_close(read_out(vectors, bias, head), ways.pop(chosen))
+    torch.testing.assert_close(apply_head(vectors, bias, head), ways.pop(chosen))
     (other,) = ways.values()
-    assert (read_out(vectors, bias, head) - other).abs().max() > 0.1
+    assert (apply_head(vectors, bias, head) - other).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("act", ["gelu", "relu"])
@@ -137,14 +141,14 @@ def test_a_transform_begins_as_the_checkpoints_own(tiny_settings, headed, pair, 
 
 
 @trained_heads
-def test_a_transform_begins_anew_where_the_checkpoint_has_none_and_says_so(
+def test_a_transform_starts_again_where_the_checkpoint_has_none_and_says_so(
     tiny_settings, encoder_folder, method
 ):
     made, head = started(tiny_settings, method, "transform", encoder_folder)
     assert head.dense.weight.std().item() == pytest.approx(0.02, rel=0.1)
     assert not head.dense.bias.any()
-    told = "has no masked-language-model head: the transform head starts with new weights"
-    assert sum(told in note for note in made.notes(("augmented", "negative"))) == 1
+    message = "has no masked-language-model head: the transform head starts with new weights"
+    assert sum(message in note for note in made.notes(("augmented", "negative"))) == 1
     made, _ = started(tiny_settings, method, "tanh", encoder_folder)
     assert not any("transform" in note for note in made.notes(("augmented", "negative")))
 
@@ -163,7 +167,7 @@ def test_a_new_head_begins_as_the_papers_code_does(name):
     assert not dense.bias.any()
 
 
-def test_a_head_is_loaded_from_the_folder_or_its_absence_told(head, bert_folder, tmp_path):
+def test_a_head_is_loaded_from_the_folder_or_its_absence_reported(head, bert_folder, tmp_path):
     from safetensors.torch import save_file
 
     backbone = load_backbone(bert_folder)

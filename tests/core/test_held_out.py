@@ -106,6 +106,5 @@ def test_two_models_are_compared_on_the_same_queries():
     scores = [score_held_out(table_encode(t), one) for t in (blurred, table)]
     resampled = [resampled_mean(found.found, 200) for found in scores]
     gap = scores[1].found_first - scores[0].found_first
-    assert difference(gap, *resampled).real
-    assert not difference(0.0, resampled[1], resampled[1]).real
+    assert difference(gap, *resampled).low > 0
     assert resampled_mean(scores[1].reciprocal, 200).mean() == pytest.approx(scores[1].mrr10, abs=3)

@@ -138,14 +138,14 @@ def test_a_card_of_hostile_texts_holds_no_html_of_theirs(bert_folder, tmp_path, 
 @pytest.mark.parametrize("token", ['")\nimport os #', "'\"\\", "\u202e\x1b", "[READOUT]", "```"])
 def test_the_code_of_a_card_holds_a_token_as_a_literal(token):
     lines = transformers_lines(PoolingConfig("mean"), token)
-    told = []
+    reported = []
     names = {"inputs": {"input_ids": 0}, "hidden": {False: 0, True: 0}}
     names["tokenizer"] = type(
-        "T", (), {"convert_tokens_to_ids": lambda _, text: told.append(text)}
+        "T", (), {"convert_tokens_to_ids": lambda _, text: reported.append(text)}
     )()
     (read,) = (line for line in lines.splitlines() if line.startswith("read = "))
     exec(read, names)
-    assert told == [token]
+    assert reported == [token]
     assert "import os" not in [line.strip() for line in lines.splitlines()]
     assert all(line.isprintable() for line in lines.splitlines())
 

@@ -28,12 +28,12 @@ def templates_for(name):
 
 
 def test_an_unknown_method_lists_those_there_are():
-    told = fault_of({"method.name": "promtbert"})
-    assert told == f"method.name is 'promtbert': give one of {', '.join(METHOD_SETTINGS)}"
+    message = fault_of({"method.name": "promtbert"})
+    assert message == f"method.name is 'promtbert': give one of {', '.join(METHOD_SETTINGS)}"
 
 
 @pytest.mark.parametrize("method", [{}, {"temperature": 0.1}, {"name": None}, {"name": 3}])
-def test_a_method_without_a_name_is_told_the_names(method):
+def test_a_method_without_a_name_is_refused_with_the_names(method):
     with pytest.raises(UserError, match=r"method\.name is (None|3): give one of cot-bert"):
         build(TrainSettings, {"method": method})
 
@@ -54,23 +54,23 @@ def test_a_method_that_is_no_group_of_settings_is_refused():
     ],
 )
 def test_a_setting_of_another_method_is_refused_by_name(name, setting, known):
-    told = fault_of({"method.name": name, **templates_for(name), f"method.{setting}": 1})
-    assert told == f"setting 'method.{setting}' is unknown: method {name} has {known}"
+    message = fault_of({"method.name": name, **templates_for(name), f"method.{setting}": 1})
+    assert message == f"setting 'method.{setting}' is unknown: method {name} has {known}"
 
 
 @pytest.mark.parametrize("name", ["simcse", "tsdae", "optiprompt", "denosent"])
 def test_denoising_without_a_template_bias_is_refused_with_the_reason(name):
-    told = fault_of({"method.name": name, **templates_for(name), "method.denoise": "pad"})
-    assert f"setting 'method.denoise' is unknown: method {name} has " in told
-    assert told.endswith("; denoising needs a method that reads a template's mask")
+    message = fault_of({"method.name": name, **templates_for(name), "method.denoise": "pad"})
+    assert f"setting 'method.denoise' is unknown: method {name} has " in message
+    assert message.endswith("; denoising needs a method that reads a template's mask")
 
 
-def test_faults_of_a_methods_settings_are_told_without_its_tag():
+def test_faults_of_a_methods_settings_are_reported_without_its_tag():
     changes = {"method.name": "denosent", "method.layers": 0, "method.dropout": 1.0}
-    told = fault_of(changes | templates_for("denosent"))
-    assert "method.layers is 0: input should be greater than or equal to 1" in told
-    assert "method.dropout is 1.0: input should be less than 1" in told
-    assert "denosent" not in told
+    message = fault_of(changes | templates_for("denosent"))
+    assert "method.layers is 0: input should be greater than or equal to 1" in message
+    assert "method.dropout is 1.0: input should be less than 1" in message
+    assert "denosent" not in message
 
 
 @pytest.mark.parametrize("name", METHOD_SETTINGS)
@@ -82,37 +82,37 @@ def test_each_template_is_there_if_and_only_if_the_method_reads_it(name, role):
     if used and role == "negative":
         assert override(settings, {key: None, "method.extended": False}).templates.negative is None
     elif used:
-        told = f"{key} is null: method {name} needs this template; give one"
-        assert told in fault_of({key: None}, settings)
+        message = f"{key} is null: method {name} needs this template; give one"
+        assert message in fault_of({key: None}, settings)
     else:
         text = f"cot-bert/{role}"
-        told = f"{key} is '{text}': method {name} does not use it; set {key}=null"
-        assert told in fault_of({key: text}, settings)
+        message = f"{key} is '{text}': method {name} does not use it; set {key}=null"
+        assert message in fault_of({key: text}, settings)
 
 
-def test_all_template_faults_are_told_at_once():
-    told = fault_of({"method.name": "simcse", "batch_size": 7, "workers": 2})
+def test_all_template_faults_are_reported_at_once():
+    message = fault_of({"method.name": "simcse", "batch_size": 7, "workers": 2})
     for role in ROLES:
-        assert f"set templates.{role}=null" in told
-    assert "batch_size is 7" in told
+        assert f"set templates.{role}=null" in message
+    assert "batch_size is 7" in message
 
 
 def test_a_role_follows_the_readout():
     plain = {"method.name": "denosent", "method.readout": "mean"}
     assert override(COT, {**NONE, **plain}).templates.anchor is None
-    told = fault_of({**NONE, **plain, "templates.anchor": "denosent"})
-    assert "templates.anchor is 'denosent': method denosent does not use it" in told
-    told = fault_of({**NONE, "method.name": "denosent"})
-    assert "templates.anchor is null: method denosent needs this template" in told
+    message = fault_of({**NONE, **plain, "templates.anchor": "denosent"})
+    assert "templates.anchor is 'denosent': method denosent does not use it" in message
+    message = fault_of({**NONE, "method.name": "denosent"})
+    assert "templates.anchor is null: method denosent needs this template" in message
 
 
 @pytest.mark.parametrize(("role", "name"), [("negative", "cot-bert"), ("positive", "promptbert")])
 def test_templates_with_unequal_masks_are_refused(role, name):
     templates = templates_for(name)
-    told = fault_of({"method.name": name, **templates, f"templates.{role}": ONE_MASK})
-    assert "templates.anchor has 2" in told
-    assert f"templates.{role} has 1" in told
-    assert "masks: all templates must have the same number of masks" in told
+    message = fault_of({"method.name": name, **templates, f"templates.{role}": ONE_MASK})
+    assert "templates.anchor has 2" in message
+    assert f"templates.{role} has 1" in message
+    assert "masks: all templates must have the same number of masks" in message
     same = {key: value and ONE_MASK for key, value in templates.items()}
     assert override(COT, {"method.name": name, **same}).templates.anchor == ONE_MASK
 

@@ -70,7 +70,7 @@ def slow_loss(method, rows, step):
 def test_the_loss_and_its_gradient_are_the_slow_reference_s(
     make, batch, monkeypatch, attention, whole_word
 ):
-    monkeypatch.setattr(mlm, "train_tokens", lambda _: 30)  # several batches
+    monkeypatch.setattr(mlm, "train_budget", lambda _: (30, 0))  # several batches
     monkeypatch.setattr(mlm, "HEAD_TOKENS", 3)
     method = make(**{"attention": attention, "method.whole_word": whole_word})
     method.step = 3
@@ -100,7 +100,7 @@ def test_ranks_of_two_together_have_the_loss_of_one(make, batch, monkeypatch):
     assert sum(losses) / 2 == pytest.approx(expected, rel=1e-5)
 
 
-def test_held_out_rows_are_scored_alike_by_one_worker_and_two(make, batch, monkeypatch):
+def test_held_out_rows_are_scored_the_same_by_one_worker_and_two(make, batch, monkeypatch):
     method = make()
     alone = method.accuracy(batch.sentences)
     parts = []

@@ -18,7 +18,7 @@ from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.step import make_optimizer, train_step
 from tests.core import slow_reference
-from tests.core.slow_reference import assert_same_gradients, exact
+from tests.core.slow_reference import assert_same_gradients, exact, wide_head
 
 NONE = {"templates.positive": None, "templates.negative": None}
 TYPED = ["A man", "[PROMPT0] typed", "[PROMPT0][PROMPT1] [MASK] <mask>", "[PROMPT0]", "oil."]
@@ -53,11 +53,7 @@ def settings_of(encoder_folder, tiny_settings, manual):
 @pytest.fixture
 def make(encoder_folder, settings_of):
     def build(folder=encoder_folder, **changes):
-        settings = settings_of(**changes)
-        torch.manual_seed(1)
-        method = build_method(load_backbone(folder, dropout=settings.dropout), settings)
-        torch.nn.init.normal_(method.head.dense.weight, std=0.3)
-        return method
+        return wide_head(settings_of(**changes), folder)
 
     return build
 

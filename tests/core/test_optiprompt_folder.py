@@ -109,7 +109,7 @@ def test_a_typed_prompt_token_is_plain_text(trained, encoder_folder):
 
 
 @pytest.mark.parametrize("name", ["cot-bert", "simcse"])
-def test_another_method_goes_on_from_the_folder(
+def test_another_method_continues_from_the_folder(
     trained, settings_of, encoder_folder, family, sentences, tmp_path, name
 ):
     save(trained(encoder_folder), tmp_path / "first")
@@ -130,7 +130,7 @@ def test_another_method_goes_on_from_the_folder(
 
 
 @pytest.mark.parametrize("text", [None, STAGES], ids=["one mask", "two masks"])
-def test_optiprompt_goes_on_with_tokens_of_its_own(trained, encoder_folder, tmp_path, text):
+def test_optiprompt_continues_with_tokens_of_its_own(trained, encoder_folder, tmp_path, text):
     """Twice: the second time a [SPARE0] may be there as well as the prompts."""
     changes = {"templates.anchor": text} if text else {}
     folder, seen = encoder_folder, set()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.heads import read_out
+from cotbert_core.encoder.heads import apply_head
 from cotbert_core.errors import UserError
 from cotbert_core.losses import extended_info_nce, info_nce, same_document
 from cotbert_core.method_settings import METHOD_SETTINGS, PositiveSettings
@@ -15,6 +15,7 @@ from cotbert_core.methods import build_method, contrastive
 from cotbert_core.methods.contrastive import View
 from cotbert_core.settings import override
 from cotbert_core.training.batches import Batch
+from tests.core.slow_reference import gradients
 
 ROLES = ("anchor", "positive", "negative")
 TEMPLATES = {
@@ -80,7 +81,7 @@ def loss_of(made, batch, method, positive):
     if method == "denosent":
         vectors = [made.projection(vector) for vector, _ in encoded]
     else:
-        vectors = [read_out(vector, bias, made.head) for vector, bias in encoded]
+        vectors = [apply_head(vector, bias, made.head) for vector, bias in encoded]
     documents = torch.from_numpy(batch.documents)
     exclude = same_document(documents, documents)
     loss = extended_info_nce if method == "cot-bert" else info_nce
@@ -135,10 +136,6 @@ def test_ranks_of_two_together_have_the_loss_and_gradient_of_one(make, batch, me
 def sent(columns, vectors):
     columns.append(vectors)
     return vectors
-
-
-def gradients(made):
-    return {n: p.grad.clone() for n, p in made.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("method", TEMPLATES)

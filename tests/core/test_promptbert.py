@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import TanhHead
-from cotbert_core.methods import build_method
 from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
-from tests.core.slow_reference import assert_same_gradients, exact
+from tests.core.slow_reference import assert_same_gradients, exact, wide_head
 
 TEMPERATURE = 0.5
 SAME = {"templates.positive": "{p}/anchor"}
@@ -31,18 +29,9 @@ def make(encoder_folder, tiny_settings, prefix):
         flat = {"method.name": "promptbert", "templates.negative": None, **roles}
         flat |= {**(changes or {}), **more}
         flat = {k: v.format(p=prefix) if isinstance(v, str) else v for k, v in flat.items()}
-        settings = tiny_settings(encoder_folder, flat)
-        torch.manual_seed(1)
-        method = build_method(load_backbone(encoder_folder, dropout=settings.dropout), settings)
-        torch.nn.init.normal_(method.head.dense.weight, std=0.3)
-        return method
+        return wide_head(tiny_settings(encoder_folder, flat))
 
     return build
-
-
-@pytest.fixture
-def ids(encoder_folder, sentences):
-    return load_backbone(encoder_folder).tokenizer(sentences, 8)
 
 
 def slow_loss(model, head, templates, ids, mode):

@@ -16,7 +16,7 @@ from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.tokenizing import end_with_full_stop
 from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
-from tests.core.slow_reference import assert_same_gradients, exact
+from tests.core.slow_reference import assert_same_gradients, exact, wide_head
 
 TEMPERATURE = 0.5
 every_head = pytest.mark.parametrize("head", HEADS)
@@ -30,11 +30,7 @@ def make(encoder_folder, tiny_settings, family):
         roles = {"templates.anchor": f"{prefix}/anchor"}
         none = {"templates.positive": None, "templates.negative": None}
         flat = {"method.name": "promptbert-supervised", **none, **roles, **changes}
-        settings = tiny_settings(encoder_folder, flat)
-        torch.manual_seed(1)
-        method = build_method(load_backbone(encoder_folder, dropout=settings.dropout), settings)
-        torch.nn.init.normal_(method.kept_head.dense.weight, std=0.3)
-        return method
+        return wide_head(tiny_settings(encoder_folder, flat))
 
     return build
 
@@ -178,10 +174,10 @@ def test_a_folder_that_lost_its_head_says_so(make, tmp_path, head):
     (tmp_path / "saved" / HEAD_FILE).unlink()
     with pytest.raises(UserError) as caught:
         SentenceEncoder.from_pretrained(tmp_path / "saved")
-    told = str(caught.value)
-    assert f"needs its {head} head and the folder has no {HEAD_FILE}" in told
-    assert told.endswith("copy the whole folder again")
-    assert "\n" not in told
+    message = str(caught.value)
+    assert f"needs its {head} head and the folder has no {HEAD_FILE}" in message
+    assert message.endswith("copy the whole folder again")
+    assert "\n" not in message
 
 
 def test_a_reading_and_its_head_go_together(make):

@@ -82,11 +82,11 @@ def test_denoising_no_sentences_makes_no_vectors(open_encoder):
 
 @pytest.mark.parametrize("readout", ["cls", "mean"])
 def test_denoising_is_refused_where_no_mask_is_read(open_encoder, readout):
-    told = (
+    message = (
         f"denoise is 'pad' with the {readout} readout: denoising subtracts a template's mask vector"
     )
     for template in ("anchor", None):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             open_encoder(template, readout=readout, denoise="pad")
 
 
@@ -102,7 +102,7 @@ def test_denoising_is_refused_where_no_mask_is_read(open_encoder, readout):
         ({"denoise": "position"}, "denoise is 'position' with the mean readout"),
     ],
 )
-def test_what_cannot_be_read_is_told(fields, fault):
+def test_what_cannot_be_read_is_reported(fields, fault):
     with pytest.raises(UserError, match=fault):
         PoolingConfig(**fields)
 
@@ -207,7 +207,7 @@ def test_the_tokens_of_a_blank_reading_are_those_of_a_corpus(roberta_folder):
     assert seen[1][1:-1] != with_blank
 
 
-def test_a_folder_of_another_version_is_told(bert_folder, tmp_path):
+def test_a_folder_of_another_version_is_reported(bert_folder, tmp_path):
     folder = tmp_path / "model"
     SentenceEncoder.from_pretrained(bert_folder, "promptbert/manual").save_pretrained(folder)
     path = folder / "cotbert.json"

@@ -105,7 +105,7 @@ def test_secrets_of_the_environment_are_hidden_wherever_they_stand(name, secret,
 
 
 @pytest.mark.parametrize(
-    ("uri", "told"),
+    ("uri", "password"),
     [
         ("http://user:my S3cret@h:1", "my S3cret"),
         ("http://user:my S3cret@h:1", "my%20S3cret"),
@@ -115,11 +115,11 @@ def test_secrets_of_the_environment_are_hidden_wherever_they_stand(name, secret,
         ("http://h/?token=S3cretMarker", "S3cretMarker"),
     ],
 )
-def test_a_password_of_an_address_is_hidden_where_it_stands_alone(uri, told):
+def test_a_password_of_an_address_is_hidden_where_it_stands_alone(uri, password):
     """As drivers repeat it in their errors."""
     environment = {"MLFLOW_TRACKING_URI": uri}
-    assert redact(f"no user of password {told}.", environment) == "no user of password ***."
-    assert told in redact(f"no user of password {told}.", {}), "premise"
+    assert redact(f"no user of password {password}.", environment) == "no user of password ***."
+    assert password in redact(f"no user of password {password}.", {}), "premise"
 
 
 def test_short_and_plain_variables_hide_nothing():

@@ -146,10 +146,10 @@ def test_denosent_reads_whole_sentences_in_other_recipes():
     from cotbert_core.method_settings import DenoSentSettings
 
     assert DenoSentSettings().inference == "whole"
-    for readout, template in (("mask", "denosent"), ("mean", None)):
+    for readout, template, limit in (("mask", "denosent", None), ("mean", None, 254)):
         changes = {"method.readout": readout, "templates.anchor": template, **NO_DECODER}
         method = method_of("denosent-base", MINILM, **changes, **{"method.inference": "whole"})
-        assert (method.pooling.full_stop, method.pooling.max_length) == (True, None)
+        assert (method.pooling.full_stop, method.pooling.max_length) == (True, limit)
         method = method_of("denosent-base", MINILM, **changes)
         assert (method.pooling.full_stop, method.pooling.max_length) == (False, 30)
 

@@ -82,7 +82,7 @@ def test_code_of_a_folder_is_not_run(encoder_folder, tmp_path, allow):
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_folder_without_weights_is_told_so(encoder_folder, tmp_path):
+def test_a_folder_without_weights_is_refused(encoder_folder, tmp_path):
     folder = tmp_path / "none"
     shutil.copytree(encoder_folder, folder)
     (folder / "model.safetensors").unlink()

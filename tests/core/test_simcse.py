@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.files import write_json
 from cotbert_core.methods import build_method
 from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
-from tests.core.slow_reference import assert_same_gradients, exact
+from tests.core.slow_reference import assert_same_gradients, exact, wide_head
 
 TEMPERATURE = 0.5
 NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
@@ -22,18 +25,10 @@ every_readout = pytest.mark.parametrize("readout", ["cls", "mean"])
 def make(encoder_folder, tiny_settings):
     def build(**changes):
         changes = {k.replace("__", "."): v for k, v in changes.items()}
-        settings = tiny_settings(encoder_folder, {"method.name": "simcse", **NONE, **changes})
-        torch.manual_seed(1)
-        method = build_method(load_backbone(encoder_folder, dropout=settings.dropout), settings)
-        torch.nn.init.normal_(method.head.dense.weight, std=0.3)
-        return method
+        flat = {"method.name": "simcse", **NONE, **changes}
+        return wide_head(tiny_settings(encoder_folder, flat))
 
     return build
-
-
-@pytest.fixture
-def ids(encoder_folder, sentences):
-    return load_backbone(encoder_folder).tokenizer(sentences, 8)
 
 
 @pytest.fixture
@@ -179,3 +174,25 @@ def test_the_head_that_stays_is_the_trained_one(make, exact_model, sentences, en
     vectors = method.sentence_encoder.encode(sentences, precision="fp32")
     np.testing.assert_allclose(vectors, torch.stack(expected).numpy(), atol=1e-5, rtol=0)
     assert method.sentence_encoder.encode(sentences, precision="bf16").dtype == np.float32
+
+
+@pytest.mark.parametrize("limit", [9, None])
+def test_the_model_reads_as_many_tokens_as_the_encoder_did(
+    encoder_folder, tiny_settings, tmp_path, limit
+):
+    folder = tmp_path / "modules"
+    shutil.copytree(encoder_folder, folder)
+    if limit:
+        kinds = {"Transformer": "", "Pooling": "1_Pooling"}
+        modules = [
+            {"type": f"sentence_transformers.models.{k}", "path": p} for k, p in kinds.items()
+        ]
+        write_json(folder / "modules.json", modules)
+        write_json(folder / "sentence_bert_config.json", {"max_seq_length": limit + 2})
+        write_json(folder / "1_Pooling/config.json", {"pooling_mode_mean_tokens": True})
+    settings = tiny_settings(str(folder), {"method.name": "simcse", **NONE})
+    method = build_method(load_backbone(str(folder)), settings)
+    saved = SentenceEncoder(method.backbone, method.pooling)
+    before = SentenceEncoder.from_pretrained(folder, readout="cls")
+    assert method.pooling.max_length == limit
+    assert saved.max_length == before.max_length == (limit or before.backbone.max_tokens - 2)

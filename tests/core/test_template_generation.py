@@ -192,7 +192,7 @@ def test_an_early_end_loses_nothing_and_saves_steps(count):
     words = torch.tensor([False] * 4 + [True] * 3)
     steps = []
     for seed in range(20):
-        told = []
+        reported = []
         whole, short = (
             joint_beam(
                 random_tables(seed),
@@ -202,12 +202,12 @@ def test_an_early_end_loses_nothing_and_saves_steps(count):
                 beam=10_000,
                 max_tokens=4,
                 count=wanted,
-                on_step=told.append,
+                on_step=reported.append,
             )
             for wanted in (9999, count)
         )
         assert short == whole[:count]
-        steps.append(told[-1])
+        steps.append(reported[-1])
     assert min(steps) < 6
 
 

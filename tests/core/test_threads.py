@@ -32,9 +32,9 @@ def modes(_item):
 
 def test_each_piece_has_the_callers_modes_and_one_thread(two_threads):
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        told = map_threads(modes, range(8))
-    assert {row[1:] for row in told} == {(False, True, True, 1)}
-    assert threading.current_thread().name not in {row[0] for row in told}
+        rows = map_threads(modes, range(8))
+    assert {row[1:] for row in rows} == {(False, True, True, 1)}
+    assert threading.current_thread().name not in {row[0] for row in rows}
     with torch.no_grad():
         assert {row[1:] for row in map_threads(modes, range(8))} == {(False, False, False, 1)}
     assert torch.get_num_threads() == 2

@@ -66,7 +66,7 @@ def test_a_second_belongs_to_the_innermost_section_alone(spend):
     assert whole == 63
 
 
-def test_laps_start_anew_and_what_is_skipped_is_in_none(spend):
+def test_laps_start_again_and_what_is_skipped_is_in_none(spend):
     with clocked_sections(CPU) as clock:
         with section("loss"):
             spend(1)

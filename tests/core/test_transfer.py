@@ -40,7 +40,7 @@ def encode(sentences, size=SIZE):
 
 
 def sentence(draw, label):
-    """Words of the class among words of none, so that some are told apart and some not."""
+    """Words of the class among words of none: some are classified correctly, some not."""
     kinds = draw.choice([label, 7, 8, 9], size=draw.integers(2, 7), p=[0.25, 0.25, 0.25, 0.25])
     return " ".join(f"w{kind}.{draw.integers(4)}" for kind in kinds)
 
@@ -290,9 +290,9 @@ def test_missing_tasks_are_found_and_named(senteval, tmp_path):
     assert missing_transfer_tasks(senteval, list(TRANSFER_TASKS)) == []
     write(tmp_path / "CR/custrev.pos", ["good"])
     assert missing_transfer_tasks(tmp_path, ["TREC", "CR"]) == ["TREC", "CR"]
-    with pytest.raises(UserError, match=r"lacks CR/custrev\.neg: add the task's files") as told:
+    with pytest.raises(UserError, match=r"lacks CR/custrev\.neg: add the task's files") as caught:
         evaluate_transfer(encode, tmp_path, ["CR"])
-    assert "custrev.pos" not in str(told.value)
+    assert "custrev.pos" not in str(caught.value)
     with pytest.raises(UserError, match=r"lacks TREC/train_5500\.label, TREC/TREC_10\.label"):
         evaluate_transfer(encode, tmp_path, ["TREC"])
 
@@ -315,7 +315,7 @@ def test_names_of_tasks():
         ("CR", "CR/custrev.neg", ["bad"] * 19, "CR: class number 0 has 19 training examples"),
     ],
 )
-def test_a_broken_file_is_told_by_its_line(senteval, tmp_path, task, path, lines, message):
+def test_a_broken_file_is_reported_by_its_line(senteval, tmp_path, task, path, lines, message):
     for name in TRANSFER_TASKS[task].paths:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes((senteval / name).read_bytes())

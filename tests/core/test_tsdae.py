@@ -25,6 +25,7 @@ from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.step import make_optimizer, train_step
+from tests.core.slow_reference import gradients
 
 
 @pytest.fixture
@@ -112,10 +113,6 @@ def padded(tokenizer, texts):
     return dict(tokenizer.pad({"input_ids": rows}, return_tensors="pt"))
 
 
-def gradients(module):
-    return {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
-
-
 @pytest.mark.parametrize("readout", ["cls", "mean"])
 def test_loss_and_gradients_are_sentence_transformers_own(make, batch, encoder_folder, readout):
     method = make(**{"method.readout": readout})
@@ -152,7 +149,7 @@ def test_the_encoders_own_weights_are_trained(make, batch, readout):
     method(batch).loss.backward()
     without = {n for n, p in method.named_parameters() if p.grad is None}
     assert without == {"encoder.pooler.dense.weight", "encoder.pooler.dense.bias"}
-    # By algebra: a key's bias shifts all scores of a softmax alike; and a memory of one vector
+    # By algebra: a key's bias shifts all scores of a softmax equally; and a memory of one vector
     # is weighed 1 whatever the cross-attention's queries and keys are.
     idle = {n for n, g in gradients(method).items() if g.abs().max() < 1e-7}
     assert idle
@@ -193,7 +190,7 @@ def test_a_saved_folder_is_the_encoder_read_without_a_template(make, sentences, 
     np.testing.assert_array_equal(opened.encode(sentences, precision="fp32"), vectors)
 
 
-def test_without_the_package_the_user_is_told_how_to_get_it(make, monkeypatch):
+def test_without_the_package_the_error_says_how_to_get_it(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(
         UserError, match=r"tsdae needs .* not installed: pip install 'cotbert\[tsdae\]'"

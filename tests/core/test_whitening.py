@@ -57,15 +57,15 @@ def test_a_direction_without_variance_stays_out(sample):
     assert not white[:, 8:].any()
 
 
-def test_vectors_all_alike_have_no_components():
+def test_equal_vectors_have_no_components():
     white = Whitening.fit(np.ones((9, 3), np.float32)).apply(np.ones((2, 3)))
     assert white.tolist() == [[0, 0, 0]] * 2
 
 
 @pytest.mark.parametrize("count", [5, 8])
 def test_a_sample_not_larger_than_the_vectors_is_refused(sample, count):
-    told = f"sample of {count} sentences for vectors of 8 numbers: it needs at least 9"
-    with pytest.raises(UserError, match=told):
+    message = f"sample of {count} sentences for vectors of 8 numbers: it needs at least 9"
+    with pytest.raises(UserError, match=message):
         Whitening.fit(sample[:count])
     assert Whitening.fit(sample[:9]).kernel.shape == (8, 8)
 

@@ -1,7 +1,7 @@
 """Python reads this file at its start where tests/forking is on PYTHONPATH.
 
 A Ray worker that starts asks the server at COTBERT_FORKS (fork_server.py) to fork one that has
-torch imported, and ends. All other processes go on as ever.
+torch imported, and ends. All other processes start as usual.
 """
 
 import os

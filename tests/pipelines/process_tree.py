@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from pathlib import Path
 
 
@@ -19,6 +21,15 @@ def below(pid: int, name: str) -> list[int]:
     return [
         p for p, (_, shown) in parents.items() if shown.startswith(name) and _has(p, pid, parents)
     ]
+
+
+def kill_first(pid: int, name: str, seconds: float = 120.0) -> None:
+    """SIGKILL the first process that `pid` starts, itself or by others, whose name begins so."""
+    limit = time.monotonic() + seconds
+    while not (begun := below(pid, name)):
+        assert time.monotonic() < limit, f"no {name} began"
+        time.sleep(0.05)
+    os.kill(begun[0], signal.SIGKILL)
 
 
 def _forked() -> dict[int, int]:

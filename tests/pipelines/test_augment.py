@@ -95,9 +95,9 @@ def test_each_row_gets_its_rewrite_or_keeps_its_source(
 
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert (result["rows"], result["rewritten"], result["source_kept"]) == (8, 4, 4)
-    told = capsys.readouterr()
-    assert [line.split()[0] for line in told.out.splitlines()] == list(result)
-    assert all(line.startswith("augment ") for line in told.err.splitlines())
+    captured = capsys.readouterr()
+    assert [line.split()[0] for line in captured.out.splitlines()] == list(result)
+    assert all(line.startswith("augment ") for line in captured.err.splitlines())
     run = own_store.get_run(result["mlflow_run_id"])
     assert (run.info.run_name, run.info.status) == ("augment", "FINISHED")
     assert run.data.metrics["source_kept_refusal"] == 1
@@ -123,7 +123,7 @@ def secret_in(folder):
     return [path for path in files if KEY.encode() in path.read_bytes()]
 
 
-def test_a_stopped_job_goes_on_with_other_limits_but_not_with_another_model(
+def test_a_stopped_job_continues_with_other_limits_but_not_with_another_model(
     own_store, corpus, tmp_path, capsys
 ):
     with ChatServer(reply) as server:
@@ -242,7 +242,7 @@ def test_a_part_that_is_finished_is_not_written_again(own_store, corpus, tmp_pat
         ({"encoder": "./gone"}, "encoder folder './gone' does not exist"),
     ],
 )
-def test_corpora_that_cannot_be_augmented_are_told(corpus, tmp_path, capsys, changes, message):
+def test_corpora_that_cannot_be_augmented_are_reported(corpus, tmp_path, capsys, changes, message):
     manifest = json.loads((corpus / "manifest.json").read_text())
     (corpus / "manifest.json").write_text(json.dumps({**manifest, **changes}))
     with ChatServer(reply) as server:
@@ -262,7 +262,7 @@ def test_a_corpus_whose_encoder_has_moved(own_store, corpus, tmp_path, bert_fold
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["encoder"] == "./gone"
 
 
-def test_mistakes_are_told_before_anything_starts(corpus, tmp_path, capsys):
+def test_mistakes_are_refused_before_anything_starts(corpus, tmp_path, capsys):
     url = "http://127.0.0.1:9/v1"  # nobody answers there
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("dear")
@@ -281,7 +281,7 @@ def test_mistakes_are_told_before_anything_starts(corpus, tmp_path, capsys):
     }
     for message, words in mistakes.items():
         assert main(words) == 2
-        told = capsys.readouterr().err
-        assert message in told
-        assert len(told.splitlines()) == 1
+        stderr = capsys.readouterr().err
+        assert message in stderr
+        assert len(stderr.splitlines()) == 1
     assert not list(tmp_path.glob("out*"))

@@ -69,9 +69,9 @@ def test_every_row_has_its_translation_there_and_back(
     assert entry["forward_digest"] != entry["backward_digest"]
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert (result["rows"], result["source_kept_equal"]) == (90, equal)
-    told = capsys.readouterr()
-    assert "translating with ctranslate2 in float32 on CPUs" in told.err
-    assert "augment  row 90/90" in told.err
+    captured = capsys.readouterr()
+    assert "translating with ctranslate2 in float32 on CPUs" in captured.err
+    assert "augment  row 90/90" in captured.err
     run = own_store.get_run(result["mlflow_run_id"])
     assert run.data.params["beam"] == "1"
 
@@ -99,7 +99,7 @@ def test_a_killed_driver_loses_no_row_and_none_is_translated_again(
     assert 0 < kept < len(many)
     assert main(words) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    # Its workers may have gone on for a moment.
+    # Its workers may have continued for a moment.
     assert 0 < result["rows_of_this_run"] <= len(many) - kept
     assert rows(tmp_path / "out")["augmented_text"].to_pylist() == undisturbed(corpus, tiny_models)
 
@@ -126,7 +126,7 @@ class _StoppedError(Exception):
 @pytest.mark.real
 @pytest.mark.parametrize("engine", ["transformers", "ctranslate2"])
 def test_a_part_stopped_anywhere_becomes_the_same_part(corpus, tiny_models, tmp_path, engine):
-    """With sampling, so that any difference in what is drawn would show."""
+    """With sampling, which would show any difference between the samples."""
     drawn = {"temperature": 2.0, "seed": 4, "batch_tokens": 40, "precision": "float32"}
     options = BackTranslation(*tiny_models, engine=engine, **drawn)
     translation = plan_translation(options, gpu=False)
@@ -140,15 +140,15 @@ def test_a_part_stopped_anywhere_becomes_the_same_part(corpus, tiny_models, tmp_
             *(str(corpus), str(tmp_path / folder), str(tmp_path / folder / "scratch"), (name,)),
             *(Path(tokenizer).read_text(), 32, Limits(), False),
         )
-        told = []
+        reported = []
 
         def tell(rewrites):
-            told.append(len(rewrites))
-            if len(told) == batches:
+            reported.append(len(rewrites))
+            if len(reported) == batches:
                 raise _StoppedError
 
         augment_part(plan, name, BackTranslator(translation, 1), tell)
-        return told
+        return reported
 
     whole = write("whole", None)
     for batches in (1, 3):
@@ -161,7 +161,7 @@ def test_a_part_stopped_anywhere_becomes_the_same_part(corpus, tiny_models, tmp_
     assert one["augmented_text"].to_pylist() != expected(SENTENCES[:50]), "drawn, not the best"
 
 
-def test_mistakes_are_told_before_anything_starts(corpus, tmp_path, capsys, monkeypatch):
+def test_mistakes_are_refused_before_anything_starts(corpus, tmp_path, capsys, monkeypatch):
     base = ["augment", "--corpus", str(corpus), "--method", "back-translation", "--output"]
     base += [str(tmp_path / "out")]
     mistakes = {
@@ -172,7 +172,7 @@ def test_mistakes_are_told_before_anything_starts(corpus, tmp_path, capsys, monk
     }
     for message, words in mistakes.items():
         assert main([*base, *words]) == 2
-        told = capsys.readouterr().err
-        assert message in told
-        assert len(told.splitlines()) == 1
+        stderr = capsys.readouterr().err
+        assert message in stderr
+        assert len(stderr.splitlines()) == 1
     assert not list(tmp_path.glob("out*"))

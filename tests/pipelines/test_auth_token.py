@@ -82,8 +82,8 @@ def test_a_wider_mode_is_mended_with_a_warning(token_file, capsys, mode):
     assert ensure_token() is None
     assert mode_of(token_file) == 0o600
     assert token_file.read_text() == "old\n"
-    told = capsys.readouterr().err
-    assert f"warning: the token file {token_file} had mode {mode:04o} and now has 0600" in told
+    stderr = capsys.readouterr().err
+    assert f"warning: the token file {token_file} had mode {mode:04o} and now has 0600" in stderr
     assert find_token() == "old"
     assert capsys.readouterr().err == ""
 

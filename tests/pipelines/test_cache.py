@@ -1,4 +1,4 @@
-"""Raw text for --corpus: prepared once, found again, prepared anew when anything differs."""
+"""Raw text for --corpus: prepared once, found again, prepared again when anything differs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_same_file_by_another_path_is_found(text, prepared, bert_folder, mon
 
 
 @pytest.mark.parametrize("change", ["content", "time", "length", "column", "encoder"])
-def test_what_differs_is_prepared_anew(text, prepared, bert_folder, roberta_folder, change):
+def test_what_differs_is_prepared_again(text, prepared, bert_folder, roberta_folder, change):
     open_or_prepare(str(text), bert_folder, 16)
     if change == "content":
         stat = text.stat()
@@ -115,8 +115,8 @@ def test_a_file_of_triples_needs_no_options(tmp_path, prepared, bert_folder, cap
     path = tmp_path / "a.csv"
     path.write_text("sent0,sent1,hard_neg\nx,y,z\n")
     first = open_or_prepare(str(path), bert_folder, 16)
-    told = capsys.readouterr().err.splitlines()
-    assert told[0] == f"{path}: reading columns sent0, sent1, hard_neg as triples"
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"{path}: reading columns sent0, sent1, hard_neg as triples"
     named = {"augmented_column": "sent1", "negative_column": "hard_neg"}
     again = open_or_prepare(str(path), bert_folder, 16, "sent0", **named)
     assert first.path == again.path == prepared[0]
@@ -126,7 +126,7 @@ def test_a_file_of_triples_needs_no_options(tmp_path, prepared, bert_folder, cap
     ]  # fmt: skip
 
 
-def test_sick_is_prepared_anew_when_its_file_changes(tmp_path, prepared, bert_folder):
+def test_sick_is_prepared_again_when_its_file_changes(tmp_path, prepared, bert_folder):
     path = tmp_path / "SICK_train.txt"
     path.write_text("sentence_A\tsentence_B\tentailment_judgment\n")
     for _ in range(2):
@@ -142,6 +142,6 @@ def test_a_folder_that_is_no_corpus_is_raw_text(text, prepared, bert_folder):
     assert len(prepared) == 1
 
 
-def test_a_missing_corpus_is_told(prepared, bert_folder):
+def test_a_missing_corpus_is_reported(prepared, bert_folder):
     with pytest.raises(UserError, match="does not exist"):
         open_or_prepare(str(Path("/no/such")), bert_folder, 16)

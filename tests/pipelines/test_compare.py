@@ -170,8 +170,8 @@ def test_the_command_trains_every_recipe_under_every_seed(
     command = ["compare", *entries, "--encoder", bert_folder, "--corpus", str(corpus)]
     command += ["--augmented-column", "rewrite", "--seeds", "2", "--output", str(tmp_path / "out")]
     assert main([*command, *(part for item in sets for part in ("--set", item))]) == 2
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert "a sample of 24 sentences for vectors of 32 numbers" in told
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "a sample of 24 sentences for vectors of 32 numbers" in message
     assert not (tmp_path / "out").exists(), "found before anything began"
     command.remove("whitening")
     assert main([*command, *(part for item in sets for part in ("--set", item))]) == 0
@@ -203,7 +203,7 @@ def test_the_command_trains_every_recipe_under_every_seed(
     assert "<svg" in page
     assert all(entry in page for entry in entries[:-1])
     assert html.escape(untouched["entry"]) in page
-    assert all(html.escape(told) in page for told in result["verdicts"])
+    assert all(html.escape(message) in page for message in result["verdicts"])
     assert "sts-b" not in page
     own = own_store.get_run(result["mlflow_run_id"]).data
     assert own.metrics["baseline_spearman"] == untouched["dev_mean"]
@@ -221,7 +221,7 @@ def test_the_command_trains_every_recipe_under_every_seed(
     assert untouched["entry"] in printed.out
     assert printed.out.splitlines()[-2:] == result["verdicts"]
     assert printed.err.count("baseline: the untouched encoder") == 1, "scored once, handed on"
-    for name, told in zip(entries, result["verdicts"], strict=False):
+    for name, message in zip(entries, result["verdicts"], strict=False):
         mean = next(row["dev_mean"] for row in rows if row["entry"] == name)
-        assert name in told
-        assert ("warning: " in told) is (mean < untouched["dev_mean"])
+        assert name in message
+        assert ("warning: " in message) is (mean < untouched["dev_mean"])

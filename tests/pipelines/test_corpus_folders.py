@@ -1,4 +1,4 @@
-"""A folder whose manifest is not a corpus's is told as what it is, with status 2."""
+"""A folder whose manifest is not a corpus's is named as what it is, with status 2."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ OTHERS = {
 @pytest.mark.parametrize("kind", OTHERS)
 @pytest.mark.parametrize("command", ["train quickstart", "tune seeds", "compare quickstart"])
 def test_training_names_what_the_folder_holds(tmp_path, bert_folder, capsys, command, kind):
-    manifest, told = OTHERS[kind]
+    manifest, expected = OTHERS[kind]
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "manifest.json").write_text(json.dumps(manifest))
     words = [*command.split(), "--corpus", str(folder), "--encoder", bert_folder]
     assert main([*words, "--output", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err
-    assert f"corpus '{folder}' {told}" in message
+    assert f"corpus '{folder}' {expected}" in message
     assert "`cotbert prepare`" in message
     assert not (tmp_path / "out").exists()
 

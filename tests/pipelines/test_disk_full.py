@@ -1,4 +1,4 @@
-"""A full disk is said in one sentence: where, how much is free and how to go on; exit status 1."""
+"""A full disk is one sentence: where, how much is free and how to continue; exit status 1."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_the_report_of_evaluate_says_so(tmp_path, bert_folder, capsys, own_store
         assert f"tmpfs at {place}" in failure(command, capsys)
 
 
-def test_prepare_says_so_and_goes_on(tmp_path, bert_folder, without_ray, capsys):
+def test_prepare_says_so_and_continues(tmp_path, bert_folder, without_ray, capsys):
     path = tmp_path / "a.txt"
     path.write_text("".join(f"sentence {n} is long enough\n" for n in range(40_000)))
     with mounted(tmp_path / "small", "1m") as place:

@@ -9,24 +9,18 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from run_folders import by_id
 
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines import embed as embed_job
 from pipelines.cli import main
-from pipelines.embed import EmbedOptions, embed, model_digest, read_embeddings
+from pipelines.embed import EmbedOptions, embed, model_digest
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading.sources import FILE_BITS
 
 pytestmark = [pytest.mark.ray_local, pytest.mark.usefixtures("ray_here", "own_store")]
-
-
-def by_id(folder):
-    """Id -> vector of an embeddings folder."""
-    ids, vectors = read_embeddings(folder)
-    assert len(set(ids.tolist())) == len(ids)
-    return dict(zip(ids.tolist(), vectors, strict=True))
 
 
 def assert_same(found, text_of, encoder, **options):
@@ -75,10 +69,10 @@ def test_vectors_are_the_encoders_under_row_numbers(
     assert manifest["model_digest"] == model_digest(bert_folder)
     run = own_store.get_run(result["mlflow_run_id"])
     assert (run.info.run_name, run.data.metrics["rows"]) == ("embed", 3)
-    told = capsys.readouterr()
-    assert [line.split()[0] for line in told.out.splitlines()] == list(result)
-    progress = [line.startswith("embed ") for line in told.err.splitlines()]
-    warnings = [line for line in told.err.splitlines() if line.startswith("warning: ")]
+    captured = capsys.readouterr()
+    assert [line.split()[0] for line in captured.out.splitlines()] == list(result)
+    progress = [line.startswith("embed ") for line in captured.err.splitlines()]
+    warnings = [line for line in captured.err.splitlines() if line.startswith("warning: ")]
     assert any("a.txt" in line and "not UTF-8" in line for line in warnings)
     assert sum(progress) + len(warnings) == len(progress)
 

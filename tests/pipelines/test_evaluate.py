@@ -107,9 +107,9 @@ def test_missing_tasks_are_named(own_store, tmp_path, senteval, bert_folder, cap
 def test_the_tasks_that_are_there_may_be_averaged(own_store, senteval, bert_folder, capsys):
     command = ["evaluate", bert_folder, "--senteval", str(senteval), "--allow-missing"]
     assert main(command) == 0
-    told = capsys.readouterr()
-    assert "warning: skipped STS12, STS14, STS15, STS16" in told.err
-    rows = dict(line.split()[:2] for line in told.out.splitlines()[2:])
+    captured = capsys.readouterr()
+    assert "warning: skipped STS12, STS14, STS15, STS16" in captured.err
+    rows = dict(line.split()[:2] for line in captured.out.splitlines()[2:])
     assert list(rows) == ["STS13", "STS-B", "SICK-R", "average"]
     *tasks, average = (float(value) for value in rows.values())
     assert average == pytest.approx(np.mean(tasks), abs=0.011)
@@ -244,7 +244,7 @@ def test_a_model_and_itself_differ_by_nothing(own_store, senteval, bert_folder, 
         (["--readout", "mean"], "names its readout, and --readout is given too"),
     ],
 )
-def test_what_does_not_go_together_is_told(
+def test_what_does_not_go_together_is_reported(
     own_store, senteval, bert_folder, capsys, words, message
 ):
     assert main(command(bert_folder, senteval, *words)) == 2

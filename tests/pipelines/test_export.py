@@ -118,16 +118,16 @@ def test_what_a_graph_cannot_carry_is_refused_before_anything_is_written(bert_fo
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"empty_blank": True}, "replaces an empty text by a blank.*method.empty_sentence=bare"),
         ({"last": ((7, 9),)}, "trained tokens at the last .*method.replaced=template"),
     ],
 )
-def test_what_no_tokenizer_file_can_do_is_refused(roberta_folder, tmp_path, more, told):
+def test_what_no_tokenizer_file_can_do_is_refused(roberta_folder, tmp_path, more, message):
     encoder = made(roberta_folder, "cot-roberta", "mask", "{f}/anchor", **more)
     model = saved(encoder, tmp_path / "model")
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         export(ExportOptions(model, "onnx"), tmp_path / "onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 

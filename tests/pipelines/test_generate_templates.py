@@ -48,11 +48,11 @@ def test_the_command_writes_templates_that_can_be_scored(
 ):
     words = ["generate-templates", t5, "--definitions", str(definitions), "--output", "found.txt"]
     assert main([*words, "--count", "6", "--beam", "8", "--max-tokens", "3"]) == 0
-    told = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    printed = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
     texts = (tmp_path / "found.txt").read_text().splitlines()
     assert 1 <= len(texts) == len(set(texts)) <= 6
     assert all(Template(text).stages == 1 for text in texts)
-    assert (told["templates"], told["best_template"]) == (str(len(texts)), texts[0])
+    assert (printed["templates"], printed["best_template"]) == (str(len(texts)), texts[0])
 
     (run,) = own_store.search_runs(["1"])
     assert (run.info.run_name, run.info.status) == ("generate-templates", "FINISHED")
@@ -68,7 +68,7 @@ def test_the_command_writes_templates_that_can_be_scored(
 
 
 def outputs(monkeypatch, *texts):
-    """The outputs that both forms give; the definitions they were asked for."""
+    """The outputs that both forms give; and their definitions."""
     asked = []
 
     def fill(generator, definitions, form, **settings):

@@ -231,7 +231,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_told_before_anything_starts(own_store, tmp_path, bert_folder, name):
+def test_mistakes_are_refused_before_anything_starts(own_store, tmp_path, bert_folder, name):
     (tmp_path / "blank.txt").write_text("\n \n")
     (tmp_path / "one.txt").write_text("A man.\nA man.\n")
     model, changes, message = MISTAKES[name]

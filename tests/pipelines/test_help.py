@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import MISSING, dataclass
@@ -93,8 +94,8 @@ def test_a_bad_help_is_found(option, wrong):
 def test_an_option_is_described_the_same_way_in_every_command():
     described = {}
     for _, one in OPTIONS:
-        told = (one.option.help, one.option.metavar, one.choices, one.option.positional)
-        described.setdefault(one.name, set()).add(told)
+        description = (one.option.help, one.option.metavar, one.choices, one.option.positional)
+        described.setdefault(one.name, set()).add(description)
     different = {name for name, texts in described.items() if len(texts) > 1}
     assert different == set(DIFFERENT)
 
@@ -111,6 +112,23 @@ def test_the_page_holds_every_option_under_a_title(command, capsys, monkeypatch)
         assert f" {one.option.group}: " in page or one.option.positional
     assert "positional arguments" not in page
     assert f" {GENERAL}: " in page
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_page_ends_with_a_command_line_that_is_right(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    _, example = capsys.readouterr().out.split("\nexample:\n")
+    assert max(map(len, example.splitlines())) < 80
+    words = shlex.split(example.replace("\\\n", " "))
+    assert words[:2] == ["cotbert", command]
+    build(COMMANDS[command].options, {"command_line": None, **vars(parsed(words[1:]))})
+    if "--" in words:
+        parsed(words[words.index("--") + 1 :])
+
+
+def parsed(words):
+    return build_parser().parse_args(words)
 
 
 def test_defaults_in_words_are_those_of_the_code():

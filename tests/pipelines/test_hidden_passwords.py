@@ -74,9 +74,9 @@ def test_a_job_without_its_store_hides_it_in_messages_and_queue(closed_store, tm
         raise RuntimeError("no")
     end_run("0" * 32, "KILLED")
     assert main(["track-sync", str(out)]) == 1
-    told = capfd.readouterr()
-    assert [p.name for p in check_hidden(out, *told)]
-    assert told.err.count("MLflow at http://***@127.0.0.1:") == 4
+    captured = capfd.readouterr()
+    assert [p.name for p in check_hidden(out, *captured)]
+    assert captured.err.count("MLflow at http://***@127.0.0.1:") == 4
     kinds = [json.loads(line) for line in OfflineQueue(out).path.open()]
     assert [r["kind"] for r in kinds] == ["create", "params", "tags", "tags", "end"]
     assert kinds[3]["values"]["error"].startswith("cannot reach http://***@127.0.0.1")
@@ -85,9 +85,9 @@ def test_a_job_without_its_store_hides_it_in_messages_and_queue(closed_store, tm
 def test_the_registry_and_models_of_a_store_hide_it(closed_store, tmp_path, bert_folder, capfd):
     run = Run(None, "0" * 32)
     assert register(run, Path(bert_folder), "name") is None
-    told = capfd.readouterr()
-    assert "at MLflow http://***@127.0.0.1:" in told.err
-    check_hidden(tmp_path, *told)
+    captured = capfd.readouterr()
+    assert "at MLflow http://***@127.0.0.1:" in captured.err
+    check_hidden(tmp_path, *captured)
     for name in ("models:/encoder@best", "models:/encoder/latest", f"runs:/{MARK}/model"):
         with pytest.raises(
             UserError, match=r"cannot be loaded from MLflow at http://\*\*\*@127"
@@ -146,7 +146,7 @@ def test_an_input_s_credentials_are_in_no_record_of_a_job(address, tmp_path):
     (kept,) = (path for path in check_hidden(tmp_path) if path.name == "record.json")
     assert "***" in kept.read_text()
     with resumable_output(tmp_path / "out", record) as work:
-        assert work.before, "the same job goes on with what is done"
+        assert work.before, "the same job continues with what is done"
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
@@ -224,13 +224,13 @@ def test_no_command_prints_or_keeps_the_store_s_password(
         ["export", model, "--format", "folder", "--output", tmp_path / "export"],
         ["track-sync", tmp_path],
     ]  # fmt: skip
-    told = []
+    printed = []
     for words in commands:
         status = main([str(word) for word in words])
-        told.append(capfd.readouterr())
-        assert status == (1 if words[0] == "track-sync" else 0), (words[0], told[-1].err)
-    files = check_hidden(tmp_path, *(text for both in told for text in both))
+        printed.append(capfd.readouterr())
+        assert status == (1 if words[0] == "track-sync" else 0), (words[0], printed[-1].err)
+    files = check_hidden(tmp_path, *(text for both in printed for text in both))
     assert {"untracked.jsonl", "report.html", "manifest.json", "README.md", "result.json"} <= {
         path.name for path in files
     }
-    assert sum("http://***@127.0.0.1" in both.err for both in told) == len(commands) - 1
+    assert sum("http://***@127.0.0.1" in both.err for both in printed) == len(commands) - 1

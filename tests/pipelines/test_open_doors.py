@@ -180,9 +180,9 @@ def test_a_cluster_of_two_nodes(place):
     assert len(place.seen) > 10
     check(place)
     token = (place.root / "home" / ".ray" / "auth_token").read_bytes()
-    told = [text for port in {one.port for one in place.seen} for text in without_token(port)]
-    assert told  # the metrics of the nodes, which the page on security names
-    assert all(text.startswith(b"# HELP ") and token not in text for text in told)
+    metrics = [text for port in {one.port for one in place.seen} for text in without_token(port)]
+    assert metrics  # the metrics of the nodes, which the page on security names
+    assert all(text.startswith(b"# HELP ") and token not in text for text in metrics)
     place.run(COTBERT, "cluster", "down")
     wait_until_none(place)
 
@@ -209,7 +209,7 @@ def wait_for(place: Place, job, *titles: str) -> None:
 
 def wait_for_end(place: Place, job) -> str:
     """What a command printed; all that it started ends within seconds of it."""
-    output = job.communicate(timeout=60)[0]
+    output = job.communicate(timeout=150)[0]
     wait_until_none(place)
     return output
 
@@ -238,7 +238,10 @@ def test_sigterm_ends_a_training_in_plain_words(place, text, bert_folder):
 
 def test_sighup_ends_an_embedding_in_plain_words(place, bert_folder):
     """As a closed terminal does: to all processes of the session, and twice."""
-    (place.root / "long.txt").write_text("A man is singing.\n" * 400_000, encoding="utf-8")
+    # Distinct texts, since equal ones are embedded once: the job must not end before the signal is
+    # heard, which takes up to 30 s.
+    lines = (f"A man is singing song {number}.\n" for number in range(1_000_000))
+    (place.root / "long.txt").write_text("".join(lines), encoding="utf-8")
     command = ["embed", bert_folder, "--input", "long.txt", "--output", "vectors"]
     job = place.start(COTBERT, *command, "--precision", "fp32")
     wait_for(place, job, "ray::")

@@ -12,7 +12,7 @@ RECORD = {"job": "augment", "model": "a", "temperature": None}
 
 
 def work(path, record=RECORD, text="", error=None):
-    """A job that writes a file of work, and fails if it is told to."""
+    """A job that writes a file of work, and fails on request."""
     with resumable_output(path, record, paid=True) as place:
         (place.scratch / RUN_FILE).write_text("run")
         ledger = place.scratch / "a.jsonl"
@@ -29,7 +29,7 @@ def stopped(path, text="", error=RuntimeError):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, UserError, KeyboardInterrupt])
-def test_work_stays_and_the_same_job_goes_on(tmp_path, error):
+def test_work_stays_and_the_same_job_continues(tmp_path, error):
     stopped(tmp_path / "out", "1", error)
     assert not (tmp_path / "out").exists()
     work(tmp_path / "out", text="2")

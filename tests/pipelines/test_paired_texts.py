@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tiny_corpus import rows as rows_of
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
@@ -118,8 +119,8 @@ def test_options_become_triples_once_and_only_when_no_column_is_named(tmp_path, 
     named = PrepareOptions((path,), "bert", text_column="sent1")
     for other in (found, named, PrepareOptions((path,), "bert", augmented_column="sent1")):
         assert recognise_triples(other) is other
-    told = capsys.readouterr().err.splitlines()
-    assert told == [f"{path}: reading columns sent0, sent1, hard_neg as triples"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"{path}: reading columns sent0, sent1, hard_neg as triples"]
 
 
 @pytest.mark.parametrize(
@@ -139,8 +140,8 @@ def test_wrong_options_are_refused(options, message):
 def test_triples_and_a_column_are_refused_together(option, capsys):
     command = "prepare --input a.csv --encoder e --output o --triples"
     assert main([*command.split(), option, "sent0"]) == 2
-    told = f"--triples names all three columns: leave out {option} or --triples"
-    assert told in capsys.readouterr().err
+    message = f"--triples names all three columns: leave out {option} or --triples"
+    assert message in capsys.readouterr().err
 
 
 def corpus_of(home: Path, parts, **manifest) -> Corpus:
@@ -189,17 +190,8 @@ def test_a_corpus_of_pairs_lacks_the_negatives_alone(tmp_path):
         corpus.require(("augmented", "negative"), "supervised")
 
 
-on_ray = [pytest.mark.ray_local, pytest.mark.usefixtures("ray_here", "own_store")]
-
-
 def ray_test(function):
-    for mark in on_ray:
-        function = mark(function)
-    return function
-
-
-def table_of(corpus):
-    return pa.concat_tables(pq.read_table(p) for p in sorted(corpus.path.glob("part-*")))
+    return pytest.mark.ray_local(pytest.mark.usefixtures("ray_here", "own_store")(function))
 
 
 def expected_rows(encoder_folder, max_length):
@@ -234,7 +226,7 @@ def test_a_corpus_holds_the_tokens_of_every_text(tmp_path, encoder_folder):
     kept, counts = expected_rows(encoder_folder, 12)
     texts, lists = ["text", "augmented_text", "negative_text"], ["input_ids", "augmented_ids"]
     lists.append("negative_ids")
-    table = table_of(corpus)
+    table = rows_of(corpus.path)
     assert table.schema.names == [
         "id",
         *(n for pair in zip(texts, lists, strict=True) for n in pair),
@@ -260,7 +252,7 @@ def test_rows_do_not_depend_on_shards_or_the_order_of_input(tmp_path, bert_folde
     prepare(PrepareOptions((two, one), bert_folder, **TRIPLE_OPTIONS), tmp_path / "two")
     first, other = Corpus.open(tmp_path / "one"), Corpus.open(tmp_path / "two")
     assert len(list(other.path.glob("part-*"))) > 1
-    assert table_of(first).sort_by("id").equals(table_of(other).sort_by("id"))
+    assert rows_of(first.path).sort_by("id").equals(rows_of(other.path).sort_by("id"))
     own = ("columns", "dropped", "rows", "rows_read", "tokens", "truncated")
     assert {k: first.manifest[k] for k in own} == {k: other.manifest[k] for k in own}
 
@@ -292,7 +284,7 @@ def test_a_prepared_corpus_is_input_again(tmp_path, bert_folder):
     prepare(PrepareOptions((path,), bert_folder, **TRIPLE_OPTIONS), tmp_path / "one")
     columns = {"augmented_column": "augmented_text", "negative_column": "negative_text"}
     prepare(PrepareOptions((str(tmp_path / "one"),), bert_folder, **columns), tmp_path / "two")
-    assert table_of(Corpus.open(tmp_path / "two")).equals(table_of(Corpus.open(tmp_path / "one")))
+    assert rows_of(tmp_path / "two").equals(rows_of(tmp_path / "one"))
 
 
 @ray_test

@@ -125,7 +125,7 @@ def test_a_gpu_that_torch_cannot_use_is_not_chosen(monkeypatch, eight_gpus):
 
 @pytest.mark.parametrize("given", ["cpu", "cuda:0", "cuda:7"])
 def test_a_training_worker_takes_the_device_that_ray_names(monkeypatch, eight_gpus, given):
-    """Ray names the CPU where it was asked for no GPU, and torch's set_device refuses that."""
+    """Ray names the CPU where a worker requests no GPU, and torch's set_device refuses that."""
     from pipelines.training import worker
 
     class SetUpError(Exception):

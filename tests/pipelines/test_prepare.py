@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tiny_corpus import rows
 
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
@@ -83,10 +84,6 @@ def made(tmp_path, bert_folder):
     return make
 
 
-def rows(corpus):
-    return pa.concat_tables(pq.read_table(p) for p in sorted(corpus.path.glob("part-*")))
-
-
 def cut_small(monkeypatch, shard_bytes, part_rows):
     monkeypatch.setattr(sources, "plan", partial(sources.plan, shard_bytes=shard_bytes))
     monkeypatch.setattr(driver, "PART_ROWS", part_rows)
@@ -100,12 +97,12 @@ def test_every_row_of_every_format_is_accounted_for(
     assert main(command) == 0
     manifest = Corpus.open(out).manifest
     kept = [text for texts in KEPT.values() for text in texts]
-    assert sorted(rows(Corpus.open(out))["text"].to_pylist()) == sorted(kept)
+    assert sorted(rows(out)["text"].to_pylist()) == sorted(kept)
     assert manifest["dropped"] == DROPPED
     assert (manifest["rows"], manifest["sampled_out"]) == (len(kept), 0)
     assert manifest["rows_read"] == len(kept) + sum(DROPPED.values())
     assert (manifest["truncated"], manifest["max_length"]) == (1, 32)
-    assert manifest["tokens"] == sum(map(len, rows(Corpus.open(out))["input_ids"].to_pylist()))
+    assert manifest["tokens"] == sum(map(len, rows(out)["input_ids"].to_pylist()))
     assert (manifest["source"]["files"], manifest["source"]["files_ignored"]) == (6, 1)
     assert sorted(p.name for p in out.iterdir()) == [
         "manifest.json",
@@ -114,13 +111,13 @@ def test_every_row_of_every_format_is_accounted_for(
         "result.json",
     ]
     result = json.loads((out / "result.json").read_text())
-    told = capsys.readouterr()
-    where, shown = told.out.split("\n\n")
+    captured = capsys.readouterr()
+    where, shown = captured.out.split("\n\n")
     assert [line.split()[0] for line in where.splitlines()[2:5]] == ["read", "kept", "empty"]
     shown = dict(line.split() for line in shown.splitlines())
     assert list(shown) == list(result)
     assert int(shown["dropped_duplicate"]) == result["dropped_duplicate"] == DROPPED["duplicate"]
-    assert all(line.startswith(("prepare ", "warning: ")) for line in told.err.splitlines())
+    assert all(line.startswith(("prepare ", "warning: ")) for line in captured.err.splitlines())
     run = own_store.get_run(result["mlflow_run_id"])
     assert (run.info.run_name, run.data.metrics["rows"]) == ("prepare", len(kept))
     attached = [file.path for file in own_store.list_artifacts(run.info.run_id)]
@@ -141,7 +138,7 @@ def test_the_installed_command_shows_its_own_progress_alone(folder, tmp_path, be
 def test_parts_hold_the_tokens_of_each_sentence_alone(folder, made, encoder_folder):
     from transformers import AutoTokenizer
 
-    table = rows(made(folder, encoder=encoder_folder, max_length=16))
+    table = rows(made(folder, encoder=encoder_folder, max_length=16).path)
     assert table.schema.names == ["id", "text", "input_ids"]
     assert [str(t) for t in table.schema.types] == ["int64", "string", "list<element: int32>"]
     tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
@@ -158,7 +155,7 @@ def test_parts_hold_the_tokens_of_each_sentence_alone(folder, made, encoder_fold
 
 def test_a_very_long_sentence_is_kept_and_cut(folder, made):
     corpus = made(folder / "a.txt", max_length=8)
-    (long,) = [r for r in rows(corpus).to_pylist() if len(r["text"]) > 1000]
+    (long,) = [r for r in rows(corpus.path).to_pylist() if len(r["text"]) > 1000]
     assert (len(long["text"]), len(long["input_ids"])) == (len(LONG) - 1, 8)
     assert corpus.manifest["truncated"] == 2
 
@@ -170,7 +167,7 @@ def test_rows_do_not_depend_on_shards_or_the_order_of_input(folder, made, monkey
     other = made(*(f for f in files if not f.endswith(".md")), name="two")
     assert len(list(first.path.glob("part-*"))) == 1
     assert len(list(other.path.glob("part-*"))) > 3
-    assert rows(first).sort_by("id").equals(rows(other).sort_by("id"))
+    assert rows(first.path).sort_by("id").equals(rows(other.path).sort_by("id"))
     own = ("dropped", "rows", "rows_read", "tokens", "truncated", "tokenizer_hash")
     assert {k: first.manifest[k] for k in own} == {k: other.manifest[k] for k in own}
 
@@ -183,13 +180,13 @@ def test_a_corpus_is_the_same_in_whatever_order_its_files_are_named(folder, made
 
 
 def test_a_sample_is_the_same_however_the_input_is_cut(folder, made, monkeypatch):
-    whole = rows(made(folder, name="whole"))
+    whole = rows(made(folder, name="whole").path)
     first = made(folder, name="one", sample=4)
     cut_small(monkeypatch, 30, 2)
     again = made(folder, name="two", sample=4)
-    assert rows(first).sort_by("id").equals(rows(again).sort_by("id"))
+    assert rows(first.path).sort_by("id").equals(rows(again.path).sort_by("id"))
     assert first.manifest["rows"] == 4
-    assert set(rows(first)["id"].to_pylist()) < set(whole["id"].to_pylist())
+    assert set(rows(first.path)["id"].to_pylist()) < set(whole["id"].to_pylist())
     counts = first.manifest
     accounted = counts["rows"] + sum(counts["dropped"].values()) + counts["sampled_out"]
     assert accounted == counts["rows_read"] == 11 + sum(DROPPED.values())
@@ -244,7 +241,7 @@ def test_what_a_killed_job_left_is_replaced(folder, made, tmp_path):
     (left.parent / "part-000009.parquet").write_text("half")
     (left.parent / "record.json").write_text('{"job": "prepare"}')
     corpus = made(folder / "c.tsv")
-    assert len(rows(corpus)) == len(corpus) == 2
+    assert len(rows(corpus.path)) == len(corpus) == 2
     assert not left.parent.exists()
 
 
@@ -269,7 +266,7 @@ def test_an_opened_corpus_checks_what_it_is_used_for(
         corpus.check_tokenizer(bert_folder, bert, 17)
     with pytest.raises(UserError, match=r"has no manifest\.json: make one with"):
         Corpus.open(tmp_path)
-    table = rows(corpus)
+    table = rows(corpus.path)
     read = corpus.sentences()
     assert [read[n].tolist() for n in range(len(read))] == table["input_ids"].to_pylist()
     assert corpus.texts() == dict(zip(*(table[c].to_pylist() for c in ("id", "text")), strict=True))

@@ -1,4 +1,4 @@
-"""Which rows cotbert prepare leaves out when it is told to: excluded ones and near duplicates."""
+"""Which rows cotbert prepare leaves out on request: excluded ones and near duplicates."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_planted_evaluation_sentences_are_kept_out_and_counted(files, bert_folde
     assert result["dropped_excluded"] == 4
     assert corpus.manifest["exclude_hits"] == result["exclude_hits"] == 3
     assert corpus.manifest["source"]["exclude_sentences"] == 6
-    told = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["excluded", "4", "57.1", "%"] in told
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["excluded", "4", "57.1", "%"] in printed
     assert main([*command[:-2], "--output", str(files / "all")]) == 0
     assert len(Corpus.open(files / "all")) == 7
     assert "exclude_hits" not in Corpus.open(files / "all").manifest

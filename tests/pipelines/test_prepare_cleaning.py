@@ -68,8 +68,8 @@ def test_the_command_cleans_splits_filters_and_counts(rows, bert_folder, capsys)
     }
     result = json.loads((output / "result.json").read_text())
     assert (result["added"], result["changed_urls"], result["dropped_min_tokens"]) == (1, 1, 1)
-    told = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["min_tokens", "1", "12.5", "%"] in told
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["min_tokens", "1", "12.5", "%"] in printed
     assert "texts changed" in (output / "report.html").read_text()
 
 
@@ -108,7 +108,7 @@ def test_a_bound_above_the_length_counts_whole_sentences(tmp_path, bert_folder):
         (["--language", "klingon"], "unknown language to keep 'klingon'"),
     ],
 )
-def test_mistakes_are_told_before_anything_starts(rows, bert_folder, capsys, options, message):
+def test_mistakes_are_refused_before_anything_starts(rows, bert_folder, capsys, options, message):
     command = ["prepare", "--input", str(rows), "--encoder", bert_folder, *options]
     assert main([*command, "--output", str(rows.parent / "out")]) == 2
     assert message in capsys.readouterr().err

@@ -22,7 +22,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines import cli, quickstart
 from pipelines.cli import main
 from pipelines.reports import html_page
-from pipelines.runtime.progress import Progress, say, show
+from pipelines.runtime.progress import Progress, print_output, say
 
 # Clear screen, title, clipboard (OSC 52), C1 introducer, return, direction override.
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\x1b]52;c;Y3VybA==\x1b\\\x9b2J\rover\u202egnp.exe\u2066"
@@ -76,9 +76,9 @@ def test_search_in_json_gives_the_text_as_it_is(embeddings, capsys):
 def test_an_error_repeats_a_value_without_sending_it(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
-    out, told = harmless(capsys.readouterr())
-    assert (out, told.count("\n")) == ("", 1)
-    assert re.search(r"\\x1b\[2J|\\u001b\[2J", told)
+    out, message = harmless(capsys.readouterr())
+    assert (out, message.count("\n")) == ("", 1)
+    assert re.search(r"\\x1b\[2J|\\u001b\[2J", message)
 
 
 def test_the_command_line_s_own_errors_are_shown_too(capsys):
@@ -95,11 +95,11 @@ def test_a_traceback_is_shown_without_escapes_and_credentials(monkeypatch, capsy
     monkeypatch.setitem(cli.COMMANDS, "tokens", cli.COMMANDS["tokens"]._replace(run=job))
     for words in (["tokens", "bert"], ["tokens", "bert", "--verbose"]):
         assert main(words) == 1
-        _, told = harmless(capsys.readouterr())
-        assert "no luck \\u001b[2J" in told
-        assert "S3cret" not in told
-    assert "Traceback" in told
-    assert "raise RuntimeError" in told
+        _, message = harmless(capsys.readouterr())
+        assert "no luck \\u001b[2J" in message
+        assert "S3cret" not in message
+    assert "Traceback" in message
+    assert "raise RuntimeError" in message
 
 
 def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
@@ -131,15 +131,15 @@ def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
 
 def test_progress_and_messages_show_what_they_name(capsys):
     say(f"reading {ESCAPES} of http://user:S3cret@host")
-    show(f"a\tb {ESCAPES}", end="\n\n")
+    print_output(f"a\tb {ESCAPES}", end="\n\n")
     for terminal in (False, True):
         stream = io.StringIO()
         stream.isatty = lambda terminal=terminal: terminal
         Progress("embed", 2, "row", stream).show(2, ESCAPES)
         assert not OBEYED.search(stream.getvalue().removeprefix("\r"))
-    out, told = harmless(capsys.readouterr())
+    out, message = harmless(capsys.readouterr())
     assert (out[:4], out[-2:]) == ("a\tb ", "\n\n")
-    assert told.endswith("\\u202egnp.exe\\u2066 of http://***@host\n")
+    assert message.endswith("\\u202egnp.exe\\u2066 of http://***@host\n")
 
 
 def test_a_report_turns_no_direction_and_holds_no_html_of_a_corpus():
@@ -164,12 +164,12 @@ def test_nothing_is_printed_beside_the_doors():
     users = {path.relative_to(above).as_posix() for above, path in files if prints(path)}
     assert len(files) > 200
     assert users == {"pipelines/runtime/progress.py"}, (
-        "print through pipelines.runtime.progress: say or show"
+        "print through pipelines.runtime.progress: say or print_output"
     )
 
 
 def test_warnings_of_the_core_name_paths_without_escapes(tmp_path, bert_folder):
     encoder = SentenceEncoder.from_pretrained(bert_folder, "cot-bert/anchor", denoise="position")
-    with pytest.warns(UserWarning, match="only cotbert_core.SentenceEncoder can open") as told:
+    with pytest.warns(UserWarning, match="only cotbert_core.SentenceEncoder can open") as caught:
         encoder.save_pretrained(tmp_path / "a\x1b[2J\u202eb", TrainingMetadata())
-    assert not OBEYED.search(str(told[0].message))
+    assert not OBEYED.search(str(caught[0].message))

@@ -30,19 +30,19 @@ def test_a_whole_core_is_left_wherever_the_actors_are(cores, workers):
     left = [max(free) for free in placements(cores, share, workers)]
     assert left
     assert min(left) > 1 - 1e-6
-    if share:  # and no more could be asked for
+    if share:  # and no more could be requested
         more = placements(cores, share + 1, workers)
         assert share + 1 > (sum(cores) - 1) / workers or min(map(max, more), default=0) < 1
 
 
 def test_two_nodes_of_one_core_and_two_actors():
-    """Half a core each, on different nodes, left two halves, and the job waited for ever."""
+    """Half a core each, on different nodes, left two halves, and the job waited forever."""
     assert placement.cpu_share([1, 1], 2) == 0
     assert placement.cpu_share([2, 2], 2) == 1
 
 
 def test_one_actor_asks_for_no_more_than_a_node_has():
-    """It asked for three cores of two nodes with two each."""
+    """It requested three cores on each of two nodes, which have two."""
     assert placement.cpu_share([2, 2], 1) == 2
 
 
@@ -59,14 +59,16 @@ def test_a_head_without_work_has_no_share(monkeypatch):
     assert worker_resources.cpus_per_worker(4) == 4
 
 
-def test_an_address_at_which_nobody_listens_is_told_at_once(monkeypatch):
+def test_an_address_at_which_nobody_listens_is_reported_at_once(monkeypatch):
     """Ray itself tries it for minutes."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{one.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
-        told = rf"no Ray cluster answers at RAY_ADDRESS '{address}' \(.*refused\): correct it, or"
-        with pytest.raises(UserError, match=told), ray_session.ray_session():
+        message = (
+            rf"no Ray cluster answers at RAY_ADDRESS '{address}' \(.*refused\): correct it, or"
+        )
+        with pytest.raises(UserError, match=message), ray_session.ray_session():
             pytest.fail("there was a session")
         one.listen()
         for good in (address, f"ray://{address}", "auto"):
@@ -146,11 +148,11 @@ def test_a_folder_too_long_for_sockets_is_not_taken(monkeypatch):
 
 
 def test_what_a_cluster_objects_to_is_one_sentence():
-    told = (
+    message = (
         r"the Ray cluster at RAY_ADDRESS 'a:1' cannot be used \(Version mismatch: The cluster was "
         r"started with: Ray: 1\.0\): check its version, its token"
     )
-    with pytest.raises(UserError, match=told), ray_session._cluster_errors("a:1"):
+    with pytest.raises(UserError, match=message), ray_session._cluster_errors("a:1"):
         raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 1.0\n")
     with pytest.raises(RuntimeError), ray_session._cluster_errors("local"):
         raise RuntimeError("no memory")

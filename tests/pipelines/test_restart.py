@@ -62,21 +62,23 @@ def wait_for(count, output, process):
     while (now := done(output)) < count:
         seen.setdefault(now, round(time.monotonic() - began, 2))
         if process.poll() is not None:
-            told = process.stderr.read()
-            pytest.fail(f"ended with {process.returncode} before {count} were seen: {seen} {told}")
+            message = process.stderr.read()
+            pytest.fail(
+                f"ended with {process.returncode} before {count} were seen: {seen} {message}"
+            )
         assert time.monotonic() - began < 120, seen
         time.sleep(0.002)
 
 
 def kill(process):
     process.send_signal(signal.SIGKILL)
-    told = process.stderr.read()
+    message = process.stderr.read()
     process.wait()
-    return told
+    return message
 
 
 def kill_a_worker(process):
-    """One that is at work; Ray's own actors, without which no job goes on, have other names."""
+    """A worker that is at work; the actors that every job of Ray has have other names."""
     limit = time.monotonic() + 60
     while not (workers := workers_of(process)):
         assert process.poll() is None, process.stderr.read()
@@ -109,10 +111,10 @@ def test_a_corpus_is_the_same_after_kills_at_any_moment(texts, tmp_path, bert_fo
         kill(process)
         assert not output.exists(), (moments, victims)
         process = start(texts, bert_folder, output)
-    told = process.communicate(timeout=180)[1]
+    message = process.communicate(timeout=180)[1]
 
-    assert process.returncode == 0, (moments, victims, told)
-    assert f"continuing {output}.partial: " in told
+    assert process.returncode == 0, (moments, victims, message)
+    assert f"continuing {output}.partial: " in message
     assert content(output) == content(quiet), (moments, victims)
     result = read_json(output / "result.json")
     of_a_run = ("rows_of_this_run", "seconds", "sentences_per_second", "mlflow_run_id")
@@ -158,7 +160,7 @@ def test_what_is_done_is_not_done_again(texts, tmp_path, bert_folder, monkeypatc
 
 
 @pytest.mark.usefixtures("without_ray")
-def test_other_input_begins_anew(texts, tmp_path, bert_folder, monkeypatch, capsys):
+def test_other_input_starts_again(texts, tmp_path, bert_folder, monkeypatch, capsys):
     path = tmp_path / "a.txt"
     path.write_text("one dog\ntwo dogs\n")
     out = tmp_path / "corpus"

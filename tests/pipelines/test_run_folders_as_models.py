@@ -1,4 +1,4 @@
-"""MODEL may be the output of a training run: its model/ is taken, by every command alike."""
+"""MODEL may be the output of a training run: every command takes its model/."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_commands_give_what_they_give_for_the_model(tmp_path, run_folder, capsys
     elif command == "export":
         assert model_digest(str(one)) == model_digest(str(other)) is not None
     else:
-        told = [json.loads((out / "result.json").read_text()) for out in (one, other)]
-        assert told[0]["anisotropy"] == told[1]["anisotropy"]
+        results = [json.loads((out / "result.json").read_text()) for out in (one, other)]
+        assert results[0]["anisotropy"] == results[1]["anisotropy"]
 
 
 def test_a_folder_of_an_encoder_stays_itself(bert_folder, tmp_path):
@@ -83,7 +83,7 @@ def test_a_folder_of_an_encoder_stays_itself(bert_folder, tmp_path):
     assert locate_encoder(str(tmp_path / "a")) == str(tmp_path / "a")
 
 
-def test_a_run_without_a_model_is_told(tmp_path, run_folder):
+def test_a_run_without_a_model_is_reported(tmp_path, run_folder):
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     (unfinished / "settings.json").write_text("{}")

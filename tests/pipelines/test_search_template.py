@@ -92,14 +92,14 @@ def test_the_command_finds_tracks_and_prints(own_store, tmp_path, choices, capsy
     for name in ("relations", "prefixes", "dev_pairs"):
         words += [f"--{name.replace('_', '-')}", str(getattr(choices, name))]
     assert main(words) == 0
-    told = capsys.readouterr().out
+    stdout = capsys.readouterr().out
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     rows = TemplateLedger(tmp_path / "out" / "templates.jsonl").rows
     assert [row["number"] for row in rows] == [1, 2, 3, 4, 5] == list(range(1, 6))
     assert [row["stage"] for row in rows] == ["relation"] * 3 + ["prefix"] * 2
     assert result["dev_spearman"] == max(row["spearman"] for row in rows)
     assert result["templates"] == 5
-    (best,) = [line for line in told.splitlines() if line.endswith("  best")]
+    (best,) = [line for line in stdout.splitlines() if line.endswith("  best")]
     assert best.startswith(result["best_template"])
     assert (tmp_path / "out" / "templates.txt").read_text().count("best") == 1
 
@@ -154,7 +154,9 @@ def test_resuming_scores_nothing_twice(
     assert len(own_store.search_runs(["1"])) == 2
 
 
-def test_a_store_without_the_earlier_run_is_told_all(own_store, tmp_path, choices, monkeypatch):
+def test_a_store_without_the_earlier_run_gets_everything_again(
+    own_store, tmp_path, choices, monkeypatch
+):
     counted(monkeypatch, 4)
     with pytest.raises(RuntimeError):
         search_template(choices, tmp_path / "out")
@@ -192,7 +194,7 @@ def test_the_table_is_ordered_and_short_when_asked():
     assert [line.split() for line in search_table(rows, "c", 2).splitlines()[2:]] == expected[2:]
 
 
-def test_pairs_that_are_not_told_apart_fail_the_job(own_store, tmp_path, choices, monkeypatch):
+def test_pairs_that_are_not_distinguished_fail_the_job(own_store, tmp_path, choices, monkeypatch):
     monkeypatch.setattr(job, "score_template", lambda *rest: float("nan"))
     with pytest.raises(RuntimeError, match="every template gives equal cosines"):
         search_template(choices, tmp_path / "out")

@@ -61,7 +61,7 @@ def own_scores(monkeypatch):
 
 
 @pytest.mark.ray_local
-def test_train_with_seeds_tells_mean_and_spread_and_goes_on(
+def test_train_with_seeds_reports_mean_and_spread_and_continues(
     ray_here, own_store, bert_folder, text, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))

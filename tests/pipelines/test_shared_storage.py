@@ -12,7 +12,7 @@ from pipelines.runtime import shared_storage
 from pipelines.runtime.shared_storage import _probe, invisible_paths, on_all_nodes
 
 
-def test_what_is_not_there_is_told_in_its_order(tmp_path):
+def test_what_is_not_there_is_reported_in_its_order(tmp_path):
     (tmp_path / "there").mkdir()
     paths = [str(tmp_path / name) for name in ("b", "there", "a")]
     assert invisible_paths(paths, seconds=0) == [paths[0], paths[2]]
@@ -38,8 +38,8 @@ def test_a_place_that_cannot_be_written_is_a_users_mistake(tmp_path, monkeypatch
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(shared_storage.Path, "write_text", refuse)
-    told = r"out' cannot be written \(\[Errno 30\] Read-only file system\)"
-    with pytest.raises(UserError, match=told), _probe(tmp_path / "out"):
+    message = r"out' cannot be written \(\[Errno 30\] Read-only file system\)"
+    with pytest.raises(UserError, match=message), _probe(tmp_path / "out"):
         pytest.fail("the block ran")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines import cli
 from pipelines.runtime import stop_signals as stop_signals_module
-from pipelines.runtime.stop_signals import kept_signals, stop_signals
+from pipelines.runtime.stop_signals import restored_signal_handlers, stop_signals
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -56,12 +56,12 @@ def send(*numbers):
 def test_a_signal_is_said_in_a_sentence(command, capsys, number, status, words):
     before = [signal.getsignal(n) for n in HANDLED]
     assert command(lambda _: send(number)) == status
-    told = capsys.readouterr().err
-    assert told == f"cotbert: {words}; nothing half-written has its final name\n"
+    stderr = capsys.readouterr().err
+    assert stderr == f"cotbert: {words}; nothing half-written has its final name\n"
     assert [signal.getsignal(n) for n in HANDLED] == before
 
 
-def test_what_a_job_says_of_going_on_is_kept(command, capsys):
+def test_the_advice_of_a_job_on_how_to_continue_is_printed(command, capsys):
     def work(_):
         try:
             send(signal.SIGTERM)
@@ -69,8 +69,10 @@ def test_what_a_job_says_of_going_on_is_kept(command, capsys):
             raise KeyboardInterrupt("give the same command with --resume to continue") from None
 
     assert command(work) == 143
-    told = capsys.readouterr().err
-    assert told == "cotbert: stopped by SIGTERM; give the same command with --resume to continue\n"
+    stderr = capsys.readouterr().err
+    assert (
+        stderr == "cotbert: stopped by SIGTERM; give the same command with --resume to continue\n"
+    )
 
 
 def test_a_closed_terminal_sends_it_twice(command):
@@ -148,7 +150,7 @@ def test_a_handler_that_ray_installs_does_not_stay():
 
     for number in HANDLED:
         signal.signal(number, ours)
-    with kept_signals():
+    with restored_signal_handlers():
         for number in HANDLED:
             signal.signal(number, signal.SIG_IGN)
     assert [signal.getsignal(number) for number in HANDLED] == [ours] * 3
@@ -156,8 +158,8 @@ def test_a_handler_that_ray_installs_does_not_stay():
 
 def test_an_exit_by_rays_handler_while_it_starts_is_the_signal():
     with stop_signals() as stop:
-        with pytest.raises(KeyboardInterrupt), kept_signals():
+        with pytest.raises(KeyboardInterrupt), restored_signal_handlers():
             raise SystemExit(int(signal.SIGTERM))
         assert stop.signal is signal.SIGTERM
-    with pytest.raises(SystemExit), kept_signals():
+    with pytest.raises(SystemExit), restored_signal_handlers():
         raise SystemExit(2)

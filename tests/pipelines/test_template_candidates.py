@@ -143,7 +143,7 @@ def test_greedy_equals_two_plain_loops(seed):
     assert [stage for _, stage in asked] == ["relation"] * 5 + ["prefix"] * 4
 
 
-def test_more_rounds_go_on_until_nothing_changes():
+def test_more_rounds_continue_until_nothing_changes():
     lists = Lists(("", "a", "b"), ("[X]", "P [X]", "Q [X]"))
     scores = {Candidate(p, r).text: 0.0 for p in lists.prefixes for r in lists.relations}
     # a is best alone, P best with a, b best with P, Q best with b.

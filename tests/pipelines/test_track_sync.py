@@ -46,8 +46,8 @@ def check_whole(client, folder, parent=None):
     assert run.data.params == {f"p{n}": str(n) for n in range(150)}
     for key, value in (("loss", lambda s: 1 / (s + 1)), ("rate", float)):
         history = client.get_metric_history(run.info.run_id, key)
-        told = [(m.step, m.value) for m in history]
-        assert sorted(told) == [(step, value(step)) for step in range(STEPS)]
+        stored = [(m.step, m.value) for m in history]
+        assert sorted(stored) == [(step, value(step)) for step in range(STEPS)]
     assert run.data.tags.items() >= {"job": "train", "notes": "n", "mine": folder.name}.items()
     assert run.data.tags.get("mlflow.parentRunId") == parent
     assert run.info.status == "FINISHED"
@@ -79,9 +79,11 @@ def test_a_server_killed_in_the_middle_of_a_run_misses_nothing(
         capsys.readouterr().err
     )
     assert main(["track-sync", str(folder.parent)]) == 1
-    told = capsys.readouterr()
-    assert told.err.startswith(f"cotbert: the job failed: MLflow at {server.uri} did not answer (")
-    assert told.err.count("\n") == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith(
+        f"cotbert: the job failed: MLflow at {server.uri} did not answer ("
+    )
+    assert captured.err.count("\n") == 1
     assert OfflineQueue(folder).waiting() == waiting
 
     server.start()
@@ -199,9 +201,9 @@ def test_jobs_without_a_server_finish_and_are_sent_later(
     train = ["train", "quickstart", "--encoder", bert_folder, "--corpus", str(corpus)]
     train += ["--seeds", "2", "--output", str(runs), *(w for s in sets for w in ("--set", s))]
     assert (main(prepare), main(train)) == (0, 0)
-    told = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     folders = [corpus, runs, runs / "seed-0", runs / "seed-1"]
-    assert [told.count(f"`cotbert track-sync {folder}` sends") for folder in folders] == [1] * 4
+    assert [stderr.count(f"`cotbert track-sync {folder}` sends") for folder in folders] == [1] * 4
 
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert main(["track-sync", str(tmp_path / "done")]) == 0

@@ -178,7 +178,9 @@ def test_the_jobs_own_error_is_raised_though_the_store_is_broken(own_store, caps
     assert "2 calls to MLflow failed" in capsys.readouterr().err
 
 
-def test_a_run_goes_on_under_its_id_and_anew_in_a_store_that_does_not_know_it(own_store, tmp_path):
+def test_a_run_continues_under_its_id_and_again_in_a_store_that_does_not_know_it(
+    own_store, tmp_path
+):
     with tracked_run("train", {"seed": 1}, home=tmp_path) as first:
         first.metrics({"loss": 2.0}, step=1)
     assert (tmp_path / RUN_FILE).read_text() == first.id

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from process_tree import below
-from run_folders import unfinished_copy
+from run_folders import curve, unfinished_copy
 
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.templates.template_texts import resolve_template
@@ -74,10 +74,6 @@ def command(encoder: str, corpus: Path, output: Path, *changes: str, flags=()) -
         *("train", "quickstart", "--encoder", encoder, "--corpus", str(corpus)),
         *("--output", str(output), *sets, *flags),
     ]
-
-
-def curve(output: Path) -> list[float]:
-    return [row["loss"] for row in read_rows(output / "metrics.jsonl").values() if "loss" in row]
 
 
 @pytest.fixture(scope="module")
@@ -155,10 +151,10 @@ def test_the_untouched_encoder_is_the_baseline_of_a_run(
     assert run.data.params["dev"] == "built-in pairs"
     settings = json.loads((trained / "settings.json").read_text())["settings"]
     assert settings["dev"] == "built-in pairs"
-    told = printed.splitlines()[-1]
+    message = printed.splitlines()[-1]
     gap = result["dev_spearman"] - scores[best]
-    assert f"{abs(gap):.2f} {'better' if gap > 0 else 'worse'} than the untouched" in told
-    assert told.startswith("warning: ") is (gap < 0)
+    assert f"{abs(gap):.2f} {'better' if gap > 0 else 'worse'} than the untouched" in message
+    assert message.startswith("warning: ") is (gap < 0)
     page = (trained / "report.html").read_text()
     assert f">untouched: {best} {scores[best]:.2f}</text>" in page
     assert "sts-b" not in page
@@ -264,10 +260,10 @@ def test_a_profile_has_a_trace_every_step_by_section_and_a_table(
         assert row["rest"] >= 0
         whole = sum(row[name] for name in (*SECTIONS, "rest"))
         assert whole == pytest.approx(row["seconds"], abs=1e-4)
-    told = read_rows(output / "metrics.jsonl")
+    logged = read_rows(output / "metrics.jsonl")
     for step in (1, 3, 5):  # without a dev check, whose gathers are none of the step's
         own = next(row for row in rows if (row["step"], row["worker"]) == (step, 0))
-        assert sum(own[name] for name in SECTIONS) <= told[step]["step_seconds"] + 1e-4
+        assert sum(own[name] for name in SECTIONS) <= logged[step]["step_seconds"] + 1e-4
     saved = {(r["step"], r["worker"]) for r in rows if r["checkpoint"] > 0}
     assert saved == {(2, 0), (4, 0), (6, 0)}
     table = (output / "profile" / "table.md").read_text()
@@ -292,7 +288,7 @@ def test_two_workers_give_the_curve_of_one(home: Path, corpus: Path, bert_folder
     assert max(one) - min(one) > 1e-2, "the losses must move for the comparison to mean anything"
 
 
-def test_a_killed_run_goes_on_where_it_was(
+def test_a_killed_run_continues_where_it_was(
     home: Path, text: Path, corpus: Path, trained: Path, bert_folder: str
 ):
     """SIGKILL after the first checkpoint, then --resume: the uninterrupted curve."""
@@ -323,7 +319,7 @@ def test_a_killed_run_goes_on_where_it_was(
 
 
 def assert_each_step_once(home: Path, output: Path, steps: int) -> None:
-    """Of the file and of the losses in MLflow; nothing else is left of how the run went on."""
+    """The losses in the file and in MLflow; nothing else of the run is left."""
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "loss" in line] == [*range(1, steps + 1)]
     logged = logged_in_mlflow(home, output, "loss")
@@ -350,7 +346,7 @@ def test_a_run_without_its_numbers_is_not_resumed(
     shutil.rmtree(output)
 
 
-def test_a_run_goes_on_by_itself_when_a_worker_dies(
+def test_a_run_continues_by_itself_when_a_worker_dies(
     home: Path, corpus: Path, bert_folder: str, capfd: pytest.CaptureFixture[str]
 ):
     """SIGKILL of one of two workers as it begins and after the first checkpoint, and of what
@@ -371,10 +367,10 @@ def test_a_run_goes_on_by_itself_when_a_worker_dies(
     killer.start()
     assert main(command(bert_folder, corpus, output, *changes)) == 0
     killer.join()
-    told = capfd.readouterr().err
-    assert "its process died (killed, out of memory, or a lost node): continuing from the" in told
+    stderr = capfd.readouterr().err
+    assert "its process died (killed, out of memory, or a lost node): continuing from the" in stderr
     died = "a process of the training died (killed, out of memory, or a lost node)"
-    assert f"{died}: continuing" in told
+    assert f"{died}: continuing" in stderr
     assert curve(output) == curve(quiet)
     result = json.loads((output / "result.json").read_text())
     assert result["steps"] == 60
@@ -385,7 +381,7 @@ def test_a_run_goes_on_by_itself_when_a_worker_dies(
     assert below(os.getpid(), "ray::PlacementG") == [], "it would outlive a killed driver"
 
 
-def test_a_damaged_checkpoint_is_told_and_the_one_before_is_gone_on_with(
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_continued_from(
     home: Path, corpus: Path, trained: Path, bert_folder: str, capsys: pytest.CaptureFixture[str]
 ):
     """The run ends as the one that nothing happened to, best model included."""
@@ -407,15 +403,15 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_gone_on_with(
     assert results[0]["baseline_spearman"] == results[1]["baseline_spearman"]
 
 
-def test_ctrl_c_ends_the_run_and_says_how_to_go_on(home: Path, corpus: Path, bert_folder: str):
+def test_ctrl_c_ends_the_run_and_says_how_to_continue(home: Path, corpus: Path, bert_folder: str):
     line = [COTBERT, *command(bert_folder, corpus, home / "stopped", "max_steps=100000")]
     with (home / "stopped.log").open("w") as log:
         job = subprocess.Popen(line, stdout=log, stderr=log)
         wait_for_checkpoint(home / "stopped")
         job.send_signal(signal.SIGINT)
         assert job.wait(60) == 130
-    told = (home / "stopped.log").read_text().splitlines()[-1]
-    assert told == "cotbert: interrupted; give the same command with --resume to continue"
+    message = (home / "stopped.log").read_text().splitlines()[-1]
+    assert message == "cotbert: interrupted; give the same command with --resume to continue"
 
 
 def wait_for_checkpoint(output: Path, step: int = 1) -> None:
@@ -432,9 +428,9 @@ def test_a_loss_that_is_no_number_stops_the_run_naming_step_and_rank(
 ):
     changes = ("optimizer.learning_rate=1e25", "eval_every=6")
     status = main(command(bert_folder, corpus, home / "diverged", *changes))
-    told = capsys.readouterr().err.strip().splitlines()[-1]
+    message = capsys.readouterr().err.strip().splitlines()[-1]
     assert status == 1
-    assert "at step 2 is nan on rank 0" in told
+    assert "at step 2 is nan on rank 0" in message
     assert not (home / "diverged" / "result.json").exists()
 
 
@@ -454,7 +450,7 @@ def test_raw_text_is_prepared_into_the_cache_once(
     assert "was prepared before" in capsys.readouterr().err
 
 
-def test_what_a_user_gets_wrong_is_told_before_anything_starts(
+def test_what_a_user_gets_wrong_is_refused_before_anything_starts(
     home: Path, corpus: Path, bert_folder: str, capsys: pytest.CaptureFixture[str]
 ):
     wrong = {
@@ -464,27 +460,27 @@ def test_what_a_user_gets_wrong_is_told_before_anything_starts(
         "templates.anchor=no slot [MASK]": "has the slot [X] 0 times",
         "encoder=/no/such/folder": "'/no/such/folder'",
     }
-    for change, told in wrong.items():
+    for change, message in wrong.items():
         line = command(bert_folder, corpus, home / "wrong", change)
         if change.startswith("encoder"):
             line = [part for part in line if part not in ("--encoder", bert_folder)]
         assert main(line) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
         assert not (home / "wrong").exists()
-    for flags, told in (
+    for flags, message in (
         (["--profile", "--resume"], "--profile and --resume are both given"),
         (["--profile", "--seeds", "2"], "--profile and --seeds are both given"),
         (["--profile", "--set", "max_steps=4"], "the run has 4 steps and --profile counts those"),
     ):
         assert main(command(bert_folder, corpus, home / "wrong", flags=flags)) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
         assert not (home / "wrong").exists()
 
 
 def test_more_workers_than_cores_are_refused(
     home: Path, corpus: Path, bert_folder: str, capsys: pytest.CaptureFixture[str]
 ):
-    """They would wait for ever for cores that never come."""
+    """They would wait forever for cores that never come."""
     line = command(bert_folder, corpus, home / "crowd", "batch_size=64", "workers=64")
     assert main(line) == 2
     assert "workers is 64" in capsys.readouterr().err

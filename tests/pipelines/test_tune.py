@@ -1,4 +1,4 @@
-"""A sweep as a user runs it: killed on the way, gone on with, bad trials stopped, all in MLflow."""
+"""A sweep as a user runs it: killed on the way, continued, bad trials stopped, all in MLflow."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def done_steps(store, trial):
 
 
 @pytest.mark.ray_local
-def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
+def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
     own_store, rates_corpus, rates, bert_folder, tmp_path, capfd
 ):
     output = tmp_path / "sweep"
@@ -76,8 +76,8 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
     baseline = (output / "baseline.json").read_text()
 
     assert main(command) == 0
-    told = capfd.readouterr()
-    assert f"continuing the sweep in {output}" in told.err
+    captured = capfd.readouterr()
+    assert f"continuing the sweep in {output}" in captured.err
     assert baseline == (output / "baseline.json").read_text(), "not scored again"
     result = read_json(output / "result.json")
     statuses = {row["name"]: row["status"] for row in result["trials"]}
@@ -94,8 +94,8 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
     recorded = read_json(output / "settings.json")["trials"].values()
     assert {settings["dev"] for settings in recorded} == {"built-in pairs"}
     gap = abs(result["dev_spearman"] - result["baseline_spearman"])
-    assert "he best trial scores" in told.out.splitlines()[-1]
-    assert f" {gap:.2f} " in told.out.splitlines()[-1]
+    assert "he best trial scores" in captured.out.splitlines()[-1]
+    assert f" {gap:.2f} " in captured.out.splitlines()[-1]
     for name in ("0000", "0001"):
         trial = read_json(output / "trials" / name / "result.json")
         assert trial["baseline_spearman"] == result["baseline_spearman"], "handed on"
@@ -114,7 +114,7 @@ def test_a_killed_sweep_goes_on_and_bad_trials_are_stopped(
     assert f">{line}</text>" in page
     assert "the untouched encoder, which scores" in page
     assert len((output / "trials.csv").read_text().splitlines()) == 4
-    assert "0000" in told.out
+    assert "0000" in captured.out
     assert sorted(p.name for p in output.iterdir()) == [
         *("baseline.json", "mlflow_run_id", "ray.log", "report.html", "result.json"),
         *("settings.json", "trials", "trials.csv"),
@@ -162,19 +162,19 @@ def small(encoder):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"batch_size": {"grid_search": [8, 4096]}}, "batch_size is 4096 and the corpus"),
         ({"method.temperature": {"grid_search": [0.05, -1.0]}}, "method.temperature=-1.0, seed=0"),
         ({"method.nothing": {"grid_search": [1]}}, "setting 'method.nothing' is unknown"),
     ],
 )
-def test_what_a_trial_would_stumble_over_is_told_before_one_starts(
-    rates_corpus, bert_folder, tmp_path, settings, told
+def test_what_a_trial_would_stumble_over_is_refused_before_one_starts(
+    rates_corpus, bert_folder, tmp_path, settings, message
 ):
     options = TuneOptions(Space("mine", "Mine.", "quickstart", settings), "quickstart")
     base = small(bert_folder)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         tune(options, base, Corpus.open(rates_corpus), dev_sets(base, None, None), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -208,8 +208,8 @@ def test_another_sweep_is_not_written_over(rates_corpus, bert_folder, rates, tmp
     ((name, pairs),) = dev.items()
     fewer = {name: Pairs(pairs.left[:-1], pairs.right[:-1], pairs.gold[:-1])}
     other = {**job._record(options, plan, corpus, fewer), "stopping": {"grace": 1, "factor": 3}}
-    told = r"another sweep \(dev_digest, stopping differ\): give a new"
-    with pytest.raises(UserError, match=told):
+    message = r"another sweep \(dev_digest, stopping differ\): give a new"
+    with pytest.raises(UserError, match=message):
         job._open(output, other, discard=False)
     assert (output / "trials").is_dir()
     job._open(output, other, discard=True)

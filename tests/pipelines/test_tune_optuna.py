@@ -1,4 +1,4 @@
-"""A sweep that Optuna leads, as a user runs it: killed on the way and gone on with."""
+"""A sweep that Optuna leads, as a user runs it: killed on the way and continued."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def drawn(output):
 
 
 @pytest.mark.ray_local
-def test_a_killed_sweep_of_optunas_goes_on_with_what_was_drawn(
+def test_a_killed_sweep_of_optunas_continues_with_what_was_sampled(
     own_store, rates_corpus, bert_folder, tmp_path, capfd
 ):
     output, space = tmp_path / "sweep", tmp_path / "rates.yaml"

@@ -23,7 +23,7 @@ def interrupted(output, record, error=RuntimeError, name="a", text="1"):
         with resumable_output(output, record) as work:
             for folder in (work.output, work.scratch):
                 (folder / name).write_text(text)
-            raise error("told")
+            raise error("reason")
 
     with pytest.raises(error):
         job()
@@ -44,7 +44,7 @@ def test_a_folder_has_its_name_when_whole_and_nothing_is_left_beside_it(tmp_path
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_the_same_job_goes_on(tmp_path, error, capsys):
+def test_the_same_job_continues(tmp_path, error, capsys):
     out = tmp_path / "out"
     interrupted(out, RECORD, error)
     with resumable_output(out, RECORD) as work:
@@ -54,28 +54,31 @@ def test_the_same_job_goes_on(tmp_path, error, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_an_interrupted_job_says_how_to_go_on(tmp_path):
-    told = "give the same command again to continue"
+def test_an_interrupted_job_says_how_to_continue(tmp_path):
+    message = "give the same command again to continue"
     interrupted(tmp_path / "out", RECORD)
-    with pytest.raises(KeyboardInterrupt, match=told), resumable_output(tmp_path / "out", RECORD):
+    with (
+        pytest.raises(KeyboardInterrupt, match=message),
+        resumable_output(tmp_path / "out", RECORD),
+    ):
         raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
-    ("record", "told"),
+    ("record", "message"),
     [
         ({**RECORD, "options": {"inputs": ["a"]}}, "an unfinished job with other options.inputs"),
         ({**RECORD, "job": "other", "new": 1}, "an unfinished job with other job, new"),
         ({"job": "test"}, "an unfinished job with other options.inputs"),
     ],
 )
-def test_what_another_job_left_is_discarded(tmp_path, capsys, record, told):
+def test_what_another_job_left_is_discarded(tmp_path, capsys, record, message):
     out = tmp_path / "out"
     interrupted(out, RECORD)
     with resumable_output(out, record) as work:
         assert not work.before
         assert names(work.output) == names(work.scratch) == []
-    assert capsys.readouterr().err == f"discarding {out}.partial, the work of {told}\n"
+    assert capsys.readouterr().err == f"discarding {out}.partial, the work of {message}\n"
 
 
 def test_a_strangers_folder_is_in_the_way(tmp_path):

@@ -34,18 +34,22 @@ COMMANDS = {
 
 @pytest.fixture
 def nothing_starts(monkeypatch, tmp_path):
-    """No Ray session, no encoder and no tracked run; the cache is in tmp_path."""
+    """No Ray session, no encoder and no tracked run; the cache is in tmp_path.
+
+    Replaced is what other modules do not import by name: they would keep it after the test.
+    """
+    import ray
+
     import cotbert_core.encoder.backbone
     from pipelines.recording import tracking
-    from pipelines.runtime import ray_session
 
     def start(*_, **__):
         pytest.fail("something started")
 
     monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(tracking, "tracked_run", start)
-    monkeypatch.setattr(ray_session, "ray_session", start)
-    monkeypatch.setattr(cotbert_core.encoder.backbone, "load_backbone", start)
+    monkeypatch.setattr(ray, "init", start)
+    monkeypatch.setattr(cotbert_core.encoder.backbone, "open_pretrained", start)
 
 
 def run(command, tmp_path, model, out):
@@ -62,8 +66,10 @@ def test_every_command_refuses_it(tmp_path, bert_folder, capsys, command, place)
     (tmp_path / "file").write_text("in the way")
     out = tmp_path / "file" / "out" if place == "below a file" else Path("/proc/out")
     assert run(COMMANDS[command], tmp_path, bert_folder, out) == 2
-    told = capsys.readouterr().err
-    assert (f"{out}" in told and "cannot be written" in told) or "holds no run to resume" in told
+    stderr = capsys.readouterr().err
+    assert (
+        f"{out}" in stderr and "cannot be written" in stderr
+    ) or "holds no run to resume" in stderr
     assert not (tmp_path / "cache").exists()
 
 

@@ -166,6 +166,6 @@ def test_the_pages_examples_are_spaces(tmp_path, kind):
 def test_the_page_names_every_space_with_its_size_and_recipe():
     spaces = PAGE.split("## Search spaces")[1].split("### Your own")[0]
     lines = [line for line in spaces.splitlines() if line.startswith("| `")]
-    told = [[cell.strip(" `") for cell in line.split("|")[1:4]] for line in lines]
+    listed = [[cell.strip(" `") for cell in line.split("|")[1:4]] for line in lines]
     made = [make() for make in SPACES.values()]
-    assert told == [[s.name, str(size(s) or "continuous"), s.recipe] for s in made]
+    assert listed == [[s.name, str(size(s) or "continuous"), s.recipe] for s in made]

@@ -118,8 +118,8 @@ def test_published_figures_are_the_papers_and_belong_to_trials(space):
     assert dict(space.published) == PUBLISHED.get(space.name, {})
     assert bool(space.source) == bool(space.published)
     points = list(corners(space))
-    told = {label(space, point): published_figure(space, point) for point in points}
-    assert {key: figure for key, figure in told.items() if figure is not None} == space.published
+    figures = {label(space, point): published_figure(space, point) for point in points}
+    assert {key: figure for key, figure in figures.items() if figure is not None} == space.published
 
 
 def test_the_trial_with_the_papers_best_figure_is_the_recipe_itself():
@@ -264,6 +264,6 @@ def test_importing_the_spaces_costs_nothing():
     assert done.stdout.strip() == "[]"
 
 
-def test_an_unknown_space_is_told_with_those_there_are():
+def test_an_unknown_space_is_refused_with_the_known_ones():
     with pytest.raises(UserError, match="unknown space 'heat': choose one of cot-bert-ablations, "):
         open_space("heat")

@@ -276,9 +276,9 @@ def test_an_endpoint_is_tried_before_anything_starts():
         ChatEndpoint(options(server)).check()
     with pytest.raises(UserError, match=r"endpoint http://.* cannot be reached \(ConnectError"):
         ChatEndpoint(options(server)).check()
-    with ChatServer(models=401) as server, pytest.raises(UserError) as told:
+    with ChatServer(models=401) as server, pytest.raises(UserError) as caught:
         ChatEndpoint(options(server)).check()
-    assert str(told.value) == f"the endpoint {server.url} answers 401: check the key"
+    assert str(caught.value) == f"the endpoint {server.url} answers 401: check the key"
     assert server.asked == []
 
 
@@ -292,9 +292,9 @@ def test_the_key_comes_from_the_environment(monkeypatch):
         with pytest.raises(UserError, match="is not set: put the endpoint's key in it"):
             read_key(variable, url)
     monkeypatch.setenv("OTHER", "two words")
-    with pytest.raises(UserError, match="OTHER holds no valid key") as told:
+    with pytest.raises(UserError, match="OTHER holds no valid key") as caught:
         read_key("OTHER", "http://here/v1")
-    assert "two words" not in str(told.value)
+    assert "two words" not in str(caught.value)
 
 
 def test_an_address_holds_no_secret():
@@ -303,9 +303,9 @@ def test_an_address_holds_no_secret():
         with pytest.raises(UserError, match="base_url is not an http address"):
             check_url(url)
     for url in ("https://me:pw@host/v1", "https://host/v1?key=pw", "https://host/v1#pw"):
-        with pytest.raises(UserError, match="holds more than an address") as told:
+        with pytest.raises(UserError, match="holds more than an address") as caught:
             check_url(url)
-        assert "pw" not in str(told.value)
+        assert "pw" not in str(caught.value)
 
 
 def test_prompts_are_files_with_a_place_for_the_sentence(tmp_path):

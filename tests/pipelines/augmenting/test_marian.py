@@ -52,7 +52,7 @@ def test_there_and_back_is_each_words_synonym(options, engine, beam):
     assert sum(found[n] != TEXTS[n] for n in TEXTS) > 40, "most sentences change"
 
 
-def test_both_engines_translate_alike_token_by_token(tiny_models, own_cache):
+def test_both_engines_translate_the_same_token_by_token(tiny_models, own_cache):
     model = find_marian(tiny_models[0], "forward")
     ids, _ = MarianTokens(model, "").encode(list(TEXTS.values()))
     outputs = [
@@ -166,7 +166,7 @@ def test_a_model_is_converted_once(tiny_models, own_cache, monkeypatch):
     assert converted(model, "int8") != made
 
 
-def test_models_that_cannot_be_are_told(tiny_models, tmp_path, monkeypatch):
+def test_models_that_cannot_work_are_refused(tiny_models, tmp_path, monkeypatch):
     for module in ("pipelines.augmenting.marian", "cotbert_core.encoder.locations"):
         monkeypatch.setattr(f"{module}.hub_answers", lambda: False)
     mistakes = {
@@ -194,7 +194,7 @@ def test_models_that_cannot_be_are_told(tiny_models, tmp_path, monkeypatch):
         find_marian(str(folder), "f")
 
 
-def test_engines_that_cannot_be_are_told(monkeypatch):
+def test_engines_that_cannot_work_are_refused(monkeypatch):
     assert choose_engine("auto", "auto", gpu=False) == ("ctranslate2", "int8")
     assert choose_engine("auto", "float32", gpu=False) == ("ctranslate2", "float32")
     assert choose_engine("transformers", "auto", gpu=False) == ("transformers", "float32")

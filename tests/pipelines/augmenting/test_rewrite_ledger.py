@@ -37,7 +37,7 @@ def test_a_second_rewrite_of_a_row_is_not_kept(tmp_path):
     assert path.read_bytes() == before + b'{"id": 6, "text": "new"}\n'
 
 
-def test_cut_anywhere_it_goes_on_with_whole_lines(tmp_path):
+def test_cut_anywhere_it_continues_with_whole_lines(tmp_path):
     whole = tmp_path / "whole.jsonl"
     write(whole, ROWS)
     content = whole.read_bytes()

@@ -62,14 +62,14 @@ def slow_clean(rows: list[tuple[str, ...]], options: CleanOptions) -> Cleaned:
         changed["split"] += len(made) > 1
         added += len(made) - 1
         for row in made:
-            told = [
+            reasons = [
                 p + r
                 for rule in rules
                 for p, t in zip(PREFIXES, row, strict=False)
                 if (r := rule(t))
             ]
-            dropped.update(told[:1])
-            if not told:
+            dropped.update(reasons[:1])
+            if not reasons:
                 kept.append(row)
                 origin.append(number)
                 places.append(sentences)
@@ -141,7 +141,7 @@ def test_batches_do_not_matter():
     assert sum((part.dropped for part in parts), Counter()) == whole.dropped
 
 
-def test_a_pickled_cleaner_cleans_alike():
+def test_a_pickled_cleaner_cleans_the_same():
     texts = some_texts(50)
     cleaner = Cleaner(EVERYTHING)
     assert pickle.loads(pickle.dumps(cleaner)) == cleaner

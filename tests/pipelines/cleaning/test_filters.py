@@ -185,12 +185,12 @@ def test_language(language):
         assert drop_language(sentence, [other], 0.5) == "language"
 
 
-def test_short_texts_are_told_less_surely():
+def test_short_texts_are_detected_less_surely():
     short = [(name, text) for name, texts in LANGUAGES.items() for text in texts[3:]]
-    told = Counter(drop_language(text, [name], 0.5) for name, text in short)
-    assert told["language"] == 0
-    assert told[None] >= 10
-    assert told["language_unsure"] >= 1
+    reasons = Counter(drop_language(text, [name], 0.5) for name, text in short)
+    assert reasons["language"] == 0
+    assert reasons[None] >= 10
+    assert reasons["language_unsure"] >= 1
 
 
 @pytest.mark.parametrize("text", ["Ok", "!!!", "12 34"])
@@ -199,7 +199,7 @@ def test_what_is_in_no_language_is_unsure(text):
 
 
 def test_the_whole_text_counts():
-    """The detector looks at the first 80 characters unless it is told not to."""
+    """The language is that of the whole text, not of its first 80 characters."""
     text = "Good morning to all of you. " * 3 + " ".join(LANGUAGES["de"][:3]) * 4
     assert drop_language(text, ["de"], 0.5) is None
 

@@ -1,4 +1,4 @@
-"""A block of texts against the encoder asked for one text at a time."""
+"""A block of texts against the encoder, one text at a time."""
 
 from __future__ import annotations
 

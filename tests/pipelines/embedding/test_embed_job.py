@@ -1,4 +1,4 @@
-"""cotbert embed without Ray: bad rows, kept columns, long texts, int8, going on after a stop."""
+"""cotbert embed without Ray: bad rows, kept columns, long texts, int8, continuing after a stop."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from run_folders import by_id
 
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines.embed import EmbedOptions, embed, read_embeddings
+from pipelines.embed import EmbedOptions, embed
 from pipelines.embedding import worker
 from pipelines.reading import pieces
 
@@ -23,12 +24,6 @@ LONG = "A man is playing the guitar " * 30
 
 def skipped(folder):
     return [json.loads(line) for line in (folder / "skipped.jsonl").read_text().splitlines()]
-
-
-def by_id(folder):
-    ids, vectors = read_embeddings(folder)
-    assert len(set(ids.tolist())) == len(ids)
-    return dict(zip(ids.tolist(), vectors, strict=True))
 
 
 def rows_of(folder):
@@ -130,7 +125,7 @@ def test_columns_of_json_and_csv_are_kept_as_text(tmp_path, bert_folder):
         ("a.csv", "text\nA man", "has no column 'n': it has text; name one with --keep"),
     ],
 )
-def test_columns_that_are_not_there_are_told_first(tmp_path, bert_folder, file, text, message):
+def test_columns_that_are_not_there_are_reported_first(tmp_path, bert_folder, file, text, message):
     (tmp_path / file).write_text(text)
     with pytest.raises(UserError, match=message):
         embed(options_for(bert_folder, tmp_path / file, keep=("n",)), tmp_path / "out")
@@ -189,7 +184,7 @@ class StoppedError(Exception):
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("again", [1, 3])
-def test_a_stopped_job_goes_on_and_does_no_block_twice(
+def test_a_stopped_job_continues_and_does_no_block_twice(
     tmp_path, bert_folder, monkeypatch, capsys, again
 ):
     """One row group, the shape of a large file, by 2 workers and then by any number."""

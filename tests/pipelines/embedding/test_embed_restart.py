@@ -85,9 +85,9 @@ def test_every_row_is_there_once_after_kills(tmp_path, bert_folder, own_store):
     while process.poll() is None:
         times |= _times(output)
         time.sleep(0.05)
-    told = process.stderr.read()
-    assert process.returncode == 0, (moments, told)
-    assert f"continuing {output}.partial: " in told
+    message = process.stderr.read()
+    assert process.returncode == 0, (moments, message)
+    assert f"continuing {output}.partial: " in message
     assert {name: times[name] for name in kept} == kept, "a block that was done was done again"
     ids, vectors = read_embeddings(output)
     expected_ids, expected = read_embeddings(quiet)

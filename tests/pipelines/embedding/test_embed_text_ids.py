@@ -49,8 +49,8 @@ def embed(path, out, model, *words):
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "dictionary.parquet"])
 def test_ids_that_are_text_are_kept(tmp_path, bert_folder, capsys, kind):
     manifest = embed(write(tmp_path, kind), tmp_path / "out", bert_folder)
-    told = capsys.readouterr().err
-    assert ("'B07': all ids are written as text" in told) == ("parquet" not in kind)
+    stderr = capsys.readouterr().err
+    assert ("'B07': all ids are written as text" in stderr) == ("parquet" not in kind)
     assert (manifest["id_type"], manifest["rows"], manifest["skipped"]) == ("string", 5, {})
     (part,) = (tmp_path / "out").glob("part-*.parquet")
     assert pq.read_schema(part).field("id").type == pa.string()
@@ -161,9 +161,9 @@ def test_a_latin_1_input_is_named_read_and_searched(tmp_path, bert_folder, capsy
     path = tmp_path / "a.csv"
     path.write_bytes("key,text\n1,café au lait\n2,oil\n".encode("latin-1"))
     manifest = embed(path, tmp_path / "first", bert_folder)
-    told = f"input '{path}' lost 1 of 2 rows (50.0 %): 1 are not UTF-8 but read as latin-1"
-    assert manifest["warnings"][0].startswith(told)
-    assert f"warning: {told}" in capsys.readouterr().err
+    message = f"input '{path}' lost 1 of 2 rows (50.0 %): 1 are not UTF-8 but read as latin-1"
+    assert manifest["warnings"][0].startswith(message)
+    assert f"warning: {message}" in capsys.readouterr().err
     manifest = embed(path, tmp_path / "out", bert_folder, "--encoding", "latin-1")
     assert (manifest["rows"], manifest["encoding"]) == (2, "iso8859-1")
     assert "warnings" not in manifest

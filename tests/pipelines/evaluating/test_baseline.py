@@ -90,7 +90,7 @@ def own_pooling(encoder_folder, tmp_path):
 def test_an_encoder_without_pooling_is_read_by_the_best_of_three(encoder_folder):
     readouts = {"last": "mean", "first-last": "first-last", "cls": "cls"}
     chosen = set()
-    # The pairs graded anew in many ways: another reading is the best of them each time.
+    # The pairs with other grades: each time another reading is the best.
     for seed in range(12):
         gold = np.random.default_rng(seed).permutation(5)
         dev = {"a": pairs(gold), "b": pairs(gold[::-1], RIGHT, LEFT[::-1])}
@@ -131,7 +131,9 @@ def test_a_folder_trained_here_is_read_as_it_was_trained(encoder_folder, family,
     assert found.reading == "[MASK] reading (its own)"
 
 
-def test_a_pooling_that_cannot_be_read_here_is_told_and_does_not_end_the_job(own_pooling, capsys):
+def test_a_pooling_that_cannot_be_read_here_is_reported_and_does_not_end_the_job(
+    own_pooling, capsys
+):
     folder = own_pooling("mean")
     config = next(Path(folder).glob("*_Pooling/config.json"))
     config.write_text(json.dumps({"pooling_mode_max_tokens": True}))
@@ -192,9 +194,9 @@ def test_it_is_scored_once_and_kept_for_a_resumed_job(bert_folder, tmp_path, mon
             },
         )
     ]
-    told = capsys.readouterr().err
-    assert told.count("baseline: ") == 1
-    assert f"read by {found.reading}, scores {found.spearman:.2f} (a + b)" in told
+    stderr = capsys.readouterr().err
+    assert stderr.count("baseline: ") == 1
+    assert f"read by {found.reading}, scores {found.spearman:.2f} (a + b)" in stderr
 
     both = baselines(tmp_path / "out", {**own, other: "fp32"}, DEV, run)
     assert scored == [bert_folder, other]
@@ -222,8 +224,8 @@ def test_what_was_found_is_handed_on(tmp_path, monkeypatch):
 
 
 def test_a_result_below_its_baseline_is_a_warning_with_what_to_try():
-    told = baseline_sentence(WORSE)
-    assert told == (
+    message = baseline_sentence(WORSE)
+    assert message == (
         "warning: the trained encoder scores 64.40 on dev (built-in pairs): 9.50 worse than the "
         f"untouched encoder, which scores 73.90 by mean pooling (its own). {ADVICE}"
     )
@@ -233,7 +235,7 @@ def test_a_result_below_its_baseline_is_a_warning_with_what_to_try():
         "encoder, which scores 73.90 by mean pooling (its own)."
     )
     equal = baseline_sentence({**WORSE, "dev_spearman": 73.9}, "the best trial")
-    assert equal.startswith("The best trial scores 73.90 on dev (built-in pairs): as good as the")
+    assert equal.startswith("The best trial scores 73.90 on dev (built-in pairs): the same as the")
     undefined = baseline_sentence({**WORSE, "baseline_spearman": float("nan")})
     assert "not to be compared with" in undefined
     assert "warning" not in equal + undefined + above

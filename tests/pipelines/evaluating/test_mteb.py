@@ -129,7 +129,7 @@ def _by_mteb_alone(encoder, task_class):
 
 
 @pytest.mark.real
-def test_data_that_cannot_be_had_is_told_before_anything_is_scored(
+def test_data_that_cannot_be_had_is_refused_before_anything_is_scored(
     own_store, bert_folder, weather, capsys
 ):
     def offline(self, **_):

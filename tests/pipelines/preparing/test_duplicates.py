@@ -81,7 +81,7 @@ def test_a_sample_holds_the_smallest_ids(tmp_path, monkeypatch, sizes, count):
     assert left == len(smallest)
 
 
-def test_ids_that_share_their_top_bits_are_told_apart(tmp_path):
+def test_ids_that_share_their_top_bits_are_distinguished(tmp_path):
     ids = np.arange(100, dtype=np.int64)[::-1]
     ids.tofile(tmp_path / "ids")
     assert mark_first([tmp_path / "ids"], tmp_path / "keep", tmp_path, 10) == 100

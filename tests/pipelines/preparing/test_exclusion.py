@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from cotbert_core.errors import UserError
-from pipelines.preparing.exclusion import key, read_exclusion, without_excluded
+from pipelines.preparing.exclusion import key, not_excluded, read_exclusion
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,9 @@ def test_several_files_go_together_and_a_row_is_hit_by_any_text(tmp_path):
     assert exclusion.hits(["an ice", "?!", ""]) == set()
     counts = Counter()
     columns = [["ice", SENTENCES[0], "oil", "sea"], ["a", SENTENCES[2], "b", "two dogs run"]]
-    assert without_excluded(columns, exclusion, counts) == [["ice", "oil"], ["a", "b"]]
+    assert not_excluded(columns, exclusion, counts) == [True, False, True, False]
     assert counts.pop("dropped.excluded") == 2
     assert counts == {f"hit.{key(SENTENCES[0]).hex()}": 1, f"hit.{key(SENTENCES[2]).hex()}": 2}
-    assert without_excluded([[SENTENCES[0]]], exclusion, Counter()) == [[]]
 
 
 def test_against_a_slow_comparison(tmp_path):
@@ -109,7 +108,7 @@ def test_against_a_slow_comparison(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (None, "does not exist"),
         (b"", "holds no sentence"),
@@ -117,9 +116,9 @@ def test_against_a_slow_comparison(tmp_path):
         ("two dogs\n".encode("utf-16"), "is UTF-16: convert it to UTF-8"),
     ],
 )
-def test_files_without_sentences_are_told(tmp_path, content, told):
+def test_files_without_sentences_are_reported(tmp_path, content, message):
     path = tmp_path / "a.txt"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_exclusion([str(path)])

@@ -137,7 +137,7 @@ def test_nothing_is_dropped_where_nothing_is_near(tmp_path):
 
 
 @pytest.mark.parametrize("similarity", [0, -1, 1, 1.5, 0.1])
-def test_a_similarity_out_of_range_is_told(similarity):
-    told = r"near_duplicates is .*: give a similarity from 0\.3 to 0\.99"
-    with pytest.raises(UserError, match=told):
+def test_a_similarity_out_of_range_is_reported(similarity):
+    message = r"near_duplicates is .*: give a similarity from 0\.3 to 0\.99"
+    with pytest.raises(UserError, match=message):
         PrepareOptions(("a.txt",), "e", near_duplicates=similarity)

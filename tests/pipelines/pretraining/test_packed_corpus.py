@@ -197,7 +197,7 @@ def test_other_methods_and_packed_corpora_are_refused(plain, bert_folder, tmp_pa
         pretrain(settings, packed, tmp_path / "out")
     with pytest.raises(UserError, match="pretraining needs a recipe of method mlm"):
         pretrain(RECIPES["simcse-base"](), plain, tmp_path / "out")
-    from pipelines.train import check_inputs
+    from pipelines.training.inputs import check_inputs
 
     few = override(settings, {"batch_size": 4, "max_length": 30})
     assert check_inputs(few, packed)

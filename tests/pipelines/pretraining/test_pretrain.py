@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from process_tree import kill_first
 from safetensors.torch import load_file
 
 from cotbert_core.encoder.backbone import load_backbone
@@ -98,8 +101,8 @@ def test_two_workers_have_the_curve_of_one(home, corpus):
     assert curves[0][1] != pytest.approx(curves[0][2], abs=1e-3), "premise: the loss moves"
 
 
-def test_a_killed_run_goes_on_to_the_same_model(home, corpus, trained):
-    """SIGKILL of the driver after the first checkpoint, then --resume."""
+def test_a_killed_run_continues_to_the_same_model(home, corpus, trained, capfd):
+    """SIGKILL of the driver after the first checkpoint, then --resume, and of a worker there."""
     output = home / "killed"
     line = [COTBERT, *command(corpus, output)]
     job = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -112,7 +115,11 @@ def test_a_killed_run_goes_on_to_the_same_model(home, corpus, trained):
     job.wait()
     assert not (output / "result.json").exists()
     assert main(command(corpus, output)) == 2, "a used folder needs --resume"
+    killer = threading.Thread(target=kill_first, args=(os.getpid(), "ray::RayTrainWo"))
+    killer.start()
     assert main(command(corpus, output, "--resume")) == 0
+    killer.join()
+    assert "died (killed, out of memory, or a lost node)" in capfd.readouterr().err
     names = ("loss", "dev_mlm_accuracy")
     curves = [
         [[row.get(name) for name in names] for row in read_rows(f / "metrics.jsonl").values()]

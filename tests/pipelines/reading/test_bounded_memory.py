@@ -113,7 +113,7 @@ def test_long_lines_that_all_differ_come_in_small_pieces(tmp_path):
 
 
 def test_a_row_whose_cells_never_end_is_dropped_and_counted(tmp_path):
-    """Each cell of 10 kB holds a line break, so that no row ends."""
+    """Each cell of 10 kB holds a line break, which ends no row."""
     block = (b"x" * 10_000 + b'\n","') * 100
     path = compressed(tmp_path / "a.csv.zst", [b'text,b\n"', *([block] * 300)])
     found = measured("read", path)

@@ -80,7 +80,7 @@ def test_a_folder_in_a_bucket_is_read_as_one_on_this_machine(tmp_path, bert_fold
 
 
 @pytest.mark.real
-def test_a_bucket_that_is_not_there_is_told_in_one_sentence(tmp_path, bert_folder, bucket):
+def test_a_bucket_that_is_not_there_is_reported_in_one_sentence(tmp_path, bert_folder, bucket):
     to = ("--output", str(tmp_path / "out"), "--encoder", bert_folder)
     done = run("--input", "s3://nobodys/exports", *to)
     assert done.returncode == 2

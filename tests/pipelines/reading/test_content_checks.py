@@ -1,4 +1,4 @@
-"""Files that are not what their names say, and web pages: told on the driver, by first bytes."""
+"""Files that are not what their names say, and web pages: refused by their first bytes."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ REFUSED = {
 @pytest.mark.usefixtures("without_ray")
 @pytest.mark.parametrize("kind", REFUSED)
 def test_the_command_says_what_the_file_is(tmp_path, bert_folder, capsys, kind):
-    name, data, told = REFUSED[kind]
+    name, data, expected = REFUSED[kind]
     (tmp_path / name).write_bytes(data)
     words = ["prepare", "--input", str(tmp_path / name), "--encoder", bert_folder]
     assert main([*words, "--output", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err.strip()
     assert "\n" not in message
     assert message.startswith(f"cotbert: input '{tmp_path / name}'") or name in message
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=expected):
         plan([str(tmp_path / name)])
     assert not (tmp_path / "out").exists()
 

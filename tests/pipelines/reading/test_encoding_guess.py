@@ -40,7 +40,7 @@ def test_nothing_is_named_for_noise_and_for_utf8():
     assert guess_encoding([*(line.encode() for line in FRENCH.split("\n")), None, b"\x1b"]) is None
 
 
-def test_utf8_among_other_lines_is_told():
+def test_utf8_among_other_lines_is_reported():
     guess = guess_encoding([*FRENCH.encode("latin-1").split(b"\n"), "café".encode()])
     assert (guess.encoding, guess.mixed) == ("latin-1", True)
 

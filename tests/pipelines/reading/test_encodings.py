@@ -85,7 +85,7 @@ def test_parquet_has_an_encoding_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("data", "encoding", "told"),
+    ("data", "encoding", "message"),
     [
         ("one\ntwo".encode("utf-16"), "latin-1", "is UTF-16 and --encoding is iso8859-1: give"),
         ("one\ntwo".encode("utf-16-be"), "utf-16-le", "give --encoding utf-16-be"),
@@ -94,9 +94,9 @@ def test_parquet_has_an_encoding_of_its_own(tmp_path):
         (b"one\ntwo", "utf-16", "is UTF-8 and --encoding is utf-16: leave --encoding out"),
     ],
 )
-def test_an_encoding_that_the_file_contradicts_is_refused(tmp_path, data, encoding, told):
+def test_an_encoding_that_the_file_contradicts_is_refused(tmp_path, data, encoding, message):
     (tmp_path / "a.txt").write_bytes(data)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         plan([str(tmp_path)], encoding=encoding)
 
 
@@ -118,12 +118,12 @@ def test_a_latin_1_file_is_named_and_read(tmp_path, bert_folder, capsys):
     texts = [f"{n} café" if n % 53 == 1 else f"{n} film" for n in range(10_662)]
     path.write_bytes("\n".join(texts).encode("latin-1"))
     assert prepare(path, first, bert_folder) == 0
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
     warning = (
         f"input '{path}' lost 202 of 10,662 rows (1.9 %): 202 are not UTF-8 but read as latin-1 "
         "('1 café'): give --encoding latin-1"
     )
-    assert f"warning: {warning}\n" in told.err
+    assert f"warning: {warning}\n" in captured.err
     manifest = json.loads((first / "manifest.json").read_text())
     assert manifest["warnings"] == [warning]
     assert manifest["dropped"] == {"invalid_utf8": 202}
@@ -170,7 +170,7 @@ def test_another_encoding_is_another_job(tmp_path):
 
 
 @pytest.mark.usefixtures("without_ray")
-def test_a_job_goes_on_only_under_its_encoding(tmp_path, bert_folder, monkeypatch, capsys):
+def test_a_job_continues_only_under_its_encoding(tmp_path, bert_folder, monkeypatch, capsys):
     from pipelines.preparing import driver
 
     (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
@@ -183,9 +183,9 @@ def test_a_job_goes_on_only_under_its_encoding(tmp_path, bert_folder, monkeypatc
         for encoding in ("latin-1", "cp1252"):
             words = ("--encoding", encoding)
             assert prepare(tmp_path / "a.txt", tmp_path / "out", bert_folder, *words) == 1
-    told = capsys.readouterr().err
-    assert "discarding" in told
-    assert "other options.encoding" in told
+    stderr = capsys.readouterr().err
+    assert "discarding" in stderr
+    assert "other options.encoding" in stderr
 
 
 def test_raw_text_for_training_is_prepared_by_encoding(tmp_path, bert_folder, monkeypatch):

@@ -66,12 +66,12 @@ def test_name_configuration_and_split(item, expected):
 
 
 @pytest.mark.parametrize("item", ["hf:", "hf:a:", "hf::train", "hf:a:b:c:d"])
-def test_what_is_no_name_is_told(item):
+def test_what_is_no_name_is_reported(item):
     with pytest.raises(UserError, match="is not a data set: write hf:NAME"):
         plan([item])
 
 
-def test_a_missing_split_or_column_is_told(saved):
+def test_a_missing_split_or_column_is_reported(saved):
     with pytest.raises(UserError, match="has no split 'dev': it has train, test"):
         plan([f"{saved}:dev"])
     with pytest.raises(UserError, match="has no column 'title': it has text, id"):

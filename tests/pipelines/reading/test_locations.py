@@ -160,7 +160,7 @@ def test_options_of_a_uri_go_to_the_file_system_and_stay_with_its_files(bucket):
 
 
 @pytest.mark.parametrize("item", ["s3://bucket/no.txt", "s3://bucket/*.csv", "s3://bucket/none/"])
-def test_what_is_not_in_the_bucket_is_told(bucket, item):
+def test_what_is_not_in_the_bucket_is_reported(bucket, item):
     with pytest.raises(UserError, match="does not exist or matches no file of a known kind"):
         plan([item])
 
@@ -182,7 +182,7 @@ def test_a_bucket_that_does_not_answer_is_one_sentence(bucket, monkeypatch, call
         plan(["s3://bucket/a.txt"])
 
 
-def test_an_address_of_another_kind_is_told():
+def test_an_address_of_another_kind_is_reported():
     with pytest.raises(UserError, match=r"'http://a/b.txt' cannot be reached .*http://a"):
         plan(["http://a/b.txt"])
 
@@ -193,7 +193,7 @@ def test_the_reason_why_a_file_does_not_open_is_short(tmp_path):
     assert error.value.strerror == "No such file or directory"
 
 
-def test_links_to_folders_are_counted_and_folders_without_rights_told(tmp_path, monkeypatch):
+def test_links_to_folders_are_counted_and_folders_without_rights_reported(tmp_path, monkeypatch):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("x")
     (tmp_path / "in" / "link").symlink_to(tmp_path)

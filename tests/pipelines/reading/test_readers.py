@@ -1,4 +1,4 @@
-"""Reading rows: every format alike, and every unusable row dropped under its reason."""
+"""Reading rows: every format in the same way, and every unusable row dropped under its reason."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_the_row_is_dropped_under_the_first_text_that_is_bad(tmp_path):
     }  # fmt: skip
 
 
-def test_short_and_badly_encoded_lines_of_csv_are_told_apart(tmp_path):
+def test_short_and_badly_encoded_lines_of_csv_are_distinguished(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"sent0,sent1,hard_neg\na,caf\xe9,c\na,b,\xff\na,b\na\n")
     rows, _, dropped = read_rows(tmp_path / "a.csv", *TRIPLES)
     assert rows == []

@@ -152,7 +152,9 @@ def test_an_unknown_package_of_docstrings_is_refused():
          "--augmented-column, --negative-column in place of --triples$"),
     ],
 )  # fmt: skip
-def test_a_missing_column_is_told_with_its_option(tmp_path, kind, text, paired_columns, message):
+def test_a_missing_column_is_reported_with_its_option(
+    tmp_path, kind, text, paired_columns, message
+):
     path = tmp_path / f"a.{kind}"
     if kind == "parquet":
         parquet(path, t=["x"], a=["y"], n=["z"])

@@ -64,8 +64,8 @@ def sent(client, run_id):
 def table(capsys, *words):
     """Sent, refused and waiting, and what was said."""
     assert main(["track-sync", *map(str, words)]) == 0
-    out, told = capsys.readouterr()
-    return out.splitlines()[-1].split()[-3:], told
+    out, message = capsys.readouterr()
+    return out.splitlines()[-1].split()[-3:], message
 
 
 def test_what_lies_outside_of_the_folder_is_refused_counted_and_named(
@@ -90,10 +90,10 @@ def test_what_lies_outside_of_the_folder_is_refused_counted_and_named(
         "gone",
     ]
     queue(folder, run_id, *refused, "report.html", folder / "model/weights")
-    counts, told = table(capsys, folder)
+    counts, message = table(capsys, folder)
     assert counts == ["2", str(len(refused)), "0"]
-    assert told.count("is outside of the job's folder") == 5, "the first five are named"
-    assert f"6 more: see {folder / REFUSED_FILE}" in told
+    assert message.count("is outside of the job's folder") == 5, "the first five are named"
+    assert f"6 more: see {folder / REFUSED_FILE}" in message
     aside = [json.loads(line) for line in (folder / REFUSED_FILE).open()]
     assert [record["path"] for record in aside] == [str(path) for path in refused]
     assert all(record["path"] in record["refused"] for record in aside[3:])
@@ -110,11 +110,11 @@ def test_of_a_folder_the_links_out_of_it_are_left_out(job, outside, own_store, c
     (folder / "model" / "other").symlink_to("../other")
     os.mkfifo(folder / "model" / "pipe")
     queue(folder, run_id, "model")
-    counts, told = table(capsys, folder)
+    counts, message = table(capsys, folder)
     assert counts == ["0", "1", "0"]
     left_out = [folder / "model" / name for name in ("deep/ssh", "key", "other", "pipe")]
-    assert f"4 paths in {folder / 'model'} lead outside" in told
-    assert told.rstrip().endswith(", ".join(map(str, left_out)))
+    assert f"4 paths in {folder / 'model'} lead outside" in message
+    assert message.rstrip().endswith(", ".join(map(str, left_out)))
     assert sent(own_store, run_id) == {
         "model/weights": "model/weights",
         "model/deep/file": "model/deep/file",
@@ -135,9 +135,9 @@ def test_a_folder_of_its_own_files_is_sent_whole_also_after_a_move(
     counts, _ = table(capsys, moved)
     assert counts == ["1", "1", "0"], "the absolute path is of a folder that is another now"
     assert sent(own_store, run_id) == whole
-    counts, told = table(capsys, tmp_path / "through" / "job")
+    counts, message = table(capsys, tmp_path / "through" / "job")
     assert counts == ["2", "0", "0"]
-    assert "warning" not in told
+    assert "warning" not in message
     assert sent(own_store, run_id) == {**whole, "report.html": "report.html"}
     assert foreign_files(folder / "model", folder) == []
 
@@ -166,9 +166,9 @@ def test_a_file_that_sending_would_write_through_a_link_is_refused(
     (folder / name).symlink_to(victim)
     for asked in (folder, folder.parent):
         assert main(["track-sync", str(asked)]) == 2
-        told = capsys.readouterr().err
-        assert f"{str(folder / name)!r} is a link to" in told
-        assert told.count("\n") == 1
+        stderr = capsys.readouterr().err
+        assert f"{str(folder / name)!r} is a link to" in stderr
+        assert stderr.count("\n") == 1
     assert victim.read_bytes() == before
 
 

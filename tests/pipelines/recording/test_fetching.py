@@ -43,7 +43,7 @@ def test_a_registered_model_opens_as_the_folder_it_was_made_of(
         vectors = SentenceEncoder.from_pretrained(folder).encode(sentences, precision="fp32")
         np.testing.assert_allclose(vectors, expected[name], atol=1e-6)
 
-    # Once downloaded it is not again, but the alias is asked for anew.
+    # It is downloaded once, but the alias is resolved again.
     monkeypatch.setattr(fetching, "_download", lambda *_: pytest.fail("downloaded again"))
     own_store.set_registered_model_alias("mine", "best", "1")
     assert fetch_model("models:/mine@best") == fetch_model("models:/mine/1")
@@ -67,7 +67,7 @@ def test_a_name_is_itself_and_a_folder_absolute(tmp_path, monkeypatch):
     assert fetch_model("model") == str(tmp_path / "model")
 
 
-def test_a_folder_without_an_encoder_is_told(tmp_path):
+def test_a_folder_without_an_encoder_is_reported(tmp_path):
     (tmp_path / "data").mkdir()
     with pytest.raises(UserError, match="holds no encoder that can be opened"):
         fetching._encoder_in(tmp_path, "runs:/a/model")

@@ -19,7 +19,7 @@ class Fake:
     """An MLflow client that tells what it was called with, and fails while it is `down`."""
 
     def __init__(self, down=False, takes=0.0):
-        self.down, self.takes, self.tries, self.told = down, takes, 0, []
+        self.down, self.takes, self.tries, self.received = down, takes, 0, []
         self.clock, self.made = 0.0, {}
 
     def _call(self, *call):
@@ -27,7 +27,7 @@ class Fake:
         self.clock += self.takes
         if self.down:
             raise OSError("connection refused")
-        self.told.append(call)
+        self.received.append(call)
 
     def log_batch(self, run_id, metrics=(), params=(), tags=()):
         if any(p.key == "changed" for p in params):
@@ -89,7 +89,7 @@ def test_what_the_store_takes_leaves_no_file(tmp_path):
     run.params({"a": 1})
     run.metrics({"loss": 1.0}, step=3)
     run.end("FINISHED")
-    assert fake.told == [("id", "a"), ("id", "loss3"), ("id", "FINISHED")]
+    assert fake.received == [("id", "a"), ("id", "loss3"), ("id", "FINISHED")]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -100,12 +100,12 @@ def test_what_waits_is_sent_first_and_in_order(tmp_path):
     for step in (1, 2, 3):
         run.metrics({"loss": float(step)}, step)
     run.tags({"t": "x"})
-    assert fake.told == []
+    assert fake.received == []
     assert kinds(tmp_path) == ["params", "metrics", "metrics", "metrics", "tags"]
     fake.down, fake.clock = False, PAUSE_SECONDS
     run.metrics({"loss": 4.0}, 4)
     expected = [("id", "a"), ("id", "loss1", "loss2", "loss3"), ("id", "t"), ("id", "loss4")]
-    assert fake.told == expected, "metrics that follow each other make one batch"
+    assert fake.received == expected, "metrics that follow each other make one batch"
     assert not (tmp_path / UNTRACKED_FILE).exists()
 
 
@@ -152,7 +152,7 @@ def test_a_kill_between_sending_and_removing_repeats_the_same_calls(tmp_path):
             pass
     assert list(fake.made) == ["run0"], "the run is found by its key"
     assert box.latest_run() == (create["run"], "run0")
-    assert [call for call in fake.told if "a" in call] == [("run0", "a")] * 2
+    assert [call for call in fake.received if "a" in call] == [("run0", "a")] * 2
 
 
 def test_a_half_written_line_of_a_killed_process_is_passed_over(tmp_path):
@@ -163,7 +163,7 @@ def test_a_half_written_line_of_a_killed_process_is_passed_over(tmp_path):
     box.add({"kind": "params", "run": "id", "time": 1, "values": {"b": "1"}})
     while box.send_first(fake):
         pass
-    assert fake.told == [("id", "a"), ("id", "b")]
+    assert fake.received == [("id", "a"), ("id", "b")]
     assert box.empty
 
 
@@ -174,13 +174,13 @@ def test_what_the_store_refuses_is_put_aside_alone(tmp_path, capsys):
     run.artifact(tmp_path / "gone")
     run.metrics({"loss": float("nan")}, step=1)
     run.end("FINISHED")
-    assert fake.told == [("id", "a"), ("id", "b"), ("id", "loss1"), ("id", "FINISHED")]
+    assert fake.received == [("id", "a"), ("id", "b"), ("id", "loss1"), ("id", "FINISHED")]
     aside = [json.loads(line) for line in (tmp_path / REFUSED_FILE).open()]
     assert [record["kind"] for record in aside] == ["params", "artifact"]
     assert aside[0]["values"] == {"changed": "2"}
     assert aside[0]["refused"].endswith("was another value")
-    told = capsys.readouterr().err
-    assert told == f"warning: MLflow refused 2 records: {tmp_path / REFUSED_FILE}\n"
+    stderr = capsys.readouterr().err
+    assert stderr == f"warning: MLflow refused 2 records: {tmp_path / REFUSED_FILE}\n"
 
 
 def test_a_run_that_could_not_be_made_is_made_later_under_its_parent(tmp_path, fake):
@@ -204,12 +204,12 @@ def test_a_run_that_could_not_be_made_is_made_later_under_its_parent(tmp_path, f
         "mlflow_run_id": "run1",
         "loss": 1,
     }
-    assert next(call[1] for call in fake.told if call[0] == "run0") == "made"
-    assert fake.told[-1] == ("run0", "FINISHED")
+    assert next(call[1] for call in fake.received if call[0] == "run0") == "made"
+    assert fake.received[-1] == ("run0", "FINISHED")
     assert not list(tmp_path.rglob(UNTRACKED_FILE))
 
 
-def test_a_resumed_run_goes_on_with_the_one_that_waits(tmp_path, fake):
+def test_a_resumed_run_continues_with_the_one_that_waits(tmp_path, fake):
     fake.down = True
     for _ in range(2):
         with tracked_run("train", {"a": 1}, queue_folder=tmp_path) as run:
@@ -220,7 +220,7 @@ def test_a_resumed_run_goes_on_with_the_one_that_waits(tmp_path, fake):
     with tracked_run("train", {"a": 1}, queue_folder=tmp_path) as run:
         pass
     assert (list(fake.made), run.id) == (["run0"], "run0")
-    assert [call[1] for call in fake.told if call[-1] in ("RUNNING", "FINISHED")] == [
+    assert [call[1] for call in fake.received if call[-1] in ("RUNNING", "FINISHED")] == [
         *("FINISHED", "RUNNING", "FINISHED", "RUNNING", "FINISHED")
     ]
 

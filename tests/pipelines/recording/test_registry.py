@@ -99,12 +99,12 @@ def test_the_alias_moves_to_a_better_version_alone(own_store, bert_folder, tmp_p
     SentenceEncoder.from_pretrained(bert_folder, template="cot-bert/anchor").save_pretrained(
         tmp_path / "model"
     )
-    told = []
+    reported = []
     with tracked_run("train", {}) as run:
         for score in (70.0, 69.5, 70.0, 71.25, None):
             register(run, tmp_path / "model", "name", score=score)
-            told.append((own_store.get_model_version_by_alias("name", "best").version, score))
-    assert told == [(1, 70.0), (1, 69.5), (1, 70.0), (4, 71.25), (4, None)]
+            reported.append((own_store.get_model_version_by_alias("name", "best").version, score))
+    assert reported == [(1, 70.0), (1, 69.5), (1, 70.0), (4, 71.25), (4, None)]
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("name@")]
     stays = "name@best stays at version {} (dev Spearman {}); the new version is {} ({})"
     now = "name@best is now version {} (dev Spearman {})"

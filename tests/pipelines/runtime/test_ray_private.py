@@ -100,7 +100,7 @@ def test_the_first_callback_reports_the_reserved_cores(monkeypatch):
         assert held == ["cores"]
 
 
-def test_failures_to_start_are_told_apart():
+def test_failures_to_start_are_distinguished():
     with explained(
         "the errors of ray.train.v2._internal.exceptions",
         "look whether ray.train has public names for them now, else for their new place; without "

@@ -169,7 +169,7 @@ def test_a_job_that_is_killed_leaves_no_index(tmp_path, folder, monkeypatch):
     assert not list(tmp_path.glob("out*"))
 
 
-def test_a_missing_extra_is_told_in_one_sentence(tmp_path, folder, monkeypatch):
+def test_a_missing_extra_is_reported_in_one_sentence(tmp_path, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     message = r"needs the package faiss-cpu: install it with pip install 'cotbert\[faiss\]'"
     refused(folder, tmp_path / "out", message)

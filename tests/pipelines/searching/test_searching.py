@@ -112,9 +112,9 @@ def test_texts_come_from_the_input_when_the_parts_hold_none(tmp_path, bert_folde
     (tmp_path / "a.txt").write_text("\n".join(TEXTS))
     folder = embedded(tmp_path / "e", bert_folder, ids=range(7))
     assert main(["search", str(folder), "oil", "--top", "2"]) == 0
-    told = capsys.readouterr()
-    assert told.out.splitlines()[0].split() == ["rank", "score", "id"]
-    assert "have no column 'text': name the input of `cotbert embed` with --text" in told.err
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[0].split() == ["rank", "score", "id"]
+    assert "have no column 'text': name the input of `cotbert embed` with --text" in captured.err
     rows = printed(capsys, folder, "oil", "--top", "2", "--text", tmp_path / "a.txt")
     assert rows[1] == ["1", "1.0000", "4", "oil"]
     assert rows[2][3] == TEXTS[int(rows[2][2])]
@@ -133,9 +133,9 @@ def test_another_model_of_the_name_is_refused(tmp_path, bert_folder, roberta_fol
 
     def refused(*words):
         assert main(["search", str(folder), "oil", *map(str, words)]) == 2
-        told = capsys.readouterr()
-        assert told.out == ""
-        return told.err.splitlines()[-1]
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        return captured.err.splitlines()[-1]
 
     assert "does not exist any more: give its new place with --model" in refused()
     shutil.copytree(roberta_folder, model)
@@ -147,7 +147,7 @@ def test_another_model_of_the_name_is_refused(tmp_path, bert_folder, roberta_fol
     assert rows[1] == ["1", "1.0000", "44", "oil"]
 
 
-def test_weights_that_no_manifest_records_are_told_of(tmp_path, bert_folder, capsys):
+def test_weights_that_no_manifest_records_are_reported(tmp_path, bert_folder, capsys):
     folder = embedded(tmp_path / "e", bert_folder)
     file = folder / "manifest.json"
     facts = json.loads(file.read_text()) | {"model": "somebody/bert", "model_digest": None}
@@ -169,7 +169,7 @@ def test_a_model_of_another_size_is_refused_unless_vectors_were_cut(tmp_path, be
 
 
 def test_a_model_is_read_as_it_was_when_it_embedded(tmp_path, bert_folder):
-    """Its own way, with all that its folder remembers, unless another was asked for."""
+    """Its own way, with all that its folder remembers, unless another is given."""
     own = SentenceEncoder.from_pretrained(bert_folder, TEMPLATE, max_length=9, denoise="position")
     model = tmp_path / "model"
     with pytest.warns(UserWarning, match="a template's bias is subtracted from its vectors"):

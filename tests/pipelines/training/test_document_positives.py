@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from document_corpus import rows_of, same_document, write_document_corpus
 
@@ -9,10 +10,15 @@ from cotbert_core.errors import UserError
 from cotbert_core.training.sampling import total_steps
 from cotbert_core.training.shuffle_windows import windows
 from pipelines.storage.corpus import Corpus
-from pipelines.train import check_inputs
 from pipelines.training import data as data_module
 from pipelines.training.data import open_data, own_batches
-from pipelines.training.documents import document_batch, streamed_rows, training_rows
+from pipelines.training.documents import (
+    document_batch,
+    read_documents,
+    streamed_rows,
+    training_rows,
+)
+from pipelines.training.inputs import check_inputs
 
 # Documents of 1 to 5 sentences, whose positions have gaps and whose rows are in no order.
 PARTS = (
@@ -93,6 +99,22 @@ def test_a_neighbour_is_another_sentence_drawn_anew_each_epoch(corpus, make):
     assert len(drawn) == ANCHORS, "each sentence with a companion is an anchor"
     for row in rows:
         assert drawn.get(row["id"], set()) == {o["id"] for o in same_document(rows, row)}
+
+
+def test_an_epoch_begins_with_a_sentence_of_each_document(corpus, make):
+    settings = make("rest", batch_size=5)
+    batches = batches_of(corpus, settings)
+    assert len(batches) == 6, "premise: two steps are an epoch of 13 sentences of 5 documents"
+    for step in (1, 3, 5):
+        assert len(set(batches[step].documents.tolist())) == 5
+    sentences = read_documents(corpus)
+    order = np.random.default_rng(1).permutation(ANCHORS)
+    of_row = np.repeat(sentences.ids, np.diff(sentences.bounds))
+    first, others, seen = [], [], set()
+    for row in order.tolist():
+        (others if of_row[row] in seen else first).append(row)
+        seen.add(of_row[row])
+    assert sentences.documents_first(order).tolist() == first + others != order.tolist()
 
 
 @pytest.mark.parametrize("positive", ["rest", "neighbour"])
@@ -203,7 +225,7 @@ def test_sentences_without_another_in_their_document_are_counted(corpus, make):
 )
 def test_a_rest_must_fit_into_the_encoder(corpus, make, method, longest, template):
     check_inputs(make("rest", method, **{"method.rest_length": longest}), corpus)
-    told = "the encoder takes" if not template else f"give --set method.rest_length={longest} or"
-    with pytest.raises(UserError, match=f"method.rest_length is {longest + 1}.*{told}"):
+    message = "the encoder takes" if not template else f"give --set method.rest_length={longest} or"
+    with pytest.raises(UserError, match=f"method.rest_length is {longest + 1}.*{message}"):
         check_inputs(make("rest", method, **{"method.rest_length": longest + 1}), corpus)
     check_inputs(make("neighbour", method, **{"method.rest_length": longest + 1}), corpus)

@@ -1,4 +1,4 @@
-"""What a run does about a lost worker: what counts as one, how often, with how many it goes on."""
+"""What a run does about lost workers: what counts as a loss, restarts, and fewer workers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cotbert_core.training.checkpoints import write_checkpoint
 from pipelines.recipes import settings_for
 from pipelines.training import fitting, resources
 from pipelines.training.failures import is_loss
-from pipelines.training.fitting import Job, TrainingError, fit
+from pipelines.training.fitting import TrainingError, TrainingRun, fit
 from pipelines.training.resources import (
     check_gpus,
     fewer_workers,
-    room_on,
     takes_gpus,
+    worker_capacity,
     workers_now,
 )
 
@@ -33,11 +33,11 @@ def settings(**changes):
 
 
 @pytest.mark.parametrize(
-    ("room", "least", "expected"),
+    ("capacity", "least", "expected"),
     [(4, 1, 4), (3, 1, 3), (5, 1, 4), (2, 2, 2), (1, 2, None), (0, 1, None)],
 )
-def test_the_most_workers_that_share_the_batch_evenly(room, least, expected):
-    assert fewer_workers(settings(min_workers=least), room) == expected
+def test_the_most_workers_that_share_the_batch_evenly(capacity, least, expected):
+    assert fewer_workers(settings(min_workers=least), capacity) == expected
     assert fewer_workers(settings(batch_size=8, min_workers=1), 3) == 2, "8 sentences, not 3 ways"
 
 
@@ -46,19 +46,21 @@ def test_min_workers_above_workers_is_refused():
         settings(min_workers=5)
 
 
-def test_a_cluster_without_room_is_waited_for_and_then_gone_on_with(monkeypatch, capsys):
-    rooms = iter([2, 2, 4])
-    monkeypatch.setattr(resources, "_room", lambda *_: next(rooms))
+def test_a_cluster_without_capacity_is_waited_for_and_then_fewer_workers_continue(
+    monkeypatch, capsys
+):
+    capacities = iter([2, 2, 4])
+    monkeypatch.setattr(resources, "_capacity", lambda *_: next(capacities))
     monkeypatch.setattr(resources, "POLL_SECONDS", 0.0)
     assert workers_now(settings(min_workers=1, node_seconds=60)) == 4, "the node came back"
-    told = capsys.readouterr().err
-    assert told.count("waiting for room for 4 workers: the cluster has it for 2") == 1
-    monkeypatch.setattr(resources, "_room", lambda *_: 2)
+    stderr = capsys.readouterr().err
+    assert stderr.count("waiting for resources for 4 workers: the cluster has enough for 2") == 1
+    monkeypatch.setattr(resources, "_capacity", lambda *_: 2)
     assert workers_now(settings(min_workers=1, node_seconds=0)) == 2
     assert "the cluster has room for 2 workers: continuing with 2" in capsys.readouterr().err
     assert workers_now(settings(node_seconds=0)) == 4, "without min_workers Ray waits"
-    rooms = iter([0, 0, 3])
-    monkeypatch.setattr(resources, "_room", lambda *_: next(rooms))
+    capacities = iter([0, 0, 3])
+    monkeypatch.setattr(resources, "_capacity", lambda *_: next(capacities))
     assert workers_now(settings(min_workers=3, node_seconds=0)) == 3, "not with fewer than that"
 
 
@@ -72,8 +74,8 @@ def test_workers_train_on_gpus_when_they_shall_or_when_there_are_enough(asked, t
 
 def test_too_few_gpus_are_refused(monkeypatch):
     monkeypatch.setattr(resources, "gpus_there", lambda: 3)
-    told = "gpus_per_worker is 1 and workers is 4, and there are 3 GPUs: give fewer workers"
-    with pytest.raises(UserError, match=told):
+    message = "gpus_per_worker is 1 and workers is 4, and there are 3 GPUs: give fewer workers"
+    with pytest.raises(UserError, match=message):
         check_gpus(settings(gpus_per_worker=1))
     for fine in ({"gpus_per_worker": 1, "workers": 3}, {"gpus_per_worker": 0}, {}):
         check_gpus(settings(**fine))
@@ -81,10 +83,10 @@ def test_too_few_gpus_are_refused(monkeypatch):
     check_gpus(settings(gpus_per_worker=1))
 
 
-def test_a_node_has_room_for_a_worker_with_its_cores_and_its_gpu():
+def test_a_node_fits_a_worker_with_its_cores_and_its_gpu():
     nodes = [{"CPU": 8.0, "GPU": 1.0}, {"CPU": 3.0, "GPU": 4.0}, {"CPU": 2.0}, {"memory": 1.0}]
-    assert room_on(nodes, cpus=2, gpus=0) == 4 + 1 + 1
-    assert room_on(nodes, cpus=1, gpus=1) == 1 + 3
+    assert worker_capacity(nodes, cpus=2, gpus=0) == 4 + 1 + 1
+    assert worker_capacity(nodes, cpus=1, gpus=1) == 1 + 3
 
 
 def error(*failures):
@@ -105,10 +107,10 @@ def test_a_death_is_a_loss_and_a_failure_is_none():
 
 
 class Trainer:
-    """Fails as it is told, and writes a checkpoint before where it is told."""
+    """Fails as `ends` lists, and writes a checkpoint first where `ends` names its step."""
 
-    def __init__(self, job, ends):
-        self._job, self._ends, self.started = job, ends, 0
+    def __init__(self, training, ends):
+        self._training, self._ends, self.started = training, ends, 0
 
     def fit(self):
         import ray.train
@@ -116,7 +118,7 @@ class Trainer:
         failure, step = self._ends[self.started]
         self.started += 1
         if step:
-            write_checkpoint(self._job.checkpoints, step, 1.0, {})
+            write_checkpoint(self._training.checkpoints, step, 1.0, {})
         if isinstance(failure, ray.train.ControllerError):
             raise failure
         if failure is not None:
@@ -125,26 +127,26 @@ class Trainer:
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
-    job = Job(settings(), tmp_path, {}, tmp_path)
+    training = TrainingRun(settings(), tmp_path, {}, tmp_path)
 
     def run(*ends):
-        trainer = Trainer(job, ends)
+        trainer = Trainer(training, ends)
         monkeypatch.setattr(fitting, "_trainer", lambda *_: trainer)
         monkeypatch.setattr(fitting, "gpus_there", lambda: 0)
         monkeypatch.setattr("pipelines.runtime.ray_private.release_cores", lambda messages: None)
         try:
-            fit(job, messages=None)
+            fit(training, messages=None)
         finally:
             run.started = trainer.started
 
     return run
 
 
-def test_a_run_goes_on_after_losses_and_says_from_where(trained, capsys):
+def test_a_run_continues_after_losses_and_reports_from_where(trained, capsys):
     trained((RayActorError(), 0), (RayActorError(), 40), (None, 0))
-    told = capsys.readouterr().err
-    assert "continuing from the beginning" in told
-    assert "continuing from the checkpoint of step 40" in told
+    stderr = capsys.readouterr().err
+    assert "continuing from the beginning" in stderr
+    assert "continuing from the checkpoint of step 40" in stderr
 
 
 def test_losses_without_progress_end_the_run(trained):
@@ -168,10 +170,10 @@ def started(failure, cause=None):
     return ControllerError(failure)
 
 
-def test_room_that_does_not_come_in_time_is_waited_for_and_is_no_loss(trained, capsys):
+def test_a_start_without_resources_is_tried_again_and_is_no_loss(trained, capsys):
     trained(*[(started(WorkerGroupStartupTimeoutError(2)), 0)] * 8, (None, 0))
     assert trained.started == 9
-    assert "still waiting for room for 4 workers" in capsys.readouterr().err
+    assert "still waiting for resources for 4 workers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_steps_done_again_are_sent_where_they_differ(tmp_path, follow, sent):
 
 
 @pytest.mark.parametrize("again", [1, 5])
-def test_a_file_that_was_replaced_between_two_looks_is_read_anew(tmp_path, follow, sent, again):
+def test_a_file_that_was_replaced_between_two_looks_is_read_again(tmp_path, follow, sent, again):
     """Also where it is longer than the old one by then."""
     follower = follow()
     add(tmp_path, line(1), line(2), line(3))

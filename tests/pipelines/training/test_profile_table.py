@@ -68,13 +68,13 @@ def test_the_table_file_is_markdown(tmp_path):
     (tmp_path / "profile").mkdir()
     write_table(tmp_path / "profile", ALONE)
     text = read_table(tmp_path)
-    table, told = text.split("\n\n")
+    table, notes = text.split("\n\n")
     assert table.splitlines()[:3] == [
         "| section    | median ms |  share | steps |",
         "|------------|----------:|-------:|------:|",
         "| forward    |      20.0 |  30.0% |     3 |",
     ]
-    assert told.startswith("- Worker 0, 3 steps")
+    assert notes.startswith("- Worker 0, 3 steps")
 
 
 def test_a_profile_without_counted_steps_says_so(tmp_path):

@@ -14,9 +14,9 @@ from cotbert_core.settings import TrainSettings, override
 from pipelines import recipes
 from pipelines.cli import main
 from pipelines.storage.corpus import Corpus
-from pipelines.train import check_inputs
 from pipelines.training import sentence_length
-from pipelines.training.sentence_length import cut_notes, cut_share, follow_corpus
+from pipelines.training.inputs import check_inputs
+from pipelines.training.sentence_length import cut_notes, cut_share, with_corpus_max_length
 
 
 def texts(count=10):
@@ -87,8 +87,8 @@ def test_a_sweep_says_it_once_before_its_trials(bert_folder, corpus, tiny_settin
 
     settings = [tiny_settings(bert_folder, {"max_length": n}) for n in (8, 8, 16, 64)]
     check_settings([override(s, {"seed": k}) for k, s in enumerate(settings)], corpus)
-    told = [line for line in capsys.readouterr().err.splitlines() if "max_length" in line]
-    assert [line.split(": ")[2].split(" (")[0] for line in told] == [
+    reported = [line for line in capsys.readouterr().err.splitlines() if "max_length" in line]
+    assert [line.split(": ")[2].split(" (")[0] for line in reported] == [
         "75.0 % of its sentences are cut",
         "50.0 % of its sentences are cut",
     ]
@@ -96,7 +96,7 @@ def test_a_sweep_says_it_once_before_its_trials(bert_folder, corpus, tiny_settin
 
 def test_a_shorter_corpus_is_followed_too(tmp_path, bert_folder):
     short = Corpus.open(write_corpus(tmp_path / "short", bert_folder, texts(), max_length=16))
-    settings = follow_corpus(override(TrainSettings(), {"encoder": bert_folder}), short)
+    settings = with_corpus_max_length(override(TrainSettings(), {"encoder": bert_folder}), short)
     assert settings.max_length == 16
     assert cut_notes(settings, short) == []
 
@@ -135,9 +135,9 @@ def test_prepare_refuses_more_than_the_encoder_takes(
     words = ["prepare", "--input", str(tmp_path / "a.txt"), "--encoder", bert_folder]
     words += ["--max-length", str(length), "--output", str(tmp_path / "out")]
     assert main(words) == status
-    told = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     said = f"max_length is {length} and encoder '{bert_folder}' takes at most 128 tokens"
-    assert (said in told) == (status == 2)
+    assert (said in stderr) == (status == 2)
     assert (tmp_path / "out").exists() == (status == 0)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from document_corpus import rows_of, same_document, write_document_corpus
-from run_folders import unfinished_copy
+from run_folders import curve, unfinished_copy
 from tiny_corpus import write_corpus
 
 from cotbert_core.encoder.backbone import load_backbone
@@ -80,10 +80,6 @@ def command(encoder, corpus, output, *flags):
     ]
 
 
-def curve(output):
-    return [row["loss"] for row in read_rows(output / "metrics.jsonl").values() if "loss" in row]
-
-
 @pytest.fixture(scope="module")
 def trained(home, corpus, bert_folder):
     """A finished run of two workers over one epoch and a third."""
@@ -104,7 +100,7 @@ def test_two_workers_train_on_the_batches_of_a_slow_reading(trained, corpus, set
     assert max(expected) - min(expected) > 1e-2, "premise: the losses move"
 
 
-def test_the_wait_for_data_is_told_and_part_of_the_step(trained):
+def test_the_wait_for_data_is_reported_and_part_of_the_step(trained):
     rows = read_rows(trained / "metrics.jsonl")
     for step in range(1, 13):
         assert 0 < rows[step]["data_wait_seconds"] < rows[step]["step_seconds"]

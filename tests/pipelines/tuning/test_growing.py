@@ -1,4 +1,4 @@
-"""A plan that grows: what was drawn is kept, and a restart goes on as if nothing had happened."""
+"""A plan that grows: samples are kept, and a restart continues as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def end(folder, name, score, status="finished", curve=None):
     (home / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     write_json(home / "result.json", {})
     if status == "stopped":
-        answer_run(home, max(rows), go_on=False)
+        answer_run(home, max(rows), continues=False)
 
 
 def score(trial):
@@ -100,7 +100,7 @@ def test_what_is_drawn_is_kept_before_a_trial_starts(tmp_path):
     assert OptunaPlan(HEAT, BASE, None, (0, 1), 0).total == 2 * DEFAULT_TRIALS
 
 
-def test_trials_side_by_side_are_told_apart(tmp_path):
+def test_trials_side_by_side_are_distinguished(tmp_path):
     plan = plan_of(tmp_path)
     trials = [plan.grow() for _ in range(8)]
     assert len({trial.sample[KEY] for trial in trials}) == 8
@@ -123,7 +123,7 @@ def test_all_seeds_run_a_sample_and_optuna_hears_the_mean(tmp_path):
     end(tmp_path, "0001", 0, curve={2: math.nan, 4: math.nan})
     assert observed(drawn, folders).status == "failed"
     end(tmp_path, "0001", 0, curve={2: 50.0, 4: 52.0})
-    answer_run(tmp_path / "0001", 4, go_on=False)
+    answer_run(tmp_path / "0001", 4, continues=False)
     stopped = observed(drawn, folders)
     assert (stopped.status, stopped.score) == ("stopped", None)
     assert stopped.curve == {2: 60.0, 4: 56.0}
@@ -206,7 +206,7 @@ def test_the_record_is_the_same_for_the_same_command_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("axes", "told"),
+    ("axes", "message"),
     [
         ({"seed": tune.grid_search([1, 2])}, "space s samples the seed, and no seed is better"),
         ({KEY: tune.choice([0.1, 0.2])}, "trials is 3 and space s has 2 different samples: give"),
@@ -214,9 +214,9 @@ def test_the_record_is_the_same_for_the_same_command_alone(tmp_path):
         ({"batch_size": tune.randint(4, 9)}, "space s with batch_size=5: .*multiple of workers"),
     ],
 )
-def test_what_no_suggestion_should_stumble_over_is_told_first(axes, told):
+def test_what_no_suggestion_should_stumble_over_is_reported_first(axes, message):
     base = override(BASE, {"workers": 2})
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         OptunaPlan(Space("s", "S.", "cot-bert-base", axes), base, 3, (0,), 0)
 
 
@@ -232,6 +232,6 @@ def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch, tmp_path
     TuneOptions(HEAT, "cot-bert-base")
 
 
-def test_an_unknown_search_is_told_with_those_there_are():
+def test_an_unknown_search_is_refused_with_the_known_ones():
     with pytest.raises(UserError, match="unknown search 'anneal': choose one of grid, optuna"):
         TuneOptions(HEAT, "cot-bert-base", search="anneal")

@@ -60,7 +60,7 @@ def folder_of(tmp_path, name, status, steps):
     (home / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     write_json(home / "result.json", {})
     if status == "stopped":
-        answer_run(home, steps, go_on=False)
+        answer_run(home, steps, continues=False)
 
 
 def test_bad_trials_are_stopped_and_the_best_is_what_the_grid_finds(tmp_path):
@@ -115,7 +115,7 @@ def test_more_than_there_is_room_for_is_refused(monkeypatch, cpus, asked, room):
         allocate_resources(1, cpus, asked)
 
 
-def test_faults_of_stopping_are_told():
+def test_faults_of_stopping_are_reported():
     with pytest.raises(UserError, match="grace is 0: give at least 1 step"):
         Stopping(0)
     with pytest.raises(UserError, match="reduction is 1: give at least 2"):

@@ -66,7 +66,7 @@ def test_a_trial_that_was_scored_on_its_own_documents(folder, tmp_path):
     assert "31.0,20.0" in first
 
 
-def test_the_time_of_a_trial_that_was_gone_on_with_is_not_known(folder):
+def test_the_time_of_a_trial_that_was_continued_is_not_known(folder):
     write_json(folder / "trial.json", {"seconds": 9.0, "resumed": True})
     write_json(folder / "result.json", {})
     row = state.trial_row(TRIAL, folder)

@@ -191,8 +191,8 @@ def test_every_setting_has_a_panel_and_the_signs_are_counted():
     (picture,) = setting_panels(temperatures(), "0000")
     assert panels(picture) == 2
     shown = texts(picture)
-    told = {"best", "finished (8)", "stopped early (2)", "1 failed, 1 without a score"}
-    assert told | {"mean of finished", "before training (30.5, below the axis)"} <= set(shown)
+    labels = {"best", "finished (8)", "stopped early (2)", "1 failed, 1 without a score"}
+    assert labels | {"mean of finished", "before training (30.5, below the axis)"} <= set(shown)
     assert {"method.temperature", "method.denoising", "pad", "none"} <= set(shown)
 
 
@@ -318,7 +318,7 @@ def test_a_sweep_on_ones_own_documents_names_what_it_measured(tmp_path):
     assert "warning: the best trial scores 80.00 on dev (own documents): 5.50 worse" in page
 
 
-def test_trials_csv_gives_back_what_was_drawn(tmp_path):
+def test_trials_csv_gives_back_what_was_sampled(tmp_path):
     odd = {"templates.negative": None, "method.extended": True, "texts": 'a, "b"\nc'}
     trials = [*temperatures(), trial(12, odd, 85.123456789)]
     write_trials_csv(tmp_path / "trials.csv", trials)

@@ -28,13 +28,13 @@ def score(sample):
     return 80 - 5 * math.log(sample[KEY] / 0.05) ** 2
 
 
-def chosen(space, count, seed, judge, told=()):
-    """So many more samples, each told with its score."""
-    suggestions, told = Suggestions(space, seed), list(told)
+def chosen(space, count, seed, judge, observed=()):
+    """Return `observed` and `count` more trials, each with its score."""
+    suggestions, observed = Suggestions(space, seed), list(observed)
     for _ in range(count):
-        drawn = suggestions.next(told)
-        told.append(ObservedTrial(drawn, "finished", judge(suggestions.sample(drawn))))
-    return told
+        drawn = suggestions.next(observed)
+        observed.append(ObservedTrial(drawn, "finished", judge(suggestions.sample(drawn))))
+    return observed
 
 
 def exact(value):
@@ -42,8 +42,8 @@ def exact(value):
     return round(value, 9) if isinstance(value, float) else value
 
 
-def best(told):
-    return max(t.score for t in told)
+def best(observed):
+    return max(t.score for t in observed)
 
 
 def test_a_better_temperature_is_found_than_by_chance():
@@ -52,17 +52,17 @@ def test_a_better_temperature_is_found_than_by_chance():
     assert np.mean(optuna) < 0.25 * np.mean(chance)
     # It learns by the score: by another one it finds nothing.
     misled = [chosen(HEAT, 24, seed, lambda sample: -sample[KEY])[4:] for seed in range(3)]
-    assert np.mean([[t.params[KEY] < 0.03 for t in told] for told in misled]) > 0.8
+    assert np.mean([[t.params[KEY] < 0.03 for t in observed] for observed in misled]) > 0.8
 
 
 def test_a_seed_gives_the_same_samples_and_another_gives_others():
-    told = chosen(HEAT, 8, 3, score)
-    assert told == chosen(HEAT, 8, 3, score)
-    assert told[0] != chosen(HEAT, 1, 4, score)[0]
-    assert len({t.params[KEY] for t in told}) == 8
-    # What is told makes the difference, not how often was asked before.
-    assert chosen(HEAT, 3, 3, score, told[:5])[5:] == told[5:]
-    assert chosen(HEAT, 1, 3, score, told[:5])[5] != told[6]
+    observed = chosen(HEAT, 8, 3, score)
+    assert observed == chosen(HEAT, 8, 3, score)
+    assert observed[0] != chosen(HEAT, 1, 4, score)[0]
+    assert len({t.params[KEY] for t in observed}) == 8
+    # Only the observed trials matter, not how many suggestions were made before.
+    assert chosen(HEAT, 3, 3, score, observed[:5])[5:] == observed[5:]
+    assert chosen(HEAT, 1, 3, score, observed[:5])[5] != observed[6]
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_seed_gives_the_same_samples_and_another_gives_others():
 def test_all_values_of_an_axis_and_no_others_come_each_once(axis):
     suggestions = Suggestions(space_of(x=axis), 0)
     count = suggestions.count()
-    told = chosen(space_of(x=axis), count, 0, lambda sample: 1.0)
-    got = [suggestions.sample(t.params)["x"] for t in told]
+    observed = chosen(space_of(x=axis), count, 0, lambda sample: 1.0)
+    got = [suggestions.sample(t.params)["x"] for t in observed]
     generator = np.random.RandomState(0)
     own = axis_of(axis)
     expected = (
@@ -96,16 +96,16 @@ def test_all_values_of_an_axis_and_no_others_come_each_once(axis):
     distinct = {(type(value), exact(value)) for value in expected}
     assert {(type(value), exact(value)) for value in got} == distinct
     assert len(got) == len(distinct) == count
-    told = [v["x"] for v in suggestions.each_value(100)]
-    assert sorted(map(str, told)) == sorted(map(str, got))
+    observed = [v["x"] for v in suggestions.each_value(100)]
+    assert sorted(map(str, observed)) == sorted(map(str, got))
 
 
 @pytest.mark.parametrize("axis", [tune.uniform(0.2, 0.9), tune.loguniform(1e-5, 1e-2)])
 def test_a_range_is_without_end_and_within_its_ends(axis):
     suggestions = Suggestions(space_of(x=axis), 0)
     assert suggestions.count() is None
-    told = chosen(space_of(x=axis), 30, 0, lambda sample: sample["x"])
-    got = [suggestions.sample(t.params)["x"] for t in told]
+    observed = chosen(space_of(x=axis), 30, 0, lambda sample: sample["x"])
+    got = [suggestions.sample(t.params)["x"] for t in observed]
     assert all(type(x) is float and axis.lower <= x <= axis.upper for x in got)
     assert len(set(got)) == 30
     assert np.median(got[BY_CHANCE:]) > np.median([axis.sample() for _ in range(200)])
@@ -116,8 +116,8 @@ def test_variants_are_an_axis_and_long_ranges_are_not_walked_whole():
         "v", "V.", "quickstart", {"a": tune.randint(0, 10**6)}, {"p": {}, "q": {"b": 1}, "r": {}}
     )
     suggestions = Suggestions(space, 0)
-    told = chosen(space, 20, 0, lambda sample: float(sample["variant"] == "q"))
-    names = [suggestions.sample(t.params)["variant"] for t in told]
+    observed = chosen(space, 20, 0, lambda sample: float(sample["variant"] == "q"))
+    names = [suggestions.sample(t.params)["variant"] for t in observed]
     assert names.count("q") > 10
     assert suggestions.count() == 3 * 10**6
     values = list(suggestions.each_value(5))
@@ -125,12 +125,12 @@ def test_variants_are_an_axis_and_long_ranges_are_not_walked_whole():
     assert [v["a"] for v in values[3:]] == [0, 250_000, 500_000, 749_999, 999_999]
 
 
-def near(*told):
+def near(*observed):
     """Share of 20 suggestions within 0.1 of 0.52, after nine other samples from 0 to 1, of which
     the lowest is best; of ten Optuna takes the best one for good."""
     others = [ObservedTrial({"x": n / 8}, "finished", 50.0 - n) for n in range(9)]
     space = space_of(x=tune.uniform(0, 1))
-    asked = [Suggestions(space, seed).next([*others, *told])["x"] for seed in range(20)]
+    asked = [Suggestions(space, seed).next([*others, *observed])["x"] for seed in range(20)]
     return sum(abs(x - 0.52) < 0.1 for x in asked) / 20
 
 
@@ -152,8 +152,8 @@ def test_of_the_stopped_the_one_that_came_furthest_is_best():
 
 
 def test_failures_alone_leave_it_to_chance():
-    told = [ObservedTrial({KEY: x}, "failed") for x in np.linspace(0.01, 0.2, 9)]
-    suggestions = [Suggestions(HEAT, seed).next(told)[KEY] for seed in range(40)]
+    observed = [ObservedTrial({KEY: x}, "failed") for x in np.linspace(0.01, 0.2, 9)]
+    suggestions = [Suggestions(HEAT, seed).next(observed)[KEY] for seed in range(40)]
     quarter = 0.01 * 20**0.25
     assert 2 <= sum(x < quarter for x in suggestions) <= 20
 
@@ -165,8 +165,8 @@ def test_chance_draws_where_optuna_insists(monkeypatch):
     asked = []
     whole = Suggestions._asked
 
-    def counted(self, told):
-        for drawn in whole(self, told):
+    def counted(self, observed):
+        for drawn in whole(self, observed):
             asked.append(drawn)
             yield drawn
 

@@ -7,8 +7,8 @@ from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.tuning.trial import _with_first_cores, one_line
 
 
-def test_a_trial_goes_on_with_the_cores_it_began_with(tmp_path):
-    """Others would be another run, which `train` does not go on with."""
+def test_a_trial_continues_with_the_cores_it_began_with(tmp_path):
+    """Others would be another run, which `train` does not continue."""
     now = TrainSettings(encoder="none", cpus_per_worker=1)
     assert _with_first_cores(now, tmp_path / "new") == now
     for cores in (None, 4):

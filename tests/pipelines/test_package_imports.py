@@ -1,8 +1,9 @@
-"""The walls of the house: which room may import which, and how many files lie outside the rooms."""
+"""Which package may import which, and how many modules lie outside the subpackages."""
 
 from __future__ import annotations
 
 import ast
+import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import cotbert_core
 
 ROOT = Path(cotbert_core.__file__).parents[1]
 PACKAGES = ("cotbert_core", "pipelines", "tune_spaces", "cluster")
-# Files beside the rooms, __init__.py not counted.
+# Modules beside the subpackages, __init__.py not counted.
 MOST_LOOSE = {"cotbert_core": 8, "pipelines": 15}
 
 
@@ -26,30 +27,31 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imported(source: str, known: set[str]) -> set[str]:
-    """The known modules that a source text imports, wherever in it."""
+def imported(source: str) -> set[str]:
+    """The modules that a source text imports, wherever in it, and the names taken from them."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
-    return names & known
+    return names
 
 
-def imports_of(name: str, path: Path) -> set[str]:
+def imports_of(name: str) -> set[str]:
     """What a module imports; not a package whose own modules are what is taken from it."""
-    found = imported(path.read_text(encoding="utf-8"), set(MODULES)) - {name}
+    found = (NAMES[name] & set(MODULES)) - {name}
     packages = {o for o in found if MODULES[o].name == "__init__.py"}
     return found - {p for p in packages if any(o.startswith(f"{p}.") for o in found)}
 
 
 MODULES = modules()
-IMPORTS = {name: imports_of(name, path) for name, path in MODULES.items()}
+NAMES = {name: imported(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+IMPORTS = {name: imports_of(name) for name in MODULES}
 
 
-def room(module: str) -> str:
-    """The room of a module: a folder of a package, or the file itself where it lies beside them."""
+def subpackage(module: str) -> str:
+    """Return the subpackage of a module, or the module itself if it lies beside the subpackages."""
     return (
         ".".join(module.split(".")[:2]) if module.startswith("pipelines") else module.split(".")[0]
     )
@@ -59,19 +61,19 @@ def in_order(graph: dict[str, set[str]]) -> list[str]:
     return list(TopologicalSorter(graph).static_order())
 
 
-def rooms() -> dict[str, set[str]]:
+def subpackages() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for name, others in IMPORTS.items():
-        if name in PACKAGES:  # what a package says of itself imports lazily
+        if name in PACKAGES:  # a package's __init__ imports lazily
             continue
-        seen = {room(other) for other in others if other not in PACKAGES}
-        graph.setdefault(room(name), set()).update(seen - {room(name)})
+        seen = {subpackage(other) for other in others if other not in PACKAGES}
+        graph.setdefault(subpackage(name), set()).update(seen - {subpackage(name)})
     return graph
 
 
 def test_the_walk_sees_imports_of_all_kinds():
     source = "import cotbert_core.files\ndef f():\n    from pipelines.runtime import progress"
-    assert imported(source, set(MODULES)) == {
+    assert imported(source) == {
         *("cotbert_core.files", "pipelines.runtime", "pipelines.runtime.progress")
     }
     assert len(MODULES) > 200
@@ -83,15 +85,15 @@ def test_no_files_import_each_other_in_a_circle():
         in_order({**IMPORTS, "cotbert_core.errors": {"pipelines.cli"}})
 
 
-def test_rooms_import_one_way():
-    """A room is above all that it imports; no two are above each other."""
-    in_order(rooms())
+def test_subpackages_import_one_way():
+    """No two subpackages import each other, directly or through others."""
+    in_order(subpackages())
     with pytest.raises(CycleError):
-        in_order({**rooms(), "pipelines.runtime": {"pipelines.training"}})
+        in_order({**subpackages(), "pipelines.runtime": {"pipelines.training"}})
 
 
 @pytest.mark.parametrize("package", MOST_LOOSE)
-def test_files_lie_in_rooms(package):
+def test_modules_lie_in_subpackages(package):
     loose = [path.name for path in (ROOT / package).glob("*.py") if path.name != "__init__.py"]
     assert len(loose) <= MOST_LOOSE[package], loose
 
@@ -99,12 +101,32 @@ def test_files_lie_in_rooms(package):
 @pytest.mark.parametrize(
     ("package", "never"),
     [
-        ("cotbert_core", ("pipelines", "cluster", "tune_spaces")),
+        ("cotbert_core", ("pipelines", "cluster", "tune_spaces", "ray", "mlflow")),
         ("tune_spaces", ("pipelines", "cluster")),
         ("cluster", ("pipelines.cli", "pipelines.commands")),
     ],
 )
-def test_packages_keep_to_their_side(package, never):
-    for name, others in IMPORTS.items():
+def test_a_package_never_imports_those_above_it(package, never):
+    for name, others in NAMES.items():
         if name.split(".")[0] == package:
-            assert not [o for o in others if o.startswith(never)], name
+            assert not [o for o in others for n in never if f"{o}.".startswith(f"{n}.")], name
+
+
+def test_a_cluster_knows_commands_and_no_mathematics():
+    names = {o for name, others in NAMES.items() if name.startswith("cluster.") for o in others}
+    others = {n.split(".")[0] for n in names} - {*sys.stdlib_module_names, *PACKAGES}
+    assert others == {"ray"}
+    assert {n for n in names if n.startswith("ray.") and n.islower()} == {"ray.job_submission"}
+    assert {n for n in names & set(MODULES) if n.startswith("cotbert_core.")} == {
+        *("cotbert_core.errors", "cotbert_core.files"),
+        *("cotbert_core.messages.redaction", "cotbert_core.settings"),
+    }
+
+
+def test_only_two_commands_and_the_command_line_know_the_cluster():
+    users = {
+        name
+        for name, others in NAMES.items()
+        if name.startswith("pipelines.") and any(o.split(".")[0] == "cluster" for o in others)
+    }
+    assert users == {"pipelines.cli", *(f"pipelines.commands.{n}" for n in ("cluster", "submit"))}

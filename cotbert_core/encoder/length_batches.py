@@ -1,0 +1,83 @@
+"""Dividing rows of unequal length into batches, each as wide as its longest row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def budget_slices(
+    lengths: np.ndarray, batch_tokens: int | None, most_rows: int | None = None
+) -> list[tuple[int, int]]:
+    """Return the (start, stop) slices of batches of rows, given lengths sorted from long to short.
+
+    batch_tokens: maximum number of padded tokens in a batch; a longer row is a batch of its own.
+    most_rows: maximum number of rows in a batch. None means no limit.
+    """
+    slices, start, most = [], 0, most_rows or len(lengths)
+    while start < len(lengths):
+        within = most
+        if batch_tokens is not None:
+            within = max(1, batch_tokens // max(1, int(lengths[start])))
+        stop = start + min(within, most)
+        slices.append((start, min(stop, len(lengths))))
+        start = stop
+    return slices
+
+
+def cheapest_slices(
+    lengths: np.ndarray, batch_tokens: int, start_tokens: int, most_rows: int | None = None
+) -> list[tuple[int, int]]:
+    """Return those slices of `budget_slices` that cost the least, padding and starts together.
+
+    start_tokens: the number of tokens that take as long as the fixed part of a batch. The cheapest
+    way to run rows i.. is the cheapest first batch and the cheapest way to run what is left.
+    """
+    count, most = len(lengths), most_rows or len(lengths)
+    cost, stop = np.zeros(count + 1), np.zeros(count, dtype=int)
+    for start in range(count - 1, -1, -1):
+        width = max(1, int(lengths[start]))
+        rows = min(count - start, most, max(1, batch_tokens // width))
+        costs = np.arange(1, rows + 1) * width + cost[start + 1 : start + rows + 1]
+        best = int(costs.argmin())
+        cost[start], stop[start] = costs[best] + start_tokens, start + best + 1
+    slices, start = [], 0
+    while start < count:
+        slices.append((start, int(stop[start])))
+        start = slices[-1][1]
+    return slices
+
+
+def slices_of(
+    lengths: np.ndarray,
+    batch_tokens: int | None,
+    most_rows: int | None = None,
+    start_tokens: int = 0,
+) -> list[tuple[int, int]]:
+    """Return the batches of rows, given lengths sorted from long to short, as (start, stop).
+
+    batch_tokens: maximum number of padded tokens in a batch (None: no limit). start_tokens: what
+    the start of a batch costs, see `cheapest_slices`; 0: each batch takes as many rows as it can.
+    """
+    if batch_tokens is None or start_tokens == 0:
+        return budget_slices(lengths, batch_tokens, most_rows)
+    return cheapest_slices(lengths, batch_tokens, start_tokens, most_rows)
+
+
+def padding(
+    lengths: np.ndarray,
+    batch_tokens: int | None,
+    mini_batch_size: int | None = None,
+    start_tokens: int = 0,
+    *,
+    packed: bool = False,
+) -> tuple[int, int]:
+    """Return the numbers of padding tokens and of all tokens that `encode_rows` gives an encoder.
+
+    lengths: (N,) tokens of each row; the other arguments are those of `encode_rows`.
+    """
+    if packed:
+        return 0, int(lengths.sum())
+    ordered = np.sort(lengths)[::-1]
+    slices = slices_of(ordered, batch_tokens, mini_batch_size, start_tokens)
+    total = sum((stop - start) * int(ordered[start]) for start, stop in slices)
+    return total - int(lengths.sum()), total

@@ -1,0 +1,85 @@
+"""Whether settings, corpus and encoder of a training fit together, before a worker starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.errors import UserError
+from cotbert_core.method_settings import PositiveSettings
+from cotbert_core.methods import Method, build_method
+from cotbert_core.settings import TrainSettings
+from cotbert_core.templates.wrapping import BoundTemplate
+from cotbert_core.training.sampling import total_steps
+from pipelines.runtime.worker_resources import check_cores
+from pipelines.storage.corpus import Corpus
+from pipelines.training.documents import check_documents, document_notes, training_rows
+from pipelines.training.sentence_length import cut_notes
+
+
+def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
+    """Check settings against corpus and encoder; return notes for the user.
+
+    Raises UserError for any mistake, before a worker starts.
+    """
+    backbone = load_backbone(settings.encoder, attention=settings.attention)
+    corpus.check_tokenizer(settings.encoder, backbone.tokenizer.hash, settings.max_length)
+    corpus.require(settings.method.needs, settings.method.name)
+    if (settings.method.name == "mlm") != ("packed" in corpus.manifest):
+        raise UserError(
+            f"method {settings.method.name} does not train on the corpus {str(corpus.path)!r}, "
+            f"which is {'' if 'packed' in corpus.manifest else 'not '}packed into rows: method mlm "
+            "is trained by `cotbert pretrain`, which packs the corpus, and other methods by "
+            "`cotbert train` on a corpus that is not packed"
+        )
+    check_documents(settings, corpus)
+    rows = training_rows(settings, corpus)
+    if settings.batch_size > rows:
+        which = " with another one in their document" if settings.method.from_documents else ""
+        raise UserError(
+            f"batch_size is {settings.batch_size} and the corpus {str(corpus.path)!r} has "
+            f"{rows} sentences{which}: give a smaller batch_size or more sentences"
+        )
+    check_cores(settings.workers, settings.cpus_per_worker or 1)
+    steps = total_steps(rows, settings)
+    if settings.optimizer.warmup_steps >= steps:
+        raise UserError(
+            f"optimizer.warmup_steps is {settings.optimizer.warmup_steps} and the run has {steps} "
+            "steps: give fewer warm-up steps"
+        )
+    method = build_method(backbone, settings)
+    _check_room(method, settings)
+    notes = [*cut_notes(settings, corpus), *document_notes(settings, corpus)]
+    return [*notes, *method.notes(corpus.columns)]
+
+
+def _check_room(method: Method, settings: TrainSettings) -> None:
+    """Raise UserError if the longest sentence or positive does not fit into the encoder."""
+    roles = [r for r in settings.method.template_roles if getattr(settings.templates, r)]
+    _check_length(method, "max_length", settings.max_length, roles)
+    if isinstance(settings.method, PositiveSettings) and settings.method.positive == "rest":
+        around = roles[1:2] or roles  # the positive's template, if there is one
+        _check_length(method, "method.rest_length", settings.method.rest_length, around)
+
+
+def _check_length(method: Method, setting: str, tokens: int, roles: Sequence[str]) -> None:
+    """Raise UserError if this many tokens do not fit into the encoder with these templates."""
+    for role in roles:
+        bound = BoundTemplate.bind(method.template(role), method.backbone.tokenizer.hf)
+        if tokens > _longest(method, bound):
+            raise UserError(
+                f"templates.{role} takes {bound.length} tokens and {setting} is {tokens}, and the "
+                f"encoder takes {method.backbone.max_tokens} tokens in total: give --set "
+                f"{setting}={_longest(method, bound)} or less"
+            )
+    plain = BoundTemplate.bind(None, method.backbone.tokenizer.hf)
+    if tokens > _longest(method, plain):
+        raise UserError(
+            f"{setting} is {tokens} and the encoder takes {_longest(method, plain)} tokens besides "
+            f"{plain.length} special ones: give --set {setting} of at most that"
+        )
+
+
+def _longest(method: Method, bound: BoundTemplate) -> int:
+    """Return the most tokens of a sentence that fit into the encoder with a template."""
+    return method.backbone.max_tokens - bound.length

@@ -1,0 +1,73 @@
+"""Batches of rows of unequal length, against all ways of dividing them."""
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from cotbert_core.encoder.length_batches import (
+    budget_slices,
+    cheapest_slices,
+    padding,
+    slices_of,
+)
+
+
+def test_budget_slices_keep_to_the_budget():
+    lengths = np.array([50, 9, 9, 8, 3, 3, 3, 1])
+    slices = budget_slices(lengths, 20)
+    assert [i for start, stop in slices for i in range(start, stop)] == list(range(8))
+    assert slices[0] == (0, 1), "a row longer than the budget runs alone"
+    assert all((b - a) * lengths[a] <= 20 for a, b in slices[1:])
+    assert budget_slices(lengths, None) == [(0, 8)]
+
+
+def divisions(count):
+    """Every way of dividing `count` rows into slices."""
+    for number in range(count):
+        for cuts in combinations(range(1, count), number):
+            ends = [0, *cuts, count]
+            yield list(pairwise(ends))
+
+
+def cost(slices, lengths, start_tokens):
+    return sum((stop - start) * int(lengths[start]) + start_tokens for start, stop in slices)
+
+
+@pytest.mark.parametrize("most_rows", [None, 3])
+@pytest.mark.parametrize("start_tokens", [1, 7, 40])
+def test_no_division_is_cheaper(start_tokens, most_rows):
+    for seed in range(5):
+        lengths = np.sort(np.random.default_rng(seed).integers(0, 30, 9))[::-1]
+        slices = cheapest_slices(lengths, 60, start_tokens, most_rows)
+        allowed = [
+            division
+            for division in divisions(9)
+            if all((b - a) * lengths[a] <= 60 and b - a <= (most_rows or 9) for a, b in division)
+        ]
+        assert slices in allowed
+        # A row of no tokens counts as one token, which only a template of no tokens could make.
+        counted = np.maximum(lengths, 1)
+        best = min(cost(division, counted, start_tokens) for division in allowed)
+        assert cost(slices, counted, start_tokens) == best
+
+
+def test_cheapest_slices_are_not_the_fewest():
+    lengths = np.array([100, 10, 10, 10])
+    assert budget_slices(lengths, 400) == [(0, 4)]
+    assert cheapest_slices(lengths, 400, 20) == [(0, 1), (1, 4)]
+    assert cheapest_slices(lengths, 400, 300) == [(0, 4)], "a start costs more than the padding"
+
+
+def test_slices_of_no_start_cost_and_of_no_rows():
+    lengths = np.array([100, 10, 10, 10])
+    assert slices_of(lengths, 400) == slices_of(lengths, None, start_tokens=20) == [(0, 4)]
+    assert cheapest_slices(lengths[:0], 400, 20) == []
+    assert cheapest_slices(lengths, 50, 20)[0] == (0, 1), "a row longer than the budget runs alone"
+
+
+def test_padding_counts_the_tokens_that_run():
+    lengths = np.array([10, 100, 10, 10])
+    assert padding(lengths, 400) == (270, 400)
+    assert padding(lengths, 400, None, 20) == (0, 130)
+    assert padding(lengths, 400, packed=True) == (0, 130)
