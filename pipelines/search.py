@@ -1,13 +1,15 @@
 """cotbert search: find the texts nearest in meaning to a query among the vectors of a folder.
 
-The search is exact and needs no index: the Parquet parts are read once, block by block, for all
-queries. Only the query is encoded, by the model that the folder's manifest names.
+The search of embeddings is exact and needs no index: the Parquet parts are read once, block by
+block, for all queries. That of an index is FAISS's. Only the query is encoded, by the model that
+the folder's manifest names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress, say
 from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.opened_index import OpenedIndex, is_index
 from pipelines.searching.options import SearchOptions
 from pipelines.searching.queries import query_vectors
 from pipelines.searching.texts import input_plan, texts_of
@@ -36,12 +39,17 @@ def search(options: SearchOptions) -> list[list[Match]]:
 
     Equal scores are ordered by id (text ids by row).
     """
-    embeddings = Embeddings.open(options.embeddings)
-    plan = _plan(options, embeddings)
-    queries = query_vectors(embeddings, options.queries, options.model, options.precision)
-    hits = nearest(embeddings, queries, options.top)
-    ids = _ids(embeddings, hits)
-    texts = _texts(options, embeddings, plan, ids)
+    folder = Path(options.embeddings).expanduser().absolute()
+    opened = OpenedIndex.open(folder) if is_index(folder) else Embeddings.open(folder)
+    plan = _plan(options, opened)
+    queries = query_vectors(opened, options.queries, options.model, options.precision)
+    if isinstance(opened, OpenedIndex):
+        hits = opened.nearest(queries, options.top)
+        ids = opened.ids({int(number) for one in hits for number in one.rows})
+    else:
+        hits = nearest(opened, queries, options.top)
+        ids = _ids(opened, hits)
+    texts = _texts(options, opened, plan, ids)
     return [_matches(one, ids, texts) for one in hits]
 
 
@@ -60,11 +68,11 @@ def nearest(embeddings: Embeddings, queries: np.ndarray, top: int) -> list[Hits]
     return running.found()
 
 
-def _plan(options: SearchOptions, embeddings: Embeddings) -> ReadPlan | None:
+def _plan(options: SearchOptions, opened: Embeddings | OpenedIndex) -> ReadPlan | None:
     """Return the plan of the input that holds the texts; None if no input is named."""
     if not options.inputs:
         return None
-    return input_plan(embeddings, options.inputs, options.text_column, options.encoding)
+    return input_plan(opened.manifest, options.inputs, options.text_column, options.encoding)
 
 
 def _ids(embeddings: Embeddings, hits: Sequence[Hits]) -> dict[int, int | str]:
@@ -75,7 +83,7 @@ def _ids(embeddings: Embeddings, hits: Sequence[Hits]) -> dict[int, int | str]:
 
 def _texts(
     options: SearchOptions,
-    embeddings: Embeddings,
+    opened: Embeddings | OpenedIndex,
     plan: ReadPlan | None,
     found: Mapping[int, int | str],
 ) -> dict[int, str]:
@@ -84,14 +92,24 @@ def _texts(
         by_id = texts_of(plan, found.values())
         _report_missing(found.values(), by_id)
         return {row: by_id[row_id] for row, row_id in found.items() if row_id in by_id}
-    if options.text_column in embeddings.passthrough_columns:
-        values: dict[int, Any] = embeddings.values(options.text_column, list(found))
-        return {row: str(value) for row, value in values.items() if value is not None}
+    column = _text_column(options.text_column, opened.text_columns)
+    values: dict[int, Any] = opened.values(column, list(found)) if column else {}
+    return {row: str(value) for row, value in values.items() if value is not None}
+
+
+def _text_column(named: str, kept: Sequence[str]) -> str | None:
+    """Return the column of texts to show: the one named, or the only one that was kept."""
+    if named in kept:
+        return named
+    if named == SearchOptions.text_column and len(kept) == 1:
+        say(f"texts are of the column {kept[0]!r}, the only one kept")
+        return kept[0]
+    has = f"only the text columns {', '.join(kept)}" if kept else "no text column"
     say(
-        f"the embeddings have no column {options.text_column!r}: name the input of `cotbert embed` "
-        "with --text to see the texts"
+        f"no column {named!r} was kept, {has}: name one with --text-column, or the input of "
+        "`cotbert embed` with --text, to see the texts"
     )
-    return {}
+    return None
 
 
 def _report_missing(ids: Iterable[int | str], texts: Mapping[int | str, str]) -> None:

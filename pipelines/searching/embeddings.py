@@ -98,6 +98,13 @@ class Embeddings:
         """The columns that `embed` passed through: all except id and vector."""
         return [name for name in self.schema.names if name not in ("id", "embedding")]
 
+    @property
+    def text_columns(self) -> list[str]:
+        """The passed-through columns that hold text."""
+        kinds = (pa.types.is_string, pa.types.is_large_string)
+        types = {name: self.schema.field(name).type for name in self.passthrough_columns}
+        return [name for name, kind in types.items() if any(holds(kind) for holds in kinds)]
+
     def blocks(self, columns: Sequence[str] = ()) -> Iterator[Block]:
         """Yield all rows in the order of the parts, with these passed-through columns."""
         for part, first in zip(self.parts, self.starts, strict=False):

@@ -37,7 +37,7 @@ def write(embeddings: Embeddings, folder: Path, options: IndexOptions) -> int:
     progress = Progress("index", len(embeddings), "row")
     done = left_out = 0
     for block in embeddings.blocks():
-        index.add_with_ids(_unit(block.vectors), block.ids)
+        index.add_with_ids(unit(block.vectors), block.ids)
         left_out += block.left_out
         done += len(block.ids) + block.left_out
         progress.show(done)
@@ -55,7 +55,7 @@ def require() -> Any:
         import faiss
     except ImportError:
         raise UserError(
-            "format 'faiss' needs the package faiss-cpu: install it with "
+            "a FAISS index needs the package faiss-cpu: install it with "
             "pip install 'cotbert[faiss]'"
         ) from None
     return faiss
@@ -68,7 +68,7 @@ def _made(faiss: Any, embeddings: Embeddings, options: IndexOptions) -> Any:
             embeddings.dimension, options.factory, faiss.METRIC_INNER_PRODUCT
         )
         if not inner.is_trained:
-            inner.train(_unit(sample(embeddings, options.sample, options.seed)))
+            inner.train(unit(sample(embeddings, options.sample, options.seed)))
         return faiss.IndexIDMap2(inner)
     except RuntimeError as error:  # FAISS raises it for all of its checks
         reason = str(error).strip().splitlines()[-1]
@@ -88,5 +88,6 @@ def sample(embeddings: Embeddings, count: int, seed: int) -> np.ndarray:
     return np.concatenate([*blocks, np.empty((0, embeddings.dimension), np.float32)])
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Return (N, D) vectors of length 1, as FAISS takes them."""
     return np.ascontiguousarray(vectors / lengths(vectors)[:, None])

@@ -24,7 +24,14 @@ EMBEDDINGS = Option(
 class SearchOptions:
     """The options of a search. encoding None: the one that `embed` was given."""
 
-    embeddings: Annotated[str, EMBEDDINGS]
+    embeddings: Annotated[
+        str,
+        replace(
+            EMBEDDINGS,
+            help="search the vectors that `cotbert embed` wrote into this folder, or the index of "
+            "`cotbert index`",
+        ),
+    ]
     queries: Annotated[tuple[str, ...], Option("search for this text", "QUERY", positional=True)]
     top: Annotated[
         int, Option("return this many rows for each query", "N", group=SEARCH, unit="rows")

@@ -17,11 +17,12 @@ from pipelines.embed import model_digest
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
 from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.opened_index import OpenedIndex
 from pipelines.searching.options import check_texts
 
 
 def query_vectors(
-    embeddings: Embeddings,
+    embeddings: Embeddings | OpenedIndex,
     texts: Sequence[str],
     model: str | None = None,
     precision: Precision = "auto",
@@ -38,7 +39,9 @@ def query_vectors(
     return vectors[:, : embeddings.dimension]
 
 
-def query_encoder(embeddings: Embeddings, model: str | None = None) -> SentenceEncoder:
+def query_encoder(
+    embeddings: Embeddings | OpenedIndex, model: str | None = None
+) -> SentenceEncoder:
     """Return the encoder that made the embeddings, with the same readout; UserError for another."""
     manifest = embeddings.manifest
     name = fetch_model(model or _locate_model(manifest))
@@ -67,7 +70,7 @@ def _locate_model(manifest: dict[str, Any]) -> str:
     )
 
 
-def _check_digest(embeddings: Embeddings, name: str, by_user: bool) -> None:
+def _check_digest(embeddings: Embeddings | OpenedIndex, name: str, by_user: bool) -> None:
     """Raise UserError if the weights differ from the weights that made the embeddings.
 
     by_user: whether the user named the model. `embed` records no digest of a hub model.

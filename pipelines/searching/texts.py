@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from cotbert_core.errors import UserError
 from pipelines.reading import sources
 from pipelines.reading.ids import INT64
 from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.readers import read
-from pipelines.searching.embeddings import Embeddings
 
 
 def input_plan(
-    embeddings: Embeddings, inputs: Sequence[str], text_column: str, encoding: str | None = None
+    manifest: Mapping[str, Any],
+    inputs: Sequence[str],
+    text_column: str,
+    encoding: str | None = None,
 ) -> ReadPlan:
     """Return the plan of the input whose ids the embeddings have; UserError if it does not match.
 
-    encoding: that of its text files, None for the encoding of the embedded input.
+    manifest: of the embeddings. encoding: that of its text files, None for the encoding of the
+    embedded input.
     """
-    id_column = embeddings.manifest.get("id_column")
-    encoding = encoding or embeddings.manifest.get("encoding")
+    id_column = manifest.get("id_column")
+    encoding = encoding or manifest.get("encoding")
     plan = sources.plan(inputs, text_column, id_column, encoding=encoding)
     # A part of the input may hold only whole numbers.
-    plan = replace(plan, id_type=embeddings.manifest.get("id_type", INT64))
-    files = embeddings.manifest.get("files")
+    plan = replace(plan, id_type=manifest.get("id_type", INT64))
+    files = manifest.get("files")
     # Row numbers depend on a file's position among all files.
     if id_column is None and files not in (None, len(plan.files)):
         raise UserError(

@@ -33,6 +33,7 @@ UNITLESS = ("learning-rate", "seed", "sampling-seed", "temperature", "near-dupli
 DIFFERENT = {
     "corpus": "a prepared corpus (augment), one to train on, or plain text to measure",
     "denoise": "tokens needs a way of denoising, evaluate can leave it out",
+    "embeddings": "search takes an index too",
     "encoder": "the argument ENCODER where it is all that a command needs",
     "format": "of a model (export), of an index",
     "max-tokens": "of a sentence, of a generated template",

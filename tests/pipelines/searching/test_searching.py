@@ -7,6 +7,8 @@ import re
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from embeddings_folders import write_folder
 
@@ -52,6 +54,14 @@ def embedded(folder, model, dtype="float32", kept=None, ids=IDS, **reading):
         scale = np.abs(vectors).max(axis=0) / 127
         vectors, facts["scale"] = np.rint(vectors / scale), scale.tolist()
     return write_folder(folder, ids, vectors.astype(dtype), kept, parts=2, **facts)
+
+
+def with_text_ids(folder):
+    """Give the rows of a folder text for ids."""
+    for part in folder.glob("part-*.parquet"):
+        table = pq.read_table(part)
+        ids = pa.array([f"id {number}" for number in table["id"].to_pylist()])
+        pq.write_table(table.set_column(0, "id", ids), part)
 
 
 def printed(capsys, *words):
@@ -114,7 +124,7 @@ def test_texts_come_from_the_input_when_the_parts_hold_none(tmp_path, bert_folde
     assert main(["search", str(folder), "oil", "--top", "2"]) == 0
     captured = capsys.readouterr()
     assert captured.out.splitlines()[0].split() == ["rank", "score", "id"]
-    assert "have no column 'text': name the input of `cotbert embed` with --text" in captured.err
+    assert "no column 'text' was kept, no text column: name one with --text-column" in captured.err
     rows = printed(capsys, folder, "oil", "--top", "2", "--text", tmp_path / "a.txt")
     assert rows[1] == ["1", "1.0000", "4", "oil"]
     assert rows[2][3] == TEXTS[int(rows[2][2])]
@@ -122,6 +132,56 @@ def test_texts_come_from_the_input_when_the_parts_hold_none(tmp_path, bert_folde
     words = ["search", str(folder), "oil", "--top", "1", "--text", str(tmp_path / "short.txt")]
     assert main(words) == 0
     assert "1 of the ids found are not in the input" in capsys.readouterr().err
+
+
+def test_the_only_text_column_is_shown_and_named(tmp_path, bert_folder, capsys):
+    kept = {"title": TEXTS, "year": range(7)}
+    folder = embedded(tmp_path / "one", bert_folder, kept=kept)
+    assert printed(capsys, folder, "oil")[1] == ["1", "1.0000", "44", "oil"]
+    assert main(["search", str(folder), "oil"]) == 0
+    assert "texts are of the column 'title', the only one kept" in capsys.readouterr().err
+    two = embedded(tmp_path / "two", bert_folder, kept={**kept, "body": TEXTS[::-1]})
+    assert main(["search", str(two), "oil"]) == 0
+    captured = capsys.readouterr()
+    assert "no column 'text' was kept, only the text columns title, body" in captured.err
+    assert "text" not in captured.out
+    assert printed(capsys, two, "oil", "--text-column", "body")[1][-1] == TEXTS[2]
+
+
+@pytest.mark.parametrize("text_ids", [False, True])
+def test_an_index_is_searched_as_its_embeddings(tmp_path, bert_folder, capsys, text_ids):
+    folder = embedded(tmp_path / "e", bert_folder, kept={"text": TEXTS})
+    if text_ids:
+        with_text_ids(folder)
+    assert main(["index", str(folder), "--output", str(tmp_path / "index")]) == 0
+    capsys.readouterr()
+    by_index = printed(capsys, tmp_path / "index", "penguin songs", "--top", "4")
+    assert by_index == printed(capsys, folder, "penguin songs", "--top", "4")
+    assert {len(row) for row in by_index} == {4}
+    shutil.rmtree(folder)
+    rows = printed(capsys, tmp_path / "index", "oil", "--top", "2")
+    assert rows[0] == ["rank", "score", "id"]
+    assert rows[1] == ["1", "1.0000", "id 44" if text_ids else "44"]
+
+
+def test_an_index_of_embeddings_made_again_shows_no_wrong_text(tmp_path, bert_folder, capsys):
+    folder = embedded(tmp_path / "e", bert_folder, kept={"text": TEXTS})
+    assert main(["index", str(folder), "--output", str(tmp_path / "index")]) == 0
+    shutil.rmtree(folder)
+    embedded(folder, bert_folder, kept={"text": TEXTS[::-1]}, template=TEMPLATE)
+    assert main(["search", str(tmp_path / "index"), "oil", "--precision", "fp32"]) == 0
+    captured = capsys.readouterr()
+    assert "were made again after the index: its texts are not shown" in captured.err
+    assert "oil" not in captured.out
+
+
+def test_a_damaged_index_is_refused_in_one_sentence(tmp_path, bert_folder, capsys):
+    folder = embedded(tmp_path / "e", bert_folder, kept={"text": TEXTS})
+    assert main(["index", str(folder), "--output", str(tmp_path / "index")]) == 0
+    file = tmp_path / "index" / "index.faiss"
+    file.write_bytes(file.read_bytes()[:40])
+    assert main(["search", str(tmp_path / "index"), "oil"]) == 2
+    assert "cannot be read by FAISS: copy it again" in capsys.readouterr().err
 
 
 def test_another_model_of_the_name_is_refused(tmp_path, bert_folder, roberta_folder, capsys):

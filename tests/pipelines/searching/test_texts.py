@@ -50,7 +50,7 @@ def test_row_numbers_lead_to_their_shards(tmp_path, folder, shards_read, monkeyp
     (tmp_path / "a.txt").write_text("\n".join(lines))
     (tmp_path / "b.jsonl").write_text("\n".join(json.dumps({"text": f"b {n}"}) for n in range(9)))
     inputs = [str(tmp_path / "b.jsonl"), str(tmp_path / "a.txt")]
-    plan = input_plan(folder(files=2), inputs, "text")
+    plan = input_plan(folder(files=2).manifest, inputs, "text")
     assert len(plan.shards) > 10
     second = 1 << sources.FILE_BITS
     there = {1: "line 1 of a", 48: "line 48 of a", second + 8: "b 8"}
@@ -69,7 +69,9 @@ sources_plan = sources.plan
 def test_ids_of_a_column_are_looked_for_until_all_are_found(tmp_path, folder, shards_read):
     table = pa.table({"number": [9, 4, 7, 2], "sentence": ["nine", "four", "seven", "two"]})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=1)
-    plan = input_plan(folder(id_column="number"), [str(tmp_path / "a.parquet")], "sentence")
+    plan = input_plan(
+        folder(id_column="number").manifest, [str(tmp_path / "a.parquet")], "sentence"
+    )
     assert texts_of(plan, [4, 9]) == {9: "nine", 4: "four"}
     assert shards_read == [0, 1]
     assert texts_of(plan, [2, 5]) == {2: "two"}
@@ -81,6 +83,6 @@ def test_another_number_of_files_has_other_row_numbers(tmp_path, folder):
     with pytest.raises(
         UserError, match=r"--text names 1 files and the embeddings were made from 2"
     ):
-        input_plan(folder(files=2), [str(tmp_path / "a.txt")], "text")
+        input_plan(folder(files=2).manifest, [str(tmp_path / "a.txt")], "text")
     with pytest.raises(UserError, match=r"'.*none\.txt' does not exist"):
-        input_plan(folder(), [str(tmp_path / "none.txt")], "text")
+        input_plan(folder().manifest, [str(tmp_path / "none.txt")], "text")

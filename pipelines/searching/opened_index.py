@@ -1,0 +1,113 @@
+"""Search a FAISS index that `cotbert index` wrote, and find the texts of what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation.nearest_neighbours import Hits
+from cotbert_core.files import read_json
+from pipelines.reading.manifests import check_embeddings
+from pipelines.runtime.progress import say
+from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.faiss_index import FILE, IDS_FILE, require, unit
+from pipelines.storage.corpus import MANIFEST_FILE
+
+
+@dataclass(frozen=True)
+class OpenedIndex:
+    """An opened index.
+
+    manifest: of the embeddings it was made of, which lie in `made_of`. index: FAISS's, whose
+    numbers are the ids of the rows, or the rows' numbers if ids are text.
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+    made_of: Path
+    text_ids: bool
+    index: Any
+
+    @classmethod
+    def open(cls, path: Path) -> OpenedIndex:
+        """Open the folder of an index; UserError for one that is damaged."""
+        faiss = require()
+        facts = read_json(path / MANIFEST_FILE)
+        if not isinstance(facts, dict) or not isinstance(facts.get("embeddings"), dict):
+            raise UserError(
+                f"index {str(path)!r} does not name the embeddings it was made of: index them again"
+            )
+        manifest = check_embeddings(path / MANIFEST_FILE, facts["embeddings"])
+        try:
+            index = faiss.read_index(str(path / FILE))
+        except RuntimeError:
+            raise UserError(
+                f"index {str(path / FILE)!r} cannot be read by FAISS: copy it again, or index the "
+                "embeddings again"
+            ) from None
+        return cls(path, manifest, Path(str(facts["made_of"])), "ids" in facts, index)
+
+    @property
+    def dimension(self) -> int:
+        """D, the size of a vector."""
+        return int(self.index.d)
+
+    def nearest(self, queries: np.ndarray, top: int) -> list[Hits]:
+        """Return the `top` nearest rows of each of (Q, D) queries; a Hits has numbers for rows."""
+        scores, numbers = self.index.search(unit(queries), min(top, self.index.ntotal))
+        found = zip(scores, numbers, strict=True)
+        # FAISS fills up with -1 where an approximate index finds fewer.
+        return [Hits(s[n >= 0], n[n >= 0], n[n >= 0]).best(top) for s, n in found]
+
+    def ids(self, numbers: Iterable[int]) -> dict[int, int | str]:
+        """Return the ids of the index's numbers."""
+        if not self.text_ids:
+            return {number: number for number in numbers}
+        ids = pq.read_table(self.path / IDS_FILE)["id"]
+        return {number: ids[number].as_py() for number in numbers}
+
+    def values(self, column: str, numbers: Sequence[int]) -> dict[int, Any]:
+        """Return the values of a passed-through column of the embeddings, by number."""
+        embeddings = Embeddings.open(self.made_of)
+        if self.text_ids:
+            return embeddings.values(column, numbers)
+        rows = _rows(embeddings, numbers)
+        return {rows[row]: value for row, value in embeddings.values(column, list(rows)).items()}
+
+    @property
+    def text_columns(self) -> list[str]:
+        """The columns of text in the embeddings; none if these are gone or changed."""
+        try:
+            embeddings = Embeddings.open(self.made_of)
+        except UserError as error:
+            say(f"the texts that `cotbert embed` kept cannot be shown: {error}")
+            return []
+        if embeddings.manifest != self.manifest:
+            say(
+                f"embeddings {str(self.made_of)!r} were made again after the index: its texts are "
+                "not shown; index them again"
+            )
+            return []
+        return embeddings.text_columns
+
+
+def _rows(embeddings: Embeddings, ids: Sequence[int]) -> dict[int, int]:
+    """Return the ids by row number; all ids of the folder are read, and no vector."""
+    wanted, first, found = np.asarray(ids, np.int64), 0, {}
+    for batch in embeddings.id_batches():
+        column = batch["id"].to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(np.isin(column, wanted)):
+            found[first + int(row)] = int(column[row])
+        first += len(batch)
+    return found
+
+
+def is_index(path: Path) -> bool:
+    """Return whether a folder is one that `cotbert index` wrote."""
+    return (path / FILE).is_file()
