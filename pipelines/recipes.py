@@ -218,13 +218,11 @@ def settings_for(
 ) -> TrainSettings:
     """Return a recipe's settings, changed by a YAML file, then by --set a.b=value, then by flags.
 
-    flags: flat settings; None values are ignored. Raises UserError with a list of all mistakes.
+    flags: flat settings. Raises UserError with a list of all mistakes.
     """
     if recipe not in RECIPES:
         raise unknown("recipe", recipe, RECIPES)
-    changes = _changes(config, assignments)
-    changes |= {key: value for key, value in flags.items() if value is not None}
-    return override(RECIPES[recipe](), changes)
+    return override(RECIPES[recipe](), _changes(config, assignments) | dict(flags))
 
 
 def changed_paths(config: Path | None, assignments: Sequence[str]) -> set[str]:

@@ -94,22 +94,14 @@ class AdaptOptions:
     ] = ()
     max_steps: Annotated[
         int,
-        Option(
-            "train the best candidate for this many steps; weak ones are stopped after a sixth and "
-            "after half of them",
-            "N",
-            group=TRAINING,
-            flag="--steps",
-            unit="steps",
+        replace(
+            shared.STEPS,
+            help="train the best candidate for this many steps; weak ones are stopped after a "
+            "sixth and after half of them",
         ),
     ] = 90
-    batch_size: Annotated[
-        int,
-        Option("train on this many sentences in each step", "N", group=TRAINING, unit="sentences"),
-    ] = 64
-    learning_rate: Annotated[
-        float, Option("train with this learning rate, which falls to 0", "X", group=TRAINING)
-    ] = 6e-5
+    batch_size: Annotated[int, shared.BATCH_SIZE] = 64
+    learning_rate: Annotated[float, shared.LEARNING_RATE] = 6e-5
     pretrain: Annotated[
         int,
         Option(

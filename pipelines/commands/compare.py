@@ -41,13 +41,11 @@ class Compare:
 def run(given: Compare) -> None:
     from pipelines.compare import Comparison, compare, same_budget, with_common_max_length
     from pipelines.evaluating.evaluation_tasks import choose_tasks
-    from pipelines.recipes import changed_paths
     from pipelines.reports.compare_page import HEADER, cells
     from pipelines.runtime.progress import print_output, table
 
     training = given.training
-    changed = changed_paths(training.config, training.assignments)
-    entries = same_budget(given.entries, training.settings, changed)
+    entries = same_budget(given.entries, training.settings, training.changed)
     settings = next(s for s in entries.values() if s is not None)
     tasks = (
         choose_tasks(training.senteval, given.tasks, allow_missing=True)
@@ -58,7 +56,7 @@ def run(given: Compare) -> None:
         raise UserError(f"tasks is {given.tasks!r}: compare scores STS tasks; name one")
     again = {"resume": given.resume, "verbose": given.verbose}
     corpus, dev = training.open_data(settings, given.output, **again)
-    if "max_length" not in changed:
+    if "max_length" not in training.changed:
         entries = with_common_max_length(entries, corpus)
     result = compare(Comparison(entries, given.seeds, dev, tasks), corpus, given.output, **again)
     print_output(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")

@@ -35,6 +35,11 @@ class CorpusOptions:
     text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
     encoding: shared.Encoding = None
     encoder: Annotated[str | None, replace(shared.ENCODER, default=RECIPE_VALUE)] = None
+    max_steps: Annotated[int | None, replace(shared.STEPS, default=RECIPE_VALUE)] = None
+    batch_size: Annotated[int | None, replace(shared.BATCH_SIZE, default=RECIPE_VALUE)] = None
+    learning_rate: Annotated[float | None, replace(shared.LEARNING_RATE, default=RECIPE_VALUE)] = (
+        None
+    )
     workers: Annotated[int | None, replace(shared.WORKERS, default=RECIPE_VALUE)] = None
     config: Annotated[
         Path | None,
@@ -62,8 +67,26 @@ class CorpusOptions:
         """Return a recipe's settings with the changes; UserError lists every fault."""
         from pipelines.recipes import settings_for
 
-        flags = {"encoder": self.encoder, "workers": self.workers}
-        return settings_for(recipe, self.config, self.assignments, flags)
+        return settings_for(recipe, self.config, self.assignments, self._flags)
+
+    @property
+    def changed(self) -> set[str]:
+        """The names of the flat settings that are not left to the recipe."""
+        from pipelines.recipes import changed_paths
+
+        return changed_paths(self.config, self.assignments) | set(self._flags)
+
+    @property
+    def _flags(self) -> dict[str, Any]:
+        """The settings with an option of their own that was given, flat."""
+        values = {
+            "encoder": self.encoder,
+            "workers": self.workers,
+            "max_steps": self.max_steps,
+            "batch_size": self.batch_size,
+            "optimizer.learning_rate": self.learning_rate,
+        }
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def paired_columns(self) -> tuple[str | None, str | None]:

@@ -117,6 +117,11 @@ TEMPERATURE = Option(
     group=MODEL,
     default="beam search in back-translation, the endpoint's in llm",
 )
+STEPS = Option("train for this many steps", "N", group=TRAINING, flag="--steps", unit="steps")
+BATCH_SIZE = Option(
+    "train on this many sentences in each step", "N", group=TRAINING, unit="sentences"
+)
+LEARNING_RATE = Option("train with this learning rate", "X", group=TRAINING)
 WORKERS = Option(
     "run this many workers",
     "N",

@@ -10,6 +10,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.method_settings import METHOD_SETTINGS
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.cli import main
+from pipelines.commands.training import CorpusOptions
 from pipelines.recipes import RECIPES, _warn_once, changed_paths, settings_for
 
 PUBLISHED = {
@@ -195,7 +196,16 @@ def test_recipe_then_config_then_set_then_flags(tmp_path):
     made = settings("seed=2", "encoder=of-set", "seed=3", config=path, encoder="of-flag")
     assert (made.seed, made.encoder, made.batch_size) == (3, "of-flag", 128)
     assert made.eval_every == RECIPES["cot-bert-base"]().eval_every
-    assert settings("encoder=of-set", encoder=None, workers=None).encoder == "of-set"
+    assert settings("encoder=of-set", workers=2).encoder == "of-set"
+
+
+def test_common_settings_have_options_of_their_own():
+    given = {"max_steps": 7, "batch_size": 32, "learning_rate": 2e-5}
+    options = CorpusOptions(corpus="a", assignments=("max_steps=9", "seed=4"), **given)
+    made, recipe = options.settings("cot-bert-base"), RECIPES["cot-bert-base"]()
+    assert (made.max_steps, made.batch_size, made.optimizer.learning_rate) == (7, 32, 2e-5)
+    assert (made.seed, made.workers) == (4, recipe.workers)
+    assert options.changed == {"max_steps", "batch_size", "optimizer.learning_rate", "seed"}
 
 
 @pytest.mark.parametrize(
