@@ -7,8 +7,6 @@ them for a few queries. Everything is tracked in MLflow.
 
 from __future__ import annotations
 
-import shutil
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from pipelines.options.jobs import QuickstartOptions
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.parquet_batches import read_table
 from pipelines.recording import tracking
+from pipelines.runtime.ending import places, typed
 from pipelines.runtime.progress import clock, print_output, say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.worker_resources import available_cores
@@ -121,17 +120,7 @@ def _result(outcome: QuickstartOutcome, seconds: float, run_id: str | None) -> d
 
 
 def _next_commands(output: Path, seconds: float) -> str:
-    shown = _short(output)
-    # Without an activated environment the commands are in the folder of the interpreter.
-    place = "" if shutil.which("cotbert") else f"{_short(Path(sys.executable).parent)}/"
-    return (
-        f"Done in {clock(seconds)}. The report is {shown}/report.html. Next:\n"
-        f"  {place}mlflow ui --backend-store-uri {tracking.shown_uri()}\n"
-        f"  {place}cotbert adapt YOUR_DOCUMENTS --split en --output runs/mine   # all candidates\n"
-        f"  {place}cotbert embed {shown}/adapt/model --input YOUR.txt --output runs/vectors"
-    )
-
-
-def _short(path: Path) -> Path:
-    """Return a path relative to the current folder, if it is inside."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    mlflow = typed(("ui", "--backend-store-uri", tracking.shown_uri()), "mlflow")
+    adapt = ("adapt", "YOUR_DOCUMENTS", "--split", "en", "--output", "runs/mine")
+    embed = ("embed", output / "adapt" / MODEL, "--input", "YOUR.txt", "--output", "runs/vectors")
+    return f"Done in {clock(seconds)}.\n{places(output, adapt, embed)}\n  runs    {mlflow}"

@@ -16,6 +16,7 @@ from pipelines.adapting.outcome import (
     trial_rows,
 )
 from pipelines.reports import html_page
+from pipelines.runtime.ending import places
 from pipelines.runtime.progress import clock, table
 
 
@@ -29,8 +30,7 @@ def summary(result: Mapping[str, Any], output: Path) -> str:
             "",
             table(trial_rows(result), TRIALS_HEADER),
             "",
-            f"The encoder is {output}/model, the report {output}/report.html. Next:",
-            f"  cotbert embed {output}/model --input YOUR.txt --output runs/vectors",
+            places(output, ("embed", output / "model", "--input", "YOUR.txt", *_VECTORS)),
         ]
     )
 
@@ -53,6 +53,7 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
     write_text(path, html_page.page("Adaptation", note, sections))
 
 
+_VECTORS = ("--output", "runs/vectors")
 _SHOWN = (
     *("encoder", "documents", "query", "max_steps", "batch_size", "learning_rate", "pretrain"),
     *("seed", "workers"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipelines.augmenting.options import AugmentOptions
-from pipelines.commands.printing import print_result
+from pipelines.commands.printing import print_facts
 from pipelines.options import shared
+from pipelines.runtime.ending import print_ending
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,4 +20,8 @@ class Augment:
 def run(given: Augment) -> None:
     from pipelines.augment import augment
 
-    print_result(augment(given.options, given.output, given.verbose))
+    result = augment(given.options, given.output, given.verbose)
+    print_facts(result, given.verbose)
+    made = f"{result['rewritten']:,} of {result['rows']:,} rows have a rewrite beside them."
+    train = ("train", "denosent-base", "--corpus", given.output, "--output", "runs/mine")
+    print_ending(made, given.output, train)

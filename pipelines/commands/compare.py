@@ -9,6 +9,7 @@ from cotbert_core.errors import UserError
 from pipelines.commands.training import TrainingOptions
 from pipelines.options import shared
 from pipelines.options.declare import SCORES, Option
+from pipelines.runtime.ending import print_ending
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,4 +61,4 @@ def run(given: Compare) -> None:
         entries = with_common_max_length(entries, corpus)
     result = compare(Comparison(entries, given.seeds, dev, tasks), corpus, given.output, **again)
     print_output(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
-    print_output("\n".join(result["verdicts"]))
+    print_ending("\n".join(result["verdicts"]), given.output)

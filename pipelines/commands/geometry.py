@@ -17,7 +17,9 @@ class Geometry:
 
 def run(given: Geometry) -> None:
     from pipelines.evaluating.geometry import geometry, header, table_rows
+    from pipelines.runtime.ending import places
     from pipelines.runtime.progress import print_output, table
 
     result = geometry(given.options, given.output)
     print_output(table(table_rows(result), header(result)))
+    print_output("\n" + places(given.output))

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pipelines.commands.printing import print_result
 from pipelines.options import shared
 from pipelines.options.declare import OUTPUT, Option
+from pipelines.runtime.ending import print_ending
 from pipelines.searching.options import EMBEDDINGS, IndexOptions
 
 
@@ -26,4 +27,7 @@ class Index:
 def run(given: Index) -> None:
     from pipelines.index import index
 
-    print_result(index(given.embeddings, given.output, given.options))
+    result = index(given.embeddings, given.output, given.options)
+    print_result(result)
+    made = f"{result['rows']:,} rows indexed, {result['left_out']:,} left out."
+    print_ending(made, given.output, ("search", given.output, "YOUR QUERY"))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.commands.printing import print_result
+from pipelines.commands.printing import print_facts
 from pipelines.options import shared
 from pipelines.preparing.options import PrepareOptions
+from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
 
 
@@ -23,7 +24,11 @@ def run(given: Prepare) -> None:
 
     result = prepare(given.options, given.output, given.verbose)
     print_output(rows_table(result), end="\n\n")
-    print_result(result)
+    print_facts(result, given.verbose)
+    made = f"{result['rows']:,} sentences are ready, of {result['rows_read']:,} rows read."
+    recipe = "documents" if given.options.documents else "simcse-base"
+    encoder = ("--encoder", given.options.encoder, "--output", "runs/mine")
+    print_ending(made, given.output, ("train", recipe, "--corpus", given.output, *encoder))
 
 
 def rows_table(result: dict[str, Any]) -> str:

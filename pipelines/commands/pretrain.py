@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cotbert_core.errors import UserError
-from pipelines.commands.printing import print_result
+from pipelines.commands.printing import print_facts
 from pipelines.commands.train import PROFILE
 from pipelines.commands.training import CorpusOptions
 from pipelines.options import shared
 from pipelines.options.declare import MODEL, Option
+from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
 
 if TYPE_CHECKING:  # torch would slow --help
@@ -81,10 +82,12 @@ def run(given: Pretrain) -> None:
         verbose=given.verbose,
         profile=given.profile,
     )
-    print_result(result)
+    print_facts(result, given.verbose)
     if given.profile:
         print_output("\n" + read_table(given.output), end="")
-    print_output(f"\n{baseline_sentence(result)}")
+    trained = ("--encoder", given.output / "model", "--output", "runs/mine")
+    after = ("train", "simcse-base", "--corpus", corpus.path, *trained)
+    print_ending(baseline_sentence(result), given.output, after)
 
 
 def _new_encoder(given: Pretrain) -> NewEncoder | None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.runtime.progress import print_output
+
+# Facts for those who look into a run; result.json has them always, the terminal with --verbose.
+INTERNAL = (
+    *("flop_use", "tokens_per_second", "rows_of_this_run", "driver_peak_mib"),
+    *("mlflow_run_id", "mlflow_parent_run_id", "start_seconds_per_trial"),
+)
 
 
 def print_texts(rows: Sequence[tuple[str, ...]]) -> None:
@@ -20,6 +26,12 @@ def print_result(result: dict[str, Any]) -> None:
     print_texts(
         [(key, f"{v:,.4g}" if isinstance(v, float) else str(v)) for key, v in result.items()]
     )
+
+
+def print_facts(result: Mapping[str, Any], verbose: bool = False) -> None:
+    """Print the facts of a result, without those of INTERNAL unless verbose."""
+    shown = {key: value for key, value in result.items() if verbose or key not in INTERNAL}
+    print_result(shown)
 
 
 def print_scores(result: dict[str, Any]) -> None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cotbert_core.errors import UserError
-from pipelines.commands.printing import print_result
-from pipelines.commands.training import TrainingOptions
+from pipelines.commands.printing import print_facts
+from pipelines.commands.training import TrainingOptions, comparison
 from pipelines.options import shared
 from pipelines.options.declare import TRAINING, Option
+from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
 
 PROFILE = Option(
@@ -46,17 +47,19 @@ def run(given: Train) -> None:
     settings = with_corpus_max_length(settings, corpus)
     if given.seeds is None:
         result = train(settings, corpus, dev, given.output, profile=given.profile, **again)
-        print_result(result)
+        print_facts(result, given.verbose)
         if given.profile:
             print_output("\n" + read_table(given.output), end="")
-        print_output(f"\n{baseline_sentence(result)}")
+        asked = comparison(given.training, settings, given.output / "model")
+        print_ending(baseline_sentence(result), given.output, asked)
         return
     check_inputs(settings, corpus)
     result = train_seeds(train, settings, given.seeds, corpus, dev, given.output, **again)
-    print_result({key: value for key, value in result.items() if key != "runs"})
+    print_facts({key: value for key, value in result.items() if key != "runs"}, given.verbose)
     metric = dev_metric(dev).name
     mean = {**result, metric: result[f"{metric}_mean"]}
-    print_output(f"\n{baseline_sentence(mean, f'the mean of {len(given.seeds)} seeds')}")
+    who = f"the mean of {len(given.seeds)} seeds"
+    print_ending(baseline_sentence(mean, who), given.output)
 
 
 def check_profile(given: Any, *, seeds: bool = False) -> None:

@@ -156,6 +156,20 @@ class TrainingOptions(CorpusOptions):
         return corpus, with_own(graded, corpus.path) if settings.dev == OWN else graded
 
 
+def comparison(training: TrainingOptions, settings: TrainSettings, model: Path) -> list[str | Path]:
+    """Return the words that ask whether a trained model is better than the untouched encoder.
+
+    The pairs of --dev-pairs chose the step, so they cannot say: then the words embed a text.
+    """
+    if settings.dev == "own":
+        return ["evaluate", settings.encoder, model, "--corpus", Path(training.corpus)]
+    if training.senteval is not None:
+        return ["evaluate", settings.encoder, model, "--senteval", training.senteval]
+    if training.dev_pairs is not None:
+        return ["embed", model, "--input", "YOUR.txt", "--output", "runs/vectors"]
+    return ["evaluate", settings.encoder, model]
+
+
 def trainings(command: str, given: Mapping[str, Any]) -> list[TrainSettings]:
     """Return the TrainSettings of the trainings that a command starts; none for other commands.
 

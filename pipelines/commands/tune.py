@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from pipelines.commands.printing import print_result
-from pipelines.commands.training import TrainingOptions
+from pipelines.commands.printing import print_facts
+from pipelines.commands.training import TrainingOptions, comparison
 from pipelines.options import shared
 from pipelines.options.declare import OUTPUT, Option
+from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
 from pipelines.tuning.options import TuneOptions
 
@@ -30,6 +31,7 @@ def run(given: Tune) -> None:
     from pipelines.training.sentence_length import with_corpus_max_length
     from pipelines.tune import tune
     from pipelines.tuning.report import BEST, trials_table
+    from pipelines.tuning.state import TRIALS_FOLDER
 
     settings = given.training.settings(given.options.recipe)
     corpus, dev = given.training.open_data(settings, given.output, verbose=given.verbose)
@@ -50,5 +52,7 @@ def run(given: Tune) -> None:
         "mlflow_parent_run_id",
     )
     print_output()
-    print_result({key: result[key] for key in shown if key in result})
-    print_output(f"\n{baseline_sentence(result, BEST)}")
+    print_facts({key: result[key] for key in shown if key in result}, given.verbose)
+    model = given.output / TRIALS_FOLDER / result["best"]["name"] / "model"
+    asked = comparison(given.training, settings, model)
+    print_ending(baseline_sentence(result, BEST), given.output, asked)

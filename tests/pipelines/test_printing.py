@@ -126,7 +126,7 @@ def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
     quickstart.quickstart(tmp_path / "out")
     out, _ = harmless(capsys.readouterr())
     assert "0.50  harmless \\u001b[2J" in out
-    assert "mlflow ui --backend-store-uri http://***@host:5000" in out
+    assert "mlflow ui --backend-store-uri 'http://***@host:5000'" in out
 
 
 def test_progress_and_messages_show_what_they_name(capsys):

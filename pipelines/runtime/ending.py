@@ -1,0 +1,47 @@
+"""The last lines of a job: what it made, where it is, and what to type next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.runtime.progress import print_output
+
+REPORT_FILE = "report.html"
+
+
+def print_ending(sentence: str, output: Path, *commands: Sequence[str | Path]) -> None:
+    """Print what a job made: the result in a sentence, its folder, its report, the next commands.
+
+    commands: the words after `cotbert` of each.
+    """
+    print_output(f"\n{sentence}")
+    print_output(places(output, *commands))
+
+
+def places(output: Path, *commands: Sequence[str | Path]) -> str:
+    """Return lines that name the folder of a job, its report if it has one, and commands."""
+    lines = [f"  folder  {shown_path(output)}"]
+    if (output / REPORT_FILE).is_file():
+        lines.append(f"  report  {shown_path(output / REPORT_FILE)}")
+    return "\n".join([*lines, *(f"  next    {typed(words)}" for words in commands)])
+
+
+def typed(words: Sequence[str | Path], program: str = "cotbert") -> str:
+    """Return a command as it is typed in the current folder.
+
+    Without an activated environment the program is in the folder of the interpreter.
+    """
+    place = "" if shutil.which(program) else f"{shown_path(Path(sys.executable).parent)}/"
+    shown = [str(shown_path(word)) if isinstance(word, Path) else word for word in words]
+    return f"{place}{program} {shlex.join(shown)}"
+
+
+def shown_path(path: Path) -> Path:
+    """Return a path relative to the current folder, if it is inside."""
+    path, here = Path(os.path.abspath(path)), Path.cwd()  # without `..`, links as they are
+    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -1,0 +1,48 @@
+"""The last lines of a job: short paths, and commands that can be typed as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from pipelines.commands.printing import INTERNAL, print_facts
+from pipelines.runtime.ending import print_ending, shown_path, typed
+
+
+def test_a_job_names_its_result_folder_report_and_next_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    output = tmp_path / "runs" / "my corpus"
+    output.mkdir(parents=True)
+    print_ending("7 rows.", output, ("train", "simcse-base", "--corpus", output))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["", "7 rows.", "  folder  runs/my corpus"]
+    assert lines[3].startswith("  next    ")
+    assert lines[3].endswith("cotbert train simcse-base --corpus 'runs/my corpus'")
+    (output / "report.html").write_text("<p>")
+    print_ending("7 rows.", output)
+    assert capsys.readouterr().out.splitlines()[3:] == ["  report  runs/my corpus/report.html"]
+
+
+def test_paths_elsewhere_are_whole(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert shown_path(Path("../there")) == tmp_path / "there"
+    assert shown_path(Path("runs")) == Path("runs")
+
+
+def test_a_program_that_is_not_on_the_path_is_named_by_its_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.chdir(tmp_path)
+    command = typed(("--version",))
+    assert command == f"{Path(sys.executable).parent}/cotbert --version"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count(".")) == (0, 2)
+
+
+def test_internal_facts_are_shown_on_request(capsys):
+    result = {"rows": 3, **dict.fromkeys(INTERNAL, 1)}
+    print_facts(result)
+    assert capsys.readouterr().out == "rows  3\n"
+    print_facts(result, verbose=True)
+    assert len(capsys.readouterr().out.splitlines()) == len(result)
