@@ -14,6 +14,7 @@ from benchmarks.harness import DisagreementError, Row, interleave
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from cotbert_core.files import write_json
 from pipelines.embed import read_embeddings
+from pipelines.reading.data_folder import make_data_folder
 from pipelines.search import nearest
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.parts import BLOCK_ROWS
@@ -42,7 +43,7 @@ def run(_: Sequence[str], rounds: int) -> list[Row]:
 
 def _write(folder: Path, random: np.random.Generator) -> None:
     """A folder as `cotbert embed` writes it. The vectors share a direction, as real ones do."""
-    folder.mkdir()
+    data = make_data_folder(folder)
     middle = random.standard_normal(DIMENSION, np.float32)
     for start in range(0, ROWS, PART_ROWS):
         ids = np.arange(start, min(start + PART_ROWS, ROWS))
@@ -50,7 +51,7 @@ def _write(folder: Path, random: np.random.Generator) -> None:
         embedding = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), DIMENSION)
         pq.write_table(
             pa.table({"id": ids, "embedding": embedding}),
-            folder / f"part-{start // PART_ROWS:06}.parquet",
+            data / f"part-{start // PART_ROWS:06}.parquet",
             row_group_size=BLOCK_ROWS,
             compression="zstd",
             use_dictionary=["id"],

@@ -28,6 +28,7 @@ from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.files import write_json
 from cotbert_core.templates.ragged_ids import Ragged
+from pipelines.reading.data_folder import make_data_folder
 from pipelines.runtime.processes import descendants
 from pipelines.storage.corpus import MANIFEST_FILE, corpus_table
 from pipelines.training.metrics_log import METRICS_FILE, read_rows
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def write_corpus(folder: Path, encoder: Path, rows: int) -> None:
     """A prepared corpus of random tokens, with empty texts, for this encoder."""
-    folder.mkdir()
+    data = make_data_folder(folder)
     draw, vocabulary = np.random.default_rng(0), len(load_tokenizer(MINILM).hf)
     for number, start in enumerate(range(0, rows, PART_ROWS)):
         lengths = draw.integers(LEAST_TOKENS, MOST_TOKENS + 1, min(PART_ROWS, rows - start))
@@ -92,7 +93,7 @@ def write_corpus(folder: Path, encoder: Path, rows: int) -> None:
         ids = pa.array(np.arange(start, start + len(lengths)))
         texts = pa.array([""] * len(lengths))
         table = corpus_table(ids, [texts], [Ragged.from_lengths(tokens, lengths)])
-        pq.write_table(table, folder / f"part-{number:06}.parquet", compression="zstd")
+        pq.write_table(table, data / f"part-{number:06}.parquet", compression="zstd")
     manifest = {
         "format": 1,
         "columns": [],

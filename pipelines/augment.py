@@ -26,6 +26,7 @@ from pipelines.augmenting.methods import METHODS, AugmentJob
 from pipelines.augmenting.options import AugmentOptions, BackTranslation
 from pipelines.augmenting.parts import PartPlan, read_counts
 from pipelines.augmenting.report import REPORT_FILE, write_report
+from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.recording.resumable_run import resumable_run
 from pipelines.runtime.progress import Progress, say
@@ -85,8 +86,8 @@ def open_plain(path: str) -> Corpus:
             f"corpus {str(corpus.path)!r} already has augmented texts: train on it, or augment the "
             "corpus that it was made from"
         )
-    if not list(corpus.path.glob("part-*.parquet")):
-        raise UserError(f"corpus {str(corpus.path)!r} has no part-*.parquet: prepare it again")
+    if not corpus.parts():
+        raise UserError(f"corpus {str(corpus.path)!r} has no data/part-*.parquet: prepare it again")
     return corpus
 
 
@@ -107,11 +108,12 @@ def _own_tokenizer(corpus: Corpus, encoder: str | None) -> PlainTokenizer:
 def _plan(
     options: AugmentOptions, corpus: Corpus, tokenizer: PlainTokenizer, work: ResumableOutput
 ) -> PartPlan:
+    parts = corpus.parts()
     return PartPlan(
-        str(corpus.path),
-        str(work.output),
+        str(parts[0].parent),
+        str(make_data_folder(work.output)),
         str(work.scratch),
-        tuple(sorted(path.name for path in corpus.path.glob("part-*.parquet"))),
+        tuple(path.name for path in parts),
         tokenizer.json,
         corpus.manifest["max_length"],
         options.limits,

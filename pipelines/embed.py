@@ -31,6 +31,7 @@ from pipelines.embedding.progress import shown_progress
 from pipelines.embedding.quantization import Storage, read_embeddings
 from pipelines.embedding.worker import BlockEmbedder, EmbedTask
 from pipelines.reading import pieces, sources
+from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.fetching import fetch_model
@@ -187,7 +188,7 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
     workers = max(1, min(workers, len(ranges)))
     report_workers(job.options.workers, workers, len(ranges), "shards")
     storage = replace(job.storage, metadata=job.metadata)
-    paths = str(work.output), str(work.scratch)
+    paths = str(make_data_folder(work.output)), str(work.scratch)
     arguments = {
         "task": EmbedTask(job.options, job.model, job.plan, ranges, storage, *paths),
         "threads": threads,

@@ -45,9 +45,10 @@ class Rewriter(Protocol):
 class PartPlan:
     """Settings that are the same for all parts.
 
-    output: folder of the parts. scratch: folder of their ledgers and counts. names: the parts' file
-    names. tokenizer_json, max_length: those of the corpus. by_model: whether a language model
-    writes the rewrites. documents: whether the corpus has documents.
+    corpus, output: folders of the parts that are read and written. scratch: folder of their ledgers
+    and counts. names: the parts' file names. tokenizer_json, max_length: those of the corpus.
+    by_model: whether a language model writes the rewrites. documents: whether the corpus has
+    documents.
     """
 
     corpus: str

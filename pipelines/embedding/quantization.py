@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from cotbert_core.files import read_json
 from pipelines.embedding.options import ID_COLUMN, VECTOR_COLUMN
+from pipelines.reading.data_folder import part_files
 from pipelines.reading.ids import INT64, STRING
 from pipelines.storage.corpus import MANIFEST_FILE
 
@@ -119,10 +120,8 @@ def as_text(value: Any) -> str | None:
 def read_embeddings(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return the (N,) ids (int64, or objects for text) and the (N, D) vectors of a folder; int8 is
     converted to float32."""
-    tables = [
-        pq.read_table(p, columns=[ID_COLUMN, VECTOR_COLUMN])
-        for p in sorted(folder.glob("part-*.parquet"))
-    ]
+    columns = [ID_COLUMN, VECTOR_COLUMN]
+    tables = [pq.read_table(part, columns=columns) for part in part_files(folder)]
     table = pa.concat_tables(tables).combine_chunks()
     vectors = table[VECTOR_COLUMN].combine_chunks()
     values = np.asarray(vectors.flatten()).reshape(len(table), -1)

@@ -10,6 +10,7 @@ from cotbert_core.errors import UserError
 from pipelines.preparing.document_rows import document_sizes, giant_warning
 from pipelines.preparing.hold_out import write_held_out
 from pipelines.preparing.options import PrepareOptions
+from pipelines.reading.data_folder import part_files
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.storage.resumable_output import ResumableOutput
 
@@ -34,7 +35,7 @@ def finish_documents(options: PrepareOptions, work: ResumableOutput) -> Document
         entries["held_out"] = write_held_out(files, work.output / HELD_OUT_FILE, work.scratch)
     if options.documents is None:
         return DocumentSummary(entries)
-    sizes = document_sizes(sorted(work.output.glob("part-*.parquet")), work.scratch)
+    sizes = document_sizes(part_files(work.output), work.scratch)
     if max(sizes) < 2:
         raise UserError(
             f"documents is {options.documents!r} and each of the {sizes[1]:,} documents is a "

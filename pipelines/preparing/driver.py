@@ -21,6 +21,7 @@ from pipelines.preparing.near_duplicates import NearDuplicates
 from pipelines.preparing.part_tasks import RowRange, WritePart
 from pipelines.preparing.scratch_files import KEEP_FILE, ids_file, near_file, places_file
 from pipelines.preparing.shard_tasks import ReadShard, Rules
+from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.lost_rows import LostRows
 from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.reading.read_plan import ReadPlan
@@ -152,7 +153,7 @@ def write_parts(
         max_length,
         bounds,
         str(work.scratch),
-        str(work.output),
+        str(make_data_folder(work.output)),
         groups,
         numbers,
         placed=choice.documents or choice.hold_out is not None,

@@ -1,6 +1,6 @@
 """The second pass of `cotbert prepare` as a task that Ray Data runs on the workers.
 
-For part N it writes the part to the output folder and then part-N.json, the counts, to the scratch
+For part N it writes the part to the data folder and then part-N.json, the counts, to the scratch
 folder: the part is done when that file exists. Files are read one row group at a time, so a shard
 may have any size.
 """
@@ -99,8 +99,9 @@ class WritePart:
     part.
 
     The counts hold the number of sentences of each LENGTH in tokens; all lengths above max_length
-    are counted together. placed: whether the rows have a PLACE. documents: whether the part has
-    the columns PLACES. Held-out rows go to the scratch file part-N.held.
+    are counted together. output: folder of the parts. placed: whether the rows have a PLACE.
+    documents: whether the part has the columns PLACES. Held-out rows go to the scratch file
+    part-N.held.
     """
 
     tokenizer_json: str

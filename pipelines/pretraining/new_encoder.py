@@ -152,6 +152,6 @@ def _word_piece(numbers: dict[str, int], new: NewEncoder) -> Tokenizer:
 
 
 def _texts(corpus: Corpus) -> Iterator[list[str]]:
-    for path in sorted(corpus.path.glob("part-*.parquet")):
+    for path in corpus.parts():
         for batch in pq.ParquetFile(path).iter_batches(columns=["text"]):
             yield batch["text"].to_pylist()

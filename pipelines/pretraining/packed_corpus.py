@@ -1,7 +1,7 @@
 """A corpus packed into rows of neighbouring sentences, which is trained on as any other corpus.
 
 The folder is a corpus without texts: parts with id and input_ids, and a manifest that says how it
-was packed. Beside the parts lies dev-rows.parquet with the held-out rows.
+was packed. Beside the manifest lies dev-rows.parquet with the held-out rows.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import atomic_folder, write_json
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.packing import pack
+from pipelines.reading.data_folder import make_data_folder
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import MANIFEST_FILE, PLACES, Corpus, ragged_column
 
@@ -81,7 +82,7 @@ def packed_corpus(packing: Packing, folder: Path) -> tuple[Corpus, Ragged]:
 def _write(packing: Packing, folder: Path) -> None:
     dev, counts = _DevRows(), {"rows": 0, "sentences": 0, "cut": 0}
     waiting: list[Ragged] = []
-    parts = 0
+    data, parts = make_data_folder(folder), 0
 
     def write(rows: Ragged, least: int) -> list[Ragged]:
         """Write whole parts, and return what is left if it has fewer than `least` rows."""
@@ -89,7 +90,7 @@ def _write(packing: Packing, folder: Path) -> None:
         start = 0
         while len(rows) - start >= least:
             part = rows.take(np.arange(start, min(start + PART_ROWS, len(rows))))
-            _write_rows(part, folder / f"part-{parts:06}.parquet", counts["rows"])
+            _write_rows(part, data / f"part-{parts:06}.parquet", counts["rows"])
             counts["rows"] += len(part)
             parts, start = parts + 1, start + len(part)
         return [rows.take(np.arange(start, len(rows)))]

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cotbert_core.errors import UserError
+from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.reading.manifests import FIRST_PART, HELD_OUT_FILE
 from pipelines.runtime.progress import say
 
@@ -81,7 +82,8 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
 def _is_held_out(path: str, found: Sequence[str]) -> bool:
     """Return whether a file is the held-out file of a corpus, which is never read as input."""
     folder, _, name = path.rpartition("/")
-    return name == HELD_OUT_FILE and f"{folder}/{FIRST_PART}" in found
+    homes = (f"{folder}/{DATA_FOLDER}", folder)  # earlier corpora have no data/
+    return name == HELD_OUT_FILE and any(f"{home}/{FIRST_PART}" in found for home in homes)
 
 
 @lru_cache

@@ -13,6 +13,7 @@ import pyarrow as pa
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.nearest_neighbours import lengths
 from cotbert_core.files import read_json
+from pipelines.reading.data_folder import part_files
 from pipelines.reading.manifests import check_embeddings
 from pipelines.searching.parts import check_columns, read_batches, read_footer, read_values
 from pipelines.storage.corpus import MANIFEST_FILE
@@ -56,9 +57,9 @@ class Embeddings:
         """Open a folder; UserError unless its parts are complete and as its manifest says."""
         path = Path(path).expanduser().absolute()
         manifest = _manifest(path)
-        parts = tuple(sorted(path.glob("part-*.parquet")))
+        parts = tuple(part_files(path))
         if not parts:
-            raise UserError(f"embeddings {str(path)!r} hold no part-*.parquet: embed again")
+            raise UserError(f"embeddings {str(path)!r} hold no data/part-*.parquet: embed again")
         starts: list[int] = [0]
         schemas: list[pa.Schema] = []
         for part in parts:

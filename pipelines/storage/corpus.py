@@ -1,4 +1,4 @@
-"""Read and write a prepared corpus: part-*.parquet and manifest.json.
+"""Read and write a prepared corpus: data/part-*.parquet and manifest.json.
 
 Parts hold id (int64), text and input_ids (list<int32>: the sentence alone, no special tokens, no
 template), so one corpus serves every template. Rows may have paired texts
@@ -26,6 +26,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.batches import COLUMNS, Batch
+from pipelines.reading.data_folder import part_files
 from pipelines.reading.manifests import check_corpus, check_tokens
 from pipelines.reading.parquet_batches import read_table
 
@@ -115,20 +116,20 @@ class Corpus:
 
     def texts(self) -> dict[int, str]:
         """Return the sentence of each row id."""
-        tables = [read_table(path, ["id", "text"]) for path in self._parts()]
+        tables = [read_table(path, ["id", "text"]) for path in self.parts()]
         ids = chain.from_iterable(table["id"].to_pylist() for table in tables)
         texts = chain.from_iterable(table["text"].to_pylist() for table in tables)
         return dict(zip(ids, texts, strict=True))
 
     def table(self, columns: list[str], parts: Sequence[int] | None = None) -> pa.Table:
         """Return columns of the parts with these numbers (None: all), concatenated."""
-        paths = self._parts()
+        paths = self.parts()
         chosen = paths if parts is None else [paths[number] for number in parts]
         return pa.concat_tables([pq.read_table(path, columns=columns) for path in chosen])
 
     def part_rows(self) -> tuple[int, ...]:
         """Return the number of rows of each part; UserError if the manifest says otherwise."""
-        rows = tuple(pq.read_metadata(path).num_rows for path in self._parts())
+        rows = tuple(pq.read_metadata(path).num_rows for path in self.parts())
         if sum(rows) != len(self):
             raise UserError(
                 f"the parts of corpus {str(self.path)!r} hold {sum(rows)} rows and its "
@@ -136,8 +137,9 @@ class Corpus:
             )
         return rows
 
-    def _parts(self) -> list[Path]:
-        return sorted(self.path.glob("part-*.parquet"))
+    def parts(self) -> list[Path]:
+        """Return the Parquet files of the rows, in their order."""
+        return part_files(self.path)
 
 
 def _kind_of(manifest: Any) -> str:

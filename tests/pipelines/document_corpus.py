@@ -6,6 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tiny_corpus import write_corpus
 
+from pipelines.reading.data_folder import part_files
+
 WORDS = ("a man", "two dogs", "the children", "she", "nobody", "the penguin", "a woman", "oil")
 
 
@@ -22,7 +24,7 @@ def write_document_corpus(folder, encoder, *parts, max_length=32):
     sizes = [numbers.count(d) for d in set(numbers)]
     stated = {"by": "row", "documents": len(sizes), "one_sentence": sizes.count(1), "held_out": 0}
     write_corpus(folder, encoder, *texts, max_length=max_length, documents=stated)
-    for path, part in zip(sorted(folder.glob("part-*")), parts, strict=True):
+    for path, part in zip(part_files(folder), parts, strict=True):
         table = pq.read_table(path)
         documents, positions = zip(*part, strict=True)
         table = table.append_column("document", pa.array(documents, pa.int64()))
@@ -32,7 +34,7 @@ def write_document_corpus(folder, encoder, *parts, max_length=32):
 
 def rows_of(folder):
     """Return the rows of all parts as dicts, each with the number of its part."""
-    paths = sorted(folder.glob("part-*.parquet"))
+    paths = part_files(folder)
     return [
         {**row, "part": number}
         for number, path in enumerate(paths)

@@ -107,12 +107,13 @@ def test_each_row_gets_its_rewrite_or_keeps_its_source(
     assert "source kept: several_lines" in report
     assert "As an AI, I have no oil." in report
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "data",
         "manifest.json",
-        "part-000000.parquet",
-        "part-000001.parquet",
         "report.html",
         "result.json",
     ]
+    parts = sorted(p.name for p in (tmp_path / "out" / "data").iterdir())
+    assert parts == ["part-000000.parquet", "part-000001.parquet"]
     assert not secret_in(tmp_path)
 
 
@@ -195,7 +196,7 @@ def test_a_killed_job_asks_for_no_row_twice(own_store, bert_folder, tmp_path):
 
 
 def test_documents_and_held_out_texts_stay(own_store, corpus, tmp_path):
-    for number, path in enumerate(sorted(corpus.glob("part-*"))):
+    for number, path in enumerate(sorted(corpus.glob("data/part-*"))):
         table = pq.read_table(path)
         for name, kind in (("document", pa.int64()), ("position", pa.int32())):
             values = pa.array(range(number, number + len(table)), kind)

@@ -109,7 +109,7 @@ def undisturbed(corpus, models):
     options = BackTranslation(*models, engine="transformers", beam=1, batch_tokens=64)
     translator = BackTranslator(plan_translation(options, gpu=False), 1)
     found = []
-    for part in sorted(corpus.glob("part-*.parquet")):
+    for part in sorted(corpus.glob("data/part-*.parquet")):
         table = pq.read_table(part)
         ids = table["id"].to_pylist()
         texts = dict(zip(ids, table["text"].to_pylist(), strict=True))
@@ -137,7 +137,12 @@ def test_a_part_stopped_anywhere_becomes_the_same_part(corpus, tiny_models, tmp_
         """The part, or what is kept of it when the job is stopped after so many batches."""
         (tmp_path / folder / "scratch").mkdir(parents=True, exist_ok=True)
         plan = PartPlan(
-            *(str(corpus), str(tmp_path / folder), str(tmp_path / folder / "scratch"), (name,)),
+            *(
+                str(corpus / "data"),
+                str(tmp_path / folder),
+                str(tmp_path / folder / "scratch"),
+                (name,),
+            ),
             *(Path(tokenizer).read_text(), 32, Limits(), False),
         )
         reported = []

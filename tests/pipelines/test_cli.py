@@ -18,6 +18,7 @@ from cotbert_core.files import write_json
 from cotbert_core.templates.template_texts import TEMPLATES
 from pipelines import cli
 from pipelines.cli import COMMANDS, main
+from pipelines.reading.data_folder import make_data_folder
 from pipelines.storage.corpus import corpus_table
 from tune_spaces import SPACES
 
@@ -48,9 +49,9 @@ def _write_corpus(folder: Path, encoder: str) -> None:
     """A prepared corpus of four sentences without companions, made without Ray."""
     tokenizer = load_tokenizer(encoder)
     texts = ["A man walks.", "Two dogs run.", "She sells shells.", "Nobody saw it."]
-    folder.mkdir()
+    data = make_data_folder(folder)
     table = corpus_table(pa.array(range(4)), [pa.array(texts)], [tokenizer(texts, 32)])
-    pq.write_table(table, folder / "part-000000.parquet")
+    pq.write_table(table, data / "part-000000.parquet")
     manifest = {"rows": 4, "encoder": encoder, "tokenizer_hash": tokenizer.hash, "max_length": 32}
     write_json(folder / "manifest.json", manifest)
 

@@ -163,10 +163,10 @@ def test_index_says_so(tmp_path, capsys):
     pytest.importorskip("faiss")
     vectors = np.random.default_rng(0).standard_normal((5000, 64)).astype(np.float32)
     folder = tmp_path / "vectors"
-    folder.mkdir()
+    (folder / "data").mkdir(parents=True)
     flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 64)
     table = pa.table({"id": list(range(5000)), VECTOR_COLUMN: flat})
-    pq.write_table(table, folder / "part-000000-000000.parquet")
+    pq.write_table(table, folder / "data" / "part-000000-000000.parquet")
     manifest = {"rows": 5000, "dimension": 64, "model": "a", "dtype": "float32"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with mounted(tmp_path / "small", "256k") as place:

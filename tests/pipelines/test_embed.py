@@ -97,7 +97,7 @@ def test_two_workers_give_the_same_rows_as_plain_lists(tmp_path, bert_folder, mo
     result = embed(options, out)
     assert (result["rows"], result["skipped_bad_id"], result["skipped_empty"]) == (12, 1, 100)
     assert_same(by_id(out), rows, SentenceEncoder.from_pretrained(bert_folder, template))
-    parts = sorted(out.glob("part-*"))
+    parts = sorted(out.glob("data/part-*"))
     assert len(parts) > 3
     assert {p.suffix for p in parts} == {".parquet"}
 
@@ -113,7 +113,7 @@ def test_a_corpus_keeps_its_ids_in_half_precision_and_unit_length(tmp_path, bert
     lines = ["A man", "Two dogs run", "What do you want?", "A man", "oil"]
     (tmp_path / "a.txt").write_text("\n".join(lines))
     prepare(PrepareOptions((str(tmp_path / "a.txt"),), bert_folder), tmp_path / "corpus")
-    (part,) = (tmp_path / "corpus").glob("part-*")
+    (part,) = (tmp_path / "corpus").glob("data/part-*")
     table = pq.read_table(part)
     options = EmbedOptions(
         bert_folder,
@@ -137,7 +137,7 @@ def test_a_corpus_keeps_its_ids_in_half_precision_and_unit_length(tmp_path, bert
         "float16",
         True,
     )
-    schema = pq.read_schema(next((tmp_path / "vectors").glob("part-*")))
+    schema = pq.read_schema(next((tmp_path / "vectors").glob("data/part-*")))
     assert schema.field("embedding").type == pa.list_(pa.float16(), 32)
 
 

@@ -1,7 +1,7 @@
 """Models, corpora, embeddings and settings as the version of November 2026 left them: they open.
 
 That version wrote what MODEL, CORPUS, EMBEDDINGS and PLAIN_POOLING hold; weights and rows of today
-lie beside them.
+lie beside them. Its Parquet parts are beside the manifest, not in data/.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sentence_transformers import SentenceTransformer
-from tiny_corpus import write_corpus
+from tiny_corpus import write_corpus, write_held_out
 
 from cotbert_core import TEMPLATES, SentenceEncoder
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, build, flatten, override
 from pipelines.embed import read_embeddings
+from pipelines.reading import sources
 from pipelines.searching.embeddings import Embeddings
 from pipelines.storage.corpus import Corpus
 
@@ -74,6 +75,13 @@ EMBEDDINGS = """{
 }"""
 
 
+def parts_beside_manifest(folder):
+    """Move the parts of a folder to where that version wrote them."""
+    for part in sorted((folder / "data").iterdir()):
+        part.rename(folder / part.name)
+    (folder / "data").rmdir()
+
+
 @pytest.fixture
 def older_model(tmp_path, bert_folder):
     """A trained folder of that version, and the encoder that was saved there."""
@@ -113,6 +121,7 @@ def test_the_settings_of_a_run_are_settings_of_today():
 
 def test_a_corpus_is_read_and_trained_on(tmp_path, bert_folder):
     folder = write_corpus(tmp_path / "corpus", bert_folder, TEXTS[:2], TEXTS[2:])
+    parts_beside_manifest(folder)
     tokenizer = load_tokenizer(bert_folder)
     write_json(folder / "manifest.json", json.loads(CORPUS) | {"tokenizer_hash": tokenizer.hash})
     corpus = Corpus.open(folder)
@@ -121,6 +130,9 @@ def test_a_corpus_is_read_and_trained_on(tmp_path, bert_folder):
     assert corpus.part_rows() == (2, 1)
     lists = [ids.tolist() for ids in corpus.batch().sentences]
     assert lists == [ids.tolist() for ids in tokenizer(TEXTS, 12)]
+    write_held_out(folder, TEXTS, TEXTS)
+    parts = sorted(str(path) for path in folder.glob("part-*"))
+    assert sorted(sources.plan((str(folder),), "text").files) == parts
 
 
 def test_embeddings_are_read_and_searched(tmp_path):

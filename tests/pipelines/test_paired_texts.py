@@ -25,6 +25,7 @@ from pipelines.preparing.options import PrepareOptions, recognise_triples
 from pipelines.preparing.shard_tasks import row_id
 from pipelines.reading import sources
 from pipelines.reading.columns import TRIPLES
+from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.readers import read
 from pipelines.reading.sources import plan
 from pipelines.storage.corpus import Corpus, corpus_table
@@ -150,7 +151,9 @@ def corpus_of(home: Path, parts, **manifest) -> Corpus:
         tokens = [Ragged.from_lists(lists) for lists in zip(*rows, strict=True)]
         texts = [pa.array(["t"] * len(rows))] * len(tokens)
         table = corpus_table(pa.array(range(len(rows)), pa.int64()), texts, tokens)
-        pq.write_table(table, home / f"part-{number:06}.parquet", row_group_size=2)
+        pq.write_table(
+            table, make_data_folder(home) / f"part-{number:06}.parquet", row_group_size=2
+        )
     write_json(home / "manifest.json", {"rows": sum(map(len, parts)), **manifest})
     return Corpus.open(home)
 
@@ -251,7 +254,7 @@ def test_rows_do_not_depend_on_shards_or_the_order_of_input(tmp_path, bert_folde
     monkeypatch.setattr(driver, "PART_ROWS", 1)
     prepare(PrepareOptions((two, one), bert_folder, **TRIPLE_OPTIONS), tmp_path / "two")
     first, other = Corpus.open(tmp_path / "one"), Corpus.open(tmp_path / "two")
-    assert len(list(other.path.glob("part-*"))) > 1
+    assert len(list(other.path.glob("data/part-*"))) > 1
     assert rows_of(first.path).sort_by("id").equals(rows_of(other.path).sort_by("id"))
     own = ("columns", "dropped", "rows", "rows_read", "tokens", "truncated")
     assert {k: first.manifest[k] for k in own} == {k: other.manifest[k] for k in own}

@@ -105,11 +105,12 @@ def test_every_row_of_every_format_is_accounted_for(
     assert manifest["tokens"] == sum(map(len, rows(out)["input_ids"].to_pylist()))
     assert (manifest["source"]["files"], manifest["source"]["files_ignored"]) == (6, 1)
     assert sorted(p.name for p in out.iterdir()) == [
+        "data",
         "manifest.json",
-        "part-000000.parquet",
         "report.html",
         "result.json",
     ]
+    assert [p.name for p in (out / "data").iterdir()] == ["part-000000.parquet"]
     result = json.loads((out / "result.json").read_text())
     captured = capsys.readouterr()
     where, shown = captured.out.split("\n\n")
@@ -165,8 +166,8 @@ def test_rows_do_not_depend_on_shards_or_the_order_of_input(folder, made, monkey
     cut_small(monkeypatch, 30, 2)
     files = sorted(map(str, folder.rglob("*.*")), reverse=True)
     other = made(*(f for f in files if not f.endswith(".md")), name="two")
-    assert len(list(first.path.glob("part-*"))) == 1
-    assert len(list(other.path.glob("part-*"))) > 3
+    assert len(list(first.path.glob("data/part-*"))) == 1
+    assert len(list(other.path.glob("data/part-*"))) > 3
     assert rows(first.path).sort_by("id").equals(rows(other.path).sort_by("id"))
     own = ("dropped", "rows", "rows_read", "tokens", "truncated", "tokenizer_hash")
     assert {k: first.manifest[k] for k in own} == {k: other.manifest[k] for k in own}
@@ -175,8 +176,10 @@ def test_rows_do_not_depend_on_shards_or_the_order_of_input(folder, made, monkey
 def test_a_corpus_is_the_same_in_whatever_order_its_files_are_named(folder, made):
     files = [str(f) for f in sorted(folder.rglob("*.*")) if f.suffix != ".md"]
     first, other = made(*files, name="one"), made(*files[::-1], files[0], name="two")
-    for path in (first.path / "manifest.json", *first.path.glob("part-*")):
-        assert (other.path / path.name).read_bytes() == path.read_bytes(), path.name
+    for path in (first.path / "manifest.json", *first.path.glob("data/part-*")):
+        assert (other.path / path.relative_to(first.path)).read_bytes() == path.read_bytes(), (
+            path.name
+        )
 
 
 def test_a_sample_is_the_same_however_the_input_is_cut(folder, made, monkeypatch):
@@ -247,10 +250,10 @@ def test_what_a_killed_job_left_is_replaced(folder, made, tmp_path):
 
 def test_an_existing_corpus_is_not_touched(folder, made, tmp_path):
     corpus = made(folder / "c.tsv")
-    before = {p: p.read_bytes() for p in corpus.path.iterdir()}
+    before = {p: p.read_bytes() for p in corpus.path.rglob("*.*")}
     with pytest.raises(UserError, match="already holds something"):
         made(folder)
-    assert {p: p.read_bytes() for p in corpus.path.iterdir()} == before
+    assert {p: p.read_bytes() for p in corpus.path.rglob("*.*")} == before
     assert not Path(f"{corpus.path}.partial").exists()
 
 

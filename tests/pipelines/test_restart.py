@@ -39,7 +39,7 @@ def texts(tmp_path_factory):
 
 def content(folder):
     """Every part by its name, and the manifest."""
-    parts = {p.name: p.read_bytes() for p in sorted(folder.glob("part-*"))}
+    parts = {p.name: p.read_bytes() for p in sorted(folder.glob("data/part-*"))}
     return parts, (folder / "manifest.json").read_bytes()
 
 
@@ -98,7 +98,7 @@ def test_a_corpus_is_the_same_after_kills_at_any_moment(texts, tmp_path, bert_fo
     """Three of the driver and two of a worker, at moments drawn among the files that are done."""
     output, quiet = tmp_path / "killed", tmp_path / "quiet"
     undisturbed = prepare(PrepareOptions((str(texts),), bert_folder), quiet)
-    files = SHARDS + len(list(quiet.glob("part-*")))
+    files = SHARDS + len(list(quiet.glob("data/part-*")))
     draw = random.Random(time.time_ns())
     moments = sorted(draw.sample(range(1, files - 1), 5))
     victims = draw.sample(["driver", "worker", "driver", "worker", "driver"], 5)
@@ -155,7 +155,7 @@ def test_what_is_done_is_not_done_again(texts, tmp_path, bert_folder, monkeypatc
     # The rows were chosen before the first stop, and for good.
     monkeypatch.setattr(driver.duplicates, "mark_first", stop)
     prepare(options, tmp_path / "again")
-    assert asked == [few, 0, len(list((tmp_path / "whole").glob("part-*"))), 0, 0]
+    assert asked == [few, 0, len(list((tmp_path / "whole").glob("data/part-*"))), 0, 0]
     assert content(tmp_path / "again") == content(tmp_path / "whole")
 
 

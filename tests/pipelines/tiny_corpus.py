@@ -8,17 +8,18 @@ import pyarrow.parquet as pq
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.files import write_json
 from pipelines.preparing.shard_tasks import row_id
+from pipelines.reading.data_folder import make_data_folder, part_files
 from pipelines.storage.corpus import corpus_table
 
 
 def write_corpus(folder, encoder, *parts, max_length=32, **changes):
     """The texts of each part; the folder."""
     tokenizer = load_tokenizer(encoder)
-    folder.mkdir(parents=True)
+    data = make_data_folder(folder)
     for number, texts in enumerate(parts):
         ids = pa.array([row_id(text) for text in texts], pa.int64())
         table = corpus_table(ids, [pa.array(texts, pa.string())], [tokenizer(texts, max_length)])
-        pq.write_table(table, folder / f"part-{number:06}.parquet")
+        pq.write_table(table, data / f"part-{number:06}.parquet")
     manifest = {
         "format": 1,
         "columns": [],
@@ -37,7 +38,7 @@ def write_corpus(folder, encoder, *parts, max_length=32, **changes):
 
 def rows(folder):
     """All rows of a corpus in the order of its parts."""
-    return pa.concat_tables(pq.read_table(p) for p in sorted(folder.glob("part-*.parquet")))
+    return pa.concat_tables(pq.read_table(p) for p in part_files(folder))
 
 
 def write_held_out(folder, queries, targets, split=None):

@@ -27,7 +27,7 @@ def skipped(folder):
 
 
 def rows_of(folder):
-    return pd.concat([pd.read_parquet(p) for p in sorted(folder.glob("part-*"))])
+    return pd.concat([pd.read_parquet(p) for p in sorted(folder.glob("data/part-*"))])
 
 
 def options_for(model, path, **more):
@@ -101,7 +101,7 @@ def test_columns_are_kept_with_their_types(tmp_path, bert_folder):
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
     keep = ("kind", "when", "tags", "text")
     embed(options_for(bert_folder, tmp_path / "a.parquet", keep=keep), tmp_path / "out")
-    parts = sorted((tmp_path / "out").glob("part-*"))
+    parts = sorted((tmp_path / "out").glob("data/part-*"))
     assert len(parts) == 2
     found = pa.concat_tables([pq.read_table(p) for p in parts])
     assert found.column_names == ["id", *keep, "embedding"]
@@ -155,7 +155,7 @@ def test_int8_turned_back_is_the_vector(tmp_path, bert_folder, sentences):
     for row, vector in exact.items():
         assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
         assert (np.abs(back[row] - vector) <= 0.501 * scale).all()
-    schema = pq.read_schema(next((tmp_path / "int8").glob("part-*")))
+    schema = pq.read_schema(next((tmp_path / "int8").glob("data/part-*")))
     assert schema.field("embedding").type == pa.list_(pa.int8(), 20)
     facts = json.loads(schema.metadata[b"cotbert.embedding"])
     assert (facts["scale"], facts["truncated_from"]) == (manifest["scale"], 32)
@@ -183,11 +183,14 @@ class StoppedError(Exception):
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("again", [1, 3])
+@pytest.mark.parametrize(("again", "earlier"), [(1, False), (3, False), (2, True)])
 def test_a_stopped_job_continues_and_does_no_block_twice(
-    tmp_path, bert_folder, monkeypatch, capsys, again
+    tmp_path, bert_folder, monkeypatch, capsys, again, earlier
 ):
-    """One row group, the shape of a large file, by 2 workers and then by any number."""
+    """One row group, the shape of a large file, by 2 workers and then by any number.
+
+    earlier: whether the job was begun by a version that wrote the parts beside the manifest.
+    """
     write_rows(tmp_path / "a.parquet", 30)
     undisturbed = embed(options_for(bert_folder, tmp_path / "a.parquet"), tmp_path / "quiet")
     encoded, encode = [], worker.encode_block
@@ -204,8 +207,13 @@ def test_a_stopped_job_continues_and_does_no_block_twice(
         with pytest.raises(StoppedError):
             embed(options_for(bert_folder, tmp_path / "a.parquet"), out)
     assert not out.exists()
-    parts = {p.name: p.stat().st_mtime_ns for p in tmp_path.glob("out.partial/*/output/part-*")}
+    parts = {
+        p.name: p.stat().st_mtime_ns for p in tmp_path.glob("out.partial/*/output/data/part-*")
+    }
     assert len(parts) == 3
+    if earlier:
+        for part in tmp_path.glob("out.partial/*/output/data/*"):
+            part.rename(part.parent.parent / part.name)
 
     def record(encoder, texts, *more):
         encoded.append(texts[0])
@@ -214,7 +222,7 @@ def test_a_stopped_job_continues_and_does_no_block_twice(
     monkeypatch.setattr(worker, "encode_block", record)
     result = embed(options_for(bert_folder, tmp_path / "a.parquet", workers=again), out)
     assert len(encoded) == len(set(encoded)) == 8
-    assert {name: (out / name).stat().st_mtime_ns for name in parts} == parts
+    assert {name: (out / "data" / name).stat().st_mtime_ns for name in parts} == parts
     expected = by_id(tmp_path / "quiet")
     assert by_id(out).keys() == expected.keys()
     np.testing.assert_array_equal(np.stack([*by_id(out).values()]), np.stack([*expected.values()]))

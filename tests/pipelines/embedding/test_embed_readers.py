@@ -1,4 +1,4 @@
-"""What other tools make of the parts: plain vectors, without a word of ours."""
+"""What other tools make of the folder of the parts: plain vectors, without a word of ours."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.dataset
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.embed import EmbedOptions, embed, read_embeddings
@@ -33,7 +32,7 @@ def vectors(request, tmp_path, bert_folder, without_ray, monkeypatch):
     )
     out = tmp_path / "vectors"
     embed(options, out)
-    assert len(list(out.glob("part-*.parquet"))) == 3
+    assert len(list(out.glob("data/part-*.parquet"))) == 3
     ids, values = read_embeddings(out)
     scale = json.loads((out / "manifest.json").read_text()).get("scale", 1)
     return out, ids, np.rint(values / scale) if scale != 1 else values, NUMPY[request.param]
@@ -51,30 +50,29 @@ def check(found, vectors):
 
 def test_duckdb(vectors):
     duckdb = pytest.importorskip("duckdb")
-    parts = str(vectors[0] / "part-*.parquet")
-    found = duckdb.sql(f"select id, kind, embedding from '{parts}' order by id").fetchall()
+    table = f"read_parquet('{vectors[0] / 'data'}')"
+    found = duckdb.sql(f"select id, kind, embedding from {table} order by id").fetchall()
     check(found, vectors)
     # Of lists of this type it computes as of its own.
-    query = f"select list_cosine_similarity(embedding::float[], embedding::float[]) from '{parts}'"
+    query = f"select list_cosine_similarity(embedding::float[], embedding::float[]) from {table}"
     assert [value for (value,) in duckdb.sql(query).fetchall()] == pytest.approx([1.0] * 10)
 
 
 def test_polars(vectors):
     polars = pytest.importorskip("polars")
-    frame = polars.read_parquet(vectors[0] / "part-*.parquet").sort("id")
+    frame = polars.read_parquet(vectors[0] / "data").sort("id")
     check(frame.select("id", "kind", "embedding").rows(), vectors)
     assert frame["embedding"].dtype == polars.Array(frame["embedding"].dtype.inner, 32)
 
 
 def test_pandas(vectors):
-    frame = pd.concat(pd.read_parquet(p) for p in sorted(vectors[0].glob("part-*")))
+    frame = pd.read_parquet(vectors[0] / "data")
     check(frame[["id", "kind", "embedding"]].values.tolist(), vectors)
     assert {v.dtype for v in frame["embedding"]} == {np.dtype(vectors[3])}
 
 
 def test_pyarrow(vectors):
-    files = [str(path) for path in sorted(vectors[0].glob("part-*"))]
-    table = pa.dataset.dataset(files, format="parquet").to_table()
+    table = pq.read_table(vectors[0] / "data")
     columns = (table[name].to_pylist() for name in ("id", "kind", "embedding"))
     check(list(zip(*columns, strict=True)), vectors)
     flat = table["embedding"].combine_chunks().flatten().to_numpy(zero_copy_only=False)

@@ -52,7 +52,7 @@ def test_ids_that_are_text_are_kept(tmp_path, bert_folder, capsys, kind):
     stderr = capsys.readouterr().err
     assert ("'B07': all ids are written as text" in stderr) == ("parquet" not in kind)
     assert (manifest["id_type"], manifest["rows"], manifest["skipped"]) == ("string", 5, {})
-    (part,) = (tmp_path / "out").glob("part-*.parquet")
+    (part,) = (tmp_path / "out").glob("data/part-*.parquet")
     assert pq.read_schema(part).field("id").type == pa.string()
     found, vectors = read_embeddings(tmp_path / "out")
     assert (found.tolist(), vectors.shape) == (IDS, (5, 32))

@@ -117,7 +117,7 @@ def made(tmp_path, bert_folder):
 
 
 def rows(corpus):
-    found = pa.concat_tables(pq.read_table(p) for p in sorted(corpus.path.glob("part-*")))
+    found = pa.concat_tables(pq.read_table(p) for p in sorted(corpus.path.glob("data/part-*")))
     return {r["text"]: (r["document"], r["position"]) for r in found.to_pylist()}
 
 
@@ -127,7 +127,7 @@ def pairs(corpus):
 
 def content(corpus):
     """Every file of the corpus but those with times."""
-    kept = sorted(p for p in corpus.path.iterdir() if p.suffix != ".log")
+    kept = sorted(p for p in corpus.path.rglob("*.*") if p.suffix != ".log")
     return {p.name: p.read_bytes() for p in kept if p.name not in ("result.json", "report.html")}
 
 
@@ -229,7 +229,7 @@ def test_rows_stay_as_in_the_reference(kind, small, texts, tmp_path, made, monke
     manifest = corpus.manifest
     assert manifest["rows_read"] + manifest["added"] == len(stay) + sum(dropped.values())
     if small:
-        assert len(list(corpus.path.glob("part-*"))) > 2
+        assert len(list(corpus.path.glob("data/part-*"))) > 2
 
 
 @pytest.mark.parametrize("query", ["any", "first"])
@@ -380,7 +380,7 @@ def test_token_bounds_hold_before_documents_are_held_out(texts, tmp_path, made):
 def test_the_sentences_of_a_docstring_are_a_document(made):
     corpus = made("docstrings:yaml,pydantic", documents="row", hold_out=10)
     plain = made("docstrings:yaml,pydantic", name="plain")
-    texts = set(pq.read_table(plain.path / "part-000000.parquet")["text"].to_pylist())
+    texts = set(pq.read_table(plain.path / "data" / "part-000000.parquet")["text"].to_pylist())
     assert set(rows(corpus)) < texts
     assert corpus.manifest["documents"]["documents"] > 100
     assert len(pairs(corpus)) == 10
@@ -394,7 +394,7 @@ def test_documents_and_positions_are_never_null(texts, tmp_path, made, monkeypat
     cut_small(monkeypatch)
     files, _, options = in_paragraphs(tmp_path, texts)
     corpus = made(*files, **options)
-    schema = pq.read_schema(corpus.path / "part-000000.parquet")
+    schema = pq.read_schema(corpus.path / "data" / "part-000000.parquet")
     assert [schema.field(name).type for name in PLACES] == ["int64", "int32"]
     assert not any(schema.field(name).nullable for name in PLACES)
 
@@ -408,7 +408,7 @@ def test_halves_of_long_sentences_are_held_out(tmp_path, made):
     assert [f"{query} {target}" for _, query, target, _ in found] == chosen
     assert {(d, len(q.split()), len(t.split())) for d, q, t, _ in found} == {(-1, 6, 7)}
     assert [split for *_, split in found] == ["dev", "test"] * 6
-    left = set(pq.read_table(corpus.path / "part-000000.parquet")["text"].to_pylist())
+    left = set(pq.read_table(corpus.path / "data" / "part-000000.parquet")["text"].to_pylist())
     assert left == {*lines, "a man", "Two dogs are here"} - set(chosen)
     assert corpus.manifest["dropped"] == {"held_out": 12}
     assert (corpus.manifest["held_out"], "documents" in corpus.manifest) == (12, False)
@@ -436,7 +436,7 @@ def test_rows_of_a_query_with_another_paired_text_leave_too(tmp_path, made):
     options = {"documents": "column:film", "augmented_column": "to"}
     corpus = made(tmp_path / "a.jsonl", hold_out=3, **options)
     found = pairs(corpus)
-    left = pq.read_table(corpus.path / "part-000000.parquet")["text"].to_pylist()
+    left = pq.read_table(corpus.path / "data" / "part-000000.parquet")["text"].to_pylist()
     assert len(left) == corpus.manifest["rows"] == 400 - corpus.manifest["dropped"]["held_out"]
     for _, query, target, _ in found:
         assert query not in left

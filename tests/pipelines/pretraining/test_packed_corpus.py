@@ -48,7 +48,7 @@ def in_documents(tmp_path, bert_folder):
         tmp_path / "documents", bert_folder, every[:50], every[50:], documents={"by": "row"}
     )
     order, start = np.random.default_rng(1).permutation(120), 0
-    for path in sorted(folder.glob("part-*.parquet")):
+    for path in sorted(folder.glob("data/part-*.parquet")):
         table = pq.read_table(path)
         own = order[start : start + len(table)]
         start += len(table)

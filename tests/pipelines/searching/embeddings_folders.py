@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.files import write_json
+from pipelines.reading.data_folder import make_data_folder
 
 ELEMENTS = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
 
@@ -44,11 +45,11 @@ def write_folder(
     **manifest: Any,
 ) -> Path:
     """A finished folder whose rows lie in `parts` parts of small row groups."""
-    folder.mkdir(parents=True)
+    data = make_data_folder(folder)
     cuts = np.linspace(0, len(ids), parts + 1).astype(int)
     for number, (start, stop) in enumerate(pairwise(cuts)):
         columns = {name: values[start:stop] for name, values in (kept or {}).items()}
-        part = folder / f"part-{number:06}.parquet"
+        part = data / f"part-{number:06}.parquet"
         write_part(part, ids[start:stop], vectors[start:stop], columns, group)
     facts = {
         "format": 1,

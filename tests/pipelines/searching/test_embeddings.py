@@ -75,7 +75,7 @@ def test_rows_without_a_direction_are_counted_and_left_out(tmp_path, ids, vector
     """Zeros, a NaN and a null; the other rows keep their numbers and ids."""
     vectors[3], vectors[17, 2], kept = 0, np.nan, [f"t{i}" for i in ids]
     folder = write_folder(tmp_path / "e", ids, vectors, {"text": kept}, parts=2)
-    part = folder / "part-000001.parquet"
+    part = folder / "data" / "part-000001.parquet"
     table = pq.read_table(part)
     lists = table["embedding"].to_pylist()
     lists[4][1] = None
@@ -119,7 +119,7 @@ def test_what_is_no_finished_folder_is_refused(tmp_path, ids, vectors):
     (tmp_path / "empty").mkdir()
     shutil.copytree(folder, tmp_path / "e.partial")
     shutil.copytree(folder, tmp_path / "bare")
-    for part in (tmp_path / "bare").glob("part-*"):
+    for part in (tmp_path / "bare").glob("data/part-*"):
         part.unlink()
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "manifest.json").write_text('{"rows": 3, "encoder": "x"}')
@@ -128,7 +128,7 @@ def test_what_is_no_finished_folder_is_refused(tmp_path, ids, vectors):
         "file": "is not a folder",
         "empty": r"have no manifest\.json: give a finished folder of `cotbert embed`",
         "e.partial": "are unfinished: give the same",
-        "bare": r"hold no part-\*\.parquet",
+        "bare": r"hold no data/part-\*\.parquet",
         "corpus": "is not the manifest of embeddings",
     }.items():
         with pytest.raises(UserError, match=message):
@@ -142,7 +142,7 @@ def change(folder, **facts):
 
 def test_parts_that_do_not_fit_are_refused(tmp_path, ids, vectors):
     folder = write_folder(tmp_path / "e", ids, vectors)
-    part = folder / "part-000002.parquet"
+    part = folder / "data" / "part-000002.parquet"
     whole = part.read_bytes()
 
     def refused(message):
@@ -179,7 +179,7 @@ def test_int8_without_a_usable_scale_is_refused(tmp_path, ids, vectors, scale):
 
 def test_a_part_that_breaks_off_is_refused_while_it_is_read(tmp_path, ids, vectors):
     folder = write_folder(tmp_path / "e", ids, vectors)
-    part = folder / "part-000001.parquet"
+    part = folder / "data" / "part-000001.parquet"
     content = bytearray(part.read_bytes())
     content[4:400] = bytes(396)
     part.write_bytes(content)
@@ -190,7 +190,9 @@ def test_a_part_that_breaks_off_is_refused_while_it_is_read(tmp_path, ids, vecto
 
 def test_a_row_without_an_id_is_refused(tmp_path, ids, vectors):
     folder = write_folder(tmp_path / "e", ids, vectors)
-    write_part(folder / "part-000001.parquet", [*ids[13:25].tolist(), None], vectors[13:26])
+    write_part(
+        folder / "data" / "part-000001.parquet", [*ids[13:25].tolist(), None], vectors[13:26]
+    )
     with pytest.raises(UserError, match=r"part-000001.*' has rows without an id"):
         list(Embeddings.open(folder).blocks())
 

@@ -60,7 +60,7 @@ def settings(bert_folder):
 
 def slow_batches(corpus, settings, done, total):
     """Global batches as lists of (sentence, companions...), the parts read row by row."""
-    parts = [pq.read_table(path).to_pylist() for path in sorted(corpus.path.glob("part-*"))]
+    parts = [pq.read_table(path).to_pylist() for path in sorted(corpus.path.glob("data/part-*"))]
     names = ["input_ids", *(f"{name}_ids" for name in corpus.columns)]
     plan = windows(corpus.part_rows(), settings, settings.shuffle_buffer_rows, done, total)
     rows = []
@@ -129,7 +129,7 @@ def test_companions_are_streamed_with_their_sentence_and_cut(home, corpus, setti
 
     folder = home / "triples"
     shutil.copytree(corpus.path, folder)
-    for path in folder.glob("part-*"):
+    for path in folder.glob("data/part-*"):
         table = pq.read_table(path)
         own = table["input_ids"].to_pylist()
         texts = [pa.array([""] * len(own))] * 3

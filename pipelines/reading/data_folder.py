@@ -1,0 +1,31 @@
+"""The Parquet parts of a corpus or of embeddings: FOLDER/data/part-*.parquet.
+
+pandas, pyarrow, polars and DuckDB read FOLDER/data as one table. polars 2.1 refuses a folder that
+holds any file without the ending .parquet, at any depth and under any name, and DuckDB 2.0 reads
+every Parquet file below a folder, hidden ones too. So the manifest, the result, the report and
+held-out documents stay in FOLDER, and nothing but parts is in FOLDER/data.
+
+Earlier versions wrote the parts to FOLDER itself; such folders are read as well.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DATA_FOLDER = "data"
+PARTS = "part-*.parquet"
+
+
+def part_files(folder: Path) -> list[Path]:
+    """Return the parts of a corpus or of embeddings, in the order of their rows."""
+    return sorted((folder / DATA_FOLDER).glob(PARTS)) or sorted(folder.glob(PARTS))
+
+
+def make_data_folder(folder: Path) -> Path:
+    """Create the folder of a job's parts and return it; parts that an earlier version of the same
+    job wrote beside it are moved there, so that the job continues with them."""
+    data = folder / DATA_FOLDER
+    data.mkdir(parents=True, exist_ok=True)
+    for part in folder.glob(PARTS):
+        part.replace(data / part.name)
+    return data
