@@ -108,8 +108,9 @@ def train(
         output = open_output(output, "run", record, resume, inside)
         _check_metrics(output)
         params = {**shown, "corpus": str(corpus.path), **digests}
+        called = name or tracking.run_name(settings.method.name, Path(settings.encoder), output)
         with tracking.tracked_run(
-            "train", params, name=name, parent=parent, home=output, queue_folder=output
+            "train", params, name=called, parent=parent, home=output, queue_folder=output
         ) as run:
             for note in notes:
                 say(f"note: {note}")

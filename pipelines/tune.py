@@ -101,7 +101,7 @@ def _tracked(
         tracking.tracked_run(
             "tune",
             params,
-            name=f"tune {options.space.name}",
+            name=tracking.run_name(f"tune {options.space.name}", output),
             home=output,
             queue_folder=output,
         ) as run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from cotbert_core.errors import UserError
@@ -33,6 +34,7 @@ class Train:
 
 def run(given: Train) -> None:
     settings = given.training.settings(given.recipe)
+    from pipelines.recording.tracking import run_name
     from pipelines.train import train
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.dev_sets import dev_metric
@@ -46,7 +48,10 @@ def run(given: Train) -> None:
     corpus, dev = given.training.open_data(settings, given.output, **again)
     settings = with_corpus_max_length(settings, corpus)
     if given.seeds is None:
-        result = train(settings, corpus, dev, given.output, profile=given.profile, **again)
+        name = run_name(given.recipe, Path(settings.encoder), given.output)
+        result = train(
+            settings, corpus, dev, given.output, profile=given.profile, name=name, **again
+        )
         print_facts(result, given.verbose)
         if given.profile:
             print_output("\n" + read_table(given.output), end="")

@@ -170,21 +170,24 @@ def tracked_run(
 ) -> Iterator[Run]:
     """Open a run for the length of the `with` block; its status is FAILED if the block raises.
 
-    name: the run's name, None for the job's. parent: id or key of the parent run. tags: set when
-    the run is created. home: folder with the file of the run id, with which a resumed job continues
-    the same run. queue_folder: folder for records that the store does not accept. final_folder: the
-    path of queue_folder after the job has ended without error.
+    name: the run's name, None for the job's and its output folder's. parent: id or key of the
+    parent run. tags: set when the run is created. home: folder with the file of the run id, with
+    which a resumed job continues the same run. queue_folder: folder for records that the store does
+    not accept. final_folder: the path of queue_folder after the job has ended without error.
     """
     run_id = earlier_run(home) if home is not None else None
+    output = final_folder or home
+    create = create_record(name or run_name(job, output), None, tags)
     if queue_folder is not None:
-        run = _begin(create_record(name or job, parent, tags), run_id, OfflineQueue(queue_folder))
+        create["parent"] = parent
+        run = _begin(create, run_id, OfflineQueue(queue_folder))
     else:
-        parent = None if is_key(parent) else parent  # the store does not know it yet
-        create = create_record(name or job, parent, tags)
+        create["parent"] = None if is_key(parent) else parent  # the store does not know it yet
         run = Run(*(_retried(lambda: _open(create, run_id)) or (None, None)))
     if home is not None:
         write_text(home / RUN_FILE, run.id or "")
-    run.params(params)
+    # MLflow refuses a param that changes, and the folder of a resumed job may have been moved.
+    run.params({**params, **({"output": output} if output and run_id is None else {})})
     run.tags({"job": job, "commit": commit(), **_versions()})
     try:
         yield run
@@ -193,6 +196,11 @@ def tracked_run(
         run.end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
         raise
     run.end("FINISHED", final_folder)
+
+
+def run_name(*parts: str | Path | None) -> str:
+    """Return a run's name, e.g. `simcse-base / all-MiniLM-L6-v2 / mine`; of paths the last part."""
+    return " / ".join(part.name if isinstance(part, Path) else part for part in parts if part)
 
 
 def end_run(run_id: str, status: str) -> None:

@@ -68,6 +68,7 @@ class SeededRuns:
             resume=self.resume and (folder / SETTINGS_FILE).is_file(),
             verbose=self.verbose,
             parent=self.parent,
+            name=f"{name} seed {seed}",
             baseline=self.baseline,
         )
         return result | {"seconds": round(time.monotonic() - started, 1)}

@@ -19,6 +19,7 @@ from cotbert_core.encoder.backbone import load_tokenizer
 from pipelines.augmenting import methods
 from pipelines.augmenting.parts import augment_part
 from pipelines.cli import main
+from pipelines.commands.printing import INTERNAL
 from pipelines.storage.corpus import Corpus
 
 TEXTS = (
@@ -96,10 +97,13 @@ def test_each_row_gets_its_rewrite_or_keeps_its_source(
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert (result["rows"], result["rewritten"], result["source_kept"]) == (8, 4, 4)
     captured = capsys.readouterr()
-    assert [line.split()[0] for line in captured.out.splitlines()] == list(result)
+    facts, ending = captured.out.split("\n\n")
+    shown = [line.split()[0] for line in facts.splitlines()]
+    assert shown == [name for name in result if name not in INTERNAL]
+    assert ending.startswith("4 of 8 rows have a rewrite beside them.\n")
     assert all(line.startswith("augment ") for line in captured.err.splitlines())
     run = own_store.get_run(result["mlflow_run_id"])
-    assert (run.info.run_name, run.info.status) == ("augment", "FINISHED")
+    assert (run.info.run_name, run.info.status) == ("augment / out", "FINISHED")
     assert run.data.metrics["source_kept_refusal"] == 1
     names = {a.path for a in own_store.list_artifacts(run.info.run_id)}
     assert names == {"manifest.json", "report.html"}

@@ -16,6 +16,7 @@ from tiny_corpus import rows
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
 from pipelines.cli import main
+from pipelines.commands.printing import INTERNAL
 from pipelines.prepare import prepare
 from pipelines.preparing import driver
 from pipelines.preparing.options import PrepareOptions
@@ -113,14 +114,15 @@ def test_every_row_of_every_format_is_accounted_for(
     assert [p.name for p in (out / "data").iterdir()] == ["part-000000.parquet"]
     result = json.loads((out / "result.json").read_text())
     captured = capsys.readouterr()
-    where, shown = captured.out.split("\n\n")
+    where, shown, ending = captured.out.split("\n\n")
     assert [line.split()[0] for line in where.splitlines()[2:5]] == ["read", "kept", "empty"]
     shown = dict(line.split() for line in shown.splitlines())
-    assert list(shown) == list(result)
+    assert list(shown) == [name for name in result if name not in INTERNAL]
+    assert f"  folder  {out}\n  report  {out}/report.html\n  next    " in ending
     assert int(shown["dropped_duplicate"]) == result["dropped_duplicate"] == DROPPED["duplicate"]
     assert all(line.startswith(("prepare ", "warning: ")) for line in captured.err.splitlines())
     run = own_store.get_run(result["mlflow_run_id"])
-    assert (run.info.run_name, run.data.metrics["rows"]) == ("prepare", len(kept))
+    assert (run.info.run_name, run.data.metrics["rows"]) == ("prepare / corpus", len(kept))
     attached = [file.path for file in own_store.list_artifacts(run.info.run_id)]
     assert attached == ["manifest.json", "report.html"]
 
@@ -132,7 +134,8 @@ def test_the_installed_command_shows_its_own_progress_alone(folder, tmp_path, be
     assert done.returncode == 0, done.stderr
     assert {line.split()[0] for line in done.stderr.splitlines()} == {"prepare", "warning:"}
     shown = done.stdout.split("\n\n")[1].splitlines()
-    assert len(shown) == len(json.loads(Path("corpus/result.json").read_text()))
+    result = json.loads(Path("corpus/result.json").read_text())
+    assert [line.split()[0] for line in shown] == [name for name in result if name not in INTERNAL]
     assert (tmp_path / "corpus" / "manifest.json").is_file()
 
 

@@ -104,7 +104,7 @@ def test_the_command_finds_tracks_and_prints(own_store, tmp_path, choices, capsy
     assert (tmp_path / "out" / "templates.txt").read_text().count("best") == 1
 
     run = own_store.get_run(result["mlflow_run_id"])
-    assert (run.info.run_name, run.info.status) == ("search-template", "FINISHED")
+    assert (run.info.run_name, run.info.status) == ("search-template / out", "FINISHED")
     assert run.data.tags["best_template"] == result["best_template"]
     assert run.data.params["relations"] == "2"
     assert run.data.params["dev"] == result["dev"] == choices.dev_pairs.name

@@ -209,7 +209,12 @@ def test_jobs_without_a_server_finish_and_are_sent_later(
     assert main(["track-sync", str(tmp_path / "done")]) == 0
     ids = [json.loads((f / "result.json").read_text())["mlflow_run_id"] for f in folders]
     found = [own_store.get_run(run_id) for run_id in ids]
-    assert [run.info.run_name for run in found] == ["prepare", "train-seeds", "train", "train"]
+    assert [run.info.run_name for run in found] == [
+        "prepare / corpus",
+        "train-seeds / runs",
+        "runs seed 0",
+        "runs seed 1",
+    ]
     assert {run.info.status for run in found} == {"FINISHED"}
     parents = [run.data.tags.get("mlflow.parentRunId") for run in found]
     assert parents == [None, None, ids[1], ids[1]]

@@ -94,8 +94,10 @@ def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
     recorded = read_json(output / "settings.json")["trials"].values()
     assert {settings["dev"] for settings in recorded} == {"built-in pairs"}
     gap = abs(result["dev_spearman"] - result["baseline_spearman"])
-    assert "he best trial scores" in captured.out.splitlines()[-1]
-    assert f" {gap:.2f} " in captured.out.splitlines()[-1]
+    ending = captured.out.split("\n\n")[-1].splitlines()
+    assert "he best trial scores" in ending[0]
+    assert f" {gap:.2f} " in ending[0]
+    assert ending[-1].endswith(f"out/trials/{result['best']['name']}/model")
     for name in ("0000", "0001"):
         trial = read_json(output / "trials" / name / "result.json")
         assert trial["baseline_spearman"] == result["baseline_spearman"], "handed on"
@@ -129,7 +131,10 @@ def _check_runs(store, result, parent):
     assert result["mlflow_parent_run_id"] == parent
     children = {row["mlflow_run_id"]: row for row in result["trials"]}
     assert set(runs) == {parent, *children}
-    assert (runs[parent].info.run_name, runs[parent].info.status) == ("tune rates", "FINISHED")
+    assert (runs[parent].info.run_name, runs[parent].info.status) == (
+        "tune rates / out",
+        "FINISHED",
+    )
     assert runs[parent].data.metrics["dev_spearman"] == result["dev_spearman"]
     assert runs[parent].data.params["best.optimizer.learning_rate"] == "0.001"
     for run_id, row in [(parent, None), *children.items()]:
