@@ -10,6 +10,7 @@ from pipelines.commands.printing import print_result
 from pipelines.commands.training import TrainingOptions
 from pipelines.options import shared
 from pipelines.options.declare import TRAINING, Option
+from pipelines.options.kept_files import KeptFiles
 from pipelines.runtime.progress import print_output
 
 PROFILE = Option(
@@ -25,6 +26,7 @@ class Train:
     training: TrainingOptions
     seeds: shared.SeveralSeeds = None
     profile: Annotated[bool, PROFILE] = False
+    kept: KeptFiles
     output: shared.OutputFolder
     resume: shared.Resume = False
     verbose: shared.Verbose = False
@@ -43,6 +45,7 @@ def run(given: Train) -> None:
     check_profile(given, seeds=given.seeds is not None)
     again: dict[str, Any] = {"resume": given.resume, "verbose": given.verbose}
     corpus, dev = given.training.open_data(settings, given.output, **again)
+    again["kept"] = given.kept
     settings = with_corpus_max_length(settings, corpus)
     if given.seeds is None:
         result = train(settings, corpus, dev, given.output, profile=given.profile, **again)
