@@ -46,6 +46,7 @@ from pipelines.adapting.outcome import outcome
 from pipelines.adapting.report import write_adapt_report
 from pipelines.adapting.trials import Trials
 from pipelines.evaluating.scoring import FOUND_FIRST
+from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.prepare import check_input, prepare
 from pipelines.pretrain import pretrain
 from pipelines.recipes import RECIPES
@@ -84,16 +85,17 @@ def adapt(
     *,
     parent: str | None = None,
     also: Sequence[str] = (),
+    kept: KeptFiles = MODEL_ALONE,
 ) -> dict[str, Any]:
     """Adapt an encoder to documents and return the result; UserError before anything is trained.
 
     parent: the key of an MLflow run that this one belongs to. also: candidates whose models are
-    scored beside the chosen one.
+    scored beside the chosen one. kept: what stays of a training that has ended.
     """
     check_input(options.prepare_options())
     output = _open(output, options)
     try:
-        return _tracked(options, output, verbose, parent, also)
+        return _tracked(options, output, verbose, parent, also, kept)
     except UserError:
         if not (output / CORPUS).exists():  # the documents will not do, and nothing was made yet
             shutil.rmtree(output, ignore_errors=True)
@@ -101,7 +103,12 @@ def adapt(
 
 
 def _tracked(
-    options: AdaptOptions, output: Path, verbose: bool, parent: str | None, also: Sequence[str]
+    options: AdaptOptions,
+    output: Path,
+    verbose: bool,
+    parent: str | None,
+    also: Sequence[str],
+    kept: KeptFiles,
 ) -> dict[str, Any]:
     """Adapt in an MLflow run."""
     started = time.monotonic()
@@ -112,9 +119,9 @@ def _tracked(
         ) as run,
         ray_session(verbose, output),
     ):
-        result = _run(options, output, run, verbose, also)
+        result = _run(options, output, run, verbose, also, kept)
         result |= {"seconds": round(time.monotonic() - started, 1), "mlflow_run_id": run.id}
-        _record_result(run, result, options, output)
+        _record_result(run, result, options, output, kept)
     return result
 
 
@@ -153,14 +160,19 @@ def _params(options: AdaptOptions) -> dict[str, Any]:
 
 
 def _run(
-    options: AdaptOptions, output: Path, run: tracking.Run, verbose: bool, also: Sequence[str]
+    options: AdaptOptions,
+    output: Path,
+    run: tracking.Run,
+    verbose: bool,
+    also: Sequence[str],
+    kept: KeptFiles,
 ) -> dict[str, Any]:
     """Prepare, train, choose and score; write model/ and return the result."""
     corpus = _corpus(options, output / CORPUS, verbose, run.key)
     encoder = absolute_name(options.encoder)
     dev = _dev_sets(options, corpus)
     baseline = baselines(output, {encoder: "auto"}, dev, run)[encoder]
-    start = _pretrained(options, encoder, corpus, output / PRETRAIN, run.key, verbose)
+    start = _pretrained(options, encoder, corpus, output / PRETRAIN, run.key, verbose, kept)
     settings = candidates(options, start, plain_readout(baseline))
     _check(settings, corpus)
     trials = Trials(
@@ -172,6 +184,7 @@ def _run(
         run.key,
         options.max_concurrent,
         verbose,
+        kept,
     )
     rows = trials.run()
     contenders = [untouched(encoder, baseline), *_trained(trials, rows, encoder, dev, output)]
@@ -205,6 +218,7 @@ def _pretrained(
     folder: Path,
     parent: str | None,
     verbose: bool,
+    kept: KeptFiles,
 ) -> str:
     """Return the encoder from which candidates start: with --pretrain a masked language model."""
     if not options.pretrain:
@@ -214,7 +228,8 @@ def _pretrained(
         same = {"encoder": encoder, "seed": options.seed, "workers": options.workers}
         settings = override(RECIPES["mlm-base"](), {**budget, **same})
         resume = (folder / SETTINGS_FILE).is_file()
-        pretrain(settings, corpus, folder, resume=resume, parent=parent, verbose=verbose)
+        again: dict[str, Any] = {"parent": parent, "verbose": verbose, "kept": kept}
+        pretrain(settings, corpus, folder, resume=resume, **again)
     return str(folder / MODEL)
 
 
@@ -241,13 +256,18 @@ def _trained(
 
 
 def _record_result(
-    run: tracking.Run, result: dict[str, Any], options: AdaptOptions, output: Path
+    run: tracking.Run,
+    result: dict[str, Any],
+    options: AdaptOptions,
+    output: Path,
+    kept: KeptFiles,
 ) -> None:
     """Write report.html and result.json, and log the result."""
     write_adapt_report(output / REPORT_FILE, result, options)
     own = {k: v for k, v in result["table"][FOUND_FIRST].items() if isinstance(v, float)}
     run.metrics({f"found_first_{key}": value for key, value in own.items()})
     run.tags({"chosen": result["chosen"]})
-    for name in (REPORT_FILE, MODEL, EVALUATION_FILE):
+    run.tags({"model_folder": str(output / MODEL)})
+    for name in (REPORT_FILE, EVALUATION_FILE, *([MODEL] if kept.log_model else [])):
         run.artifact(output / name)
     write_json(output / RESULT_FILE, result)

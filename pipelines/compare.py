@@ -26,6 +26,7 @@ from cotbert_core.settings import Precision, TrainSettings, flatten, override
 from pipelines.evaluate import evaluate
 from pipelines.evaluating.evaluation_tasks import Tasks
 from pipelines.evaluating.options import EvaluateOptions
+from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
 from pipelines.reports import compare_page
@@ -129,6 +130,7 @@ def compare(
     *,
     resume: bool = False,
     verbose: bool = False,
+    kept: KeptFiles = MODEL_ALONE,
 ) -> dict[str, Any]:
     """Train and score every entry with every seed; return the means and spreads."""
     for name, settings in comparison.entries.items():
@@ -163,6 +165,7 @@ def compare(
                         verbose=verbose,
                         parent=run.key,
                         baseline=found[settings.encoder],
+                        kept=kept,
                     ),
                     comparison,
                 )

@@ -2,7 +2,7 @@
 
 The output folder holds settings.json (written first), baseline.json, checkpoints/ and metrics.jsonl
 during the run, then model/ (best by dev score), report.html and, written last, result.json; with
---profile also profile/.
+--profile also profile/. Then the checkpoints are deleted, unless --keep-checkpoints keeps them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten, override
 from cotbert_core.training.checkpoints import Checkpoint, best
 from cotbert_core.training.shuffle_windows import window_rows
+from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.recording.dev_metric import FOUND_FIRST, before
 from pipelines.reports import training_page
@@ -38,6 +39,7 @@ from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, check_ou
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training import profiling
 from pipelines.training.baseline import Baseline, baselines
+from pipelines.training.checkpoint_removal import remove_checkpoints
 from pipelines.training.dev_sets import (
     DevSets,
     dev_digest,
@@ -76,6 +78,7 @@ def train(
     patience: float = 0.0,
     baseline: Baseline | None = None,
     inside: Sequence[str] = (),
+    kept: KeptFiles = MODEL_ALONE,
 ) -> dict[str, Any]:
     """Train and return the result; UserError before anything starts, TrainingError afterwards.
 
@@ -86,6 +89,7 @@ def train(
     patience: seconds to wait for another process that writes the output.
     baseline: that of the settings' encoder on these dev sets; None to compute it here.
     inside: names of folders that may be in `output` before the run begins.
+    kept: what stays after the run has ended well, besides the model.
     """
     settings = override(settings, {"encoder": absolute_name(settings.encoder)})
     notes = check_inputs(settings, corpus)
@@ -121,7 +125,7 @@ def train(
             found = baselines(output, own, dev, run, {encoder: baseline})[encoder]
             stopping, hooks = early_stopping, tuple(callbacks)
             training = TrainingRun(
-                settings, corpus.path, dev, output, stopping, hooks, part_rows, folder
+                settings, corpus.path, dev, output, stopping, hooks, part_rows, folder, kept
             )
             return _run(training, corpus, run, verbose, found)
 
@@ -159,10 +163,14 @@ def _run(
     )
     metric = dev_metric(training.dev).name
     run.metrics({"best_step": result["best_step"], f"best_{metric}": result[metric]})
-    profile = [profiling.FOLDER] if training.profile else []
-    for name in ("report.html", "model", SETTINGS_FILE, *profile):
+    run.tags({"model_folder": str(output / "model")})
+    others = [profiling.FOLDER] if training.profile else []
+    others += ["model"] if training.kept.log_model else []
+    for name in ("report.html", SETTINGS_FILE, *others):
         run.artifact(output / name)
     write_json(output / RESULT_FILE, result)
+    # Not before: a run that is killed until here continues from them.
+    remove_checkpoints(output, training.checkpoints, training.kept, chosen.path)
     return result
 
 

@@ -17,6 +17,7 @@ from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.settings import TrainSettings, flatten, override
+from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
@@ -59,10 +60,11 @@ def tune(
     *,
     verbose: bool = False,
     discard: bool = False,
+    kept: KeptFiles = MODEL_ALONE,
 ) -> dict[str, Any]:
     """Run the sweep and return its result; UserError for any mistake, before a trial starts.
 
-    discard: delete another sweep in the output folder.
+    discard: delete another sweep in the output folder. kept: what stays of a trial that has ended.
     """
     base = override(base, {"encoder": absolute_name(base.encoder)})
     make_plan = OptunaPlan if options.search == OPTUNA else sampled_plan
@@ -80,7 +82,7 @@ def tune(
         for settings in plan.possible:
             check_gpus(settings)
         output = _open(output, _record(options, plan, corpus, dev), discard)
-        result = _tracked(options, plan, corpus, dev, output, verbose)
+        result = _tracked(options, plan, corpus, dev, output, verbose, kept)
     if result["best"] is None:
         raise SweepError(without_result(result["trials"]))
     return result
@@ -93,6 +95,7 @@ def _tracked(
     dev: DevSets,
     output: Path,
     verbose: bool,
+    kept: KeptFiles,
 ) -> dict[str, Any]:
     """Run the sweep in its MLflow run."""
     params = {**_params(options), "search": plan.search, "dev": dev_name(dev)}
@@ -109,7 +112,7 @@ def _tracked(
     ):
         encoders = {settings.encoder: settings.precision for settings in plan.possible}
         found = baselines(output, encoders, dev, run)
-        _run(options, plan, corpus, dev, output, run.key, verbose, found)
+        _run(options, plan, corpus, dev, output, run.key, verbose, found, kept)
         result = sweep_result(options, plan, output, run.id, dev_name(dev), found)
         if options.register and result["best"]:
             result["registered"] = register_best(options.register, result, output)
@@ -197,12 +200,13 @@ def _run(
     parent: str | None,
     verbose: bool,
     found: dict[str, Baseline],
+    kept: KeptFiles,
 ) -> None:
     folder = output / state.TRIALS_FOLDER
     folder.mkdir(exist_ok=True)
     plan.open(folder)
     early_stopping, uri = options.stopping is not None, tracking.tracking_uri()
-    sweep = Sweep(str(folder), str(corpus.path), parent, uri, early_stopping, verbose, found)
+    sweep = Sweep(str(folder), str(corpus.path), parent, uri, early_stopping, verbose, found, kept)
     steps = partial(training_steps, corpus=corpus)
     run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)
     shutil.rmtree(output / TUNE_FOLDER, ignore_errors=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from cotbert_core.settings import TrainSettings
 from pipelines.adapting.candidates import check_every
+from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
@@ -38,6 +39,7 @@ class Trials:
     parent: str | None
     max_concurrent: int | None = None
     verbose: bool = False
+    kept: KeptFiles = MODEL_ALONE
 
     def run(self) -> list[dict[str, Any]]:
         """Train every candidate that has not ended, and return a row for each.
@@ -56,6 +58,7 @@ class Trials:
             len(self.settings) > 1,
             self.verbose,
             {first.encoder: self.baseline},
+            self.kept,
         )
         assert first.max_steps is not None
         stopping = Stopping(check_every(first.max_steps)) if sweep.early_stopping else None

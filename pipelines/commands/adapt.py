@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from pipelines.adapting.options import AdaptOptions
 from pipelines.options import shared
+from pipelines.options.kept_files import KeptFiles
 from pipelines.runtime.progress import print_output
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapt:
     options: AdaptOptions
+    kept: KeptFiles
     output: shared.OutputFolder
     verbose: shared.Verbose = False
 
@@ -20,5 +22,5 @@ def run(given: Adapt) -> None:
     from pipelines.adapt import adapt
     from pipelines.adapting.report import summary
 
-    result = adapt(given.options, given.output, given.verbose)
+    result = adapt(given.options, given.output, given.verbose, kept=given.kept)
     print_output(summary(result, given.output))

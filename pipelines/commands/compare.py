@@ -9,6 +9,7 @@ from cotbert_core.errors import UserError
 from pipelines.commands.training import TrainingOptions
 from pipelines.options import shared
 from pipelines.options.declare import SCORES, Option
+from pipelines.options.kept_files import KeptFiles
 from pipelines.runtime.ending import print_ending
 
 
@@ -34,6 +35,7 @@ class Compare:
             group=SCORES,
         ),
     ] = "sts"
+    kept: KeptFiles
     output: shared.OutputFolder
     resume: shared.Resume = False
     verbose: shared.Verbose = False
@@ -59,6 +61,7 @@ def run(given: Compare) -> None:
     corpus, dev = training.open_data(settings, given.output, **again)
     if "max_length" not in training.changed:
         entries = with_common_max_length(entries, corpus)
-    result = compare(Comparison(entries, given.seeds, dev, tasks), corpus, given.output, **again)
+    comparison = Comparison(entries, given.seeds, dev, tasks)
+    result = compare(comparison, corpus, given.output, kept=given.kept, **again)
     print_output(table([cells(row) for row in result["rows"]], HEADER), end="\n\n")
     print_ending("\n".join(result["verdicts"]), given.output)

@@ -11,6 +11,7 @@ from pipelines.commands.train import PROFILE
 from pipelines.commands.training import CorpusOptions
 from pipelines.options import shared
 from pipelines.options.declare import MODEL, Option
+from pipelines.options.kept_files import KeptFiles
 from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
 
@@ -52,6 +53,7 @@ class Pretrain:
         bool, Option("keep upper case in the vocabulary of a new encoder", group=MODEL)
     ] = False
     profile: Annotated[bool, PROFILE] = False
+    kept: KeptFiles
     output: shared.OutputFolder
     resume: shared.Resume = False
     verbose: shared.Verbose = False
@@ -81,6 +83,7 @@ def run(given: Pretrain) -> None:
         resume=given.resume,
         verbose=given.verbose,
         profile=given.profile,
+        kept=given.kept,
     )
     print_facts(result, given.verbose)
     if given.profile:

@@ -11,6 +11,7 @@ from pipelines.commands.printing import print_facts
 from pipelines.commands.training import TrainingOptions, comparison
 from pipelines.options import shared
 from pipelines.options.declare import TRAINING, Option
+from pipelines.options.kept_files import KeptFiles
 from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
 
@@ -27,6 +28,7 @@ class Train:
     training: TrainingOptions
     seeds: shared.SeveralSeeds = None
     profile: Annotated[bool, PROFILE] = False
+    kept: KeptFiles
     output: shared.OutputFolder
     resume: shared.Resume = False
     verbose: shared.Verbose = False
@@ -46,6 +48,7 @@ def run(given: Train) -> None:
     check_profile(given, seeds=given.seeds is not None)
     again: dict[str, Any] = {"resume": given.resume, "verbose": given.verbose}
     corpus, dev = given.training.open_data(settings, given.output, **again)
+    again["kept"] = given.kept
     settings = with_corpus_max_length(settings, corpus)
     if given.seeds is None:
         name = run_name(given.recipe, Path(settings.encoder), given.output)

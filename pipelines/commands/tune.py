@@ -9,6 +9,7 @@ from pipelines.commands.printing import print_facts
 from pipelines.commands.training import TrainingOptions, comparison
 from pipelines.options import shared
 from pipelines.options.declare import OUTPUT, Option
+from pipelines.options.kept_files import KeptFiles
 from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
 from pipelines.tuning.options import TuneOptions
@@ -21,6 +22,7 @@ class Tune:
     discard: Annotated[
         bool, Option("delete another sweep that is in the output folder", group=OUTPUT)
     ] = False
+    kept: KeptFiles
     output: shared.OutputFolder
     verbose: shared.Verbose = False
 
@@ -43,6 +45,7 @@ def run(given: Tune) -> None:
         given.output,
         verbose=given.verbose,
         discard=given.discard,
+        kept=given.kept,
     )
     print_output(trials_table(result["trials"]))
     metric = dev_metric(dev)

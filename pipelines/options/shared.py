@@ -41,6 +41,12 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 VERBOSE = Option("show the output of Ray, and errors with their traceback", group=GENERAL)
 RESUME = Option("continue the interrupted run in the output folder", group=OUTPUT)
+KEEP_CHECKPOINTS = Option(
+    "keep these checkpoints after a run has ended well: none, the one that model/ was made from, "
+    "or all of those kept during the run (the two newest and the best)",
+    group=OUTPUT,
+)
+LOG_MODEL = Option("copy model/ to the artifact store of MLflow too", group=OUTPUT)
 OUTPUT_FOLDER = Option(
     "write into this folder, which must be new or empty unless an interrupted run continues there",
     "DIR",
@@ -156,6 +162,8 @@ Verbose = Annotated[bool, VERBOSE]
 MaxConcurrent = Annotated[int | None, MAX_CONCURRENT]
 OutputFolder = Annotated[Path, OUTPUT_FOLDER]
 Resume = Annotated[bool, RESUME]
+KeepCheckpoints = Annotated[Literal["none", "best", "all"], KEEP_CHECKPOINTS]
+LogModel = Annotated[bool, LOG_MODEL]
 OutputFile = Annotated[
     Path, Option("write one template per line into this new file", "FILE", group=OUTPUT)
 ]

@@ -47,9 +47,10 @@ def fetch_model(name: str) -> str:
     except UserError:
         raise
     except Exception as error:  # MLflow's stores have errors of many kinds
+        of_runs = "" if name.startswith("models:/") else "; a run has its model with --log-model"
         raise UserError(
             f"model {name!r} cannot be loaded from MLflow at {shown_uri()} ({reason(error)}): "
-            "check the address and MLFLOW_TRACKING_URI"
+            f"check the address and MLFLOW_TRACKING_URI{of_runs}"
         ) from None
     return str(_encoder_in(folder, name))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoints import begin_attempt, checkpoints
+from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.runtime.progress import say
 from pipelines.runtime.stop_signals import restored_signal_handlers
 from pipelines.runtime.worker_resources import cpus_per_worker
@@ -39,7 +40,7 @@ class TrainingRun:
 
     early_stopping: whether a sweep decides after every dev check if the run continues. callbacks:
     Ray Train's callbacks, for a sweep that receives reports. part_rows: rows of each part of a
-    streamed corpus. profile: folder of the profile.
+    streamed corpus. profile: folder of the profile. kept: what stays after the run has ended well.
     """
 
     settings: TrainSettings
@@ -50,6 +51,7 @@ class TrainingRun:
     callbacks: tuple[Any, ...] = ()
     part_rows: tuple[int, ...] | None = None
     profile: Path | None = None
+    kept: KeptFiles = MODEL_ALONE
 
     @property
     def checkpoints(self) -> Path:

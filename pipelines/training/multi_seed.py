@@ -14,6 +14,7 @@ from typing import Any
 
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings, flatten, override
+from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.recording.dev_metric import metric_in
 from pipelines.runtime.progress import say
@@ -51,6 +52,7 @@ class SeededRuns:
     verbose: bool
     parent: str | None
     baseline: Baseline
+    kept: KeptFiles = MODEL_ALONE
 
     def run(self, seed: int) -> dict[str, Any]:
         """Return the result of a seed's run; an earlier run's if it is finished."""
@@ -70,6 +72,7 @@ class SeededRuns:
             parent=self.parent,
             name=f"{name} seed {seed}",
             baseline=self.baseline,
+            kept=self.kept,
         )
         return result | {"seconds": round(time.monotonic() - started, 1)}
 
@@ -84,6 +87,7 @@ def train_seeds(
     *,
     resume: bool = False,
     verbose: bool = False,
+    kept: KeptFiles = MODEL_ALONE,
 ) -> dict[str, Any]:
     """Train once for each seed; return the results' table and the spread of the dev scores.
 
@@ -114,6 +118,7 @@ def train_seeds(
             verbose=verbose,
             parent=run.key,
             baseline=baseline,
+            kept=kept,
         )
         results = [runs.run(seed) for seed in seeds]
         metric = dev_metric(dev)

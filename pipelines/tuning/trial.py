@@ -17,6 +17,7 @@ from typing import Any
 from cotbert_core.files import read_json, write_json
 from cotbert_core.messages.redaction import redact
 from cotbert_core.settings import TrainSettings, build, override
+from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.storage.output_folder import SETTINGS_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets
@@ -40,6 +41,7 @@ class Sweep:
     early_stopping: bool
     verbose: bool
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
+    kept: KeptFiles = MODEL_ALONE
 
 
 def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
@@ -81,6 +83,7 @@ def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> 
         early_stopping=sweep.early_stopping,
         patience=PATIENCE_SECONDS,
         baseline=sweep.baselines.get(settings.encoder),
+        kept=sweep.kept,
     )
 
 

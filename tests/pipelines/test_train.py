@@ -26,7 +26,7 @@ from run_folders import curve, unfinished_copy
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.templates.template_texts import resolve_template
 from cotbert_core.templates.wrapping import BoundTemplate
-from cotbert_core.training.checkpoints import checkpoints, newest
+from cotbert_core.training.checkpoints import checkpoints
 from cotbert_core.training.sampling import batches
 from cotbert_core.training.step_timer import SECTIONS
 from pipelines.cli import main
@@ -81,7 +81,8 @@ def printed(home: Path, corpus: Path, bert_folder: str) -> str:
     """What a finished run of two workers, dropout on, printed last."""
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
-        assert main(command(bert_folder, corpus, home / "two")) == 0
+        kept = ["--keep-checkpoints", "all", "--log-model"]
+        assert main(command(bert_folder, corpus, home / "two", flags=kept)) == 0
     return shown.getvalue()
 
 
@@ -189,6 +190,7 @@ def test_mlflow_holds_settings_steps_report_model_and_provenance(home: Path, tra
     assert logged == pytest.approx(curve(trained))
     names = {item.path for item in client.list_artifacts(run_id)}
     assert {"report.html", "model", "settings.json"} <= names
+    assert run.data.tags["model_folder"] == str(trained / "model")
 
 
 def test_steps_report_how_well_they_used_the_machine(
@@ -384,7 +386,12 @@ def test_a_run_continues_by_itself_when_a_worker_dies(
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_continued_from(
     home: Path, corpus: Path, trained: Path, bert_folder: str, capsys: pytest.CaptureFixture[str]
 ):
-    """The run ends as the one that nothing happened to, best model included."""
+    """The run ends as the one that nothing happened to, best model included.
+
+    Then nothing is left of its checkpoints, and MLflow has no second copy of the model.
+    """
+    from mlflow import MlflowClient
+
     output = unfinished_copy(trained, home / "damaged")
     last, before = checkpoints(output / "checkpoints")[:-3:-1]
     assert (last.step, before.step) == (6, 4)
@@ -397,10 +404,17 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_continued_from(
     assert main(command(bert_folder, corpus, output, flags=["--resume"])) == 0
     assert f"'{last.path}' is damaged (state.pt has 4 bytes" in capsys.readouterr().err
     assert curve(output) == curve(trained)
-    assert newest(output / "checkpoints").step == 6
+    assert not (output / "checkpoints").exists()
+    weights = [
+        (folder / "model" / "model.safetensors").read_bytes() for folder in (output, trained)
+    ]
+    assert weights[0] == weights[1]
     results = [json.loads((folder / "result.json").read_text()) for folder in (output, trained)]
     assert results[0]["dev_spearman"] == results[1]["dev_spearman"]
     assert results[0]["baseline_spearman"] == results[1]["baseline_spearman"]
+    client = MlflowClient(f"sqlite:///{home / 'mlflow.db'}")
+    names = {item.path for item in client.list_artifacts(results[0]["mlflow_run_id"])}
+    assert names == {"report.html", "settings.json"}
 
 
 def test_ctrl_c_ends_the_run_and_says_how_to_continue(home: Path, corpus: Path, bert_folder: str):

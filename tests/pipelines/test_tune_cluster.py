@@ -44,7 +44,7 @@ def test_a_server_that_dies_costs_no_trial_and_no_record(
     cluster, server, server_client, rates_corpus, good_rates, bert_folder, tmp_path, capfd
 ):
     output = tmp_path / "sweep"
-    more = ("--set", "workers=2", "--trials", "2", "--register", "tiny rates")
+    more = ("--set", "workers=2", "--trials", "2", "--register", "tiny rates", "--log-model")
     command = words(good_rates, rates_corpus, output, bert_folder, *more)
     binary = Path(sys.executable).with_name("cotbert")
     driver = subprocess.Popen([binary, *command], stderr=subprocess.PIPE, text=True)

@@ -54,7 +54,7 @@ def command(corpus, output, *flags):
 @pytest.fixture(scope="module")
 def trained(home, corpus):
     """A run of two workers from a new encoder, dropout on."""
-    assert main(command(corpus, home / "run")) == 0
+    assert main(command(corpus, home / "run", "--keep-checkpoints", "best")) == 0
     return home / "run"
 
 
@@ -81,7 +81,8 @@ def test_the_model_is_an_encoder_with_a_head(trained):
     assert not load_mlm_head(load_backbone(model)).fresh
     whole = AutoModelForMaskedLM.from_pretrained(model)
     best = read_json(trained / "result.json")["best_step"]
-    found = next(one for one in checkpoints(trained / "checkpoints") if one.step == best)
+    (found,) = checkpoints(trained / "checkpoints")
+    assert found.step == best
     weights = found.load()["method"]
     torch.testing.assert_close(
         whole.cls.predictions.transform.dense.weight, weights["vocabulary.dense.weight"]

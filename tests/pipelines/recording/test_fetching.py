@@ -57,6 +57,7 @@ def test_what_mlflow_does_not_have_is_one_sentence(own_store, own_cache, tmp_pat
     assert main(command) == 2
     *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith(f"cotbert: model '{address}' cannot be loaded from MLflow at sqlite:///")
+    assert line.endswith("; a run has its model with --log-model") == address.startswith("runs:/")
     assert not any(Path(own_cache).rglob("*.safetensors"))
 
 

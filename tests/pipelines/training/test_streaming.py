@@ -83,7 +83,8 @@ def command(encoder, corpus, output, *flags):
 @pytest.fixture(scope="module")
 def trained(home, corpus, bert_folder):
     """A finished run of two workers over one epoch and a third."""
-    assert main(command(bert_folder, corpus, home / "run")) == 0
+    kept = ("--keep-checkpoints", "all")
+    assert main(command(bert_folder, corpus, home / "run", *kept)) == 0
     return home / "run"
 
 

@@ -1,0 +1,48 @@
+"""What a finished run leaves of its checkpoints."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from cotbert_core.training.checkpoints import best, checkpoints, write_checkpoint
+from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
+from pipelines.training.checkpoint_removal import remove_checkpoints
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A finished run: a model, a result and three checkpoints, the best of them the oldest."""
+    for step, score in ((2, 5.0), (4, 3.0), (6, 4.0)):
+        write_checkpoint(tmp_path / "checkpoints", step, score, {"w": torch.ones(1000)})
+    (tmp_path / "model" / "1_Pooling").mkdir(parents=True)
+    (tmp_path / "model" / "1_Pooling" / "config.json").write_text("{}")
+    (tmp_path / "result.json").write_text("{}")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("keep", "left"), [("none", []), ("best", [2]), ("all", [2, 4, 6])])
+def test_the_checkpoints_that_are_asked_for_stay(run, keep, left):
+    folder = run / "checkpoints"
+    remove_checkpoints(run, folder, KeptFiles(keep_checkpoints=keep), best(folder).path)
+    assert [found.step for found in checkpoints(folder)] == left
+    assert folder.exists() == (keep != "none")
+    assert all(found.damage() is None for found in checkpoints(folder))
+    assert (run / "model" / "1_Pooling" / "config.json").is_file()
+
+
+def test_by_default_none_stays_and_mlflow_gets_no_model():
+    assert (MODEL_ALONE.keep_checkpoints, MODEL_ALONE.log_model) == ("none", False)
+
+
+def test_nothing_is_deleted_while_the_model_may_not_be_on_the_disk(run, monkeypatch, capsys):
+    def refuse(descriptor):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    folder = run / "checkpoints"
+    remove_checkpoints(run, folder, MODEL_ALONE, best(folder).path)
+    assert [found.step for found in checkpoints(folder)] == [2, 4, 6]
+    assert "Input/output error): its checkpoints are kept" in capsys.readouterr().err
