@@ -26,6 +26,7 @@ from pipelines.commands import (
     quickstart,
     search,
     search_template,
+    serve,
     submit,
     tokens,
     track_sync,
@@ -85,6 +86,9 @@ COMMANDS: dict[str, Command] = {
         search.Search, search.run, "find the texts closest to a query among the vectors of embed"
     ),
     "index": Command(index.Index, index.run, "build a FAISS index of the vectors of embed"),
+    "serve": Command(
+        serve.Serve, serve.run, "answer requests for embeddings over HTTP, as OpenAI's API does"
+    ),
     "export": Command(
         export.Export, export.run, "write an encoder as an ONNX graph or a folder of safetensors"
     ),

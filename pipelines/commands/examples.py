@@ -19,6 +19,7 @@ EXAMPLES = {
     "embed": "cotbert embed runs/mine/model --input texts.parquet --output vectors",
     "search": 'cotbert search vectors "a delayed parcel" --text texts.parquet',
     "index": "cotbert index vectors --output vectors.faiss",
+    "serve": "cotbert serve runs/mine/model --port 8000",
     "export": "cotbert export runs/mine/model --format onnx --output graph",
     "merge": "cotbert merge all-MiniLM-L6-v2 runs/mine/model --output merged",
     "geometry": """cotbert geometry all-MiniLM-L6-v2 runs/mine/model \\

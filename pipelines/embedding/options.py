@@ -31,16 +31,7 @@ class EmbedOptions:
     numbers.
     """
 
-    model: Annotated[
-        str,
-        Option(
-            "use this model: a folder (of a model or of a training run), an encoder NAME, or "
-            "models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/NAME of MLflow",
-            "MODEL",
-            positional=True,
-            path="name",
-        ),
-    ]
+    model: Annotated[str, shared.MODEL_ADDRESS]
     inputs: Annotated[tuple[str, ...], shared.INPUTS]
     text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
     id_column: Annotated[

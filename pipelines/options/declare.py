@@ -18,9 +18,9 @@ from cotbert_core.errors import UserError
 
 # Titles in `--help`, in this order; "--method NAME" stands before the last two.
 ARGUMENTS, INPUT, CLEANING, MODEL, SCORES = "arguments", "input", "cleaning", "model", "scores"
-TRAINING, SEARCH, RESOURCES = "training", "search", "resources"
+TRAINING, SEARCH, SERVICE, RESOURCES = "training", "search", "service", "resources"
 OUTPUT, GENERAL = "output", "general"
-TITLES = (ARGUMENTS, INPUT, CLEANING, MODEL, SCORES, TRAINING, SEARCH, RESOURCES)
+TITLES = (ARGUMENTS, INPUT, CLEANING, MODEL, SCORES, TRAINING, SEARCH, SERVICE, RESOURCES)
 LAST_TITLES = (OUTPUT, GENERAL)
 
 Model = TypeVar("Model")

@@ -90,6 +90,13 @@ TEXT_CORPUS = Option(
     default="the sentences of the graded pairs",
 )
 SENTENCES = Option("use at most this many sentences", "N", group=INPUT, unit="sentences")
+MODEL_ADDRESS = Option(
+    "use this model: a folder (of a model or of a training run), an encoder NAME, or "
+    "models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/NAME of MLflow",
+    "MODEL",
+    positional=True,
+    path="name",
+)
 ENCODER = Option(
     "use this encoder and its tokenizer: a folder or a hub name", "NAME", group=MODEL, path="name"
 )

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+LOOPBACK_ADDRESS = "127.0.0.1"
+
 
 def temporary_folder(folder: Path) -> dict[str, Any]:
     """Return the options of `ray.init` that put Ray's logs and sockets below a folder.
@@ -38,6 +40,27 @@ def loopback_address() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = previous
+
+
+def keep_replica_on_loopback() -> None:
+    """Keep this process's replica of Ray Serve on 127.0.0.1 if that is its node's address.
+
+    To be called while the replica's object is made. After that Ray Serve opens a gRPC port for
+    requests of other replicas, on all interfaces ([::]).
+
+    Public way: no setting names the address, and none leaves the port out.
+    """
+    import ray
+    from ray.serve._private import replica
+
+    if ray.util.get_node_ip_address() != LOOPBACK_ADDRESS:
+        return
+    add_port = replica.add_port_to_grpc_server
+
+    def add_local_port(server: Any, address: str) -> Any:
+        return add_port(server, address.replace("[::]", LOOPBACK_ADDRESS))
+
+    replica.add_port_to_grpc_server = add_local_port
 
 
 def trainer(messages: Any, *arguments: Any, **options: Any) -> Any:

@@ -28,9 +28,10 @@ from pipelines.options.declare import (
 OPTIONS = [(name, one) for name, command in COMMANDS.items() for one in declared(command.options)]
 OWN_TITLES = ("the job to submit", "a submitted job")
 NO_VERBS = ("the", "a", "of", "how", "what", "where", "which", "whose", "instead", "number")
-UNITLESS = ("learning-rate", "seed", "sampling-seed", "temperature", "near-duplicates")
+UNITLESS = ("learning-rate", "port", "seed", "sampling-seed", "temperature", "near-duplicates")
 # Options that mean different things in different commands, and why.
 DIFFERENT = {
+    "batch-tokens": "of a batch of Marian models, of the joined requests of serve",
     "corpus": "a prepared corpus (augment), one to train on, or plain text to measure",
     "denoise": "tokens needs a way of denoising, evaluate can leave it out",
     "embeddings": "search takes an index too",

@@ -54,6 +54,25 @@ def test_a_node_can_be_kept_on_loopback(monkeypatch):
         assert ray_constants.ENABLE_RAY_CLUSTER is True
 
 
+def test_a_replica_of_serve_can_be_kept_on_loopback(monkeypatch):
+    with explained(
+        "the gRPC port of a replica of Ray Serve",
+        "look in ray/serve/_private/replica.py for the address at which a replica listens; if that "
+        "is the node's, delete keep_replica_on_loopback. tests/pipelines/serving/test_serve.py "
+        "shows whether all sockets are still on 127.0.0.1",
+    ):
+        from ray.serve._private import replica
+
+        assert 'add_port_to_grpc_server(self._server, "[::]:0")' in inspect.getsource(replica)
+        ports = []
+        monkeypatch.setattr(replica, "add_port_to_grpc_server", lambda _, port: ports.append(port))
+        for address in ("10.0.0.1", "127.0.0.1"):
+            monkeypatch.setattr(ray.util, "get_node_ip_address", lambda address=address: address)
+            ray_private.keep_replica_on_loopback()
+            replica.add_port_to_grpc_server(None, "[::]:0")
+        assert ports == ["[::]:0", "127.0.0.1:0"]
+
+
 CALLBACKS = (
     "look in ray/train/v2/api/data_parallel_trainer.py for where default callbacks are made now. "
     "Without ours, cores that a failed start holds are never released "

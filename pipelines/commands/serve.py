@@ -1,0 +1,20 @@
+"""cotbert serve: its options, and the call of its job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.options import shared
+from pipelines.serving.options import ServeOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve:
+    options: ServeOptions
+    verbose: shared.Verbose = False
+
+
+def run(given: Serve) -> None:
+    from pipelines.serving.service import serve_model
+
+    serve_model(given.options, given.verbose)

@@ -1,0 +1,70 @@
+"""The token that clients of `cotbert serve` send, and the rule that only loopback goes without."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import stat
+from pathlib import Path
+
+from cotbert_core.errors import UserError
+from pipelines.runtime.progress import say
+from pipelines.serving.options import TOKEN_VARIABLE, ServeOptions, is_loopback
+
+# 16 random characters of base64 are 96 bits.
+SHORTEST, LONGEST = 16, 4096
+
+
+class AccessToken:
+    """A token that is compared in constant time and never shown."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = f"Bearer {token}".encode()
+
+    def admits(self, authorization: str | None) -> bool:
+        """Return whether this Authorization header holds the token."""
+        return hmac.compare_digest((authorization or "").encode(), self._expected)
+
+
+def find_access_token(options: ServeOptions) -> AccessToken | None:
+    """Return the token of the file or the environment, or None for a service on loopback.
+
+    UserError for a token that cannot be read or is too short, and for a host that others reach
+    without a token.
+    """
+    if options.token_file is not None:
+        source, token = f"the token file {str(options.token_file)!r}", _read(options.token_file)
+    else:
+        source, token = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE, "").strip()
+        if not token:
+            _check_loopback(options.host)
+            return None
+    if not (len(token) >= SHORTEST and token.isascii() and token.isprintable()):
+        raise UserError(
+            f"the token in {source} has {len(token)} characters or some that are not printable "
+            f"ASCII: give at least {SHORTEST}, such as those of `openssl rand -hex 32`"
+        )
+    return AccessToken(token)
+
+
+def _check_loopback(host: str) -> None:
+    if not is_loopback(host):
+        raise UserError(
+            f"host is {host!r}, which others can reach, and there is no token: give --token-file, "
+            f"set {TOKEN_VARIABLE}, or listen at 127.0.0.1"
+        )
+
+
+def _read(path: Path) -> str:
+    """Return the stripped text of a token file, with a warning if others can read the file."""
+    try:
+        with path.open("rb") as file:
+            mode, content = os.fstat(file.fileno()).st_mode, file.read(LONGEST)
+            token = content.decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"the token file {str(path)!r} cannot be read ({error}): give a file with one token"
+        ) from None
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        say(f"warning: others can read the token file {path}: `chmod 600` keeps it yours")
+    return token

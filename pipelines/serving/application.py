@@ -1,0 +1,226 @@
+"""The HTTP application: /v1/embeddings, /v1/models, /health and /metrics.
+
+It runs in the process of the command, and knows neither Ray nor the encoder: `encode` turns a batch
+of texts into vectors, `health` tells how many replicas can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from cotbert_core.errors import first_line
+from pipelines.runtime.progress import say
+from pipelines.serving.access_token import AccessToken
+from pipelines.serving.batching import Batcher, Encode
+from pipelines.serving.limits import MOST_BODIES, Admission, read_body
+from pipelines.serving.metrics import CONTENT_TYPE, ServiceMetrics
+from pipelines.serving.requests import (
+    EmbeddingRequest,
+    RequestError,
+    ServedModel,
+    parse_request,
+    render_answer,
+)
+
+# A client that waits longer has usually given up.
+ANSWER_SECONDS = 300.0
+# An answer of more numbers is made in a thread: 100,000 as JSON take 40 ms.
+MOST_NUMBERS_AT_ONCE = 25_000
+# The status that nginx logs when a client has closed the connection; nobody receives it.
+CLIENT_CLOSED = 499
+# Seconds of a body: without a byte, and until its end.
+BODY_TIMES = {"silent": 10.0, "total": 60.0}
+Health = Callable[[], Awaitable[int]]
+
+
+@dataclass(frozen=True)
+class Service:
+    """Everything that the application needs.
+
+    encode: vectors and numbers of tokens of a batch. health: number of running replicas. token:
+    None if requests need none. max_tokens: number of tokens to which the model cuts a text.
+    concurrent: number of batches that are encoded at a time.
+    """
+
+    model: ServedModel
+    encode: Encode
+    health: Health
+    token: AccessToken | None
+    max_body: int
+    max_tokens: int
+    batch_tokens: int
+    wait_seconds: float
+    concurrent: int
+
+
+class Endpoints:
+    """The functions that answer requests."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._metrics = ServiceMetrics()
+        self._admission = Admission(MOST_BODIES * service.max_body)
+        self._metrics.waiting.set_function(lambda: self._admission.held["texts"])
+        self._started = int(time.time())
+        self.batcher = Batcher(
+            self._encode,
+            batch_tokens=service.batch_tokens,
+            max_tokens=service.max_tokens,
+            wait_seconds=service.wait_seconds,
+            concurrent=service.concurrent,
+        )
+
+    async def embeddings(self, request: Request) -> Response:
+        """Answer POST /v1/embeddings, and count it."""
+        started = time.perf_counter()
+        try:
+            response = await self._embeddings(request)
+        except RequestError as error:
+            response = error_response(error)
+        except ClientDisconnect:
+            response = Response(status_code=CLIENT_CLOSED)
+        except Exception as error:  # a replica died, or Ray did
+            say(f"warning: a request failed: {first_line(error)}")
+            response = error_response(
+                RequestError(503, "the encoder failed at this request: try again", code="failed")
+            )
+        self._metrics.requests.labels(str(response.status_code)).inc()
+        self._metrics.request_seconds.observe(time.perf_counter() - started)
+        return response
+
+    async def _embeddings(self, request: Request) -> Response:
+        self._check_token(request)
+        model = self._service.model
+        with (
+            self._admission.holding("bytes") as hold_bytes,
+            self._admission.holding("texts") as hold_texts,
+        ):
+            announced = request.headers.get("content-length")
+            body = await read_body(
+                request.stream(), announced, self._service.max_body, hold_bytes, **BODY_TIMES
+            )
+            wanted = parse_request(body, model)
+            hold_texts(len(wanted.texts))
+            vectors, tokens = await self._while_connected(request, wanted)
+            self._metrics.sentences.inc(len(wanted.texts))
+            self._metrics.tokens.inc(tokens)
+            if vectors.size <= MOST_NUMBERS_AT_ONCE:
+                answer = render_answer(wanted, vectors, tokens, model)
+            else:
+                answer = await asyncio.to_thread(render_answer, wanted, vectors, tokens, model)
+        return Response(answer, media_type="application/json")
+
+    async def _while_connected(
+        self, request: Request, wanted: EmbeddingRequest
+    ) -> tuple[np.ndarray, int]:
+        """Return vectors and tokens; give up when the client leaves or ANSWER_SECONDS are over."""
+        embedded = asyncio.create_task(self.batcher.embed(wanted.texts))
+        left = asyncio.create_task(_disconnected(request))
+        try:
+            await asyncio.wait(
+                {embedded, left}, timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if embedded.done():
+                return embedded.result()
+            if left.done():
+                raise ClientDisconnect
+            raise RequestError(
+                503, f"the service did not answer within {ANSWER_SECONDS:g} seconds: try again"
+            )
+        finally:
+            embedded.cancel()
+            left.cancel()
+
+    async def _encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        started = time.perf_counter()
+        encoded = await self._service.encode(texts)
+        self._metrics.batch_seconds.observe(time.perf_counter() - started)
+        self._metrics.batch_sentences.observe(len(texts))
+        return encoded
+
+    async def models(self, request: Request) -> Response:
+        """Answer GET /v1/models."""
+        self._check_token(request)
+        one = {"id": self._service.model.name, "object": "model", "owned_by": "cotbert"}
+        return JSONResponse({"object": "list", "data": [one | {"created": self._started}]})
+
+    async def health(self, _: Request) -> Response:
+        """Answer GET /health: 200 while a replica runs, else 503. It needs no token."""
+        replicas = await self._service.health()
+        status = "ok" if replicas else "no replica runs"
+        return JSONResponse(
+            {"status": status, "replicas": replicas}, status_code=200 if replicas else 503
+        )
+
+    async def metrics(self, request: Request) -> Response:
+        """Answer GET /metrics."""
+        self._check_token(request)
+        return Response(self._metrics.render(), media_type=CONTENT_TYPE)
+
+    def _check_token(self, request: Request) -> None:
+        token = self._service.token
+        if token is not None and not token.admits(request.headers.get("authorization")):
+            raise RequestError(
+                401,
+                "the token is missing or wrong: send the header Authorization: Bearer TOKEN",
+                code="invalid_api_key",
+            )
+
+
+async def _disconnected(request: Request) -> None:
+    """Return when the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def error_response(error: RequestError) -> Response:
+    """Return the answer; after some errors uvicorn closes the connection."""
+    headers = {"Retry-After": "1"} if error.status == 503 else {}
+    if error.status in (401, 408):  # the rest of the body is not awaited
+        headers["Connection"] = "close"
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(error.body(), status_code=error.status, headers=headers)
+
+
+async def _refused(_: Request, error: Any) -> Response:
+    return error_response(error)
+
+
+async def _not_found(request: Request, error: Any) -> Response:
+    sentence = f"{request.method} {request.url.path[:100]} is not known here: POST /v1/embeddings"
+    return error_response(RequestError(error.status_code, sentence))
+
+
+def application(service: Service) -> Starlette:
+    """Return the ASGI application; its lifespan runs the batches."""
+    endpoints = Endpoints(service)
+
+    @asynccontextmanager
+    async def batches(_: Starlette) -> AsyncIterator[None]:
+        running = asyncio.create_task(endpoints.batcher.run())
+        yield
+        running.cancel()
+
+    return Starlette(
+        routes=[
+            Route("/v1/embeddings", endpoints.embeddings, methods=["POST"]),
+            Route("/v1/models", endpoints.models),
+            Route("/health", endpoints.health),
+            Route("/metrics", endpoints.metrics),
+        ],
+        exception_handlers={RequestError: _refused, HTTPException: _not_found},
+        lifespan=batches,
+    )

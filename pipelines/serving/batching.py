@@ -1,0 +1,183 @@
+"""Joins the texts of waiting requests into batches, and divides long requests among several.
+
+Ray Serve's own `serve.batch` runs in a replica. There the threads of the encoder and those of HTTP
+take turns at the interpreter: 32 clients that send one sentence each got 22 sentences/s where bare
+encode() did 147 (2026-11-23, 2 busy cores of an AMD EPYC). It also cannot divide a request, so one
+of 2,048 texts would delay all that come after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+# A token of English has 4 to 5 characters; special tokens and a template's are 2 or more.
+CHARACTERS_PER_TOKEN, EXTRA_TOKENS = 4, 2
+# A request of one sentence takes the process about a millisecond.
+PAUSE_SECONDS = 0.002
+Encode = Callable[[list[str]], Awaitable[tuple[np.ndarray, np.ndarray]]]
+
+
+@dataclass
+class Job:
+    """The texts of a request: how many were put into batches, and what came back of them.
+
+    answer: (N, D) vectors and the number of tokens.
+    """
+
+    texts: Sequence[str]
+    answer: asyncio.Future[tuple[np.ndarray, int]]
+    taken: int = 0
+    parts: dict[int, tuple[np.ndarray, int]] = field(default_factory=dict)
+
+    def finish_part(self, start: int, vectors: np.ndarray, tokens: int) -> None:
+        self.parts[start] = vectors, tokens
+        if not self.answer.done() and sum(len(v) for v, _ in self.parts.values()) == len(
+            self.texts
+        ):
+            ordered = [self.parts[place] for place in sorted(self.parts)]
+            self.answer.set_result(
+                (np.concatenate([v for v, _ in ordered]), sum(n for _, n in ordered))
+            )
+
+    def fail(self, error: BaseException) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The texts start..stop-1 of a job."""
+
+    job: Job
+    start: int
+    stop: int
+
+    @property
+    def texts(self) -> Sequence[str]:
+        return self.job.texts[self.start : self.stop]
+
+
+class Batcher:
+    """Runs `encode` on batches of about `batch_tokens` tokens, `concurrent` at a time.
+
+    encode: returns (N, D) vectors and (N,) numbers of tokens of N texts. max_tokens: number of
+    tokens to which the model cuts a text. wait_seconds: how long an idle encoder waits while
+    more texts arrive.
+    """
+
+    def __init__(
+        self,
+        encode: Encode,
+        *,
+        batch_tokens: int,
+        max_tokens: int,
+        wait_seconds: float,
+        concurrent: int,
+    ) -> None:
+        self._encode, self._wait_seconds = encode, wait_seconds
+        self._batch_tokens, self._max_tokens = batch_tokens, max_tokens
+        self._jobs: deque[Job] = deque()
+        self._arrivals = 0
+        self._arrived = asyncio.Event()
+        self._free = asyncio.Semaphore(concurrent)
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def embed(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
+        """Return (N, D) vectors of N texts, at least one, and their number of tokens.
+
+        Texts that are in no batch yet are dropped if the caller is cancelled.
+        """
+        job = Job(texts, asyncio.get_running_loop().create_future())
+        self._jobs.append(job)
+        self._arrivals += 1
+        self._arrived.set()
+        return await job.answer
+
+    async def run(self) -> None:
+        """Start batches until cancelled."""
+        try:
+            while True:
+                await self._arrived.wait()
+                idle = not self._free.locked()
+                await self._free.acquire()
+                if idle:  # else texts had time to gather
+                    await self._gather()
+                self._start(self.take())
+        finally:
+            for task in self._running:
+                task.cancel()
+
+    async def _gather(self) -> None:
+        """Wait while texts keep arriving, wait_seconds at most.
+
+        The clients whose texts were encoded together send their next ones within some
+        milliseconds; a lone client waits for one pause only.
+        """
+        loop = asyncio.get_running_loop()
+        end, known = loop.time() + self._wait_seconds, -1
+        while known != self._arrivals and loop.time() < end:
+            known = self._arrivals
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    def take(self) -> list[Part]:
+        """Return the next batch: of each job in turn an equal share, until the batch is full.
+
+        A job that is not finished goes to the end of the line, so a short request waits for about
+        one batch however long the others are.
+        """
+        room, parts = self._batch_tokens, list[Part]()
+        share = max(1, room // max(1, len(self._jobs)))
+        while self._jobs and room > 0:
+            job = self._jobs.popleft()
+            if job.answer.done():  # cancelled or failed
+                continue
+            part, tokens = self._cut(job, min(share, room))
+            parts.append(part)
+            room -= tokens
+            if job.taken < len(job.texts):
+                self._jobs.append(job)
+        if not self._jobs:
+            self._arrived.clear()
+        return parts
+
+    def _cut(self, job: Job, room: int) -> tuple[Part, int]:
+        """Return the next texts of a job, at least one, and about how many tokens they have."""
+        start, tokens = job.taken, 0
+        while job.taken < len(job.texts):
+            more = self._tokens(job.texts[job.taken])
+            if tokens and tokens + more > room:
+                break
+            tokens += more
+            job.taken += 1
+        return Part(job, start, job.taken), tokens
+
+    def _tokens(self, text: str) -> int:
+        return min(len(text) // CHARACTERS_PER_TOKEN + EXTRA_TOKENS, self._max_tokens)
+
+    def _start(self, parts: list[Part]) -> None:
+        if not parts:
+            self._free.release()
+            return
+        task = asyncio.create_task(self._finish(parts))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _finish(self, parts: list[Part]) -> None:
+        """Encode a batch and give each job its part, or the error."""
+        try:
+            vectors, tokens = await self._encode([text for part in parts for text in part.texts])
+            start = 0
+            for part in parts:
+                stop = start + len(part.texts)
+                part.job.finish_part(part.start, vectors[start:stop], int(tokens[start:stop].sum()))
+                start = stop
+        except Exception as error:
+            for part in parts:
+                part.job.fail(error)
+        finally:
+            self._free.release()

@@ -1,0 +1,78 @@
+"""The replica of `cotbert serve`: an actor of Ray Serve that holds the encoder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotbert_core.settings import Precision
+from pipelines.runtime import ray_private
+from pipelines.runtime.placement import use_own_device
+
+# Forward passes of a full batch: enough to sort its texts by length, few enough that the next batch
+# does not wait long.
+FORWARD_PASSES = 8
+PRIMITIVES = "256"
+
+
+@dataclass(frozen=True)
+class ReplicaTask:
+    """How a replica opens the encoder and computes. model: folder or hub name."""
+
+    model: str
+    template: str | None
+    readout: str | None
+    precision: Precision
+    threads: int
+
+
+class EncoderReplica:
+    """Encodes batches of texts, one at a time."""
+
+    def __init__(self, task: ReplicaTask) -> None:
+        # By default each worker's tokenizer starts a thread for every core of the machine.
+        os.environ.setdefault("RAYON_NUM_THREADS", str(task.threads))
+        # Nearly every batch has a shape of its own, and oneDNN keeps compiled code for 1,024.
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
+        ray_private.keep_replica_on_loopback()
+        import torch
+
+        from cotbert_core.sentence_encoder import SentenceEncoder
+
+        use_own_device()
+        torch.set_num_threads(task.threads)
+        self._threads = task.threads
+        self._encoder = SentenceEncoder.from_pretrained(task.model, task.template, task.readout)
+        self._precision = task.precision
+        self._one_at_a_time = asyncio.Lock()
+        self._encode(["A first batch takes longer than others."])
+
+    def batch_tokens(self) -> int:
+        """Return how many tokens a batch of texts may have on this replica's device."""
+        return FORWARD_PASSES * self._encoder.backbone.batch_tokens
+
+    async def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the (N, D) vectors of N texts and the (N,) numbers of tokens read for them."""
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(self._encode, texts)
+
+    def _encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        encoder = self._encoder
+        ids = encoder.tokenize(texts, encoder.max_length)
+        tokens = ids.lengths + encoder.bound.length
+        vectors = encoder.encode_tokens(ids, self._pass_tokens(tokens), precision=self._precision)
+        return vectors, tokens
+
+    def _pass_tokens(self, tokens: np.ndarray) -> int:
+        """Return how many tokens a forward pass may have, for (N,) numbers of tokens of N texts.
+
+        On a CPU each thread takes passes of its own, and threads that share one wait for each other
+        (cotbert_core.encoder.threads): a small batch is divided among them.
+        """
+        backbone = self._encoder.backbone
+        if backbone.device.type != "cpu":
+            return backbone.batch_tokens
+        return min(backbone.batch_tokens, max(1, -(-int(tokens.sum()) // self._threads)))

@@ -1,0 +1,158 @@
+"""Limits that keep the service alive: bytes, seconds and connections.
+
+uvicorn has no limit on a body, on the headers or on the time that either takes; these are here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from pipelines.serving.requests import RequestError
+
+HEADER_BYTES, HEADER_SECONDS = 64 << 10, 10.0
+# What a client may still send after its request was refused, so that it can read why.
+DISCARDED_BYTES = 256 << 20
+# Sockets, and the files that Ray, torch and Python have open.
+MOST_CONNECTIONS, OTHER_FILES = 4096, 512
+# Texts that may wait: at 1,000 sentences/s their last one waits for half a minute.
+MOST_WAITING_TEXTS = 32_768
+# Bodies that may be in memory together, as a multiple of the largest one.
+MOST_BODIES = 32
+
+
+def allow_connections() -> None:
+    """Let this process open MOST_CONNECTIONS sockets, as far as the machine allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS + OTHER_FILES
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+class TimedProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol, which closes a connection whose headers are too slow or too long."""
+
+    _clock: asyncio.TimerHandle | None = None
+    _header_bytes = 0
+    _discarded = 0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._start_clock()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        answered = self.cycle is not None and self.cycle.response_complete
+        self._discarded = self._discarded + len(data) if answered else 0
+        self._header_bytes += len(data)
+        super().data_received(data)
+        endless_headers = self._clock is not None and self._header_bytes > HEADER_BYTES
+        if endless_headers or self._discarded > DISCARDED_BYTES:
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._discarded = 0
+        if self._clock is None:
+            self._start_clock()
+
+    def on_headers_complete(self) -> None:
+        self._stop_clock()
+        super().on_headers_complete()
+
+    def _start_clock(self) -> None:
+        self._header_bytes = 0
+        self._clock = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+
+    def _stop_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+
+class Admission:
+    """Counts what is in memory, and refuses a request that would make it too much.
+
+    most_bytes: maximum number of bytes of all bodies. most_texts: maximum number of waiting texts.
+    """
+
+    def __init__(self, most_bytes: int, most_texts: int = MOST_WAITING_TEXTS) -> None:
+        self._most = {"bytes": most_bytes, "texts": most_texts}
+        self.held = {"bytes": 0, "texts": 0}
+
+    @contextmanager
+    def holding(self, what: str) -> Iterator[Callable[[int], None]]:
+        """Yield a function that adds to what is held until the block ends.
+
+        It raises RequestError 503 if there is no room. Bytes are added as they arrive: clients that
+        announce a large body and send nothing take no room.
+        """
+        own = 0
+
+        def add(count: int) -> None:
+            nonlocal own
+            if self.held[what] + count > self._most[what]:
+                raise RequestError(
+                    503,
+                    f"the service is busy: {self.held[what]:,} {what} are waiting; try again later",
+                    code="overloaded",
+                )
+            own += count
+            self.held[what] += count
+
+        try:
+            yield add
+        finally:
+            self.held[what] -= own
+
+
+async def read_body(
+    chunks: AsyncIterator[bytes],
+    announced: str | None,
+    most: int,
+    hold: Callable[[int], None],
+    *,
+    silent: float,
+    total: float,
+) -> bytes:
+    """Return a body of at most `most` bytes; RequestError 413 or 408 if it is larger or too slow.
+
+    announced: the header Content-Length. hold: is called with the size of each chunk. silent,
+    total: seconds.
+    """
+    # 6,000 digits are no number for int(), and no length either.
+    if announced is not None and (len(announced) > 18 or int(announced) > most):
+        raise _too_large(most)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(total):
+            while True:
+                async with asyncio.timeout(silent):
+                    chunk = await anext(chunks, b"")
+                if not chunk:
+                    return bytes(body)
+                if len(body) + len(chunk) > most:
+                    raise _too_large(most)
+                hold(len(chunk))
+                body += chunk
+    except TimeoutError:
+        raise RequestError(
+            408,
+            f"the body did not arrive in time ({len(body):,} bytes did): send it within "
+            f"{total:g} seconds, without a pause of {silent:g}",
+        ) from None
+
+
+def _too_large(most: int) -> RequestError:
+    return RequestError(
+        413, f"the body is larger than {most / 1e6:g} MB: send the texts in several requests"
+    )

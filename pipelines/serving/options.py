@@ -1,0 +1,97 @@
+"""The options of `cotbert serve`."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cotbert_core.errors import UserError
+from pipelines.options import shared
+from pipelines.options.checks import at_least
+from pipelines.options.declare import INPUT, RESOURCES, SERVICE, Option
+
+TOKEN_VARIABLE = "COTBERT_SERVE_TOKEN"
+MOST_PORT = 65_535
+# 2,048 texts of 4,000 characters, about 1,000 tokens each.
+MAX_BODY_MB = 8
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """The model, the address, the limits of a request, and how texts are joined into batches."""
+
+    model: Annotated[str, shared.MODEL_ADDRESS]
+    host: Annotated[
+        str,
+        Option(
+            "listen at this address; one that is not loopback needs a token",
+            "HOST",
+            group=SERVICE,
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, Option("listen at this port; 0 takes a free one", "PORT", group=SERVICE)
+    ] = 8000
+    token_file: Annotated[
+        Path | None,
+        Option(
+            "require the token in this file as `Authorization: Bearer TOKEN` in every request",
+            "FILE",
+            group=SERVICE,
+            default=f"the token in {TOKEN_VARIABLE}, or no token if that is not set",
+        ),
+    ] = None
+    max_texts: Annotated[
+        int, Option("refuse a request with more texts", "N", group=INPUT, unit="texts")
+    ] = 2048
+    max_body_mb: Annotated[
+        int, Option("refuse a request with a larger body", "N", group=INPUT, unit="megabytes")
+    ] = MAX_BODY_MB
+    replicas: Annotated[
+        int | None,
+        Option(
+            "run this many copies of the model",
+            "N",
+            group=RESOURCES,
+            unit="replicas",
+            default="1 replica for each GPU, or 1 for each machine without GPUs",
+        ),
+    ] = None
+    batch_tokens: Annotated[
+        int | None,
+        Option(
+            "join the texts of waiting requests into batches of about this many tokens",
+            "N",
+            group=RESOURCES,
+            unit="tokens",
+            default="8,192 tokens on a CPU, 131,072 on a GPU",
+        ),
+    ] = None
+    max_batch_wait_ms: Annotated[
+        int,
+        Option(
+            "let an idle replica wait at most this long while more texts arrive",
+            "N",
+            group=RESOURCES,
+            unit="milliseconds",
+        ),
+    ] = 20
+    template: shared.Template = None
+    readout: shared.Readout = None
+    precision: shared.EncoderPrecision = "auto"
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "max_texts", "max_body_mb", "replicas", "batch_tokens")
+        at_least(self, 0, "max_batch_wait_ms")
+        if not 0 <= self.port <= MOST_PORT:
+            raise UserError(f"port is {self.port}: give a number from 0 to {MOST_PORT}")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can connect to a service that listens at `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

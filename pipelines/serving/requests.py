@@ -1,0 +1,189 @@
+"""Requests and answers of /v1/embeddings in the shape of OpenAI's API."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+
+Encoding = Literal["float", "base64"]
+FIELDS = ("input", "model", "encoding_format", "dimensions", "user")
+# Status -> the `type` of an error in OpenAI's answers.
+ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+
+
+class RequestError(Exception):
+    """A request that is refused: HTTP status, one sentence, the field at fault, OpenAI's code."""
+
+    def __init__(
+        self, status: int, message: str, field: str | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.field, self.code = status, message, field, code
+
+    def body(self) -> dict[str, Any]:
+        """Return the error in OpenAI's shape."""
+        usual = "server_error" if self.status >= 500 else "invalid_request_error"
+        kind = ERROR_TYPES.get(self.status, usual)
+        error = {"message": self.message, "type": kind, "param": self.field, "code": self.code}
+        return {"error": error}
+
+
+@dataclass(frozen=True)
+class EmbeddingRequest:
+    """texts: at least one. dimensions: number of leading dimensions in the answer."""
+
+    texts: list[str]
+    encoding: Encoding
+    dimensions: int
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """What requests are checked against.
+
+    name: the model's name in requests and answers. dimension: size D of a vector. normalized:
+    whether vectors have unit length. max_texts: maximum number of texts of a request.
+    """
+
+    name: str
+    dimension: int
+    normalized: bool
+    max_texts: int
+
+
+def parse_request(body: bytes, model: ServedModel) -> EmbeddingRequest:
+    """Return the request in a JSON body; RequestError for a body that is none."""
+    given = _json_object(body)
+    if unknown := [name for name in given if name not in FIELDS]:
+        known = ", ".join(FIELDS)
+        _refuse(f"the field {unknown[0][:100]!r} is unknown: give {known}", unknown[0][:100])
+    _check_model(given.get("model"), model.name)
+    encoding = given.get("encoding_format")
+    if encoding not in (None, "float", "base64"):
+        _refuse(f"encoding_format is {_shown(encoding)}: give float or base64", "encoding_format")
+    texts = _texts(given.get("input"), model.max_texts)
+    return EmbeddingRequest(texts, encoding or "float", _dimensions(given, model.dimension))
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    try:
+        given = json.loads(body.decode())
+    except (ValueError, RecursionError) as error:
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)[:100]
+        if isinstance(error, RecursionError):
+            reason = "it is nested too deeply"
+        _refuse(f"the body is not JSON ({reason}): send an object such as {_EXAMPLE}")
+    if not isinstance(given, dict):
+        _refuse(f"the body is {_kind(given)}: send an object such as {_EXAMPLE}")
+    return dict(given)
+
+
+_EXAMPLE = '{"input": ["One text.", "Another one."]}'
+
+
+def _check_model(given: Any, name: str) -> None:
+    if given is not None and given != name:
+        raise RequestError(
+            404,
+            f"the model {_shown(given)} is not served here: give {name!r}, or leave model out",
+            "model",
+            "model_not_found",
+        )
+
+
+def _texts(given: Any, most: int) -> list[str]:
+    """Return the texts of `input`, one or several."""
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list) or not texts:
+        _refuse(f"input is {_kind(given)}: give a text or a list of at least one text", "input")
+    if len(texts) > most:
+        _refuse(f"input has {len(texts)} texts: give at most {most} in one request", "input")
+    for place, text in enumerate(texts):
+        _check_text(place, text)
+    return texts
+
+
+def _check_text(place: int, text: Any) -> None:
+    if isinstance(text, int | list) and not isinstance(text, bool):
+        _refuse(
+            f"input[{place}] is {_kind(text)}, and this model does not take token ids, which mean "
+            "something else in every tokenizer: give the text",
+            "input",
+        )
+    if not isinstance(text, str):
+        _refuse(f"input[{place}] is {_kind(text)}: give a text", "input")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        _refuse(f"input[{place}] has half of a surrogate pair: give valid Unicode", "input")
+
+
+def _dimensions(given: dict[str, Any], most: int) -> int:
+    number = given.get("dimensions")
+    if number is None:
+        return most
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= most:
+        _refuse(
+            f"dimensions is {_shown(number)}: give a whole number from 1 to {most}", "dimensions"
+        )
+    return int(number)
+
+
+def _refuse(message: str, field: str | None = None) -> NoReturn:
+    raise RequestError(400, message, field)
+
+
+def _shown(value: Any) -> str:
+    """Return a value as JSON, cut to 100 characters: it may be as large as the body."""
+    text = json.dumps(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+def _kind(value: Any) -> str:
+    names: list[tuple[Any, str]] = [
+        (type(None), "missing or null"),
+        (bool, "true or false"),
+        (int | float, "a number"),
+        (str, "a text"),
+        (list, "a list" if value else "an empty list"),
+    ]
+    return next((name for kind, name in names if isinstance(value, kind)), "an object")
+
+
+def render_answer(
+    request: EmbeddingRequest, vectors: np.ndarray, tokens: int, model: ServedModel
+) -> bytes:
+    """Return the answer as JSON. vectors: (N, D) float32. tokens: number read in all N texts."""
+    render = _numbers if request.encoding == "float" else _base64
+    shortened = shorten(vectors, request.dimensions, model.normalized)
+    data = [
+        {"object": "embedding", "index": place, "embedding": render(vector)}
+        for place, vector in enumerate(shortened)
+    ]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return json.dumps(
+        {"object": "list", "data": data, "model": model.name, "usage": usage}
+    ).encode()
+
+
+def _numbers(vector: np.ndarray) -> Any:
+    return vector.tolist()
+
+
+def _base64(vector: np.ndarray) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def shorten(vectors: np.ndarray, dimensions: int, normalized: bool) -> np.ndarray:
+    """Return the leading dimensions of (N, D) vectors, at unit length again if they had it."""
+    if dimensions == vectors.shape[1]:
+        return vectors
+    vectors = vectors[:, :dimensions]
+    if not normalized:
+        return vectors
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.maximum(norms, 1e-12), np.float32)

@@ -1,0 +1,145 @@
+"""cotbert serve: an HTTP service of a model's vectors in the shape of OpenAI's API, by Ray Serve.
+
+The command's own process answers HTTP with uvicorn. It joins the texts of waiting requests into
+batches and sends each to a replica, an actor of Ray Serve that holds the encoder. Ray Serve's HTTP
+proxy is not started: it has no limit on bodies, slow headers or connections.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from cotbert_core.errors import UserError
+from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines.recording.fetching import fetch_model
+from pipelines.runtime.progress import say
+from pipelines.runtime.ray_session import ray_session
+from pipelines.serving.access_token import find_access_token
+from pipelines.serving.options import ServeOptions
+from pipelines.serving.replicas import running_replicas
+
+# Requests in progress have this long to finish when the service ends.
+GRACE_SECONDS = 5
+KEEP_ALIVE_SECONDS = 60
+BACKLOG = 2048
+# Packages of ray[serve] that are imported here or by ray.serve.
+EXTRA = ("aiohttp", "fastapi", "httptools", "prometheus_client", "starlette", "uvicorn")
+
+
+class _Facts(NamedTuple):
+    """What the model is: size of a vector, whether it has unit length, tokens read of a text."""
+
+    dimension: int
+    normalized: bool
+    max_tokens: int
+
+
+def serve_model(options: ServeOptions, verbose: bool = False) -> None:
+    """Serve a model until the process is interrupted, which raises KeyboardInterrupt.
+
+    UserError for a model, an address or a token that cannot be used.
+    """
+    token = find_access_token(options)
+    _check_extra()
+    model = fetch_model(options.model)
+    facts = _facts(model, options)
+    from pipelines.serving.application import Service, application
+    from pipelines.serving.requests import ServedModel
+
+    with (
+        bound_socket(options.host, options.port) as listener,
+        ray_session(verbose),
+        running_replicas(model, options, verbose) as replicas,
+    ):
+        service = Service(
+            ServedModel(options.model, facts.dimension, facts.normalized, options.max_texts),
+            replicas.encode,
+            replicas.running,
+            token,
+            max_body=options.max_body_mb * 1_000_000,
+            max_tokens=facts.max_tokens,
+            batch_tokens=options.batch_tokens or replicas.batch_tokens(),
+            wait_seconds=options.max_batch_wait_ms / 1000,
+            concurrent=replicas.concurrent,
+        )
+        listener.listen(BACKLOG)  # connections are accepted from now on, and answered soon
+        say(
+            f"serving {options.model} ({facts.dimension} dimensions, {replicas.count} "
+            f"replica{'' if replicas.count == 1 else 's'}) at {_address(listener)}"
+            "/v1/embeddings; Ctrl-C ends it"
+        )
+        _answer_until_stopped(application(service), listener)
+
+
+def _check_extra() -> None:
+    """Raise UserError if a package of the extra is missing; importing them all takes seconds."""
+    missing = [name for name in EXTRA if find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"the package {missing[0]} is not installed: install the extra serve (pip install "
+            "'cotbert[serve]')"
+        )
+
+
+def _facts(model: str, options: ServeOptions) -> _Facts:
+    """Open the model here first: a replica that cannot open it would be started again and again."""
+    encoder = SentenceEncoder.from_pretrained(model, options.template, options.readout)
+    return _Facts(encoder.dimension, encoder.pooling.normalize, encoder.max_length)
+
+
+@contextmanager
+def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
+    """Yield a socket bound to the address, which does not listen yet; UserError if it is taken."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise UserError(f"host {host!r} cannot be used ({error}): give an address") from None
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            raise UserError(
+                f"the service cannot listen at {host!r}, port {port} ({error.strerror}): give "
+                "another --port or --host"
+            ) from None
+        yield listener
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _answer_until_stopped(application: Any, listener: socket.socket) -> None:
+    """Answer HTTP requests until SIGINT or SIGTERM, then raise KeyboardInterrupt."""
+    import uvicorn
+
+    from pipelines.serving.limits import MOST_CONNECTIONS, TimedProtocol, allow_connections
+
+    allow_connections()
+    server = uvicorn.Server(
+        uvicorn.Config(
+            application,
+            http=TimedProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+    )
+    try:
+        server.run([listener])
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("the service has ended") from None
+    raise RuntimeError("the HTTP server ended by itself")

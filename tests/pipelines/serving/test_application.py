@@ -1,0 +1,195 @@
+"""The HTTP application on a real socket, with a function in place of the replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import uvicorn
+from serving.http_client import get, half_a_body, open_socket, post, received
+
+from pipelines.serving import application, limits
+from pipelines.serving.access_token import AccessToken
+from pipelines.serving.application import Service
+from pipelines.serving.requests import ServedModel
+
+pytestmark = pytest.mark.real
+
+MODEL = ServedModel("mine", dimension=2, normalized=False, max_texts=4)
+TOKEN = "a-token-of-thirty-two-characters"
+
+
+class Replicas:
+    """Encodes a text to its length; a text `slow` takes its time, and `break` an error."""
+
+    def __init__(self):
+        self.running, self.batches = 1, []
+
+    async def encode(self, texts):
+        self.batches.append(texts)
+        if "slow" in texts:
+            await asyncio.sleep(0.3)
+        if "break" in texts:
+            raise RuntimeError("the replica died")
+        lengths = np.asarray([len(text) for text in texts])
+        return np.stack([lengths, -lengths], 1).astype(np.float32), lengths
+
+    async def health(self):
+        return self.running
+
+
+@contextmanager
+def service(replicas, token=None, max_body=1000):
+    """A running service; yields its port."""
+    made = Service(
+        MODEL,
+        replicas.encode,
+        replicas.health,
+        token,
+        max_body=max_body,
+        max_tokens=100,
+        batch_tokens=100,
+        wait_seconds=0.0,
+        concurrent=1,
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(
+            application.application(made),
+            http=limits.TimedProtocol,
+            log_config=None,
+            log_level="critical",
+            timeout_graceful_shutdown=1,
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        server.should_exit = True
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def refused(answer, status, sentence):
+    assert answer[0] == status
+    assert sentence in answer[1]["error"]["message"]
+    return True
+
+
+def test_vectors_models_health_and_metrics():
+    replicas = Replicas()
+    with service(replicas) as port:
+        status, answer = post(port, {"input": ["a", "bbb"], "model": "mine"})
+        assert status == 200
+        assert [one["embedding"] for one in answer["data"]] == [[1.0, -1.0], [3.0, -3.0]]
+        assert answer["usage"] == {"prompt_tokens": 4, "total_tokens": 4}
+        assert get(port, "/v1/models")[1]["data"][0]["id"] == "mine"
+        assert get(port, "/health") == (200, {"status": "ok", "replicas": 1})
+        metrics = get(port, "/metrics")[1]
+        assert 'cotbert_requests_total{status="200"} 1.0' in metrics
+        assert "cotbert_sentences_total 2.0" in metrics
+        assert "cotbert_tokens_total 4.0" in metrics
+        replicas.running = 0
+        assert get(port, "/health")[0] == 503
+
+
+def test_what_is_refused():
+    with service(Replicas()) as port:
+        assert refused(post(port, b"\x00\xff"), 400, "it is not UTF-8")
+        assert refused(post(port, {"input": ["a"] * 5}), 400, "give at most 4")
+        assert refused(post(port, {"input": "a" * 2000}), 413, "larger than 0.001 MB")
+        # Without Content-Length: in chunks.
+        assert refused(post(port, iter([b"a" * 600] * 3)), 413, "larger than 0.001 MB")
+        assert refused(get(port, "/nothing"), 404, "is not known here: POST /v1/embeddings")
+        assert refused(get(port, "/v1/embeddings"), 405, "POST /v1/embeddings")
+        assert received(open_socket(port, b"\x16\x03\x01 no HTTP\r\n\r\n")).startswith(
+            b"HTTP/1.1 400"
+        )
+        assert post(port, {"input": "a"})[0] == 200
+        assert 'cotbert_requests_total{status="413"} 2.0' in get(port, "/metrics")[1]
+
+
+def test_a_token_is_required_where_there_is_one():
+    with service(Replicas(), AccessToken(TOKEN)) as port:
+        good = {"Authorization": f"Bearer {TOKEN}"}
+        assert post(port, {"input": "a"}, good)[0] == 200
+        for wrong in ({}, {"Authorization": f"Bearer {TOKEN}x"}, {"Authorization": "Bearer \xe9"}):
+            assert refused(post(port, {"input": "a"}, wrong), 401, "the token is missing or wrong")
+        for path in ("/v1/models", "/metrics"):
+            assert (get(port, path)[0], get(port, path, good)[0]) == (401, 200)
+        assert get(port, "/health")[0] == 200
+
+
+def test_an_error_of_a_replica_is_answered_and_shown(capfd):
+    with service(Replicas()) as port:
+        assert refused(post(port, {"input": "break"}), 503, "the encoder failed at this request")
+        assert post(port, {"input": "a"})[0] == 200
+    assert "warning: a request failed: the replica died" in capfd.readouterr().err
+
+
+def test_a_slow_client_is_answered_or_closed(monkeypatch):
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.5)
+    monkeypatch.setattr(application, "BODY_TIMES", {"silent": 0.5, "total": 5.0})
+    with service(Replicas()) as port:
+        silent = open_socket(port)
+        half_headers = open_socket(port, b"POST /v1/embeddings HTTP/1.1\r\nHost:")
+        half_body = open_socket(port, half_a_body())
+        assert received(silent) == received(half_headers) == b""
+        answer = received(half_body)
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"the body did not arrive in time (12 bytes did)" in answer
+        assert post(port, {"input": "a"})[0] == 200
+
+
+def send_headers(connection):
+    """Send headers for ever."""
+    while True:
+        connection.sendall(b"X-Name: " + b"x" * 8192 + b"\r\n")
+
+
+def test_endless_headers_close_the_connection():
+    with service(Replicas()) as port:
+        connection = open_socket(port, b"GET / HTTP/1.1\r\n")
+        with pytest.raises(ConnectionError):
+            send_headers(connection)
+        assert get(port, "/health")[0] == 200
+
+
+def test_one_connection_serves_many_requests(monkeypatch):
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.2)
+    request = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+    with service(Replicas()) as port, open_socket(port, request) as connection:
+        for _ in range(3):
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            time.sleep(0.3)  # an idle connection is closed by uvicorn's own, longer limit
+            connection.sendall(request)
+
+
+def test_a_client_that_leaves_takes_its_texts_along():
+    replicas = Replicas()
+    with service(replicas) as port:
+        body = b'{"input": "slow"}'
+        head = b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+        slow = open_socket(port, head % len(body) + body)
+        time.sleep(0.1)
+        gone = b'{"input": "gone"}'
+        open_socket(port, head % len(gone) + gone).close()
+        time.sleep(0.1)
+        assert post(port, {"input": "after"})[0] == 200
+        assert replicas.batches == [["slow"], ["after"]]
+        slow.close()
+
+
+def test_what_is_too_much_for_the_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(application, "MOST_BODIES", 1)
+    with service(Replicas(), max_body=60) as port:
+        slow = threading.Thread(target=post, args=(port, {"input": ["slow", "a" * 20]}))
+        slow.start()
+        time.sleep(0.1)
+        assert refused(post(port, {"input": "a" * 30}), 503, "the service is busy")
+        slow.join()
+        assert post(port, {"input": "a" * 30})[0] == 200

@@ -1,0 +1,146 @@
+"""`cotbert serve` as a user starts it: vectors, clients of all kinds, and its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from listening import listeners
+from serving.http_client import get, half_a_body, open_socket, post, received
+
+from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines.runtime.processes import MARK, find_marked
+
+pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(600)]
+
+TOKEN = "a-token-of-thirty-two-characters"
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class Service:
+    """A running command, its port, its processes and what it printed."""
+
+    def __init__(self, *words, **variables):
+        self.mark = f"serve-{os.getpid()}-{time.monotonic_ns()}"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pipelines.cli", "serve", *words],
+            env={**os.environ, MARK: self.mark, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.printed = self.process.stderr.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/v1/embeddings", self.printed)
+        assert found, self.printed + self.process.communicate()[1]
+        self.port = int(found[1])
+
+    @property
+    def pids(self):
+        return find_marked(self.mark)
+
+    def stop(self, number):
+        self.process.send_signal(number)
+        output, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, output + errors
+
+
+@pytest.fixture(scope="module")
+def service(bert_folder):
+    words = (bert_folder, "--port", "0", "--precision", "fp32", "--max-body-mb", "2")
+    running = Service(*words, COTBERT_SERVE_TOKEN=TOKEN)
+    yield running
+    running.process.kill()
+
+
+@pytest.fixture(scope="module")
+def encoder(bert_folder):
+    return SentenceEncoder.from_pretrained(bert_folder)
+
+
+def embed(service, texts):
+    status, answer = post(service.port, {"input": texts}, HEADERS)
+    assert status == 200, answer
+    return np.asarray([one["embedding"] for one in answer["data"]], np.float32), answer["usage"]
+
+
+def test_vectors_are_those_of_encode_whatever_else_is_in_the_batch(service, encoder, sentences):
+    """Forty requests at a time of one to many texts, empty and long ones among them."""
+    texts = [*sentences, "", "a man walks " * 60, *(f"{s} again" for s in sentences)]
+    requests = [[texts[n % len(texts)]] * (1 + n % 3) + texts[: n % 5] for n in range(120)]
+    requests.append(texts * 40)
+    expected = {text: encoder.encode([text], precision="fp32")[0] for text in texts}
+    with ThreadPoolExecutor(40) as clients:
+        answers = list(clients.map(lambda request: embed(service, request)[0], requests))
+    for request, vectors in zip(requests, answers, strict=True):
+        wanted = np.stack([expected[text] for text in request])
+        assert np.allclose(vectors, wanted, atol=2e-5)
+    assert not np.allclose(expected[texts[0]], expected[texts[1]], atol=1e-2)
+    sizes = get(service.port, "/metrics", HEADERS)[1]
+    requests_seen = float(re.search(r"cotbert_request_seconds_count (\S+)", sizes)[1])
+    batches = float(re.search(r"cotbert_batch_sentences_count (\S+)", sizes)[1])
+    assert requests_seen >= len(requests)
+    assert batches < requests_seen  # requests were joined
+
+
+def test_usage_counts_the_tokens_that_are_read(service, encoder):
+    read = encoder.tokenize(["two dogs run", "oil"]).lengths + encoder.bound.length
+    assert embed(service, ["two dogs run", "oil"])[1]["prompt_tokens"] == read.sum()
+    cut = embed(service, ["a man walks " * 1000])[1]["prompt_tokens"]
+    assert cut == encoder.max_length + encoder.bound.length
+
+
+def test_bad_clients_leave_the_service_alive(service):
+    def status(*arguments):
+        code, answer = post(service.port, *arguments)
+        assert code == 200 or len(answer["error"]["message"]) > 20
+        return code
+
+    good = ({"input": "Two dogs run."}, HEADERS)
+    assert status(iter([b"a" * 1_000_000] * 100), HEADERS) == 413
+    assert status(b"a" * 100_000_000, HEADERS) == 413
+    assert status({"input": ["a"] * 10_000}, HEADERS) == 400
+    assert status(os.urandom(100_000), HEADERS) == 400
+    assert status(b'{"input": ', HEADERS) == 400
+    assert status({"input": [[1, 2, 3]]}, HEADERS) == 400
+    assert status({"input": "a"}, {"Authorization": "Bearer wrong"}) == 401
+    assert status(*good) == 200
+    token = f"\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
+    half = half_a_body().replace(b"\r\n", token, 1)
+    connections = [open_socket(service.port, half if n % 2 else b"") for n in range(1000)]
+    assert status(*good) == 200
+    with ThreadPoolExecutor(50) as readers:
+        answers = list(readers.map(received, connections))
+    assert {answer[:12] for answer in answers} == {b"", b"HTTP/1.1 408"}
+    for connection in connections:
+        connection.close()
+    assert status(*good) == 200
+
+
+def test_it_listens_on_loopback_and_hides_the_token(service):
+    assert get(service.port, "/health") == (200, {"status": "ok", "replicas": 1})
+    found = list(listeners(service.pids))
+    assert service.port in {one.port for one in found}
+    assert [one for one in found if not one.on_loopback] == []
+    for pid in service.pids:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            assert TOKEN.encode() not in file.read()
+
+
+def test_it_ends_at_sigterm_and_leaves_no_process(service):
+    known = service.pids
+    assert len(known) > 3
+    status, printed = service.stop(signal.SIGTERM)
+    assert status == 143
+    assert printed == "cotbert: stopped by SIGTERM; the service has ended\n"
+    assert TOKEN not in service.printed + printed
+    until = time.monotonic() + 10
+    while service.pids and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not service.pids

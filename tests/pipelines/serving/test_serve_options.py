@@ -1,0 +1,113 @@
+"""What `cotbert serve` refuses before anything starts: options, addresses and tokens."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines.cli import main
+from pipelines.serving.access_token import find_access_token
+from pipelines.serving.limits import Admission
+from pipelines.serving.options import ServeOptions, is_loopback
+from pipelines.serving.requests import RequestError
+from pipelines.serving.service import bound_socket
+
+TOKEN = "a-token-of-thirty-two-characters"
+
+
+@pytest.fixture(autouse=True)
+def no_token(monkeypatch):
+    monkeypatch.delenv("COTBERT_SERVE_TOKEN", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--port 65536", "port is 65536: give a number from 0 to 65535"),
+        ("--max-texts 0", "max_texts is 0: give at least 1"),
+        ("--max-body-mb 0", "max_body_mb is 0"),
+        ("--replicas 0", "replicas is 0"),
+        ("--max-batch-wait-ms -1", "max_batch_wait_ms is -1: give at least 0"),
+        ("--host 0.0.0.0", "host is '0.0.0.0', which others can reach, and there is no token"),
+        ("--host example.org", "host is 'example.org', which others can reach"),
+        ("--token-file none", "the token file 'none' cannot be read"),
+    ],
+)
+def test_a_mistake_is_one_sentence(words, sentence, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", "model", *words.split()]) == 2
+    printed = capsys.readouterr().err
+    assert sentence in printed
+    assert printed.count("\n") == 1
+
+
+def test_a_model_that_does_not_exist_is_refused_before_ray_starts(capsys):
+    assert main(["serve", "./nothing"]) == 2
+    assert "'./nothing' does not exist" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"port {port} .*: give another --port"):
+            bound_socket("127.0.0.1", port).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("localhost.example.org", False),
+    ],
+)
+def test_loopback(host, loopback):
+    assert is_loopback(host) == loopback
+
+
+def test_a_token_of_a_file_or_the_environment(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    file.chmod(0o600)
+    token = find_access_token(ServeOptions("m", host="0.0.0.0", token_file=file))
+    assert token.admits(f"Bearer {TOKEN}")
+    for wrong in (None, "", TOKEN, f"Bearer {TOKEN[:-1]}", f"bearer {TOKEN}", "Bearer \xff"):
+        assert not token.admits(wrong)
+    assert TOKEN not in repr(token)
+    assert capsys.readouterr().err == ""
+    file.chmod(0o644)
+    find_access_token(ServeOptions("m", token_file=file))
+    assert "others can read the token file" in capsys.readouterr().err
+    monkeypatch.setenv("COTBERT_SERVE_TOKEN", TOKEN)
+    assert find_access_token(ServeOptions("m", host="0.0.0.0")).admits(f"Bearer {TOKEN}")
+
+
+@pytest.mark.parametrize("token", ["short", "", "ünprintable-and-long-enough", "a\nb" * 20])
+def test_a_token_that_can_be_guessed_is_refused(token, tmp_path):
+    file = tmp_path / "token"
+    file.write_text(token)
+    with pytest.raises(UserError, match="token") as refused:
+        find_access_token(ServeOptions("m", token_file=file))
+    assert not token or token not in str(refused.value).replace(str(file), "")
+
+
+def test_without_a_token_only_loopback_is_served():
+    assert find_access_token(ServeOptions("m")) is None
+
+
+def test_what_is_held_is_released():
+    admission = Admission(most_bytes=10, most_texts=2)
+    with admission.holding("bytes") as hold:
+        hold(6)
+        hold(4)
+        with admission.holding("bytes") as other, pytest.raises(RequestError, match="10 bytes are"):
+            other(1)
+        assert admission.held == {"bytes": 10, "texts": 0}
+    assert admission.held == {"bytes": 0, "texts": 0}

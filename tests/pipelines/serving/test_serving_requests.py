@@ -1,0 +1,105 @@
+"""Requests in OpenAI's shape: what is read, refused with which sentence, and answered."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import numpy as np
+import pytest
+
+from pipelines.serving.requests import (
+    RequestError,
+    ServedModel,
+    parse_request,
+    render_answer,
+    shorten,
+)
+
+MODEL = ServedModel("mine", dimension=4, normalized=True, max_texts=3)
+
+
+def parsed(**given):
+    return parse_request(json.dumps(given).encode(), MODEL)
+
+
+def test_one_text_and_several():
+    one, several = parsed(input="a b", model="mine", user="me"), parsed(input=["", "é"])
+    assert (one.texts, one.encoding, one.dimensions) == (["a b"], "float", 4)
+    assert several.texts == ["", "é"]
+    assert parsed(input="a", encoding_format="base64", dimensions=2).dimensions == 2
+    nulls = parsed(input="a", encoding_format=None, dimensions=None, model=None)
+    assert nulls == parsed(input="a")
+
+
+REFUSED = {
+    "no JSON": (b"{", "the body is not JSON"),
+    "binary": (b"\x80\x00\xff", "it is not UTF-8"),
+    "nested": (b"[" * 100_000, "nested too deeply"),
+    "digits": (b'{"dimensions": ' + b"9" * 5000 + b"}", "the body is not JSON"),
+    "a list": (b"[]", "the body is an empty list: send an object"),
+    "nothing": (b"{}", "input is missing or null"),
+    "no text": (b'{"input": []}', "input is an empty list"),
+    "an object": (b'{"input": {"a": "b"}}', "input is an object"),
+    "numbers": (b'{"input": [1, 2]}', r"input\[0\] is a number, and .* does not take token ids"),
+    "token ids": (b'{"input": [[1, 2]]}', "does not take token ids"),
+    "true": (b'{"input": ["a", true]}', r"input\[1\] is true or false: give a text"),
+    "many": (b'{"input": ["a", "b", "c", "d"]}', "4 texts: give at most 3 in one request"),
+    "surrogate": (b'{"input": "\\ud800"}', "half of a surrogate pair"),
+    "format": (b'{"input": "a", "encoding_format": "int8"}', '"int8": give float or base64'),
+    "dimensions": (b'{"input": "a", "dimensions": 5}', "dimensions is 5: .* from 1 to 4"),
+    "dimensions 0": (b'{"input": "a", "dimensions": 0}', "dimensions is 0"),
+    "true dimensions": (b'{"input": "a", "dimensions": true}', "dimensions is true"),
+    "field": (b'{"input": "a", "inputs": "b"}', "the field 'inputs' is unknown: give input, model"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_bad_request_is_refused_with_a_sentence(case):
+    body, sentence = REFUSED[case]
+    with pytest.raises(RequestError, match=sentence) as refused:
+        parse_request(body, MODEL)
+    assert refused.value.status == 400
+    error = refused.value.body()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["type"] == "invalid_request_error"
+    assert len(error["message"]) < 400
+
+
+def test_another_model_is_not_found():
+    with pytest.raises(RequestError, match="is not served here: give 'mine'") as refused:
+        parsed(input="a", model="x" * 1_000_000)
+    assert (refused.value.status, refused.value.code) == (404, "model_not_found")
+    assert len(refused.value.message) < 400
+
+
+VECTORS = np.asarray([[3, 4, 0, 12], [1, 0, 0, 0]], np.float32) / [[13], [1]]
+VECTORS = VECTORS.astype(np.float32)
+
+
+def test_an_answer_has_openais_shape_and_every_digit():
+    answer = json.loads(render_answer(parsed(input=["a", "b"]), VECTORS, 7, MODEL))
+    assert {k: v for k, v in answer.items() if k != "data"} == {
+        "object": "list",
+        "model": "mine",
+        "usage": {"prompt_tokens": 7, "total_tokens": 7},
+    }
+    assert [(one["object"], one["index"]) for one in answer["data"]] == [
+        ("embedding", 0),
+        ("embedding", 1),
+    ]
+    found = np.asarray([one["embedding"] for one in answer["data"]], np.float32)
+    assert (found == VECTORS).all()
+
+
+def test_base64_holds_the_same_numbers():
+    request = parsed(input=["a", "b"], encoding_format="base64")
+    data = json.loads(render_answer(request, VECTORS, 7, MODEL))["data"]
+    found = [np.frombuffer(base64.b64decode(one["embedding"]), "<f4") for one in data]
+    assert (np.stack(found) == VECTORS).all()
+
+
+def test_fewer_dimensions_have_unit_length_again_if_the_vector_had_it():
+    assert np.allclose(shorten(VECTORS, 2, True), [[0.6, 0.8], [1, 0]])
+    assert np.allclose(shorten(VECTORS, 2, False), VECTORS[:, :2])
+    assert shorten(VECTORS, 4, True) is VECTORS
