@@ -110,6 +110,6 @@ def test_geometry_has_a_column_more(own_store, corpus, bert_folder, tmp_path, mo
     expected = score_held_out(encode, read_held_out(corpus, "test")).found_first
     (row,) = json.loads((tmp_path / "out" / "geometry.json").read_text())["models"]
     assert row["found_first"] == expected
-    assert re.search(rf"{expected:.2f}\s*$", shown)
+    assert re.search(rf"{expected:.2f}\s*\n", shown)
     (row,) = json.loads((tmp_path / "plain" / "geometry.json").read_text())["models"]
     assert "found_first" not in row

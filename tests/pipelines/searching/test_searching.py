@@ -16,6 +16,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.embed import model_digest
+from pipelines.reading.data_folder import part_files
 from pipelines.search import search
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.options import SearchOptions
@@ -58,7 +59,7 @@ def embedded(folder, model, dtype="float32", kept=None, ids=IDS, **reading):
 
 def with_text_ids(folder):
     """Give the rows of a folder text for ids."""
-    for part in folder.glob("part-*.parquet"):
+    for part in part_files(folder):
         table = pq.read_table(part)
         ids = pa.array([f"id {number}" for number in table["id"].to_pylist()])
         pq.write_table(table.set_column(0, "id", ids), part)

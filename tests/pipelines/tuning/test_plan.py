@@ -9,6 +9,7 @@ import pytest
 from ray import tune
 
 from cotbert_core.errors import UserError
+from pipelines.options.kept_files import MODEL_ALONE
 from pipelines.recipes import RECIPES
 from pipelines.training.baseline import Baseline
 from pipelines.tuning.options import TuneOptions
@@ -89,8 +90,9 @@ def test_a_sweeps_run_says_it_too(tmp_path, monkeypatch):
     monkeypatch.setattr(job.tracking, "tracked_run", tracked)
     plan = sampled_plan(GRID, BASE, 3, (0,), 0)
     corpus = SimpleNamespace(path=tmp_path, digest="x")
+    options = TuneOptions(GRID, "cot-bert-base", 3)
     with pytest.raises(UserError, match="captured"):
-        job._tracked(TuneOptions(GRID, "cot-bert-base", 3), plan, corpus, {}, tmp_path, False)
+        job._tracked(options, plan, corpus, {}, tmp_path, False, MODEL_ALONE)
     assert logged == ["random"]
 
 
