@@ -20,6 +20,7 @@ from cotbert_core.training.checkpoint_writer import CheckpointWriter
 from cotbert_core.training.checkpoints import newest
 from cotbert_core.training.devices import current_device
 from cotbert_core.training.distributed import gather_objects, rank, world_size
+from cotbert_core.training.precision import has_fast_bf16
 from cotbert_core.training.sampling import total_steps
 from cotbert_core.training.step_timer import section
 from pipelines.training.data import Data
@@ -145,6 +146,17 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+def warn_slow_precision(training: Training) -> None:
+    """Warn of bf16 on a device without instructions for it: on a CPU with AVX2 alone a product of
+    matrices took 33 times as long as in fp32."""
+    if training.settings.precision == "bf16" and not has_fast_bf16(current_device()):
+        _warn(
+            training,
+            f"precision is bf16, which {current_device().type} here has no instructions for: steps "
+            "take many times as long as in fp32; leave precision at auto",
+        )
 
 
 def _warn(training: Training, text: str) -> None:

@@ -48,6 +48,7 @@ from pipelines.training.training_state import (
     restore,
     save,
     seed_all,
+    warn_slow_precision,
 )
 
 
@@ -57,6 +58,7 @@ def train_worker(job: dict[str, Any]) -> None:
     torch.set_num_threads(job["cpus"])
     training = _set_up(job)
     restore(training)
+    warn_slow_precision(training)
     if training.step == 0:
         _check(training)
     elif not _should_continue(training, wait=0):

@@ -21,6 +21,7 @@ from pipelines.training.training_state import (
     log_metrics,
     restore,
     save,
+    warn_slow_precision,
 )
 
 
@@ -163,3 +164,18 @@ def test_the_last_checkpoint_is_tried_three_times(tmp_path, warned, monkeypatch,
             save(training, 50.0)
     assert tried == [9, 9, 9]
     assert len(warned) == 2
+
+
+@pytest.mark.parametrize(
+    ("precision", "fast", "warnings"),
+    [("bf16", False, 1), ("bf16", True, 0), ("auto", False, 0), ("fp32", False, 0)],
+)
+def test_bf16_without_instructions_for_it_is_a_warning(
+    tmp_path, warned, monkeypatch, precision, fast, warnings
+):
+    monkeypatch.setattr(module, "has_fast_bf16", lambda _: fast)
+    training = run(tmp_path / "out", background=False)
+    training.settings = override(training.settings, {"precision": precision})
+    warn_slow_precision(training)
+    assert len(warned) == warnings
+    assert all("leave precision at auto" in text for text in warned)
