@@ -2,7 +2,7 @@
 time of a request at half that load.
 
 The clients, the HTTP process, the replica and Ray share the machine's cores, so what they cost is
-in the rate. `python -m benchmarks.serving` prints these rows alone.
+in the rate. `python -m benchmarks.run --only serving` prints these rows alone.
 """
 
 from __future__ import annotations
@@ -158,9 +158,3 @@ async def _at_intervals(port: int, requests: Sequence[bytes], interval: float) -
     for client in idle:
         client.close()
     return took
-
-
-if __name__ == "__main__":
-    from benchmarks.run import main
-
-    sys.exit(main(["--only", "serving", *sys.argv[1:]]))
