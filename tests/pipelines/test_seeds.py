@@ -92,7 +92,7 @@ def test_train_with_seeds_reports_mean_and_spread_and_continues(
         assert own_store.get_run(run_id).data.tags["baseline"] == result["baseline"]
         assert own_store.get_run(run_id).data.params["dev"] == "built-in pairs"
     mean, baseline = result["dev_spearman_mean"], result["baseline_spearman"]
-    last = shown.splitlines()[-1]
+    last = shown.split("\n\n")[-1].splitlines()[0]
     assert f"he mean of 2 seeds scores {mean:.2f} on dev (built-in pairs): " in last
     assert f"{abs(mean - baseline):.2f} {'better' if mean > baseline else 'worse'} than" in last
     assert "dev_spearman_min" in shown

@@ -199,7 +199,14 @@ def test_jobs_without_a_server_finish_and_are_sent_later(
     prepare = ["prepare", "--input", str(text), "--encoder", bert_folder, "--output", str(corpus)]
     sets = ("batch_size=4", "max_steps=2", "eval_every=1", "workers=1", "precision=fp32")
     train = ["train", "quickstart", "--encoder", bert_folder, "--corpus", str(corpus)]
-    train += ["--seeds", "2", "--output", str(runs), *(w for s in sets for w in ("--set", s))]
+    train += [
+        "--seeds",
+        "2",
+        "--log-model",
+        "--output",
+        str(runs),
+        *(w for s in sets for w in ("--set", s)),
+    ]
     assert (main(prepare), main(train)) == (0, 0)
     stderr = capsys.readouterr().err
     folders = [corpus, runs, runs / "seed-0", runs / "seed-1"]

@@ -152,7 +152,7 @@ def test_the_untouched_encoder_is_the_baseline_of_a_run(
     assert run.data.params["dev"] == "built-in pairs"
     settings = json.loads((trained / "settings.json").read_text())["settings"]
     assert settings["dev"] == "built-in pairs"
-    message = printed.splitlines()[-1]
+    message = printed.split("\n\n")[-1].splitlines()[0]
     gap = result["dev_spearman"] - scores[best]
     assert f"{abs(gap):.2f} {'better' if gap > 0 else 'worse'} than the untouched" in message
     assert message.startswith("warning: ") is (gap < 0)
