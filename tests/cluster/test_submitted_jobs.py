@@ -28,7 +28,7 @@ from pipelines.runtime import processes
 from pipelines.runtime.ray_session import LOOPBACK
 from pipelines.training.metrics_log import read_rows
 
-pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(300)]
 
 TEXTS = ["A man is singing.", "Two dogs run", "What do you want?"]
 

@@ -219,7 +219,7 @@ def test_the_command_trains_every_recipe_under_every_seed(
     printed = capsys.readouterr()
     assert "± " in printed.out
     assert untouched["entry"] in printed.out
-    assert printed.out.splitlines()[-4:-2] == result["verdicts"]
+    assert printed.out.splitlines()[-3:-1] == result["verdicts"]
     assert printed.err.count("baseline: the untouched encoder") == 1, "scored once, handed on"
     for name, message in zip(entries, result["verdicts"], strict=False):
         mean = next(row["dev_mean"] for row in rows if row["entry"] == name)

@@ -69,12 +69,12 @@ def test_vectors_are_the_encoders_under_row_numbers(
     )
     assert manifest["model_digest"] == model_digest(bert_folder)
     run = own_store.get_run(result["mlflow_run_id"])
-    assert (run.info.run_name, run.data.metrics["rows"]) == ("embed / out", 3)
+    assert (run.info.run_name, run.data.metrics["rows"]) == ("embed / vectors", 3)
     captured = capsys.readouterr()
     facts, ending = captured.out.split("\n\n")
     shown = [line.split()[0] for line in facts.splitlines()]
     assert shown == [name for name in result if name not in INTERNAL]
-    assert "cotbert search out 'YOUR QUERY'" in ending
+    assert "cotbert search vectors 'YOUR QUERY'" in ending
     progress = [line.startswith("embed ") for line in captured.err.splitlines()]
     warnings = [line for line in captured.err.splitlines() if line.startswith("warning: ")]
     assert any("a.txt" in line and "not UTF-8" in line for line in warnings)

@@ -118,7 +118,7 @@ def test_every_row_of_every_format_is_accounted_for(
     assert [line.split()[0] for line in where.splitlines()[2:5]] == ["read", "kept", "empty"]
     shown = dict(line.split() for line in shown.splitlines())
     assert list(shown) == [name for name in result if name not in INTERNAL]
-    assert f"  folder  {out}\n  report  {out}/report.html\n  next    " in ending
+    assert "  folder  corpus\n  report  corpus/report.html\n  next    " in ending
     assert int(shown["dropped_duplicate"]) == result["dropped_duplicate"] == DROPPED["duplicate"]
     assert all(line.startswith(("prepare ", "warning: ")) for line in captured.err.splitlines())
     run = own_store.get_run(result["mlflow_run_id"])

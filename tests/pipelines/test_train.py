@@ -272,7 +272,8 @@ def test_a_profile_has_a_trace_every_step_by_section_and_a_table(
     assert "| checkpoint" in table
     assert "waiting for a slower worker takes" in table
     assert table in printed
-    assert "the untouched encoder" in printed.splitlines()[-1]
+    sentence = printed.split("\n\n")[-1].splitlines()[0]
+    assert "the untouched encoder" in sentence
     assert "Where the time went" in (output / "report.html").read_text()
     client = MlflowClient(f"sqlite:///{home / 'mlflow.db'}")
     run_id = json.loads((output / "result.json").read_text())["mlflow_run_id"]

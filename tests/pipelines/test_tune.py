@@ -59,6 +59,7 @@ def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
 ):
     output = tmp_path / "sweep"
     command = words(rates, rates_corpus, output, bert_folder, "--asha", str(EVERY))
+    command += ["--keep-checkpoints", "all"]  # as if killed before they are deleted, see below
     binary = Path(sys.executable).with_name("cotbert")
     driver = subprocess.Popen([binary, *command], stderr=subprocess.PIPE, text=True)
     limit = time.monotonic() + 240
@@ -97,7 +98,7 @@ def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
     ending = captured.out.split("\n\n")[-1].splitlines()
     assert "he best trial scores" in ending[0]
     assert f" {gap:.2f} " in ending[0]
-    assert ending[-1].endswith(f"out/trials/{result['best']['name']}/model")
+    assert ending[-1].endswith(f" sweep/trials/{result['best']['name']}/model")
     for name in ("0000", "0001"):
         trial = read_json(output / "trials" / name / "result.json")
         assert trial["baseline_spearman"] == result["baseline_spearman"], "handed on"
