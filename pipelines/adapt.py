@@ -115,7 +115,12 @@ def _tracked(
     with (
         locked_output(output),
         tracking.tracked_run(
-            "adapt", _params(options), parent=parent, home=output, queue_folder=output
+            "adapt",
+            _params(options),
+            about=_about(options),
+            parent=parent,
+            home=output,
+            queue_folder=output,
         ) as run,
         ray_session(verbose, output),
     ):
@@ -157,6 +162,14 @@ def _record(options: AdaptOptions) -> dict[str, Any]:
 def _params(options: AdaptOptions) -> dict[str, Any]:
     record = {k: v for k, v in _record(options).items() if k != "clean"}
     return {**record, "inputs": ",".join(options.inputs), "chosen": ",".join(options.chosen)}
+
+
+def _about(options: AdaptOptions) -> str:
+    """Return what an adaptation does, in a sentence for MLflow."""
+    return (
+        f"Adapts {Path(options.encoder).name} to {', '.join(options.inputs)}; candidates: "
+        f"{', '.join(options.chosen)}."
+    )
 
 
 def _run(
@@ -226,10 +239,11 @@ def _pretrained(
     if not (folder / RESULT_FILE).is_file():
         budget = {"max_steps": options.pretrain, "eval_every": check_every(options.pretrain)}
         same = {"encoder": encoder, "seed": options.seed, "workers": options.workers}
-        settings = override(RECIPES["mlm-base"](), {**budget, **same})
+        recipe = "mlm-base"
+        settings = override(RECIPES[recipe](), {**budget, **same})
         resume = (folder / SETTINGS_FILE).is_file()
         again: dict[str, Any] = {"parent": parent, "verbose": verbose, "kept": kept}
-        pretrain(settings, corpus, folder, resume=resume, **again)
+        pretrain(settings, corpus, folder, recipe=recipe, resume=resume, **again)
     return str(folder / MODEL)
 
 

@@ -56,7 +56,8 @@ def augment(
         if work.before:
             say(f"continuing with the rewrites in {work.output.parent.parent}")
         params = {"corpus": str(corpus.path), **record}
-        with resumable_run(work, "augment", params, parent) as run:
+        about = f"Rewrites the sentences of {corpus.path} by {options.method.name}."
+        with resumable_run(work, "augment", params, parent, about) as run:
             started = time.monotonic()
             plan = _plan(options, corpus, tokenizer, work)
             summary, fresh = _run(plan, job)

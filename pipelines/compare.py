@@ -144,9 +144,12 @@ def compare(
     budget = with_pairs(own, comparison.dev)
     params = {**budget, "entries": ",".join(comparison.entries), "corpus": str(corpus.path)}
     with (
-        tracking.tracked_run("compare", params, home=output, queue_folder=output) as run,
+        tracking.tracked_run(
+            "compare", params, about=_about(comparison), home=output, queue_folder=output
+        ) as run,
         ray_session(verbose, output),
     ):
+        run.dataset(corpus)
         encoders = {s.encoder: s.precision for s in comparison.trained.values()}
         found = baselines(output, encoders, comparison.dev, run)
         rows, metric = [], dev_metric(comparison.dev)
@@ -165,6 +168,7 @@ def compare(
                         verbose=verbose,
                         parent=run.key,
                         baseline=found[settings.encoder],
+                        recipe=name,
                         kept=kept,
                     ),
                     comparison,
@@ -186,6 +190,12 @@ def compare(
         write_json(output / RESULT_FILE, result)
         run.artifact(output / RESULT_FILE)
     return result
+
+
+def _about(comparison: Comparison) -> str:
+    """Return what a comparison does, in a sentence for MLflow."""
+    names, seeds = ", ".join(comparison.entries), len(comparison.seeds)
+    return f"Compares {names} on one budget, each training with {seeds} seeds."
 
 
 def _record(comparison: Comparison, corpus: Corpus) -> dict[str, Any]:

@@ -141,8 +141,9 @@ def _tracked(
 ) -> dict[str, Any]:
     """Run the job in its MLflow run, which is the same after a kill."""
     params = {k: v for k, v in job.options.decisive.items() if v not in (None, [])}
+    about = f"Embeds {', '.join(job.options.inputs)} by {job.options.model}."
     with (
-        resumable_run(work, "embed", params, parent) as run,
+        resumable_run(work, "embed", params, parent, about) as run,
         ray_session(verbose, work.output),
     ):
         job_result = _run(job, work) | {"mlflow_run_id": run.id}

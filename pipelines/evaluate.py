@@ -106,7 +106,8 @@ def evaluate_several(
     data = _read(common)
     labels = _labels(several)
     params = _params(replace(common, model=", ".join(labels), template=None, readout=None))
-    with tracking.tracked_run("evaluate", params, parent=parent) as run:
+    about = f"Scores {params['model']} on the same tasks, with the differences between them."
+    with tracking.tracked_run("evaluate", params, about=about, parent=parent) as run:
         models = {}
         for label, options in zip(labels, several, strict=True):
             say(f"evaluate {label}")

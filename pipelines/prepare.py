@@ -146,8 +146,9 @@ def _run(
     params = {k: v for k, v in params.items() if k not in left_out and v not in (None, ())}
     if job.options.hold_out is None:
         params.pop("query")
+    about = f"Prepares {', '.join(job.options.inputs)} for {job.options.encoder}."
     with (
-        resumable_run(work, "prepare", params, parent) as run,
+        resumable_run(work, "prepare", params, parent, about) as run,
         ray_session(verbose, work.output),
     ):
         started, before = time.monotonic(), driver.rows_written(work)

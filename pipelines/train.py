@@ -71,6 +71,7 @@ def train(
     verbose: bool = False,
     parent: str | None = None,
     name: str | None = None,
+    recipe: str = "",
     tags: Mapping[str, str] = MappingProxyType({}),
     callbacks: Sequence[Any] = (),
     early_stopping: bool = False,
@@ -82,7 +83,8 @@ def train(
 ) -> dict[str, Any]:
     """Train and return the result; UserError before anything starts, TrainingError afterwards.
 
-    parent, name, tags: those of its MLflow run. callbacks: callbacks of Ray Train, for a sweep.
+    parent, name, tags: those of its MLflow run. recipe: the one that the settings come from.
+    callbacks: callbacks of Ray Train, for a sweep.
     early_stopping: whether the sweep decides after every dev check if the run continues
     (pipelines.training.early_stopping).
     profile: whether to write a profile to `output` (pipelines.training.profiling).
@@ -112,10 +114,20 @@ def train(
         output = open_output(output, "run", record, resume, inside)
         _check_metrics(output)
         params = {**shown, "corpus": str(corpus.path), **digests}
-        called = name or tracking.run_name(settings.method.name, Path(settings.encoder), output)
+        params |= {"recipe": recipe} if recipe else {}
+        called = name or tracking.run_name(
+            recipe or settings.method.name, Path(settings.encoder), output
+        )
         with tracking.tracked_run(
-            "train", params, name=called, parent=parent, home=output, queue_folder=output
+            "train",
+            params,
+            name=called,
+            about=_about(settings, corpus, dev),
+            parent=parent,
+            home=output,
+            queue_folder=output,
         ) as run:
+            run.dataset(corpus)
             for note in notes:
                 say(f"note: {note}")
             run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
@@ -128,6 +140,16 @@ def train(
                 settings, corpus.path, dev, output, stopping, hooks, part_rows, folder, kept
             )
             return _run(training, corpus, run, verbose, found)
+
+
+def _about(settings: TrainSettings, corpus: Corpus, dev: DevSets) -> str:
+    """Return what a run does, in a sentence for MLflow."""
+    return (
+        f"Trains {Path(settings.encoder).name} by {settings.method.name} on the {len(corpus):,} "
+        f"rows of {corpus.path}, {training_steps(settings, corpus):,} steps of "
+        f"{settings.batch_size}. The model is that of the step with the best dev score on "
+        f"{dev_name(dev)}."
+    )
 
 
 def _check_metrics(output: Path) -> None:
@@ -164,6 +186,8 @@ def _run(
     metric = dev_metric(training.dev).name
     run.metrics({"best_step": result["best_step"], f"best_{metric}": result[metric]})
     run.tags({"model_folder": str(output / "model")})
+    about = {"method": settings.method.name, "encoder": settings.encoder}
+    run.model(output / "model", about, {metric: result[metric]}, chosen.step)
     others = [profiling.FOLDER] if training.profile else []
     others += ["model"] if training.kept.log_model else []
     for name in ("report.html", SETTINGS_FILE, *others):

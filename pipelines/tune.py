@@ -100,16 +100,19 @@ def _tracked(
     """Run the sweep in its MLflow run."""
     params = {**_params(options), "search": plan.search, "dev": dev_name(dev)}
     params |= {"corpus": str(corpus.path), "corpus_digest": corpus.digest}
+    about = f"{options.space.purpose} {len(plan.trials)} trials of recipe {options.recipe}."
     with (
         tracking.tracked_run(
             "tune",
             params,
             name=tracking.run_name(f"tune {options.space.name}", output),
+            about=about,
             home=output,
             queue_folder=output,
         ) as run,
         ray_session(verbose, output),
     ):
+        run.dataset(corpus)
         encoders = {settings.encoder: settings.precision for settings in plan.possible}
         found = baselines(output, encoders, dev, run)
         _run(options, plan, corpus, dev, output, run.key, verbose, found, kept)
@@ -206,7 +209,8 @@ def _run(
     folder.mkdir(exist_ok=True)
     plan.open(folder)
     early_stopping, uri = options.stopping is not None, tracking.tracking_uri()
-    sweep = Sweep(str(folder), str(corpus.path), parent, uri, early_stopping, verbose, found, kept)
+    shared = (early_stopping, verbose, found, kept, options.recipe)
+    sweep = Sweep(str(folder), str(corpus.path), parent, uri, *shared)
     steps = partial(training_steps, corpus=corpus)
     run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)
     shutil.rmtree(output / TUNE_FOLDER, ignore_errors=True)

@@ -83,6 +83,7 @@ def run(given: Pretrain) -> None:
         resume=given.resume,
         verbose=given.verbose,
         profile=given.profile,
+        recipe=given.recipe,
         kept=given.kept,
     )
     print_facts(result, given.verbose)

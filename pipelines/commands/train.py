@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from cotbert_core.errors import UserError
@@ -36,7 +35,6 @@ class Train:
 
 def run(given: Train) -> None:
     settings = given.training.settings(given.recipe)
-    from pipelines.recording.tracking import run_name
     from pipelines.train import train
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.dev_sets import dev_metric
@@ -48,13 +46,10 @@ def run(given: Train) -> None:
     check_profile(given, seeds=given.seeds is not None)
     again: dict[str, Any] = {"resume": given.resume, "verbose": given.verbose}
     corpus, dev = given.training.open_data(settings, given.output, **again)
-    again["kept"] = given.kept
+    again |= {"kept": given.kept, "recipe": given.recipe}
     settings = with_corpus_max_length(settings, corpus)
     if given.seeds is None:
-        name = run_name(given.recipe, Path(settings.encoder), given.output)
-        result = train(
-            settings, corpus, dev, given.output, profile=given.profile, name=name, **again
-        )
+        result = train(settings, corpus, dev, given.output, profile=given.profile, **again)
         print_facts(result, given.verbose)
         if given.profile:
             print_output("\n" + read_table(given.output), end="")

@@ -11,12 +11,13 @@ from pipelines.storage.resumable_output import ResumableOutput
 
 
 def resumable_run(
-    work: ResumableOutput, job: str, params: Mapping[str, Any], parent: str | None
+    work: ResumableOutput, job: str, params: Mapping[str, Any], parent: str | None, about: str
 ) -> AbstractContextManager[tracking.Run]:
     """Open the job's MLflow run, which is the same after a kill."""
     return tracking.tracked_run(
         job,
         params,
+        about=about,
         parent=parent,
         home=work.scratch,
         queue_folder=work.output,

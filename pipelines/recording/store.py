@@ -19,6 +19,7 @@ from typing import Any
 from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact, without_credentials
 from pipelines.recording.artifacts import RefusedError, send_artifact
+from pipelines.recording.entities import log_dataset, log_model
 
 EXPERIMENT = "cotbert"
 Record = dict[str, Any]
@@ -157,7 +158,8 @@ def send(client: Any, run_id: str, record: Record, folder: Path | None = None) -
     try:
         _send(client, run_id, record, folder)
     except MlflowException as error:
-        if error.error_code == "INVALID_PARAMETER_VALUE":
+        # A server before MLflow 3 has no logged models.
+        if error.error_code in ("INVALID_PARAMETER_VALUE", "ENDPOINT_NOT_FOUND"):
             raise RefusedError(reason(error)) from None
         if error.error_code == "RESOURCE_DOES_NOT_EXIST":
             raise UnknownRunError(f"it has no run {run_id}") from None
@@ -181,6 +183,10 @@ def _send(client: Any, run_id: str, record: Record, folder: Path | None) -> None
         case "artifact":
             with file_timeout():
                 send_artifact(client, run_id, record["path"], record["folder"], folder)
+        case "dataset":
+            log_dataset(client, run_id, record)
+        case "model":
+            log_model(client, run_id, record)
         case "end":
             client.set_terminated(run_id, record["status"], end_time=record["time"])
         case kind:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cotbert_core.files import write_text
 from cotbert_core.messages.redaction import redact
@@ -40,6 +40,9 @@ from pipelines.recording.store import (
 from pipelines.recording.upload_worker import UploadWorker
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import REFUSED_FILE, RUN_FILE, earlier_run
+
+if TYPE_CHECKING:
+    from pipelines.storage.corpus import Corpus
 
 __all__ = ["EXPERIMENT", "Run", "commit", "shown_uri", "tracked_run", "tracking_uri"]
 
@@ -65,6 +68,8 @@ MFU = "flop_use"
 SUBSETS = "subsets"
 DIFFERENCE, P_VALUE = "difference", "p"
 VERSIONED = ("cotbert", "ray", "torch", "transformers", "mlflow", "pyarrow", "numpy")
+# MLflow's own tag of a run's description.
+DESCRIPTION_TAG = "mlflow.note.content"
 # Tries of a call of a job without an offline queue.
 RETRIES = 3
 RETRY_SECONDS = 2.0
@@ -114,6 +119,21 @@ class Run:
         if values:
             self._send("tags", values={key: redact(value) for key, value in values.items()})
 
+    def dataset(self, corpus: Corpus) -> None:
+        """Log the corpus that the run trains on, by its digest."""
+        held = {"name": corpus.path.name, "digest": corpus.digest, "path": str(corpus.path)}
+        self._send("dataset", **held, rows=len(corpus))
+
+    def model(
+        self, folder: Path, params: Mapping[str, Any], metrics: Mapping[str, float], step: int
+    ) -> None:
+        """Log the encoder that the run made, without its files. step: that of its weights."""
+        held = {key: redact(value)[:250] for key, value in params.items()}  # MLflow's limit
+        name = folder.parent.name.translate(str.maketrans("/:.%\"'", "------"))  # MLflow's rule
+        self._send(
+            "model", name=name, folder=str(folder), params=held, metrics=dict(metrics), step=step
+        )
+
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Log a file, or a whole folder under its own name."""
         location = path.absolute()
@@ -162,6 +182,7 @@ def tracked_run(
     params: Mapping[str, Any],
     *,
     name: str | None = None,
+    about: str = "",
     parent: str | None = None,
     tags: Mapping[str, str] = MappingProxyType({}),
     home: Path | None = None,
@@ -170,10 +191,11 @@ def tracked_run(
 ) -> Iterator[Run]:
     """Open a run for the length of the `with` block; its status is FAILED if the block raises.
 
-    name: the run's name, None for the job's and its output folder's. parent: id or key of the
-    parent run. tags: set when the run is created. home: folder with the file of the run id, with
-    which a resumed job continues the same run. queue_folder: folder for records that the store does
-    not accept. final_folder: the path of queue_folder after the job has ended without error.
+    name: the run's name, None for the job's and its output folder's. about: what the run does, in a
+    sentence. parent: id or key of the parent run. tags: set when the run is created. home: folder
+    with the file of the run id, with which a resumed job continues the same run. queue_folder:
+    folder for records that the store does not accept. final_folder: the path of queue_folder after
+    the job has ended without error.
     """
     run_id = earlier_run(home) if home is not None else None
     output = final_folder or home
@@ -188,7 +210,8 @@ def tracked_run(
         write_text(home / RUN_FILE, run.id or "")
     # MLflow refuses a param that changes, and the folder of a resumed job may have been moved.
     run.params({**params, **({"output": output} if output and run_id is None else {})})
-    run.tags({"job": job, "commit": commit(), **_versions()})
+    described = {DESCRIPTION_TAG: about} if about else {}
+    run.tags({"job": job, "commit": commit(), **_versions(), **described})
     try:
         yield run
     except BaseException as error:

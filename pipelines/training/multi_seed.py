@@ -52,15 +52,16 @@ class SeededRuns:
     verbose: bool
     parent: str | None
     baseline: Baseline
+    recipe: str
     kept: KeptFiles = MODEL_ALONE
 
     def run(self, seed: int) -> dict[str, Any]:
         """Return the result of a seed's run; an earlier run's if it is finished."""
-        folder, name = self.folder / f"seed-{seed}", self.folder.name
+        folder, name = self.folder / f"seed-{seed}", f"{self.recipe} seed {seed}"
         if (folder / RESULT_FILE).is_file():
-            say(f"{name} seed {seed} is finished")
+            say(f"{name} is finished")
             return dict(read_json(folder / RESULT_FILE))
-        say(f"{name} seed {seed}")
+        say(name)
         started = time.monotonic()
         result = self.train(
             override(self.settings, {"seed": seed}),
@@ -70,7 +71,8 @@ class SeededRuns:
             resume=self.resume and (folder / SETTINGS_FILE).is_file(),
             verbose=self.verbose,
             parent=self.parent,
-            name=f"{name} seed {seed}",
+            name=name,
+            recipe=self.recipe,
             baseline=self.baseline,
             kept=self.kept,
         )
@@ -85,6 +87,7 @@ def train_seeds(
     dev: DevSets,
     output: Path,
     *,
+    recipe: str = "",
     resume: bool = False,
     verbose: bool = False,
     kept: KeptFiles = MODEL_ALONE,
@@ -101,11 +104,17 @@ def train_seeds(
         "dev_digest": dev_digest(dev),
     }
     output = open_output(output, "runs", record, resume)
-    params = {**shown, "seeds": ",".join(map(str, seeds))}
+    recipe = recipe or settings.method.name
+    params = {**shown, "seeds": ",".join(map(str, seeds)), "recipe": recipe}
+    params |= {"corpus": str(corpus.path)}
+    about = f"Trains {Path(settings.encoder).name} by {recipe} with the seeds {params['seeds']}."
     with (
-        tracking.tracked_run("train-seeds", params, home=output, queue_folder=output) as run,
+        tracking.tracked_run(
+            "train-seeds", params, about=about, home=output, queue_folder=output
+        ) as run,
         ray_session(verbose, output),
     ):
+        run.dataset(corpus)
         encoder = settings.encoder
         baseline = baselines(output, {encoder: settings.precision}, dev, run)[encoder]
         runs = SeededRuns(
@@ -118,6 +127,7 @@ def train_seeds(
             verbose=verbose,
             parent=run.key,
             baseline=baseline,
+            recipe=recipe,
             kept=kept,
         )
         results = [runs.run(seed) for seed in seeds]

@@ -42,6 +42,7 @@ class Sweep:
     verbose: bool
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     kept: KeptFiles = MODEL_ALONE
+    recipe: str = ""
 
 
 def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
@@ -78,6 +79,7 @@ def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> 
         verbose=sweep.verbose,
         parent=sweep.parent,
         name=config[RUN_NAME],
+        recipe=sweep.recipe,
         tags={TRIAL: config[TRIAL]},
         callbacks=[TuneReportCallback()],
         early_stopping=sweep.early_stopping,

@@ -219,14 +219,18 @@ def test_jobs_without_a_server_finish_and_are_sent_later(
     assert [run.info.run_name for run in found] == [
         "prepare / corpus",
         "train-seeds / runs",
-        "runs seed 0",
-        "runs seed 1",
+        "quickstart seed 0",
+        "quickstart seed 1",
     ]
     assert {run.info.status for run in found} == {"FINISHED"}
     parents = [run.data.tags.get("mlflow.parentRunId") for run in found]
     assert parents == [None, None, ids[1], ids[1]]
     for run in found[2:]:
         assert [m.step for m in own_store.get_metric_history(run.info.run_id, "loss")] == [1, 2]
+        (model,) = run.outputs.model_outputs
+        (metric,) = own_store.get_logged_model(model.model_id).metrics
+        assert metric.key == "dev_spearman"
+        assert len(run.inputs.dataset_inputs) == 1
         assert "model" in [a.path for a in own_store.list_artifacts(run.info.run_id)]
     assert "manifest.json" in [a.path for a in own_store.list_artifacts(ids[0])]
     assert len(own_store.search_runs([found[0].info.experiment_id])) == 4

@@ -191,6 +191,13 @@ def test_mlflow_holds_settings_steps_report_model_and_provenance(home: Path, tra
     names = {item.path for item in client.list_artifacts(run_id)}
     assert {"report.html", "model", "settings.json"} <= names
     assert run.data.tags["model_folder"] == str(trained / "model")
+    assert run.data.params["recipe"] == "quickstart"
+    assert run.data.params["corpus"] == str(home / "corpus")
+    assert run.data.params["output"] == str(trained)
+    (used,) = run.inputs.dataset_inputs
+    assert used.dataset.digest == run.data.params["corpus_digest"]
+    (made,) = run.outputs.model_outputs
+    assert client.get_logged_model(made.model_id).tags["model_folder"] == str(trained / "model")
 
 
 def test_steps_report_how_well_they_used_the_machine(
