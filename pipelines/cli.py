@@ -23,15 +23,17 @@ from cotbert_core.messages.redaction import redact
 from pipelines.commands import COMMANDS, Command
 from pipelines.commands.examples import EXAMPLES
 from pipelines.commands.training import trainings
+from pipelines.options.completion import SHELLS, completion_script
 from pipelines.options.declare import build, declared
 from pipelines.options.parser import TypeOf, add_arguments
-from pipelines.runtime.progress import print_output, say
+from pipelines.runtime.progress import print_output, say, set_quiet
 from pipelines.runtime.stop_signals import Stop, stop_signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status."""
     given = vars(build_parser().parse_args(argv))
+    set_quiet(given.pop("quiet") and not given.get("verbose"))
     # Else the interpreter looks for cycles among all that a job imported before it ends: 4 s of 28.
     atexit.register(gc.freeze)
     with stop_signals() as stop:
@@ -115,6 +117,21 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _Completion(argparse.Action):
+    """Prints the script with which a shell completes commands and options."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        shell: Any,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        models = {name: (command.help, command.options) for name, command in COMMANDS.items()}
+        print_output(completion_script(shell, parser.prog, models), end="")
+        parser.exit()
+
+
 class _Parser(argparse.ArgumentParser):
     """Explains a mistake in one line, without the control characters and credentials given.
 
@@ -149,7 +166,7 @@ class _Parser(argparse.ArgumentParser):
             return "" if known else f"unknown command {name!r}{did_you_mean(str(name), COMMANDS)}"
         options = list(declared(self._options))
         old = [flag for one in options for flag in one.option.old_flags]
-        names = ["--help", *(f"--{one.name}" for one in options)]
+        names = ["--help", "--quiet", *(f"--{one.name}" for one in options)]
         for word in self._words:
             given = word.partition("=")[0]
             if word.startswith("--") and not any(n.startswith(given) for n in (*names, *old)):
@@ -168,6 +185,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--version", action=_Version, nargs=0, help="show the program's version number and exit"
+    )
+    parser.add_argument(
+        "--print-completion",
+        action=_Completion,
+        choices=SHELLS,
+        metavar="SHELL",
+        help=f"print the script by which a shell completes commands, and exit: {', '.join(SHELLS)}",
     )
     commands = parser.add_subparsers(
         required=True, title="commands", metavar="COMMAND", dest="command_name"

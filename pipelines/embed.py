@@ -120,6 +120,8 @@ def _plan(options: EmbedOptions, id_column: str | None) -> ReadPlan:
         SHARD_BYTES,
         keep=options.keep,
         encoding=options.encoding,
+        delimiter=options.delimiter,
+        limit=options.limit,
     )
 
 

@@ -82,6 +82,8 @@ def check_input(options: PrepareOptions) -> CorpusJob:
         paired_columns=options.paired_columns,
         encoding=options.encoding,
         documents=options.documents,
+        delimiter=options.delimiter,
+        limit=options.limit,
     )
     if options.documents:
         check_documents(plan, options.clean.split is not None)
@@ -108,7 +110,7 @@ def _record(
 ) -> dict[str, Any]:
     """Return everything that decides what is written; the order of the files does not matter."""
     # Options that are newer than some unfinished jobs are named only where they are given.
-    newer = {"encoding", "documents", "hold_out", "hold_out_fewer", "query"}
+    newer = {"encoding", "delimiter", "limit", "documents", "hold_out", "hold_out_fewer", "query"}
     unset = (None, False, "any")
     given = {k: v for k, v in vars(options).items() if k not in newer or v not in unset}
     return {

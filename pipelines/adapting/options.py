@@ -58,6 +58,7 @@ class AdaptOptions:
         ),
     ] = None
     encoding: shared.Encoding = None
+    delimiter: shared.Delimiter = None
     clean: CleanOptions = field(default_factory=CleanOptions)
     hold_out: Annotated[
         int | None, replace(HOLD_OUT, default="1,000 documents, or a tenth if that is less")
@@ -147,6 +148,7 @@ class AdaptOptions:
             self.sentences,
             clean=self.clean,
             encoding=self.encoding,
+            delimiter=self.delimiter,
             documents=self.documents,
             hold_out=self.hold_out or HELD_OUT,
             query=self.query,

@@ -23,11 +23,12 @@ def open_or_prepare(
     augmented_column: str | None = None,
     negative_column: str | None = None,
     encoding: str | None = None,
+    delimiter: str | None = None,
 ) -> Corpus:
     """Open a prepared corpus; prepare any other input into the cache, or find it there.
 
     An input is identified in the cache by its files' paths, sizes and times, the tokenizer, the
-    length, the columns and the encoding.
+    length, the columns, the encoding and the delimiter.
     """
     if (Path(corpus).expanduser() / MANIFEST_FILE).is_file():
         return Corpus.open(corpus)
@@ -40,6 +41,7 @@ def open_or_prepare(
             augmented_column=augmented_column,
             negative_column=negative_column,
             encoding=encoding,
+            delimiter=delimiter,
         )
     )
     plan = sources.plan(
@@ -47,9 +49,12 @@ def open_or_prepare(
         options.text_column,
         paired_columns=options.paired_columns,
         encoding=options.encoding,
+        delimiter=options.delimiter,
     )
     facts = (sources.stamps(plan), load_tokenizer(encoder).hash, max_length, plan.texts)
-    known_by = repr(facts if plan.encoding is None else (*facts, plan.encoding))
+    # Left out where they are not given, so that corpora of earlier versions are found.
+    given = tuple(value for value in (plan.encoding, plan.delimiter) if value is not None)
+    known_by = repr((*facts, *given))
     folder = cache_folder() / "corpora" / hashlib.sha256(known_by.encode()).hexdigest()[:16]
     if (folder / MANIFEST_FILE).is_file():
         say(f"corpus {corpus} was prepared before: {folder}")

@@ -34,6 +34,7 @@ class CorpusOptions:
     ]
     text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
     encoding: shared.Encoding = None
+    delimiter: shared.Delimiter = None
     encoder: Annotated[str | None, replace(shared.ENCODER, default=RECIPE_VALUE)] = None
     max_steps: Annotated[int | None, replace(shared.STEPS, default=RECIPE_VALUE)] = None
     batch_size: Annotated[int | None, replace(shared.BATCH_SIZE, default=RECIPE_VALUE)] = None
@@ -123,6 +124,7 @@ class CorpusOptions:
             verbose,
             *self.paired_columns,
             self.encoding,
+            self.delimiter,
         )
 
 

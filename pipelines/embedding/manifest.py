@@ -84,6 +84,8 @@ def manifest(
         "id_column": plan.id_column,
         "id_type": plan.id_type,
         **({"encoding": plan.encoding} if plan.encoding else {}),
+        **({"delimiter": plan.delimiter} if plan.delimiter else {}),
+        **({"limit": options.limit} if options.limit else {}),
         "keep": list(options.keep),
         "inputs": sorted(set(without_credentials(options.inputs))),
         "files": len(plan.files),

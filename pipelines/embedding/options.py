@@ -10,6 +10,7 @@ from cotbert_core.errors import UserError, unknown
 from pipelines.options import shared
 from pipelines.options.checks import at_least
 from pipelines.options.declare import INPUT, OUTPUT, RESOURCES, Option
+from pipelines.reading.delimiters import named_delimiter
 from pipelines.reading.encodings import named_encoding
 
 Dtype = Literal["float32", "float16", "int8"]
@@ -104,6 +105,8 @@ class EmbedOptions:
         ),
     ] = "auto"
     encoding: shared.Encoding = None
+    delimiter: shared.Delimiter = None
+    limit: shared.Limit = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "encoding", named_encoding(self.encoding))
@@ -115,7 +118,8 @@ class EmbedOptions:
                 f"attention is {self.attention!r}, and backend {self.backend!r} has its own "
                 "attention: leave one of them out"
             )
-        at_least(self, 1, "workers", "truncate_dim", "calibration_rows")
+        object.__setattr__(self, "delimiter", named_delimiter(self.delimiter))
+        at_least(self, 1, "limit", "workers", "truncate_dim", "calibration_rows")
         self._check_kept()
 
     def _check_kept(self) -> None:
@@ -132,7 +136,8 @@ class EmbedOptions:
     @property
     def decisive(self) -> dict[str, Any]:
         """The options that decide the output; the order of the inputs does not matter."""
-        # Without an encoding the record equals that of versions without this option.
-        left_out = (*FREE, *(["encoding"] if self.encoding is None else []))
+        # Without them the record equals that of versions without these options.
+        newer = ("encoding", "delimiter", "limit")
+        left_out = (*FREE, *(name for name in newer if getattr(self, name) is None))
         options = {key: value for key, value in vars(self).items() if key not in left_out}
         return {**options, "inputs": sorted(set(self.inputs)), "keep": list(self.keep)}

@@ -17,6 +17,7 @@ from pipelines.options.declare import (
 from pipelines.runtime.progress import say
 
 TypeOf = Callable[[Declared], Callable[[str], Any] | None]
+OnAdded = Callable[[Declared, argparse.Action], None]
 
 
 def value_type(one: Declared) -> Callable[[str], Any] | None:
@@ -25,9 +26,15 @@ def value_type(one: Declared) -> Callable[[str], Any] | None:
 
 
 def add_arguments(
-    parser: argparse.ArgumentParser, model: type, type_of: TypeOf = value_type
+    parser: argparse.ArgumentParser,
+    model: type,
+    type_of: TypeOf = value_type,
+    on_added: OnAdded = lambda one, action: None,
 ) -> None:
-    """Add a model's options to a parser that was made without `add_help`."""
+    """Add a model's options to a parser that was made without `add_help`.
+
+    on_added: is called with each option and its action.
+    """
     by_title: dict[str, list[Declared]] = {}
     for one in declared(model):
         by_title.setdefault(ARGUMENTS if one.option.positional else one.option.group, []).append(
@@ -43,7 +50,10 @@ def add_arguments(
                 if word not in exclusive:
                     exclusive[word] = group.add_mutually_exclusive_group()
                 where = exclusive[word]
-            _add(where, one, type_of)
+            on_added(one, _add(where, one, type_of))
+    group.add_argument(
+        "-q", "--quiet", action="store_true", help="show warnings, errors and the result alone"
+    )
     group.add_argument("-h", "--help", action="help", help="show this help and exit")
     parser.usage = _usage(list(declared(model)))
 
@@ -54,21 +64,20 @@ def _place(title: str) -> int:
     return TITLES.index(title) if title in TITLES else len(TITLES)
 
 
-def _add(group: Any, one: Declared, type_of: TypeOf) -> None:
+def _add(group: Any, one: Declared, type_of: TypeOf) -> Any:
     shared: dict[str, Any] = {"default": argparse.SUPPRESS, "help": one.help.replace("%", "%%")}
     if one.kind is bool:
-        group.add_argument(f"--{one.name}", action="store_true", dest=one.field, **shared)
-        return
+        return group.add_argument(f"--{one.name}", action="store_true", dest=one.field, **shared)
     shared |= {"metavar": one.option.metavar, "type": type_of(one), "choices": one.choices or None}
     if one.option.positional:
-        group.add_argument(one.field, nargs=_nargs(one), **shared)
-        return
+        return group.add_argument(one.field, nargs=_nargs(one), **shared)
     shared |= {"dest": one.field, "required": one.required}
     shared |= {"action": "append"} if one.option.append else {"nargs": _nargs(one)}
-    group.add_argument(f"--{one.name}", **shared)
+    added = group.add_argument(f"--{one.name}", **shared)
     for flag in one.option.old_flags:
         hidden = {**shared, "help": argparse.SUPPRESS, "action": _Renamed, "const": one.name}
         group.add_argument(flag, **hidden)
+    return added
 
 
 def _nargs(one: Declared) -> str | None:

@@ -82,6 +82,19 @@ ENCODING = Option(
     group=INPUT,
     default="utf-8",
 )
+DELIMITER = Option(
+    "split the rows of csv and tsv files at this sign, e.g. ';', '|' or tab",
+    "SIGN",
+    group=INPUT,
+    default="a comma in csv, a tab in tsv",
+)
+LIMIT = Option(
+    "read only the first N rows of the input, to try it out",
+    "N",
+    group=INPUT,
+    unit="rows",
+    default="read all rows",
+)
 TEXT_CORPUS = Option(
     "read sentences from this text file or folder",
     "TEXT",
@@ -178,6 +191,8 @@ SeveralSeeds = Annotated[
     tuple[int, ...] | None, replace(SEEDS, default="1 run with the recipe's seed")
 ]
 Encoding = Annotated[str | None, ENCODING]
+Delimiter = Annotated[str | None, DELIMITER]
+Limit = Annotated[int | None, LIMIT]
 Template = Annotated[str | None, TEMPLATE]
 Readout = Annotated[Literal["mask", "cls", "mean"] | None, READOUT]
 EncoderPrecision = Annotated[Precision, PRECISION]

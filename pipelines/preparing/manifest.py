@@ -65,6 +65,8 @@ def corpus_manifest(
             "files_without_rows": sum(not first_pass.read[name] for name in plan.files),
             "text_column": options.text_column,
             **({"encoding": options.encoding} if options.encoding else {}),
+            **({"delimiter": options.delimiter} if options.delimiter else {}),
+            **({"limit": options.limit} if options.limit else {}),
             "augmented_column": options.augmented_column,
             "negative_column": options.negative_column,
             "sample": options.sample,

@@ -10,6 +10,7 @@ from pipelines.cleaning.options import CleanOptions
 from pipelines.options import shared
 from pipelines.options.checks import at_least
 from pipelines.options.declare import CLEANING, INPUT, OUTPUT, Option
+from pipelines.reading.delimiters import named_delimiter
 from pipelines.reading.encodings import named_encoding
 from pipelines.runtime.progress import say
 
@@ -101,6 +102,8 @@ class PrepareOptions:
     ] = None
     clean: CleanOptions = field(default_factory=CleanOptions)
     encoding: shared.Encoding = None
+    delimiter: shared.Delimiter = None
+    limit: shared.Limit = None
     triples: Annotated[
         bool,
         Option(
@@ -119,7 +122,8 @@ class PrepareOptions:
         if self.triples:
             self._name_triples()
         object.__setattr__(self, "encoding", named_encoding(self.encoding))
-        at_least(self, 1, "max_length", "sample")
+        object.__setattr__(self, "delimiter", named_delimiter(self.delimiter))
+        at_least(self, 1, "max_length", "sample", "limit")
         self._check_documents()
         if self.near_duplicates is not None and not 0.3 <= self.near_duplicates <= 0.99:
             raise UserError(
@@ -177,7 +181,7 @@ def recognise_triples(options: PrepareOptions) -> PrepareOptions:
 
     if options.text_column != "text" or options.paired_columns:
         return options
-    if not sources.are_triples(options.inputs, options.encoding):
+    if not sources.are_triples(options.inputs, options.encoding, options.delimiter):
         return options
     options = replace(options, triples=True)
     columns = ", ".join((options.text_column, *options.paired_columns))

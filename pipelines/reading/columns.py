@@ -10,6 +10,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
 from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.delimited import delimited_rows
+from pipelines.reading.delimiters import NAMES, WORDS, other_delimiter
 from pipelines.reading.formats import DELIMITERS, kind_of
 from pipelines.reading.read_plan import ReadPlan
 
@@ -45,9 +46,9 @@ def _is_text(kind: pa.DataType) -> bool:
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
 
 
-def header(name: str, kind: str, encoding: str | None = None) -> list[str]:
+def header(name: str, delimiter: str, encoding: str | None = None) -> list[str]:
     """Return the column names of a csv or tsv file."""
-    cells = next(delimited_rows(name, DELIMITERS[kind], encoding), [])
+    cells = next(delimited_rows(name, delimiter, encoding), [])
     if isinstance(cells, Unusable):
         raise UserError(f"the first line of {name!r} names no columns ({cells}): correct it")
     return cells
@@ -70,34 +71,15 @@ def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
     missing = [column for column in options if column not in found]
     if not missing:
         return
-    if other := _other_delimiter(name, found, missing[0]):
+    delimiter = plan.delimiter or DELIMITERS.get(kind_of(name) or "")
+    if delimiter and (other := other_delimiter(delimiter, found, missing[0])):
         raise UserError(
-            f"{name!r} is not separated by {_DELIMITER_NAMES[_delimiter(name)]} but by {other}: "
-            "write it again with commas as .csv, or with tabs as .tsv"
+            f"{name!r} is not separated by {NAMES.get(delimiter, repr(delimiter))} but by "
+            f"{NAMES[other]}: give --delimiter {WORDS.get(other, other)!r}, which prepare, embed, "
+            "adapt and the commands that train have"
         )
     there = f"it has {', '.join(found) or 'none'}"
     use = f"name one with {options[missing[0]]}"
     if plan.texts == TRIPLES:
         use = f"name them with {', '.join(COLUMN_OPTIONS)} in place of --triples"
     raise UserError(f"{name!r} has no column {missing[0]!r}: {there}; {use}")
-
-
-_DELIMITER_NAMES = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
-
-
-def _delimiter(name: str) -> str:
-    return DELIMITERS.get(kind_of(name) or "", "")
-
-
-def _other_delimiter(name: str, found: Sequence[str], wanted: str) -> str | None:
-    """Return the name of the sign that separates a csv or tsv header in place of its delimiter.
-
-    None unless the header has a single cell, or the wanted name is inside one of its cells.
-    """
-    if not _delimiter(name):
-        return None
-    for sign, words in _DELIMITER_NAMES.items():
-        names = [cell.strip() for cell in _delimiter(name).join(found).split(sign)]
-        if len(names) > 1 and sign != _delimiter(name) and (len(found) == 1 or wanted in names):
-            return words
-    return None

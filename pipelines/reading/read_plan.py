@@ -13,7 +13,7 @@ class Shard:
 
     start, stop: offsets in bytes for a file of lines (stop 0: the whole file), row groups for a
     Parquet file, rows for a data set. first_row: number of its first row in the whole input. rows:
-    how many it has; None if unknown before it is read.
+    how many it has; None if unknown before it is read. most: read only this many of them.
     """
 
     path: str
@@ -23,6 +23,7 @@ class Shard:
     first_row: int = 0
     files: tuple[str, ...] = ()
     rows: int | None = field(default=None, compare=False, repr=False)
+    most: int | None = field(default=None, repr=False)
 
 
 @dataclass
@@ -46,6 +47,7 @@ class ReadPlan:
     ignored: number of files of unknown kind found in folders. paired_columns: the columns of the
     texts that go with each text, in the order of cotbert_core.training.batches.COLUMNS. keep:
     columns whose values are passed through unchanged. encoding: that of text files, None for UTF-8.
+    delimiter: the sign between the cells of csv and tsv files, None for the one of their ending.
     id_type: int64 or string, the type of the ids in id_column. documents: which rows are one
     document (pipelines.reading.documents); with column:NAME the column is the first of `keep`.
     document_names: the path, as the user gave it, of each file that is a document.
@@ -59,6 +61,7 @@ class ReadPlan:
     paired_columns: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     encoding: str | None = None
+    delimiter: str | None = None
     id_type: str = "int64"
     documents: str | None = None
     document_names: dict[str, str] = field(default_factory=dict, repr=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
     """
     tagged, by_column = is_tagged(shard.kind, plan), plan.document_column is not None
     piece, characters = Piece.empty(plan, tagged), 0
-    for number, (raw_id, values) in enumerate(_raw_rows(shard, plan), start=shard.first_row):
+    for number, (raw_id, values) in enumerate(raw_rows(shard, plan), start=shard.first_row):
         piece.read += 1
         texts = _clean_row(values, len(plan.texts))
         row_id = as_id(raw_id, plan.id_type) if plan.id_column else None
@@ -56,9 +57,10 @@ def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
     yield piece
 
 
-def _raw_rows(shard: Shard, plan: ReadPlan) -> RawRows:
+def raw_rows(shard: Shard, plan: ReadPlan) -> RawRows:
+    """Yield the id and the values of each row of a shard, or why the row cannot be used."""
     try:
-        yield from _READERS[shard.kind](shard, plan)
+        yield from islice(_READERS[shard.kind](shard, plan), shard.most)
     except (OSError, EOFError, pa.ArrowException) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(

@@ -79,7 +79,7 @@ def _text_shards(
     if looks_like_utf8(head, plan.encoding):
         plan.found.utf8.append(name)
     if kind in DELIMITERS:
-        check_columns(name, plan, header(name, kind, plan.encoding))
+        check_columns(name, plan, header(name, plan.delimiter or DELIMITERS[kind], plan.encoding))
     elif kind == "jsonl" and plan.document_column:
         check_json_column(name, file_lines(name, encoding=plan.encoding), plan.document_column)
     if plan.id_column and (text_id := _text_id(name, kind, plan)):
@@ -108,7 +108,7 @@ def _text_id(name: str, kind: str, plan: ReadPlan) -> str | None:
     column = str(plan.id_column)
     if kind not in DELIMITERS:
         return text_id_in_lines(file_lines(name, encoding=plan.encoding), column)
-    rows = delimited_rows(name, DELIMITERS[kind], plan.encoding)
+    rows = delimited_rows(name, plan.delimiter or DELIMITERS[kind], plan.encoding)
     place = list(next(rows)).index(column)
     return text_id_in_rows((row for row in rows if not isinstance(row, Unusable)), place)
 

@@ -24,6 +24,7 @@ from pipelines.reading.encodings import named_encoding
 from pipelines.reading.formats import DELIMITERS, DOCSTRINGS, ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
 from pipelines.reading.read_plan import ReadPlan, Shard
+from pipelines.reading.row_limit import first_rows
 from pipelines.reading.shard_splitting import split_file
 
 # Row r of file f has the number f * 2^40 + r, which is unique and the same in every run.
@@ -39,12 +40,15 @@ def plan(
     keep: Sequence[str] = (),
     encoding: str | None = None,
     documents: str | None = None,
+    delimiter: str | None = None,
+    limit: int | None = None,
 ) -> ReadPlan:
     """Find the files, check them and split them into shards; UserError if anything is wrong.
 
     shard_bytes: size of a shard of a file of lines. paired_columns: columns of the paired texts.
     keep: columns to pass through. encoding: that of txt, csv, tsv and jsonl files; None for UTF-8.
     documents: which rows are one document (pipelines.reading.documents), None for no documents.
+    delimiter: the sign between the cells of csv and tsv files. limit: read only this many rows.
     """
     files, ignored = _find(inputs)
     names = _as_given(inputs) if documents == FILE else {}
@@ -61,6 +65,7 @@ def plan(
         paired_columns,
         tuple(keep),
         known,
+        delimiter,
         documents=documents,
         document_names=names,
     )
@@ -74,7 +79,8 @@ def plan(
                 "permissions or leave it out"
             ) from None
     id_type = STRING if made.found.text_ids else INT64
-    return replace(made, shards=shards, id_type=id_type)
+    made = replace(made, shards=shards, id_type=id_type)
+    return made if limit is None else first_rows(made, limit)
 
 
 def stamps(plan: ReadPlan) -> dict[str, list[int]]:
@@ -94,21 +100,23 @@ def _stamp(name: str, files: Sequence[str]) -> list[int]:
     return [sum(size for size, _ in found), max((time for _, time in found), default=0)]
 
 
-def are_triples(inputs: Sequence[str], encoding: str | None = None) -> bool:
+def are_triples(
+    inputs: Sequence[str], encoding: str | None = None, delimiter: str | None = None
+) -> bool:
     """Return whether all inputs are csv or tsv files with the columns TRIPLES and no column `text`.
 
     Input from SICK, which always gives triples, is allowed beside them.
     """
     files = [name for name in _find(inputs)[0] if not name.startswith(sick.PREFIX)]
-    return bool(files) and all(_has_triples(name, encoding) for name in files)
+    return bool(files) and all(_has_triples(name, encoding, delimiter) for name in files)
 
 
-def _has_triples(name: str, encoding: str | None) -> bool:
+def _has_triples(name: str, encoding: str | None, delimiter: str | None) -> bool:
     kind = kind_of(name)
     if kind not in DELIMITERS:
         return False
     try:
-        names = columns.header(name, kind, encoding)
+        names = columns.header(name, delimiter or DELIMITERS[kind], encoding)
     except (OSError, UserError):  # `plan` reports it
         return False
     return set(TRIPLES) <= set(names) and "text" not in names

@@ -69,7 +69,7 @@ def _has_twice(line: bytes, plan: ReadPlan) -> bool:
 
 def read_delimited(shard: Shard, plan: ReadPlan) -> RawRows:
     """Yield each row of a csv or tsv file."""
-    rows = delimited_rows(shard.path, DELIMITERS[shard.kind], plan.encoding)
+    rows = delimited_rows(shard.path, plan.delimiter or DELIMITERS[shard.kind], plan.encoding)
     header = list(next(rows, []))  # splitting has checked that it is one
     text_places = [header.index(column) for column in plan.texts]
     passthrough = [header.index(column) for column in plan.keep]
@@ -78,7 +78,7 @@ def read_delimited(shard: Shard, plan: ReadPlan) -> RawRows:
         if isinstance(row, Unusable):
             yield None, row
         elif any(cell.strip() for cell in row[len(header) :]):
-            # A comma in a text without quotes: its rest would be lost.
+            # A delimiter in a text without quotes: its rest would be lost.
             yield None, Unusable("extra_cells", ",".join(row))
         else:
             texts = [_utf8(row[place]) if place < len(row) else None for place in text_places]

@@ -16,6 +16,15 @@ from cotbert_core.messages.redaction import redact
 # A new line is written to a log file, and redrawn in a terminal, at most this often.
 LOG_SECONDS = 10.0
 TERMINAL_SECONDS = 0.2
+# Messages that --quiet leaves: what went wrong, and what ended the job.
+IMPORTANT = ("warning: ", "cotbert: ")
+
+_state = {"quiet": False}
+
+
+def set_quiet(quiet: bool) -> None:
+    """Show warnings, errors and results of this process alone, or everything again."""
+    _state["quiet"] = quiet
 
 
 class Progress:
@@ -40,6 +49,8 @@ class Progress:
 
     def show(self, done: int, fields: str = "", *, always: bool = False) -> None:
         """Show that `done` of `total` are done. always: even right after another line."""
+        if _state["quiet"]:
+            return
         now = time.monotonic()
         pause = TERMINAL_SECONDS if self._terminal else LOG_SECONDS
         ended = self.total is not None and done >= self.total
@@ -69,6 +80,8 @@ class Progress:
 
 def say(line: object) -> None:
     """Print a message to standard error, beside the progress."""
+    if _state["quiet"] and not str(line).startswith(IMPORTANT):
+        return
     print(printable(redact(line)), file=sys.stderr, flush=True)
 
 

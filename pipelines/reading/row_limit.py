@@ -1,0 +1,33 @@
+"""The first rows of an input, to try a job on a few of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+from pipelines.reading.read_plan import ReadPlan, Shard
+from pipelines.reading.readers import raw_rows
+
+
+def first_rows(plan: ReadPlan, limit: int) -> ReadPlan:
+    """Return the plan of the first `limit` rows of the input, in the order of its files.
+
+    Rows that cannot be used count too. Where another shard follows one with an unknown number of
+    rows, these are counted by reading it, at most to the limit.
+    """
+    shards: list[Shard] = []
+    left = limit
+    for shard in plan.shards:
+        is_last = shard is plan.shards[-1]
+        rows = shard.rows
+        if rows is None and not is_last:
+            rows = sum(1 for _ in islice(raw_rows(shard, plan), left + 1))
+        if rows is not None and rows <= left:
+            shards.append(shard)
+            left -= rows
+            continue
+        if left:
+            shards.append(replace(shard, most=left, rows=None if rows is None else left))
+        break
+    used = max((plan.files.index(shard.path) for shard in shards), default=-1)
+    return replace(plan, shards=shards, files=plan.files[: used + 1])

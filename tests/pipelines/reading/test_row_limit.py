@@ -1,0 +1,112 @@
+"""--limit and --delimiter: the first rows of an input, and csv files with other signs."""
+
+from __future__ import annotations
+
+import gzip
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cotbert_core.errors import UserError
+from pipelines.cli import main
+from pipelines.preparing.options import PrepareOptions
+from pipelines.reading.readers import read
+from pipelines.reading.sources import plan
+from pipelines.storage.corpus import Corpus
+
+ROWS = 23
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Six files with 23 rows in all, bad ones among them; some have shards of unknown length."""
+    place = tmp_path / "texts"
+    place.mkdir()
+    (place / "a.csv").write_bytes(b'text\none\n"two\nlines"\n\xff\nfour\n')
+    (place / "b.jsonl").write_bytes(b'{"text": "five"}\n{bad\n{"text": "seven"}\n')
+    (place / "c.txt").write_bytes(b"eight\n\nten\neleven\n")
+    (place / "d.txt").write_bytes(b"")
+    (place / "e.txt.gz").write_bytes(gzip.compress(b"twelve\nthirteen\n"))
+    pq.write_table(
+        pa.table({"text": [f"row {n}" for n in range(10)]}), place / "f.parquet", row_group_size=4
+    )
+    return place
+
+
+def rows_of(made):
+    """Each row's number and its text, or why it has none, in the order of reading."""
+    rows = []
+    for shard in made.shards:
+        for piece in read(shard, made):
+            rows += zip(piece.numbers, piece.texts, strict=True)
+            rows += ((bad.row, bad.reason) for bad in piece.bad)
+    return sorted(rows)
+
+
+def test_a_limit_reads_the_first_rows_and_no_others(folder):
+    everything = rows_of(plan([str(folder)], shard_bytes=8))
+    assert len(everything) == ROWS
+    for limit in range(1, ROWS + 3):
+        made = plan([str(folder)], shard_bytes=8, limit=limit)
+        assert rows_of(made) == everything[:limit], limit
+        assert {shard.path for shard in made.shards} <= set(made.files)
+        known = [shard.rows for shard in made.shards if shard.rows is not None]
+        assert sum(known) <= limit
+    assert len(plan([str(folder)], limit=4).files) == 1
+
+
+def test_of_a_large_file_no_more_than_the_limit_is_read(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("text\n" + "a row\n" * 50_000)
+    (tmp_path / "b.txt").write_text("one\n")
+    from pipelines.reading import text_readers
+
+    taken = []
+
+    def counted(shard, made, original=text_readers.read_delimited):
+        for row in original(shard, made):
+            taken.append(row)
+            yield row
+
+    monkeypatch.setitem(read.__globals__["_READERS"], "csv", counted)
+    made = plan([str(tmp_path)], limit=10)
+    assert len(rows_of(made)) == 10
+    assert len(taken) == 11 + 10, "counted to one more than the limit, then read"
+
+
+@pytest.mark.parametrize(
+    ("given", "sign"), [(";", ";"), ("|", "|"), ("tab", "\t"), (r"\t", "\t"), ("\t", "\t")]
+)
+def test_a_named_delimiter_splits_the_cells(tmp_path, given, sign):
+    lines = [sign.join(cells) for cells in (("n", "text"), ("1", "Two dogs, and a man"))]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    known = PrepareOptions(("a.csv",), "encoder", delimiter=given).delimiter
+    assert [text for _, text in rows_of(plan([str(tmp_path)], delimiter=known))] == [
+        "Two dogs, and a man"
+    ]
+
+
+@pytest.mark.parametrize("given", ["", ";;", '"', "\n", "é"])
+def test_what_is_no_delimiter_is_refused(given):
+    with pytest.raises(UserError, match=r"give one character, such as ';' or '|', or the word tab"):
+        PrepareOptions(("a.csv",), "encoder", delimiter=given)
+
+
+@pytest.mark.parametrize("limit", [0, -3])
+def test_a_limit_below_one_is_refused(limit):
+    with pytest.raises(UserError, match=f"limit is {limit}: give at least 1"):
+        PrepareOptions(("a.csv",), "encoder", limit=limit)
+
+
+@pytest.mark.ray_local
+def test_prepare_and_embed_take_both(tmp_path, own_store, bert_folder):
+    lines = ["n;text", *(f"{n};dog number {n} runs" for n in range(9))]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    how = ["--input", "a.csv", "--delimiter", ";", "--limit", "5", "--output"]
+    assert main(["prepare", *how, "corpus", "--encoder", bert_folder]) == 0
+    corpus = Corpus.open(tmp_path / "corpus")
+    assert (len(corpus), corpus.manifest["rows_read"]) == (5, 5)
+    assert (corpus.manifest["source"]["limit"], corpus.manifest["source"]["delimiter"]) == (5, ";")
+    assert main(["embed", bert_folder, *how, "vectors"]) == 0
+    assert pq.read_table(tmp_path / "vectors" / "data")["id"].to_pylist() == list(range(5))
+    assert main(["search", "vectors", "dog number 3 runs", "--text", "a.csv"]) == 0

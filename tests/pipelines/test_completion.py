@@ -1,0 +1,83 @@
+"""Completion in a real shell, and --quiet."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from pipelines.cli import main
+from pipelines.commands import COMMANDS
+from pipelines.options.completion import SHELLS
+from pipelines.runtime.progress import Progress, say, set_quiet
+
+ASK = (
+    "source {script}; COMP_WORDS=({words}); COMP_CWORD={place}; _shtab_cotbert; "
+    "echo ${{COMPREPLY[@]}}"
+)
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    return tmp_path_factory.mktemp("completion") / "cotbert.bash"
+
+
+def completions(script, capsys, *words):
+    """What bash offers for the last word."""
+    with pytest.raises(SystemExit):
+        main(["--print-completion", "bash"])
+    script.write_text(capsys.readouterr().out)
+    asked = ASK.format(script=script, words=" ".join(("cotbert", *words)), place=len(words))
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["tr"], {"train", "track-sync"}),
+        (["train", "simcse-sup"], {"simcse-supervised"}),
+        (["train", "simcse-base", "--keep-check"], {"--keep-checkpoints"}),
+        (["train", "simcse-base", "--keep-checkpoints", "b"], {"best"}),
+        (["tune", "temp"], {"temperature", "temperature-grid", "templates"}),
+        (["train", "simcse-base", "--corpus", "/et"], {"/etc"}),
+    ],
+)
+def test_bash_completes_commands_options_names_and_files(script, capsys, words, expected):
+    assert set(completions(script, capsys, *words)) == expected
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_shell_has_a_script_with_every_command(shell, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--print-completion", shell])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in COMMANDS)
+
+
+def test_quiet_leaves_warnings_and_errors(capsys):
+    set_quiet(True)
+    say("note: nothing to see")
+    say("warning: 3 rows are lost")
+    say("cotbert: the job failed")
+    Progress("embed", 10, "rows").show(10)
+    set_quiet(False)
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: 3 rows are lost",
+        "cotbert: the job failed",
+    ]
+    say("note: nothing to see")
+    assert capsys.readouterr().err == "note: nothing to see\n"
+
+
+@pytest.mark.parametrize("word", ["-q", "--quiet"])
+def test_the_result_is_shown_also_when_quiet(word, capsys):
+    assert main(["templates", word]) == 0
+    assert "cot-bert" in capsys.readouterr().out
+    assert main(["recipes", word, "no-such"]) == 2
+    assert "unknown recipe 'no-such'" in capsys.readouterr().err
+    say("shown again after a command without it" if main(["templates"]) == 0 else "")
+    assert "shown again" in capsys.readouterr().err
