@@ -13,6 +13,7 @@ from pipelines.commands import (
     augment,
     cluster,
     compare,
+    data,
     embed,
     evaluate,
     export,
@@ -81,6 +82,7 @@ COMMANDS: dict[str, Command] = {
         evaluate.run,
         "score encoders on STS tasks, transfer tasks, MTEB or graded pairs",
     ),
+    "data": Command(data.Data, data.run, "check a folder of SentEval's tasks, or download one"),
     "embed": Command(embed.Embed, embed.run, "turn text into vectors in Parquet files"),
     "search": Command(
         search.Search, search.run, "find the texts closest to a query among the vectors of embed"

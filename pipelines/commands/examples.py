@@ -16,6 +16,7 @@ EXAMPLES = {
       --output runs/compared""",
     "evaluate": """cotbert evaluate all-MiniLM-L6-v2 runs/mine/model --senteval SentEval \\
       --tasks sts""",
+    "data": "cotbert data check SentEval/data",
     "embed": "cotbert embed runs/mine/model --input texts.parquet --output vectors",
     "search": 'cotbert search vectors "a delayed parcel" --text texts.parquet',
     "index": "cotbert index vectors --output vectors.faiss",

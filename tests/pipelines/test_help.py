@@ -31,11 +31,13 @@ NO_VERBS = ("the", "a", "of", "how", "what", "where", "which", "whose", "instead
 UNITLESS = ("learning-rate", "port", "seed", "sampling-seed", "temperature", "near-duplicates")
 # Options that mean different things in different commands, and why.
 DIFFERENT = {
+    "action": "on a cluster, on a folder of SentEval's tasks (data)",
     "batch-tokens": "of a batch of Marian models, of the joined requests of serve",
     "corpus": "a prepared corpus (augment), one to train on, or plain text to measure",
     "denoise": "tokens needs a way of denoising, evaluate can leave it out",
     "embeddings": "search takes an index too",
     "encoder": "the argument ENCODER where it is all that a command needs",
+    "folder": "of queued records (track-sync), of SentEval's tasks (data)",
     "format": "of a model (export), of an index",
     "max-tokens": "of a sentence, of a generated template",
     "model": "of embeddings (search), of an endpoint (augment), or the argument MODEL",

@@ -1,0 +1,64 @@
+"""cotbert data: check or fetch the folder of SentEval's tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cotbert_core.errors import UserError
+from pipelines.commands.printing import print_texts
+from pipelines.options import shared
+from pipelines.options.declare import INPUT, Option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    action: Annotated[
+        Literal["check", "fetch"],
+        Option(
+            "check that the tasks of a SentEval folder are as they were published, or download "
+            "them into a new folder and check them",
+            positional=True,
+        ),
+    ]
+    folder: Annotated[
+        Path, Option("check or make this SentEval folder", "DIR", positional=True, path="name")
+    ]
+    url: Annotated[
+        str | None,
+        Option(
+            "download this tar archive of SentEval's tasks",
+            "URL",
+            group=INPUT,
+            default="that of the authors of SimCSE, at huggingface.co",
+        ),
+    ] = None
+    verbose: shared.Verbose = False
+
+
+def run(given: Data) -> None:
+    from pipelines.evaluating.senteval_download import ADDRESS, fetch_folder
+    from pipelines.evaluating.senteval_folder import ABSENT, check_folder
+    from pipelines.runtime.ending import typed
+    from pipelines.runtime.progress import print_output
+
+    if given.action == "check" and given.url:
+        raise UserError("--url is for `cotbert data fetch`: leave it out")
+    if given.action == "fetch":
+        fetch_folder(given.folder, given.url or ADDRESS)
+    states = check_folder(given.folder)
+    print_texts([(one.task, one.state) for one in states])
+    if wrong := [one.task for one in states if one.wrong]:
+        raise UserError(
+            f"{str(given.folder)!r}: {', '.join(wrong)} cannot be scored as published: download "
+            "them again, or leave them out with --tasks"
+        )
+    absent = [one for one in states if one.state == ABSENT]
+    there = [one.task for one in states if one.state != ABSENT]
+    print_output(f"\n{len(there)} of {len(states)} tasks are there, as published.")
+    for one in absent:
+        print_output(f"  {one.task} would be in {one.place}")
+    tasks = ",".join(there) if absent else "sts,transfer"
+    asked = typed(["evaluate", "MODEL", "--senteval", given.folder, "--tasks", tasks])
+    print_output(f"  next    {asked}")

@@ -1,0 +1,104 @@
+"""Check that a SentEval folder has the tasks as they were published, by their numbers of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import STS_TASKS
+from cotbert_core.evaluation.sts import load_dev, missing_tasks
+from cotbert_core.evaluation.transfer_data import TRANSFER_TASKS, missing_transfer_tasks
+
+# Scored pairs of the test sets (Conneau and Kiela 2018, tables 1 and 2; STS13 without SMT, which
+# has a licence of its own), and examples of all parts of the transfer tasks.
+PAIRS = {
+    "STS12": 3108,
+    "STS13": 1500,
+    "STS14": 3750,
+    "STS15": 3000,
+    "STS16": 1186,
+    "STS-B": 1379,
+    "SICK-R": 4927,
+}
+DEV_PAIRS = {"STS-B": 1500, "SICK-R": 500}
+EXAMPLES = {
+    "MR": 10_662,
+    "CR": 3_775,
+    "SUBJ": 10_000,
+    "MPQA": 10_606,
+    "SST2": 70_042,
+    "TREC": 5_952,
+    "MRPC": 5_801,
+}
+PRESENT, ABSENT = "as published", "missing"
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """A task of a folder: where it must be, and PRESENT, ABSENT, or what is wrong with it."""
+
+    task: str
+    place: str
+    state: str
+
+    @property
+    def wrong(self) -> bool:
+        return self.state not in (PRESENT, ABSENT)
+
+
+def check_folder(folder: Path) -> list[TaskState]:
+    """Return the state of every task, in the order of the published tables; UserError for a folder
+    that is not there or has none of them."""
+    if not folder.is_dir():
+        raise UserError(f"SentEval folder {str(folder)!r} does not exist: give an existing folder")
+    states = [*_sts_states(folder), *_transfer_states(folder)]
+    if all(one.state == ABSENT for one in states):
+        raise UserError(
+            f"{str(folder)!r} has none of SentEval's tasks: give the folder in which STS, SICK and "
+            "MR are, or fetch one with `cotbert data fetch DIR`"
+        )
+    return states
+
+
+def _sts_states(folder: Path) -> Iterator[TaskState]:
+    for task, (place, load) in STS_TASKS.items():
+        if missing_tasks(folder, [task]):
+            yield TaskState(task, place, ABSENT)
+            continue
+        try:
+            found = {"test": sum(len(pairs.gold) for pairs in load(folder).values())}
+            expected = {"test": PAIRS[task]}
+            if task in DEV_PAIRS:
+                found["dev"] = len(load_dev(folder, task).gold)
+                expected["dev"] = DEV_PAIRS[task]
+        except UserError as error:
+            yield TaskState(task, place, str(error))
+        else:
+            yield TaskState(task, place, _state(found, expected, "pairs"))
+
+
+def _transfer_states(folder: Path) -> Iterator[TaskState]:
+    for name, task in TRANSFER_TASKS.items():
+        place = " ".join(task.paths)
+        if missing_transfer_tasks(folder, [name]):
+            lacks = [path for path in task.paths if not (folder / path).is_file()]
+            some = len(lacks) < len(task.paths)
+            yield TaskState(name, place, f"{', '.join(lacks)} is missing" if some else ABSENT)
+            continue
+        try:
+            found = sum(len(part) for part in task.load(folder).values())
+        except UserError as error:
+            yield TaskState(name, place, str(error))
+        else:
+            yield TaskState(name, place, _state({"": found}, {"": EXAMPLES[name]}, "examples"))
+
+
+def _state(found: dict[str, int], expected: dict[str, int], unit: str) -> str:
+    wrong = [
+        f"{number:,} {part + ' ' if part else ''}{unit} and {expected[part]:,} were published"
+        for part, number in found.items()
+        if number != expected[part]
+    ]
+    return "; ".join(wrong) or PRESENT

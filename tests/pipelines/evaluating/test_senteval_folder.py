@@ -1,0 +1,155 @@
+"""A folder of SentEval's tasks: checked against the published numbers, and downloaded."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import io
+import shutil
+import tarfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from cotbert_core.evaluation import STS_TASKS
+from cotbert_core.evaluation.transfer_data import TRANSFER_TASKS
+from pipelines.cli import main
+from pipelines.evaluating.senteval_folder import DEV_PAIRS, EXAMPLES, PAIRS, check_folder
+
+SHARED = Path(__file__).parents[4] / "shared" / "data" / "senteval"
+
+
+def write_sick(folder, rows):
+    folder.mkdir(parents=True, exist_ok=True)
+    head = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\n"
+    for name, count in rows.items():
+        lines = "".join(f"{n}\ta man runs\ta dog runs\t{n % 5}\n" for n in range(count))
+        (folder / f"SICK_{name}.txt").write_text(head + lines)
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    """SICK as published, and TREC without its test set."""
+    write_sick(tmp_path / "tasks" / "SICK", {"test_annotated": 4927, "trial": 500})
+    (tmp_path / "tasks" / "TREC").mkdir()
+    (tmp_path / "tasks" / "TREC" / "train_5500.label").write_text("NUM:count How many ?\n" * 5452)
+    return tmp_path / "tasks"
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A local HTTP server: the address, and the folder that it serves."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", folder
+        server.shutdown()
+        thread.join()
+
+
+def test_every_task_has_a_published_number():
+    assert set(PAIRS) == set(STS_TASKS)
+    assert set(EXAMPLES) == set(TRANSFER_TASKS)
+    assert set(DEV_PAIRS) <= set(PAIRS)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data/senteval is not here")
+def test_real_files_are_as_published(capsys):
+    states = {one.task: one.state for one in check_folder(SHARED)}
+    absent = {task for task, state in states.items() if state == "missing"}
+    assert absent == {"STS14", "STS15", "STS16", "MR", "SUBJ"}
+    assert {state for task, state in states.items() if task not in absent} == {"as published"}
+    assert main(["data", "check", str(SHARED)]) == 0
+    shown = capsys.readouterr().out
+    assert "9 of 14 tasks are there" in shown
+    assert "STS14 would be in STS/STS14-en-test" in shown
+    assert "--tasks STS12,STS13,STS-B,SICK-R,CR,MPQA,SST2,TREC,MRPC" in shown
+
+
+def test_what_is_cut_short_is_named_with_status_2(tasks, capsys):
+    states = {one.task: one.state for one in check_folder(tasks)}
+    assert states["SICK-R"] == "as published"
+    assert states["TREC"] == "TREC/TREC_10.label is missing"
+    (tasks / "TREC" / "TREC_10.label").write_text("NUM:count How many ?\n" * 499)
+    write_sick(tasks / "SICK", {"trial": 499})
+    states = {one.task: one.state for one in check_folder(tasks)}
+    assert states["TREC"] == "5,951 examples and 5,952 were published"
+    assert states["SICK-R"] == "499 dev pairs and 500 were published"
+    (tasks / "TREC" / "TREC_10.label").write_text("WHO How many ?\n")
+    assert main(["data", "check", str(tasks)]) == 2
+    said = capsys.readouterr()
+    assert "SICK-R, TREC cannot be scored as published" in said.err
+    assert "label is 'WHO How many ?'" in said.out
+
+
+def test_a_folder_without_tasks_is_refused(tmp_path, capsys):
+    assert main(["data", "check", str(tmp_path)]) == 2
+    assert "has none of SentEval's tasks" in capsys.readouterr().err
+    assert main(["data", "check", str(tmp_path / "no")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert main(["data", "check", str(tmp_path), "--url", "http://x"]) == 2
+
+
+@pytest.mark.parametrize("inside", ["", "data/"])
+def test_an_archive_is_downloaded_unpacked_and_checked(tmp_path, tasks, site, inside, capsys):
+    address, folder = site
+    shutil.rmtree(tasks / "TREC")
+    (tasks / "STS").mkdir()
+    with tarfile.open(folder / "tasks.tar", "w") as archive:
+        archive.add(tasks / "SICK", f"{inside}SICK")
+        archive.add(tasks / "STS", f"{inside}STS")
+    output = tmp_path / "deep" / "mine"
+    assert main(["data", "fetch", str(output), "--url", f"{address}/tasks.tar"]) == 0
+    assert "1 of 14 tasks are there" in capsys.readouterr().out
+    assert (output / "SICK" / "SICK_trial.txt").is_file()
+    assert [path.name for path in output.parent.iterdir()] == ["mine"], "nothing else is left"
+    assert main(["data", "fetch", str(output), "--url", f"{address}/tasks.tar"]) == 2
+    assert "already holds something" in capsys.readouterr().err
+
+
+def _escaping():
+    data, member = io.BytesIO(), tarfile.TarInfo("../escaped")
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        member.size = 1
+        archive.addfile(member, io.BytesIO(b"x"))
+    return data.getvalue()
+
+
+def _without_tasks():
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("README"))
+    return data.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"<html>not found</html>", "is not an archive of files"),
+        (_escaping(), "is not an archive of files"),
+        (_without_tasks(), "has no folder STS"),
+        (None, "cannot be downloaded"),
+    ],
+)
+def test_what_is_no_archive_of_tasks_leaves_nothing(tmp_path, site, capsys, content, message):
+    address, folder = site
+    if content is not None:
+        (folder / "tasks.tar").write_bytes(content)
+    output = tmp_path / "mine"
+    assert main(["data", "fetch", str(output), "--url", f"{address}/tasks.tar"]) == 2
+    assert message in capsys.readouterr().err
+    assert not output.exists()
+    assert not (tmp_path / "escaped").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["site"]
+
+
+@pytest.mark.parametrize("address", ["nowhere", "http://127.0.0.1:9/tasks.tar"])
+def test_an_address_that_does_not_answer_is_one_sentence(tmp_path, capsys, address):
+    assert main(["data", "fetch", str(tmp_path / "mine"), "--url", address]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith(f"cotbert: {address} cannot be downloaded")
+    assert not (tmp_path / "mine").exists()
