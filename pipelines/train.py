@@ -28,7 +28,6 @@ from cotbert_core.training.shuffle_windows import window_rows
 from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.recording.dev_metric import FOUND_FIRST, before
-from pipelines.reports import training_page
 from pipelines.runtime.message_queue import Message, message_queue
 from pipelines.runtime.polling import polled
 from pipelines.runtime.progress import say
@@ -169,6 +168,7 @@ def _run(
     settings, output = training.settings, training.output
     steps = training_steps(settings, corpus)
     follower = MetricsFollower(run, output, settings.batch_size, steps)
+    say(f"starting {settings.workers} worker{'s' if settings.workers > 1 else ''}")
     with (
         ray_session(verbose, output),
         polled(follower.poll),
@@ -177,6 +177,8 @@ def _run(
         fit(training, messages)
     follower.close()
     log = read_log(output / METRICS_FILE, settings.batch_size)
+    from pipelines.reports import training_page  # matplotlib would delay the first step by 0.5 s
+
     chosen = _save_best(training, corpus, log, baseline)
     result = _result(training, log, chosen, run.id, baseline)
     profiled = _profile_table(training.profile) if training.profile else []

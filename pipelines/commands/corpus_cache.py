@@ -6,9 +6,11 @@ import hashlib
 from pathlib import Path
 
 from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.errors import UserError
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions, recognise_triples
 from pipelines.reading import sources
+from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import MANIFEST_FILE, Corpus
 from pipelines.storage.paths import cache_folder
@@ -32,6 +34,9 @@ def open_or_prepare(
     """
     if (Path(corpus).expanduser() / MANIFEST_FILE).is_file():
         return Corpus.open(corpus)
+    above = Path(corpus).expanduser().absolute().parent
+    if Path(corpus).name == DATA_FOLDER and (above / MANIFEST_FILE).is_file():
+        raise UserError(f"corpus {corpus!r} is the parts of a prepared corpus: give {str(above)!r}")
     options = recognise_triples(
         PrepareOptions(
             (corpus,),

@@ -180,6 +180,7 @@ def baselines(
 
 def _scored_now(encoder: str, dev: DevSets, precision: Precision) -> Baseline:
     """Score a baseline that is not known yet, and show it."""
+    say(f"scoring the untouched encoder {Path(encoder).name} ({dev_name(dev)})")
     # bf16 that is meant for the workers' GPUs can take a driver without it 100 times as long.
     found = score_untouched(encoder, dev, "fp32" if precision == "fp32" else "auto")
     if torch.cuda.is_available():  # the driver would keep memory that its workers need

@@ -142,6 +142,14 @@ def test_a_folder_that_is_no_corpus_is_raw_text(text, prepared, bert_folder):
     assert len(prepared) == 1
 
 
+def test_the_parts_of_a_prepared_corpus_are_no_raw_text(tmp_path, prepared, bert_folder):
+    (tmp_path / "corpus" / "data").mkdir(parents=True)
+    write_json(tmp_path / "corpus" / "manifest.json", {})
+    with pytest.raises(UserError, match=r"is the parts of a prepared corpus: give '.*/corpus'"):
+        open_or_prepare(str(tmp_path / "corpus" / "data"), bert_folder, 16)
+    assert prepared == []
+
+
 def test_a_missing_corpus_is_reported(prepared, bert_folder):
     with pytest.raises(UserError, match="does not exist"):
         open_or_prepare(str(Path("/no/such")), bert_folder, 16)
