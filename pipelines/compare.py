@@ -2,7 +2,7 @@
 
 Each recipe keeps its method, templates and optimizer; the settings of the budget (BUDGET) are those
 of the first recipe for all, unless --set changes them. The output folder holds ENTRY/seed-N, a
-training run each, compare.html and result.json. The last row is the untouched encoder with its best
+training run each, report.html and result.json. The last row is the untouched encoder with its best
 readout.
 """
 
@@ -30,6 +30,7 @@ from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
 from pipelines.reports import compare_page
+from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
@@ -181,8 +182,8 @@ def compare(
             "verdicts": _baseline_sentences(rows, comparison, found),
         }
         result["mlflow_run_id"] = run.id
-        compare_page.write(output / "compare.html", result)
-        run.artifact(output / "compare.html")
+        compare_page.write(output / REPORT_FILE, result)
+        run.artifact(output / REPORT_FILE)
         write_json(output / RESULT_FILE, result)
         run.artifact(output / RESULT_FILE)
     return result

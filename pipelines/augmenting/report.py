@@ -15,7 +15,6 @@ from cotbert_core.files import write_text
 from pipelines.reports import plots
 from pipelines.reports.html_page import page, table
 
-REPORT_FILE = "report.html"
 # Examples of each outcome of a row, over all parts.
 SHOWN = 8
 

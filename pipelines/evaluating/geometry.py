@@ -30,6 +30,7 @@ from pipelines.evaluating.options import GeometryOptions
 from pipelines.reading.text_files import PlainTexts, read_texts, sample
 from pipelines.recording import tracking
 from pipelines.reports import html_page, plots
+from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.storage.held_out_file import has_held_out, read_held_out
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
@@ -191,7 +192,7 @@ def _write(folder: Path, rows: list[Geometry], data: _GeometryData, result: dict
         ("Data", html_page.table(("", ""), list(counts.items()), "text")),
     ]
     note = f"The distribution of the sentence vectors of {len(rows)} models, on {data.source}."
-    write_text(folder / "geometry.html", html_page.page("Geometry", note, sections))
+    write_text(folder / REPORT_FILE, html_page.page("Geometry", note, sections))
 
 
 HEADER = ("model", "Spearman x 100", "alignment", "uniformity", "anisotropy", "token anisotropy")

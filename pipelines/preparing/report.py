@@ -15,7 +15,6 @@ from cotbert_core.files import write_text
 from pipelines.reports import plots
 from pipelines.reports.html_page import page, table
 
-REPORT_FILE = "report.html"
 _DROPPED = "dropped_"
 # Sentences of the documents that are counted together.
 _SIZES = ((1, 1), (2, 2), (3, 5), (6, 10), (11, 20), (21, 100), (101, 1 << 62))

@@ -37,6 +37,7 @@ from cotbert_core.templates.wrapping import BoundTemplate
 from pipelines.reading.text_files import read_texts
 from pipelines.recording import tracking
 from pipelines.reports import html_page
+from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.templates import token_map_plots
@@ -182,7 +183,7 @@ def _write_map(
     }
     write_text(folder / "token-map.svg", picture)
     write_json(folder / "token-map.json", numbers)
-    write_text(folder / "token-map.html", _page(options, numbers, picture))
+    write_text(folder / REPORT_FILE, _page(options, numbers, picture))
     return numbers
 
 

@@ -199,7 +199,7 @@ def test_the_command_trains_every_recipe_under_every_seed(
         assert (runs[0] / "model" / "cotbert.json").is_file()
     assert result["rows"][2]["method"] == "not trained"
     assert result["rows"][2]["dev_before"] == result["rows"][2]["dev_mean"]
-    page = (tmp_path / "out" / "compare.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
     assert "<svg" in page
     assert all(entry in page for entry in entries[:-1])
     assert html.escape(untouched["entry"]) in page
@@ -219,7 +219,7 @@ def test_the_command_trains_every_recipe_under_every_seed(
     printed = capsys.readouterr()
     assert "± " in printed.out
     assert untouched["entry"] in printed.out
-    assert printed.out.splitlines()[-3:-1] == result["verdicts"]
+    assert printed.out.splitlines()[-4:-2] == result["verdicts"]
     assert printed.err.count("baseline: the untouched encoder") == 1, "scored once, handed on"
     for name, message in zip(entries, result["verdicts"], strict=False):
         mean = next(row["dev_mean"] for row in rows if row["entry"] == name)

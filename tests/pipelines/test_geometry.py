@@ -142,8 +142,8 @@ def test_the_folder_and_the_run(own_store, tmp_path, senteval, bert_folder, caps
     command = ["geometry", f"{bert_folder},readout=cls", f"{bert_folder},readout=cls"]
     assert main([*command, "--senteval", str(senteval), "--output", str(out)]) == 0
     assert sorted(p.name for p in out.iterdir()) == [
-        "geometry.html",
         "geometry.json",
+        "report.html",
         "result.json",
         "scatter.svg",
     ]
@@ -155,7 +155,7 @@ def test_the_folder_and_the_run(own_store, tmp_path, senteval, bert_folder, caps
     assert second["label"] == f"{first['label']} no. 2"
     assert first["uniformity"] == result[f"uniformity/{first['label']}"] == second["uniformity"]
 
-    page = (out / "geometry.html").read_text()
+    page = (out / "report.html").read_text()
     assert (out / "scatter.svg").read_text() in page
     assert not re.search(r'(?:src|href)="(?!#)(?!data:)', page)
     shown = capsys.readouterr().out
