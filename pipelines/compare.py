@@ -235,7 +235,7 @@ def _untrained(name: str, comparison: Comparison, corpus: Corpus) -> dict[str, A
     seconds = time.monotonic() - started
     mean = score_dev(encode, comparison.dev)[dev_metric(comparison.dev).name]
     tests = [comparison.tasks.scores(encode)["average"]] if comparison.tasks else []
-    return _row(name, "not trained", mean, [mean], tests, [seconds])
+    return _row(name, compare_page.NOT_TRAINED, mean, [mean], tests, [seconds])
 
 
 def _untouched(
@@ -250,7 +250,7 @@ def _untouched(
         tests = [tasks.scores(encode)["average"]] if tasks and encode else []
         score, seconds = baseline.score, time.monotonic() - started
         name = f"untouched{of}: {baseline.reading}"
-        rows.append(_row(name, "not trained", score, [score], tests, [seconds]))
+        rows.append(_row(name, compare_page.NOT_TRAINED, score, [score], tests, [seconds]))
     return rows
 
 

@@ -202,13 +202,13 @@ def _page(options: TokenMapOptions, numbers: dict[str, Any], picture: str) -> st
         f"The {what} of {options.encoder} on their two principal components.{same} Anisotropy: "
         f"the average cosine between any two of all {numbers['tokens']:,} rows."
     )
-    lines = [
-        (key, f"{v:.4f}" if isinstance(v, float) else "" if v is None else v)
-        for key, v in numbers.items()
+    known = {key: value for key, value in numbers.items() if value is not None}
+    lines = [(key, f"{v:.4f}" if isinstance(v, float) else v) for key, v in known.items()]
+    sections = [
+        ("Map", html_page.wide_plot(picture)),
+        ("Numbers", html_page.table(("", ""), lines, "text")),
     ]
-    return html_page.page(
-        "Token map", note, [("Map", picture), ("Numbers", html_page.table(("", ""), lines, "text"))]
-    )
+    return html_page.page("Token map", note, sections)
 
 
 def token_rows(rows: Sequence[TopTokens]) -> list[tuple[str, str, str]]:
