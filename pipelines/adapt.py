@@ -51,6 +51,7 @@ from pipelines.prepare import check_input, prepare
 from pipelines.pretrain import pretrain
 from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
+from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
@@ -68,7 +69,6 @@ from pipelines.training.inputs import check_inputs
 from pipelines.tuning import state
 from pipelines.tuning.result import without_result
 
-REPORT_FILE = "report.html"
 MODEL, CORPUS, PRETRAIN = "model", "corpus", "pretrain"
 # The weight of the trained encoder in the average with the untouched one.
 MERGED_WEIGHT = 0.5

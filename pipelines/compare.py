@@ -2,7 +2,7 @@
 
 Each recipe keeps its method, templates and optimizer; the settings of the budget (BUDGET) are those
 of the first recipe for all, unless --set changes them. The output folder holds ENTRY/seed-N, a
-training run each, compare.html and result.json. The last row is the untouched encoder with its best
+training run each, report.html and result.json. The last row is the untouched encoder with its best
 readout.
 """
 
@@ -30,6 +30,7 @@ from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recipes import RECIPES
 from pipelines.recording import tracking
 from pipelines.reports import compare_page
+from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
@@ -185,8 +186,8 @@ def compare(
             "verdicts": _baseline_sentences(rows, comparison, found),
         }
         result["mlflow_run_id"] = run.id
-        compare_page.write(output / "compare.html", result)
-        run.artifact(output / "compare.html")
+        compare_page.write(output / REPORT_FILE, result)
+        run.artifact(output / REPORT_FILE)
         write_json(output / RESULT_FILE, result)
         run.artifact(output / RESULT_FILE)
     return result
@@ -244,7 +245,7 @@ def _untrained(name: str, comparison: Comparison, corpus: Corpus) -> dict[str, A
     seconds = time.monotonic() - started
     mean = score_dev(encode, comparison.dev)[dev_metric(comparison.dev).name]
     tests = [comparison.tasks.scores(encode)["average"]] if comparison.tasks else []
-    return _row(name, "not trained", mean, [mean], tests, [seconds])
+    return _row(name, compare_page.NOT_TRAINED, mean, [mean], tests, [seconds])
 
 
 def _untouched(
@@ -259,7 +260,7 @@ def _untouched(
         tests = [tasks.scores(encode)["average"]] if tasks and encode else []
         score, seconds = baseline.score, time.monotonic() - started
         name = f"untouched{of}: {baseline.reading}"
-        rows.append(_row(name, "not trained", score, [score], tests, [seconds]))
+        rows.append(_row(name, compare_page.NOT_TRAINED, score, [score], tests, [seconds]))
     return rows
 
 

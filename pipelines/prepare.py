@@ -35,7 +35,7 @@ from pipelines.preparing.manifest import (
     reasons,
 )
 from pipelines.preparing.options import PrepareOptions, recognise_triples
-from pipelines.preparing.report import REPORT_FILE, write_corpus_report
+from pipelines.preparing.report import write_corpus_report
 from pipelines.preparing.shard_tasks import Rules
 from pipelines.preparing.token_bounds import EarlyBounds
 from pipelines.reading import sources
@@ -44,6 +44,7 @@ from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.resumable_run import resumable_run
+from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.shared_storage import on_all_nodes

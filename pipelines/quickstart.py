@@ -23,7 +23,7 @@ from pipelines.options.jobs import QuickstartOptions
 from pipelines.reading.manifests import HELD_OUT_FILE
 from pipelines.reading.parquet_batches import read_table
 from pipelines.recording import tracking
-from pipelines.runtime.ending import places, typed
+from pipelines.runtime.ending import REPORT_FILE, places, typed
 from pipelines.runtime.progress import clock, print_output, say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.runtime.worker_resources import available_cores
@@ -56,7 +56,7 @@ def quickstart(
         result = _result(outcome, seconds, run.id)
         write_report(output, outcome, seconds)
         run.result(result)
-        run.artifact(output / "report.html")
+        run.artifact(output / REPORT_FILE)
         write_json(output / RESULT_FILE, result)
     print_output(summary(outcome))
     print_output(_next_commands(output, seconds))

@@ -28,6 +28,7 @@ from cotbert_core.training.shuffle_windows import window_rows
 from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.recording.dev_metric import FOUND_FIRST, before
+from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.message_queue import Message, message_queue
 from pipelines.runtime.polling import polled
 from pipelines.runtime.progress import say
@@ -182,9 +183,7 @@ def _run(
     chosen = _save_best(training, corpus, log, baseline)
     result = _result(training, log, chosen, run.id, baseline)
     profiled = _profile_table(training.profile) if training.profile else []
-    training_page.write_training_report(
-        output / "report.html", result, log.rows, settings, profiled
-    )
+    training_page.write_training_report(output / REPORT_FILE, result, log.rows, settings, profiled)
     metric = dev_metric(training.dev).name
     run.metrics({"best_step": result["best_step"], f"best_{metric}": result[metric]})
     run.tags({"model_folder": str(output / "model")})
@@ -192,7 +191,7 @@ def _run(
     run.model(output / "model", about, {metric: result[metric]}, chosen.step)
     others = [profiling.FOLDER] if training.profile else []
     others += ["model"] if training.kept.log_model else []
-    for name in ("report.html", SETTINGS_FILE, *others):
+    for name in (REPORT_FILE, SETTINGS_FILE, *others):
         run.artifact(output / name)
     write_json(output / RESULT_FILE, result)
     # Not before: a run that is killed until here continues from them.

@@ -12,6 +12,7 @@ from pipelines.adapting.choosing import UNTOUCHED
 from pipelines.adapting.outcome import score_words, sentences
 from pipelines.evaluating.scoring import FOUND_FIRST, score_of
 from pipelines.reports import html_page, plots
+from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import clock, table
 
 
@@ -96,7 +97,7 @@ def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> No
         "half of these queries chose the encoder, the other half gave these scores. The page of "
         "the adaptation itself is adapt/report.html."
     )
-    write_text(output / "report.html", html_page.page("Quickstart", note, sections))
+    write_text(output / REPORT_FILE, html_page.page("Quickstart", note, sections))
 
 
 _FOUND = ("query", "cosine", "document")

@@ -41,7 +41,12 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
     documents = result["documents"]
     settings = [(name, getattr(options, name)) for name in _SHOWN]
     sections = [
-        ("What was gained", said + html_page.table(TABLE_HEADER, table_rows(result)) + _PROOF),
+        (
+            "What was gained",
+            said
+            + html_page.table(TABLE_HEADER, table_rows(result))
+            + html_page.paragraphs([_PROOF], "note"),
+        ),
         ("Candidates", html_page.table(TRIALS_HEADER, trial_rows(result))),
         ("Documents", html_page.table(("", ""), list(documents.items()), "text")),
         ("Settings", html_page.table(("setting", "value"), settings, "text")),
@@ -59,7 +64,7 @@ _SHOWN = (
     *("seed", "workers"),
 )
 _PROOF = (
-    '<p class="note">A sentence of each held-out document is searched among all held-out '
-    "documents; none of them was trained on. Half of these queries chose the encoder, the other "
-    "half gave this table. Intervals: 95 %, paired bootstrap over the queries.</p>"
+    "A sentence of each held-out document is searched among all held-out documents; none of them "
+    "was trained on. Half of these queries chose the encoder, the other half gave this table. "
+    "Intervals: 95 %, paired bootstrap over the queries."
 )

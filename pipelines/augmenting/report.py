@@ -7,15 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-
 from cotbert_core.files import write_text
 from pipelines.reports import plots
+from pipelines.reports.colours import BLUE, ORANGE
 from pipelines.reports.html_page import page, table
 
-REPORT_FILE = "report.html"
 # Examples of each outcome of a row, over all parts.
 SHOWN = 8
 
@@ -56,17 +52,11 @@ def _shown(examples: Sequence[Sequence[str]]) -> list[Sequence[str]]:
 
 
 def length_plot(before: Sequence[int], after: Sequence[int]) -> str:
-    """Return an SVG of the number of texts of each length, sources and rewrites side by side.
+    """Return a plot of the number of texts of each length, sources and rewrites side by side.
 
     before, after: counts of texts with 0, 1, ... max_length tokens.
     """
-    with rc_context(plots.STYLE):
-        figure = Figure(figsize=(8, 3.2), layout="constrained")
-        axes = figure.subplots()
-        lengths = np.arange(len(before))
-        axes.bar(lengths - 0.2, before, 0.4, color=plots.BLUE, label="sources")
-        axes.bar(lengths + 0.2, after, 0.4, color=plots.ORANGE, label="rewrites")
-        axes.set_xlabel("tokens")
-        axes.set_ylabel("texts")
-        axes.legend(frameon=False)
-        return plots.svg(figure)
+    sources = [(tokens - 0.2, count) for tokens, count in enumerate(before)]
+    rewrites = [(tokens + 0.2, count) for tokens, count in enumerate(after)]
+    series = {"sources": (BLUE, sources), "rewrites": (ORANGE, rewrites)}
+    return plots.histogram(series, 0.4, "tokens", "texts")

@@ -16,7 +16,8 @@ class Geometry:
 
 
 def run(given: Geometry) -> None:
-    from pipelines.evaluating.geometry import geometry, header, table_rows
+    from pipelines.evaluating.geometry import geometry
+    from pipelines.evaluating.geometry_page import header, table_rows
     from pipelines.runtime.ending import places
     from pipelines.runtime.progress import print_output, table
 

@@ -6,7 +6,7 @@ It computes CoT-BERT Table 5 (alignment, uniformity) and Figure 3, and PromptBER
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,13 @@ from cotbert_core.evaluation import (
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.settings import Precision
 from pipelines.evaluating.counting import CountedEncode, read_splits
+from pipelines.evaluating.geometry_page import FOUND_FIRST, NUMBERS, geometry_page
 from pipelines.evaluating.model_specs import ModelSpec, OpenModel, label_of, numbered
 from pipelines.evaluating.options import GeometryOptions
 from pipelines.reading.text_files import PlainTexts, read_texts, sample
 from pipelines.recording import tracking
-from pipelines.reports import html_page, plots
+from pipelines.reports import similarity_plot
+from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.storage.held_out_file import has_held_out, read_held_out
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
@@ -150,10 +152,6 @@ def _one(
     )
 
 
-NUMBERS = ("spearman", "alignment", "uniformity", "anisotropy", "token_anisotropy")
-FOUND_FIRST = "found_first"
-
-
 def _result(rows: Sequence[Geometry], data: _GeometryData) -> dict[str, Any]:
     pairs = data.pairs
     counts = {
@@ -183,59 +181,7 @@ def _write(folder: Path, rows: list[Geometry], data: _GeometryData, result: dict
     write_json(folder / "geometry.json", counts | {"models": models})
     write_json(folder / RESULT_FILE, result)
     panels = [(row.label, row.cosine, row.spearman) for row in rows]
-    scatter = plots.similarity_scatter(data.pairs.gold, panels, normalized=True)
-    write_text(folder / "scatter.svg", scatter)
-    sections = [
-        ("Table", html_page.table(header(result), table_rows(result)) + _legend(data)),
-        ("Gold against predicted similarity", scatter),
-        ("Data", html_page.table(("", ""), list(counts.items()), "text")),
-    ]
-    note = f"The distribution of the sentence vectors of {len(rows)} models, on {data.source}."
-    write_text(folder / "geometry.html", html_page.page("Geometry", note, sections))
-
-
-HEADER = ("model", "Spearman x 100", "alignment", "uniformity", "anisotropy", "token anisotropy")
-
-
-def header(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return HEADER, with a column more if the corpus has held-out documents."""
-    return (*HEADER, "found first, %") if _has_found_first(result) else HEADER
-
-
-def _has_found_first(result: Mapping[str, Any]) -> bool:
-    return any(key.startswith(f"{FOUND_FIRST}/") for key in result)
-
-
-def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the rows under `header` for a result of `geometry`."""
-
-    def digits(value: float | None) -> str:
-        return "none" if value is None else f"{value:.4f}"
-
-    models = [key.partition("/")[2] for key in result if key.startswith("spearman/")]
-    return [
-        (
-            label,
-            f"{result[f'spearman/{label}']:.2f}",
-            *(digits(result[f"{name}/{label}"]) for name in NUMBERS[1:]),
-            *([f"{result[f'{FOUND_FIRST}/{label}']:.2f}"] if _has_found_first(result) else []),
-        )
-        for label in models
-    ]
-
-
-FOUND_FIRST_LEGEND = (
-    " Found first: test queries that find their own document among the corpus&#39;s held-out ones."
-)
-
-
-def _legend(data: _GeometryData) -> str:
-    """Return a paragraph that explains the columns."""
-    of = f"{len(data.sampled):,} sentences of the corpus" if data.sampled else "the same sentences"
-    return (
-        '<p class="note">Spearman of the cosine against the gold score. Alignment over the pairs '
-        "graded above 4 and uniformity over all distinct sentences of the pairs: lower is better. "
-        f"Anisotropy: the average cosine between {of}; token anisotropy: between the rows of the "
-        "encoder&#39;s static token table. 0 means evenly spread, 1 means one direction."
-        f"{FOUND_FIRST_LEGEND if data.held_out is not None else ''}</p>"
-    )
+    svg = similarity_plot.similarity_figure(data.pairs.gold, panels)
+    write_text(folder / "scatter.svg", svg)
+    page = geometry_page(result, data.pairs.gold, panels, len(data.sampled))
+    write_text(folder / REPORT_FILE, page)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from cotbert_core.saving.markdown import plain
 from pipelines.evaluating.model import Model
 from pipelines.evaluating.scoring import score_of
 from pipelines.evaluating.tables import Table, tables
-from pipelines.reports import html_page, plots
+from pipelines.reports import html_page, similarity_plot
 
 TITLE = "Evaluation"
 # CoT-BERT Figure 3 shows STS-B.
@@ -50,7 +49,7 @@ def _rows(table: Table) -> list[str]:
 
 
 def _html(table: Table) -> str:
-    note = f'<p class="note">{html.escape(table.note)}</p>' if table.note else ""
+    note = html_page.paragraphs([table.note] if table.note else [], "note")
     return html_page.table(table.header, table.rows) + note
 
 
@@ -64,7 +63,7 @@ def _scatter(models: Sequence[Model], task: str) -> str:
     panels = [
         (m.label, m.scored.predicted[task].cosine, score_of(m.scored.entries[task])) for m in models
     ]
-    return plots.similarity_scatter(models[0].scored.predicted[task].gold, panels, normalized=True)
+    return similarity_plot.similarity_panels(models[0].scored.predicted[task].gold, panels)
 
 
 def _settings(models: Sequence[Model]) -> str:

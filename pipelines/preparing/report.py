@@ -7,15 +7,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-
 from cotbert_core.files import write_text
 from pipelines.reports import plots
+from pipelines.reports.colours import BLUE, ORANGE
 from pipelines.reports.html_page import page, table
 
-REPORT_FILE = "report.html"
 _DROPPED = "dropped_"
 # Sentences of the documents that are counted together.
 _SIZES = ((1, 1), (2, 2), (3, 5), (6, 10), (11, 20), (21, 100), (101, 1 << 62))
@@ -55,14 +51,16 @@ def write_corpus_report(
         **{key: manifest[key] for key in ("encoder", "tokenizer_hash", "max_length", "tokens")},
         **manifest["source"],
         **manifest["source"].get("cleaning", {}),
-        "texts changed": [f"{step} {n:,}" for step, n in manifest.get("changed", {}).items()],
+        "texts changed": ", ".join(
+            f"{step} {n:,}" for step, n in manifest.get("changed", {}).items()
+        ),
     }
     made.pop("cleaning", None)
-    shown = [(key, _shown(value)) for key, value in made.items()]
+    shown = [(key, value) for key, value in made.items() if value not in (None, "", [])]
     sections = [
         ("Rows", table(("rows", "number", "share"), row_counts(flat))),
         ("Length of the sentences", length_histogram(lengths)),
-        ("Made from", table(("", ""), [(k, v) for k, v in shown if v not in (None, "")], "text")),
+        ("Made from", table(("", ""), shown, "text")),
     ]
     if rows := document_counts(manifest, sizes):
         sections.insert(1, ("Documents", table(("documents", "number"), rows)))
@@ -86,20 +84,13 @@ def document_counts(manifest: Mapping[str, Any], sizes: Mapping[int, int]) -> li
     return [(what, f"{number:,}") for what, number in rows]
 
 
-def _shown(value: Any) -> Any:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-
-
 def length_histogram(lengths: Sequence[int]) -> str:
-    """Return an SVG histogram of sentences by tokens; the last bar shows cut sentences."""
+    """Return a histogram of sentences by tokens; the last bar shows cut sentences."""
     longest = len(lengths) - 2
-    with rc_context(plots.STYLE):
-        figure = Figure(figsize=(10, 3.4), layout="constrained")
-        axes = figure.subplots()
-        places = np.arange(len(lengths))
-        axes.bar(places[:-1], lengths[:-1], width=0.9, color=plots.BLUE, label="whole")
-        axes.bar(places[-1:], lengths[-1:], width=0.9, color=plots.ORANGE, label="cut")
-        axes.set_xlabel(f"tokens; the last bar: more than {longest}, cut to {longest}")
-        axes.set_ylabel("sentences")
-        axes.legend(frameon=False)
-        return plots.svg(figure)
+    bars = list(enumerate(lengths))
+    return plots.histogram(
+        {"whole": (BLUE, bars[:-1]), "cut": (ORANGE, bars[-1:])},
+        0.9,
+        f"tokens; the last bar: more than {longest}, cut to {longest}",
+        "sentences",
+    )

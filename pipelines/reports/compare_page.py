@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-
 from cotbert_core.files import write_text
 from pipelines.recording.dev_metric import SPEARMAN, DevMetric, metric_in
 from pipelines.reports import html_page, training_page
-from pipelines.reports.plots import BLUE, INK, STYLE, svg
+from pipelines.reports.colours import BLUE, INK
+from pipelines.reports.plots import legend, number_axis, points, rows_plot
 
 Row = Mapping[str, Any]
+NOT_TRAINED = "not trained"
 HEADER = ("entry", "method", "dev before", "dev after", "least", "most", "test", "seconds")
+_BEFORE: dict[str, Any] = {"marker": "o", "ms": 6, "mfc": "none", "mec": INK, "zorder": 3}
+_SEED: dict[str, Any] = {"marker": "o", "ms": 6, "mfc": BLUE, "mec": "none", "alpha": 0.75}
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -44,36 +44,42 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
     """Write the page of a comparison."""
     rows, metric = result["rows"], metric_in([result.get("metric", "")])
     seeds = ", ".join(map(str, result["seeds"]))
-    explained = (
-        f"<p>{metric.label}, mean and sample standard deviation over the seeds. dev: "
-        f"{html.escape(result['dev'])}; test: the average Spearman x 100 over "
-        f"{', '.join(result['tasks']) or 'no task'}; seconds: the time of one run's training "
-        "steps.</p>"
-    )
     baseline = "\n".join(map(training_page.against_baseline, result["verdicts"]))
     budget = html_page.table(("", ""), list(result["budget"].items()), "text")
+    scores = html_page.table(HEADER, [cells(row) for row in rows])
     sections = [
-        ("Scores", html_page.table(HEADER, [cells(row) for row in rows]) + explained),
+        ("Scores", scores + html_page.paragraphs([_explained(result, metric)], "note")),
         ("Against the untouched encoder", baseline),
         ("Every seed", dots(rows, metric)),
         ("Budget, the same for all", budget),
     ]
-    write_text(path, html_page.page("Methods compared", f"Seeds {seeds}.", sections))
+    shown = [(heading, content) for heading, content in sections if content]
+    write_text(path, html_page.page("Methods compared", f"Seeds {seeds}.", shown))
+
+
+def _explained(result: Mapping[str, Any], metric: DevMetric) -> str:
+    """Return a sentence that explains the columns of the table of scores."""
+    tasks = ", ".join(result["tasks"])
+    several = ", mean and sample standard deviation over the seeds" * (len(result["seeds"]) > 1)
+    test = f"test: the average Spearman x 100 over {tasks}; " if tasks else ""
+    return (
+        f"{metric.label}{several}. dev: {result['dev']}; {test}seconds: the time of one run's "
+        "training steps. The methods' losses are on different scales and are not compared."
+    )
 
 
 def dots(rows: Sequence[Row], metric: DevMetric = SPEARMAN) -> str:
-    """Return an SVG of each entry's dev scores: a point per seed, hollow before training."""
-    with rc_context(STYLE):
-        figure = Figure(figsize=(8, 0.9 + 0.42 * len(rows)), layout="constrained")
-        axes = figure.subplots()
+    """Return a plot of each entry's dev scores: a point per seed, hollow without training."""
+
+    def draw(axes: Any) -> None:
         for place, row in enumerate(rows):
-            axes.scatter(
-                [row["dev_before"]], [place], s=34, facecolors="none", edgecolors=INK, zorder=3
-            )
-            axes.scatter(
-                row["dev"], [place] * len(row["dev"]), s=34, color=BLUE, alpha=0.75, zorder=3
-            )
-        axes.set_yticks(range(len(rows)), [row["entry"] for row in rows])
-        axes.invert_yaxis()
-        axes.set_xlabel(f"{metric.label}; one point per seed, hollow: before training")
-        return svg(figure)
+            before = f"{row['entry']}: {row['dev_before']:.2f} without training"
+            points(axes, [row["dev_before"]], [place], [before], **_BEFORE)
+            if row["method"] != NOT_TRAINED:
+                texts = [f"{row['entry']}: {score:.2f}" for score in row["dev"]]
+                points(axes, row["dev"], [place] * len(texts), texts, **_SEED)
+        number_axis(axes.xaxis, [0.5])
+
+    keys = [("a training run, one for each seed", _SEED), ("without training", _BEFORE)]
+    drawn = rows_plot(draw, [row["entry"] for row in rows], metric.label)
+    return legend([(label, how | {"ls": ""}) for label, how in keys]) + html_page.plots([drawn])

@@ -1,40 +1,52 @@
 """Plots of the reports, as SVG text for an HTML page.
 
 Matplotlib's objects are used directly, since pyplot has global state and may look for a screen.
+Each plot has one pair of axes and is narrow: a page shows several side by side, a telephone below
+each other.
 """
 
 from __future__ import annotations
 
+import html
 import io
+import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from pipelines.recording.dev_metric import metric_in
-from pipelines.recording.tracking import LOSS
+from pipelines.reports import html_page
+from pipelines.reports.colours import BLUE, GREY, GRID, INK, ORANGE, PAGE, by_name
+from pipelines.reports.values import as_typed
 
-INK, BLUE, ORANGE, GRID = "#1f2933", "#2563a8", "#c2571a", "#e3e7eb"
-# Most panels in a row, the width of a panel in inches by the number of columns, and most letters in
-# a line of a title.
-COLUMNS, _WIDTHS, TITLE_WIDTH = 3, {1: 6.0, 2: 5.0, 3: 3.7}, 38
-# More points are drawn as an image inside the SVG, since each shape takes 100 bytes.
-VECTOR_POINTS, DPI = 5000, 160
-_COSINE = "predicted cosine"
+WIDTH, HEIGHT = 4.6, 3.2  # inches
+DPI = 160
+# More points of a line have no hover text each: a shape takes 300 bytes.
+HOVERED = 200
+# Numbers that span more than this factor have a logarithmic axis.
+LOG_FACTOR = 20.0
+# Most letters in a line of text that is as wide as a plot.
+LINE_LETTERS = 56
+# Points above and below the middle of a row, and the height of a line of its label.
+ABOVE_ROW, BELOW_ROW, LINE_POINTS = 9, 11, 12
+_HOVER = "hover:"
 STYLE = {
     "font.family": "sans-serif",
     "font.size": 10,
     "text.color": INK,
+    "text.parse_math": False,  # a dollar sign in a template's text begins no formula
+    "figure.facecolor": PAGE,
+    "axes.facecolor": "none",
     "axes.labelcolor": INK,
-    "axes.edgecolor": "#9aa5b1",
+    "axes.edgecolor": GREY,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "figure.constrained_layout.hspace": 0.08,
     "grid.color": GRID,
     "xtick.color": INK,
     "ytick.color": INK,
@@ -46,118 +58,164 @@ STYLE = {
 def svg(figure: Figure) -> str:
     """Return a figure as SVG text, always the same for the same figure."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", dpi=DPI, metadata={"Date": None}, bbox_inches="tight")
+    figure.savefig(buffer, format="svg", dpi=DPI, metadata={"Date": None})
     text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    shapes = re.sub(f'<g id="{_HOVER}([^"]*)">', r"<g><title>\1</title>", text)
+    return by_name(shapes[shapes.index("<svg") :])
 
 
-def training_curves(
-    rows: Mapping[int, Mapping[str, float]], baseline: tuple[str, float] | None = None
-) -> str:
-    """Return an SVG of loss (left, logarithmic) and dev score (right) by step.
-
-    baseline: label and height of a horizontal line.
-    """
+def plot(draw: Callable[[Any], None], width: float = WIDTH, height: float = HEIGHT) -> str:
+    """Return an SVG of the axes on which `draw` draws. width, height: in inches."""
     with rc_context(STYLE):
-        figure = Figure(figsize=(10, 3.4), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        _line(left, rows, LOSS, BLUE, "", "loss")
-        if min((r[LOSS] for r in rows.values() if LOSS in r), default=0) > 0:
-            left.set_yscale("log")
-        metric = metric_in(name for row in rows.values() for name in row)
-        _line(right, rows, metric.name, ORANGE, "o", metric.label)
-        if baseline is not None:
-            level_line(right, *baseline)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draw(figure.subplots())
+        # In pixels; larger letters than the page's would look odd on a wide screen.
+        return svg(figure).replace("<svg", f'<svg style="max-width: {width * 125:.0f}px"', 1)
+
+
+def hover(artist: Any, text: str) -> None:
+    """Show a text when the pointer is on a part of a plot."""
+    artist.set_gid(f"{_HOVER}{text}")
+
+
+def points(
+    axes: Any, xs: Sequence[float], ys: Sequence[float], texts: Sequence[str], **how: Any
+) -> None:
+    """Draw points that show their texts on hover. how: keywords of Matplotlib's Line2D."""
+    for x, y, text in zip(xs, ys, texts, strict=True):
+        (point,) = axes.plot([x], [y], ls="", **how)
+        hover(point, text)
+
+
+def legend(keys: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """Return an HTML list that wraps on a narrow screen, of (label, keywords of Line2D)."""
+    items = "".join(f"<li>{_key(how)}{html.escape(label)}</li>\n" for label, how in keys)
+    return f'<ul class="legend">\n{items}</ul>\n'
+
+
+def _key(how: Mapping[str, Any]) -> str:
+    with rc_context(STYLE):
+        figure = Figure(figsize=(0.34, 0.24), facecolor="none")
+        places = [0.5] if how.get("ls") == "" else [0.05, 0.95]
+        figure.add_artist(Line2D(places, [0.5] * len(places), **how))
         return svg(figure)
+
+
+def is_logarithmic(numbers: Sequence[float]) -> bool:
+    """Return whether numbers span such a range that a logarithmic axis is better."""
+    return min(numbers) > 0 and max(numbers) > LOG_FACTOR * min(numbers)
+
+
+def number_axis(axis: Any, numbers: Sequence[float], most: int = 6) -> None:
+    """Set the ticks of an axis with these numbers: plain labels, whole ticks for whole numbers.
+
+    The axis is logarithmic if the numbers span much. most: number of ticks, about.
+    """
+    if is_logarithmic(numbers):
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        axis.set_major_locator(_log_locator(min(numbers), max(numbers)))
+    else:
+        whole = all(float(number).is_integer() for number in numbers)
+        axis.set_major_locator(MaxNLocator(most, integer=whole))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: as_typed(float(value), 4)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _log_locator(low: float, high: float) -> LogLocator:
+    """Return the ticks of a logarithmic axis, as many as there is space for labels."""
+    ratio = high / low
+    return LogLocator(subs=(1, 2, 5) if ratio < 50 else (1, 3) if ratio < 1000 else (1,))
+
+
+def count_axis(axis: Any) -> None:
+    """Set the ticks of an axis of counts: whole numbers, with commas."""
+    axis.set_major_locator(MaxNLocator(6, integer=True))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def rows_plot(
+    draw: Callable[[Any], None], labels: Sequence[str], xlabel: str, title: str = ""
+) -> str:
+    """Return an SVG with a row at y = 0, 1, ... for each label.
+
+    The labels are above the rows, so that long ones leave the plot its width on a telephone.
+    """
+    texts = [textwrap.wrap(label, LINE_LETTERS, max_lines=2, placeholder=" …") for label in labels]
+    above = (ABOVE_ROW + LINE_POINTS * max(map(len, texts))) / 72  # inches
+    row = above + BELOW_ROW / 72
+
+    def draw_all(axes: Any) -> None:
+        draw(axes)
+        axes.set_ylim(len(labels) - 1 + BELOW_ROW / 72 / row, -above / row)
+        axes.set_yticks([])
+        axes.grid(visible=False, axis="y")
+        axes.spines["left"].set_visible(False)
+        for place, lines in enumerate(texts):
+            _row_label(axes, place, "\n".join(lines))
+        axes.set_xlabel(xlabel)
+        axes.set_title(title, fontsize=11, loc="left")
+
+    return plot(draw_all, height=row * len(labels) + 0.55 + 0.3 * bool(title))
+
+
+def _row_label(axes: Any, place: int, label: str) -> None:
+    axes.annotate(
+        label,
+        (0, place),
+        (0, ABOVE_ROW),
+        xycoords=axes.get_yaxis_transform(),
+        textcoords="offset points",
+        va="bottom",
+        fontsize=9.5,
+        annotation_clip=False,
+    ).set_in_layout(False)
 
 
 def score_bars(
     bars: Mapping[str, tuple[float, float | None, float | None]], highlighted: str, label: str
 ) -> str:
-    """Return an SVG of a horizontal bar for each (score, low, high). highlighted: one name."""
-    with rc_context(STYLE):
-        figure = Figure(figsize=(7.5, 0.7 + 0.5 * len(bars)), layout="constrained")
-        axes = figure.subplots()
-        for name, (score, low, high) in bars.items():
+    """Return a plot with a horizontal bar for each (score, low, high). highlighted: one name."""
+
+    def draw(axes: Any) -> None:
+        for place, (name, (score, low, high)) in enumerate(bars.items()):
             colour = ORANGE if name == highlighted else BLUE
-            axes.barh(name, score, color=colour, height=0.6)
+            (bar,) = axes.barh(place, score, color=colour, height=0.5)
+            ends = ""
             if low is not None and high is not None:
-                axes.plot([low, high], [name, name], color=INK, lw=1.4)
-            end = max(score, high or score)
+                axes.plot([low, high], [place, place], color=INK, lw=1.4)
+                ends = f", 95 % interval {low:.1f} to {high:.1f}"
+            hover(bar, f"{name}: {score:.1f}{ends}")
             axes.annotate(
                 f"{score:.1f}",
-                (end, name),
+                (max(score, high or score), place),
                 (6, 0),
                 textcoords="offset points",
                 va="center",
-                fontsize=10,
             )
-        axes.invert_yaxis()
-        axes.grid(visible=False, axis="y")
         axes.margins(x=0.12)
         axes.set_xlim(left=0)
-        axes.set_xlabel(label)
-        return svg(figure)
+
+    return html_page.plots([rows_plot(draw, list(bars), label)])
 
 
-def level_line(axes: Any, label: str, height: float) -> None:
-    """Draw a dashed horizontal line with a legend."""
-    axes.axhline(height, color=INK, ls="--", lw=1.2, label=label)
-    axes.legend(loc="best", frameon=False, fontsize=9)
-
-
-def _line(
-    axes: Any,
-    rows: Mapping[int, Mapping[str, float]],
-    key: str,
-    colour: str,
-    marker: str,
-    label: str,
-) -> None:
-    steps = [s for s in sorted(rows) if key in rows[s]]
-    axes.plot(steps, [rows[s][key] for s in steps], color=colour, marker=marker or None, lw=1.8)
-    axes.set_xlabel("step")
-    axes.set_ylabel(label)
-
-
-def similarity_scatter(
-    gold: np.ndarray, panels: Sequence[tuple[str, np.ndarray, float]], *, normalized: bool = False
+def histogram(
+    series: Mapping[str, tuple[str, Sequence[tuple[float, int]]]],
+    width: float,
+    xlabel: str,
+    ylabel: str,
 ) -> str:
-    """Return an SVG of predicted cosine against gold grade, a panel per (title, cosines, Spearman).
+    """Return a plot of bars. series: colour and (x, count) by label. width: of a bar."""
 
-    normalized: whether each panel's cosines are scaled from its lowest, 0, to its highest, 1
-    (CoT-BERT Figure 3); panels then compare in shape, not in level. Grades have a little horizontal
-    jitter, since equal grades would hide each other.
-    """
-    columns = min(len(panels), COLUMNS)
-    lines = -(-len(panels) // columns)
-    spread = np.random.default_rng(0).uniform(-0.08, 0.08, len(gold))
-    with rc_context(STYLE):
-        figure = Figure(figsize=(_WIDTHS[columns] * columns, 3.8 * lines), layout="constrained")
-        grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat
-        for number, (title, cosine, score) in enumerate(panels):
-            axes = grid[number]
-            _scatter(axes, gold + spread, _unit_range(cosine) if normalized else cosine)
-            axes.set_title(_folded(f"{title}: Spearman {score:.1f}"), fontsize=11)
-            axes.tick_params(labelbottom=True)
-            axes.set_xlabel("gold similarity, 0 to 5")
-            if number % columns == 0:
-                axes.set_ylabel("cosine, lowest 0 to highest 1" if normalized else _COSINE)
-        for axes in list(grid)[len(panels) :]:
-            axes.remove()
-        return svg(figure)
+    def draw(axes: Any) -> None:
+        for label, (colour, bars) in series.items():
+            xs, counts = zip(*bars, strict=True)
+            drawn = axes.bar(xs, counts, width=width, color=colour, label=label)
+            for bar, x, count in zip(drawn, xs, counts, strict=True):
+                hover(bar, f"{label}, {round(x)}: {count:,}")
+        count_axis(axes.xaxis)
+        count_axis(axes.yaxis)
+        axes.set_xlabel(xlabel)
+        axes.set_ylabel(ylabel)
+        axes.legend(frameon=False)
 
-
-def _scatter(axes: Any, x: np.ndarray, y: np.ndarray) -> None:
-    few = len(x) <= VECTOR_POINTS
-    size, alpha = (14, 0.55) if len(x) <= 500 else (7, 0.35)
-    axes.scatter(x, y, s=size, color=BLUE, alpha=alpha, linewidths=0, rasterized=not few)
-
-
-def _unit_range(values: np.ndarray) -> np.ndarray:
-    low, high = values.min(), values.max()
-    return np.asarray((values - low) / max(high - low, 1e-12))
-
-
-def _folded(title: str) -> str:
-    return "\n".join(textwrap.wrap(title, TITLE_WIDTH, break_on_hyphens=False))
+    return html_page.plots([plot(draw)])

@@ -9,11 +9,19 @@ from typing import Any
 
 from cotbert_core.files import write_text
 from cotbert_core.settings import TrainSettings, flatten
-from pipelines.reports import plots
-from pipelines.reports.html_page import page, table
+from pipelines.recording.dev_metric import metric_in
+from pipelines.recording.tracking import LOSS
+from pipelines.reports.colours import BLUE, INK
+from pipelines.reports.html_page import page, paragraphs, plots, table
+from pipelines.reports.plots import HOVERED, count_axis, number_axis, plot, points
 from pipelines.training.baseline import baseline_line, baseline_sentence
 from pipelines.training.profile_table import notes, profile_table
 from pipelines.training.profiling import Row
+
+LOSS_NOTE = (
+    "The loss depends on the method, its temperature and the batch size, so it shows the course of "
+    "this run only: compare runs by their dev scores."
+)
 
 
 def settings_table(settings: TrainSettings, dev: str) -> str:
@@ -39,12 +47,52 @@ def write_training_report(
     shown = [(key, f"{v:.4g}" if isinstance(v, float) else v) for key, v in result.items()]
     sections = [
         ("Result", against_baseline(baseline_sentence(result)) + table(("", ""), shown, "text")),
-        ("Loss and dev score by step", plots.training_curves(rows, baseline_line(result))),
+        ("Loss and dev score by step", _curves(rows, result)),
         *([("Where the time went", _profile(profile))] if profile else []),
         ("Settings", settings_table(settings, result["dev"])),
     ]
     title = f"{settings.method.name} on {settings.encoder}"
     write_text(path, page(title, "A training run of cotbert.", sections))
+
+
+def _curves(rows: Mapping[int, Mapping[str, float]], result: Mapping[str, Any]) -> str:
+    note = paragraphs([LOSS_NOTE], "note")
+    return training_curves(rows, baseline_line(result)) + note
+
+
+def training_curves(
+    rows: Mapping[int, Mapping[str, float]], baseline: tuple[str, float] | None = None
+) -> str:
+    """Return plots of loss and dev score by step, in one colour since they are of one run.
+
+    baseline: label and height of a horizontal line.
+    """
+
+    def dev(axes: Any) -> None:
+        _line(axes, rows, metric.name, metric.label, {"marker": "o", "ms": 5})
+        if baseline is not None:
+            axes.axhline(baseline[1], color=INK, ls="--", lw=1.2, label=baseline[0])
+            axes.legend(loc="best", frameon=False, fontsize=9)
+
+    metric = metric_in(name for row in rows.values() for name in row)
+    loss = plot(lambda axes: _line(axes, rows, LOSS, "loss", {"marker": "o", "ms": 5, "alpha": 0}))
+    return plots([loss, plot(dev)])
+
+
+def _line(
+    axes: Any, rows: Mapping[int, Mapping[str, float]], key: str, label: str, how: Mapping[str, Any]
+) -> None:
+    steps = [step for step in sorted(rows) if key in rows[step]]
+    values = [rows[step][key] for step in steps]
+    axes.plot(steps, values, color=BLUE, lw=1.8)
+    if len(steps) <= HOVERED:
+        texts = [f"step {s:,}: {v:.4g}" for s, v in zip(steps, values, strict=True)]
+        points(axes, steps, values, texts, color=BLUE, **how)
+    if values:
+        number_axis(axes.yaxis, values)
+    count_axis(axes.xaxis)
+    axes.set_xlabel("step")
+    axes.set_ylabel(label)
 
 
 def _profile(rows: Sequence[Row]) -> str:

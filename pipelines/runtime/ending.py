@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipelines.runtime.progress import print_output
 
-REPORT_FILE = "report.html"
+REPORT_FILE = "report.html"  # the page of a job that makes one
 
 
 def print_ending(sentence: str, output: Path, *commands: Sequence[str | Path]) -> None:

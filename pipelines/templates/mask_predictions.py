@@ -37,6 +37,7 @@ from cotbert_core.templates.wrapping import BoundTemplate
 from pipelines.reading.text_files import read_texts
 from pipelines.recording import tracking
 from pipelines.reports import html_page
+from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.templates import token_map_plots
@@ -182,7 +183,7 @@ def _write_map(
     }
     write_text(folder / "token-map.svg", picture)
     write_json(folder / "token-map.json", numbers)
-    write_text(folder / "token-map.html", _page(options, numbers, picture))
+    write_text(folder / REPORT_FILE, _page(options, numbers, picture))
     return numbers
 
 
@@ -201,13 +202,13 @@ def _page(options: TokenMapOptions, numbers: dict[str, Any], picture: str) -> st
         f"The {what} of {options.encoder} on their two principal components.{same} Anisotropy: "
         f"the average cosine between any two of all {numbers['tokens']:,} rows."
     )
-    lines = [
-        (key, f"{v:.4f}" if isinstance(v, float) else "" if v is None else v)
-        for key, v in numbers.items()
+    known = {key: value for key, value in numbers.items() if value is not None}
+    lines = [(key, f"{v:.4f}" if isinstance(v, float) else v) for key, v in known.items()]
+    sections = [
+        ("Map", html_page.wide_plot(picture)),
+        ("Numbers", html_page.table(("", ""), lines, "text")),
     ]
-    return html_page.page(
-        "Token map", note, [("Map", picture), ("Numbers", html_page.table(("", ""), lines, "text"))]
-    )
+    return html_page.page("Token map", note, sections)
 
 
 def token_rows(rows: Sequence[TopTokens]) -> list[tuple[str, str, str]]:

@@ -29,6 +29,8 @@ ABSENT = "#dde3e9"
 # would take up half of the scale.
 DARKEST = 0.998
 POINT = 1.6
+# The images of the points do not follow the page's style, so they lie on white on a dark page too.
+PLATE, PLATE_GRID = "#fdfdfe", "#e4e7ec"
 
 
 def token_map(
@@ -44,11 +46,13 @@ def token_map(
     of KINDS. The points are an image inside the SVG, since 30,000 shapes would take megabytes.
     """
     with rc_context(STYLE):
-        figure = Figure(figsize=(10, 5.2), layout="constrained")
+        figure = Figure(figsize=(9.4, 5.4), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True, sharey=True)
         _by_frequency(figure, left, points, counts, corpus)
         _by_kind(right, points, np.asarray(kinds))
         for axes in (left, right):
+            axes.set_facecolor(PLATE)
+            axes.grid(color=PLATE_GRID)
             axes.set_xlabel(f"first component, {shares[0]:.1%} of the variance")
         left.set_ylabel(f"second component, {shares[1]:.1%} of the variance")
         return svg(figure)

@@ -1,18 +1,16 @@
-"""The common style, ticks and labels of the axes of a sweep's plots."""
+"""The axes of a sweep's plots."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from pipelines.reports.plots import STYLE
-from pipelines.tuning.sampled_trials import is_logarithmic, text
+from pipelines.reports.plots import is_logarithmic, number_axis
+from pipelines.tuning.sampled_trials import TrialRow, before, score
 
-# Dollar signs in a template's text must not be read as formulas.
-SWEEP_STYLE = {**STYLE, "text.parse_math": False}
 # Up to this many different values have a label each.
 FEW = 6
 # A score before training that is further below the others than this share of their range is only
@@ -25,35 +23,51 @@ def near(start: float, low: float, high: float) -> bool:
     return low - start <= FAR_BELOW * max(high - low, 1.0)
 
 
-def numeric_axis(axes: Any, numbers: Sequence[float]) -> None:
-    """Set up the x axis of a numeric setting: logarithmic for a wide range, ticks at few values."""
-    log = is_logarithmic(numbers)
-    if log:
-        axes.set_xscale("log")
-    locator = log_locator(min(numbers), max(numbers)) if log else MaxNLocator(5)
-    plain_ticks(axes.xaxis, locator)
-    if len(numbers) <= FEW and _apart(numbers, log):
+@dataclass(frozen=True)
+class Scale:
+    """The scores that all plots of a sweep share."""
+
+    low: float
+    high: float
+    starts: Sequence[float]  # the scores before training that are known
+    best: str | None  # a trial's name
+    baseline: tuple[str, float] | None = None  # label and score of the untouched encoder
+
+    @property
+    def shows_before(self) -> bool:
+        return bool(self.starts) and near(min(self.starts), self.low, self.high)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        shown = [self.low, self.high, *(self.starts if self.shows_before else ())]
+        shown += [self.baseline[1]] if self.baseline else []
+        margin = max(0.08 * (max(shown) - min(shown)), 0.05)
+        return min(shown) - 1.6 * margin, max(shown) + margin
+
+
+def scale_of(
+    trials: Sequence[TrialRow], best: str | None, baseline: tuple[str, float] | None = None
+) -> Scale | None:
+    """Return the scale of a sweep; None if no trial has a score."""
+    found = [s for s in map(score, trials) if s is not None]
+    starts = [b for b in map(before, trials) if b is not None]
+    if not found:
+        return None
+    return Scale(min(found), max(found), starts, best, baseline)
+
+
+def setting_axis(axes: Any, numbers: Sequence[float]) -> None:
+    """Set up the x axis of a numeric setting; a few values that are far apart have a tick each."""
+    number_axis(axes.xaxis, numbers, most=5)
+    if len(numbers) <= FEW and _apart(numbers):
         axes.set_xticks(numbers)
     if len(numbers) > 1:
         axes.margins(x=0.08)
 
 
-def log_locator(low: float, high: float) -> LogLocator:
-    """Return the ticks of a logarithmic axis, as many as there is space for labels."""
-    ratio = high / low
-    return LogLocator(subs=(1, 2, 5) if ratio < 100 else (1, 3) if ratio < 1000 else (1,))
-
-
-def plain_ticks(axis: Any, locator: Any) -> None:
-    """Label ticks in the number format of the tables."""
-    axis.set_major_locator(locator)
-    axis.set_major_formatter(FuncFormatter(lambda value, _: text(float(value))))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _apart(numbers: Sequence[float], log: bool) -> bool:
+def _apart(numbers: Sequence[float]) -> bool:
     """Return whether labels at these numbers do not overlap."""
-    places = np.log(numbers) if log else np.asarray(numbers, dtype=float)
+    places = np.log(numbers) if is_logarithmic(numbers) else np.asarray(numbers, dtype=float)
     gaps = np.diff(places)
     return len(numbers) == 1 or bool(gaps.min() >= 0.15 * (places[-1] - places[0]))
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-
-from pipelines.reports.plots import BLUE, INK, ORANGE, svg
+from pipelines.reports import html_page
+from pipelines.reports.colours import LINES
+from pipelines.reports.plots import legend, number_axis, plot, points
 from pipelines.training.multi_seed import spread
-from pipelines.tuning.axes import SWEEP_STYLE, numeric_axis
+from pipelines.tuning.axes import setting_axis
 from pipelines.tuning.sampled_trials import (
     TrialRow,
     having,
@@ -22,18 +21,12 @@ from pipelines.tuning.sampled_trials import (
 )
 
 DROPOUT, LAYERS = "method.dropout", "method.layers"
-_LINES = (
-    (BLUE, "o"),
-    (ORANGE, "s"),
-    (INK, "^"),
-    ("#7ea6d1", "D"),
-    ("#e3a37f", "v"),
-    ("#9aa5b1", "P"),
-)
+# A colour and a marker tell up to 42 lines apart, since their numbers have no common factor.
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def dropout_curve(trials: Sequence[TrialRow]) -> str:
-    """Return an SVG of score against dropout, a line for each number of layers.
+    """Return a plot of score against dropout, a line for each number of layers.
 
     It shows finished trials: points are means, bars the sample standard deviation over the seeds.
     The text is empty if fewer than two dropouts have scores.
@@ -45,20 +38,25 @@ def dropout_curve(trials: Sequence[TrialRow]) -> str:
     if len(points) < 2 or not is_numeric(shown, DROPOUT):
         return ""
     dropouts = values(shown, DROPOUT)
-    with rc_context(SWEEP_STYLE):
-        figure = Figure(figsize=(7, 3.8), layout="constrained")
-        axes = figure.subplots()
-        numeric_axis(axes, dropouts)
-        # Bars of different lines are next to each other.
-        step = 0.008 * (max(dropouts) - min(dropouts))
+    # Bars of different lines are next to each other.
+    step = min(0.008, 0.1 / len(curves)) * (max(dropouts) - min(dropouts))
+
+    def draw(axes: Any) -> None:
+        setting_axis(axes, dropouts)
         for place, (name, curve) in enumerate(curves.items()):
             aside = (place - (len(curves) - 1) / 2) * step
             _dropout_line(axes, dropouts, curve, name, place, aside)
+        number_axis(axes.yaxis, [0.5])
         axes.set_xlabel(DROPOUT)
         axes.set_ylabel(metric_among(trials).label)
-        if groups:
-            figure.legend(title=LAYERS, loc="outside right upper", frameon=False)
-        return svg(figure)
+
+    keys = [(f"{LAYERS}={name}", _line(place)) for place, (name, _) in enumerate(groups)]
+    return (legend(keys) if keys else "") + html_page.plots([plot(draw)])
+
+
+def _line(place: int) -> dict[str, Any]:
+    colour, marker = LINES[place % len(LINES)], _MARKERS[place % len(_MARKERS)]
+    return {"color": colour, "marker": marker, "ms": 6, "lw": 1.6}
 
 
 def _of_layers(trials: Sequence[TrialRow], layers: Any) -> list[TrialRow]:
@@ -75,16 +73,11 @@ def _dropout_line(
 ) -> None:
     there = [d for d in dropouts if curve.get(text(d))]
     stats = [spread(curve[text(d)]) for d in there]
-    colour, marker = _LINES[place % len(_LINES)]
-    axes.errorbar(
-        [d + aside for d in there],
-        [s["mean"] for s in stats],
-        yerr=[s["spread"] for s in stats],
-        color=colour,
-        marker=marker,
-        ms=6,
-        lw=1.6,
-        elinewidth=1.0,
-        capsize=3,
-        label=name,
-    )
+    means, spreads = [s["mean"] for s in stats], [s["spread"] for s in stats]
+    xs = [d + aside for d in there]
+    axes.errorbar(xs, means, yerr=spreads, elinewidth=1.0, capsize=3, **_line(place))
+    texts = [
+        f"{f'{LAYERS}={name}, ' if name else ''}{DROPOUT}={text(d)}: {mean:.2f} ± {spread:.2f}"
+        for d, mean, spread in zip(there, means, spreads, strict=True)
+    ]
+    points(axes, xs, means, texts, **_line(place) | {"alpha": 0})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,10 +60,7 @@ def write_sweep_report(
     best = (result.get("best") or {}).get("name")
     sections = [
         ("Summary", _summary(result)),
-        (
-            "Score against each setting",
-            "\n".join(setting_panels(trials, best, baseline_line(result))),
-        ),
+        ("Score against each setting", setting_panels(trials, best, baseline_line(result))),
         *(
             (f"By {name}", _compared(trials, name, published, source))
             for name in comparable(trials, published)
@@ -135,7 +131,7 @@ def _compared(
         header, rows = header[:-1], [row[:-1] for row in rows]
     elif source:
         note += f" Paper: {source}; for another dev set compare the order, not the level."
-    return _with_note(html_page.table(header, rows), note)
+    return _with_note(html_page.table(header, rows, shown=html_page.ROWS_SHOWN), note)
 
 
 def _dropout(trials: Sequence[TrialRow]) -> str:
@@ -146,14 +142,14 @@ def _dropout(trials: Sequence[TrialRow]) -> str:
 
 
 def _trials(trials: Sequence[TrialRow]) -> str:
-    """Return the table of trials, which may be wider than the page, and the table of errors."""
+    """Return the table of trials and the table of errors; of many rows the first are shown."""
     if not trials:
         return ""
-    page = html_page.table(trial_header(trials), trial_rows(trials))
-    page = f'<div style="overflow-x: auto">{page}</div>'
-    rows = errors(trials)
-    return page + (html_page.table(("trial", "status", "error"), rows, "text") if rows else "")
+    shown = html_page.ROWS_SHOWN
+    page = html_page.table(trial_header(trials), trial_rows(trials), shown=shown)
+    rows, header = errors(trials), ("trial", "status", "error")
+    return page + (html_page.table(header, rows, "text", shown=shown) if rows else "")
 
 
 def _with_note(content: str, note: str) -> str:
-    return f"{content}\n<p>{html.escape(note)}</p>" if content else ""
+    return content + html_page.paragraphs([note], "note") if content else ""

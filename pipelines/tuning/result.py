@@ -10,6 +10,7 @@ from cotbert_core.files import write_json
 from pipelines.recording import tracking
 from pipelines.recording.dev_metric import metric_in
 from pipelines.recording.registry import register
+from pipelines.runtime.ending import REPORT_FILE
 from pipelines.storage.output_folder import RESULT_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
@@ -18,7 +19,7 @@ from pipelines.tuning.report import write_sweep_report, write_trials_csv
 from pipelines.tuning.trial_plan import TrialPlan
 from tune_spaces import Space
 
-CSV_FILE, REPORT_FILE = "trials.csv", "report.html"
+CSV_FILE = "trials.csv"
 
 
 def sweep_result(

@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.recording.dev_metric import DevMetric, metric_in
+from pipelines.reports.values import as_typed
 from pipelines.tuning.state import FAILED, FINISHED, STOPPED, UNFINISHED
 from pipelines.tuning.trial_plan import SEED
 from tune_spaces.axes import is_number
 
 TrialRow = Mapping[str, Any]
 STATUSES = (FINISHED, STOPPED, FAILED, UNFINISHED)
-# A numeric setting whose values span more than this factor is shown on a logarithmic axis.
-LOG_FACTOR = 20.0
+# Significant digits of a sampled number.
+DIGITS = 4
 
 
 def number(value: Any) -> float | None:
@@ -83,11 +84,6 @@ def is_numeric(trials: Sequence[TrialRow], name: str) -> bool:
     return all(number(trial["settings"][name]) is not None for trial in having(trials, name))
 
 
-def is_logarithmic(numbers: Sequence[float]) -> bool:
-    """Return whether numbers span such a range that a logarithmic axis is better."""
-    return min(numbers) > 0 and max(numbers) > LOG_FACTOR * min(numbers)
-
-
 def varied(trials: Sequence[TrialRow]) -> list[str]:
     """Return the sampled settings with at least two values among these trials."""
     return [name for name in sampled_settings(trials) if len(values(trials, name)) > 1]
@@ -104,17 +100,5 @@ def scores_by_value(trials: Sequence[TrialRow], name: str) -> dict[str, list[flo
 
 
 def text(value: Any) -> str:
-    """Return a value as a user writes it: null, true, 2e-5, a,b."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e6:
-        return str(int(value))
-    if isinstance(value, float):
-        shown = f"{value:.3e}" if 0 < abs(value) < 1e-3 else f"{value:.4g}"
-        mantissa, exponential, exponent = shown.partition("e")
-        if exponential and "." in mantissa:
-            mantissa = mantissa.rstrip("0").rstrip(".")
-        return f"{mantissa}e{int(exponent)}" if exponential else mantissa
-    if isinstance(value, (list, tuple)):
-        return ",".join(text(item) for item in value)
-    return str(value)
+    """Return a sampled value as a user types it, with few digits."""
+    return as_typed(value, DIGITS)

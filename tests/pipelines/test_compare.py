@@ -90,7 +90,27 @@ def test_a_row_shows_mean_and_spread():
 def test_the_picture_has_a_point_for_every_seed():
     one, two = dots([ROW]), dots([{**ROW, "dev": [69.9, 70.0, 70.1, 70.6]}])
     assert one.count("<use") + 2 == two.count("<use")
-    assert "simcse-base" in one
+    assert "<title>simcse-base: 69.90</title>" in two
+    untrained = {**ROW, "method": "not trained", "dev": [31.0]}
+    assert dots([untrained]).count("<use") == one.count("<use") - 2
+
+
+def test_the_page_names_tasks_and_spreads_only_where_there_are_some(tmp_path):
+    result = {"rows": [ROW], "seeds": [0, 1], "dev": "some pairs", "tasks": [], "verdicts": []}
+    budget = {"max_steps": None, "epochs": 1}
+    compare_page.write(tmp_path / "report.html", {**result, "budget": budget})
+    page = (tmp_path / "report.html").read_text()
+    assert "no task" not in page
+    assert "<th>test</th>" not in page
+    assert "mean and sample standard deviation" in page
+    assert "<td>max_steps</td><td>null</td>" in page
+    tested = {**ROW, "test_mean": 64.0, "test_spread": 0.25}
+    more = {"rows": [tested], "tasks": ["STS12", "STS-B"], "seeds": [0], "budget": budget}
+    compare_page.write(tmp_path / "report.html", {**result, **more})
+    page = (tmp_path / "report.html").read_text()
+    assert "over STS12, STS-B" in page
+    assert "<th>test</th>" in page
+    assert "standard deviation" not in page
 
 
 def test_a_comparison_on_ones_own_documents_names_what_it_measured(tmp_path):
@@ -199,7 +219,7 @@ def test_the_command_trains_every_recipe_under_every_seed(
         assert (runs[0] / "model" / "cotbert.json").is_file()
     assert result["rows"][2]["method"] == "not trained"
     assert result["rows"][2]["dev_before"] == result["rows"][2]["dev_mean"]
-    page = (tmp_path / "out" / "compare.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
     assert "<svg" in page
     assert all(entry in page for entry in entries[:-1])
     assert html.escape(untouched["entry"]) in page
@@ -219,7 +239,7 @@ def test_the_command_trains_every_recipe_under_every_seed(
     printed = capsys.readouterr()
     assert "± " in printed.out
     assert untouched["entry"] in printed.out
-    assert printed.out.splitlines()[-3:-1] == result["verdicts"]
+    assert printed.out.splitlines()[-4:-2] == result["verdicts"]
     assert printed.err.count("baseline: the untouched encoder") == 1, "scored once, handed on"
     for name, message in zip(entries, result["verdicts"], strict=False):
         mean = next(row["dev_mean"] for row in rows if row["entry"] == name)

@@ -17,7 +17,8 @@ from pipelines.evaluating.geometry import geometry
 from pipelines.evaluating.model_specs import ModelSpec, numbered
 from pipelines.evaluating.options import GeometryOptions
 from pipelines.reading.text_files import read_texts, sample
-from pipelines.reports import plots
+from pipelines.reports import similarity_plot
+from pipelines.reports.similarity_plot import similarity_figure, similarity_panels
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 WORDS = ("man", "dog", "penguin", "woman", "stage", "field", "price", "oil", "song", "line")
@@ -142,8 +143,8 @@ def test_the_folder_and_the_run(own_store, tmp_path, senteval, bert_folder, caps
     command = ["geometry", f"{bert_folder},readout=cls", f"{bert_folder},readout=cls"]
     assert main([*command, "--senteval", str(senteval), "--output", str(out)]) == 0
     assert sorted(p.name for p in out.iterdir()) == [
-        "geometry.html",
         "geometry.json",
+        "report.html",
         "result.json",
         "scatter.svg",
     ]
@@ -155,8 +156,9 @@ def test_the_folder_and_the_run(own_store, tmp_path, senteval, bert_folder, caps
     assert second["label"] == f"{first['label']} no. 2"
     assert first["uniformity"] == result[f"uniformity/{first['label']}"] == second["uniformity"]
 
-    page = (out / "geometry.html").read_text()
-    assert (out / "scatter.svg").read_text() in page
+    page = (out / "report.html").read_text()
+    assert (out / "scatter.svg").read_text().count('<g id="axes_') == 2
+    assert page.count("<svg") == 4, "on the same axis and normalized"
     assert not re.search(r'(?:src|href)="(?!#)(?!data:)', page)
     shown = capsys.readouterr().out
     assert f"{first['spearman']:.2f}" in shown
@@ -259,33 +261,44 @@ def test_text_is_read_with_its_rows_counted(tmp_path):
 def drawn(svg):
     """The y of each point of a scatter, as drawn."""
     return np.array(
-        [float(y) for y in re.findall(r'<use [^>]*? y="([\d.]+)" style="fill: #2', svg)]
+        [float(y) for y in re.findall(r'<use [^>]*? y="([\d.]+)" style="fill: var\(--blue', svg)]
     )
 
 
-def test_panels_are_normalized_each_by_itself():
+def test_models_share_an_axis_unless_the_page_says_that_they_are_normalized():
     gold = np.linspace(0, 5, 20)
     narrow, wide = np.linspace(0.90, 0.95, 20), np.linspace(-0.2, 0.9, 20)
     panels = [("narrow", narrow, 1.0), ("wide", wide, 1.0)]
-    plain = drawn(plots.similarity_scatter(gold, panels))
-    scaled = drawn(plots.similarity_scatter(gold, panels, normalized=True))
+    plain = drawn(similarity_panels(gold, panels))
+    scaled = drawn(similarity_panels(gold, panels, normalized=True))
     assert len(plain) == len(scaled) == 40
     assert np.ptp(plain[:20]) < 0.1 * np.ptp(plain[20:])
-    np.testing.assert_allclose(scaled[:20], scaled[20:], atol=1e-4)
-    assert "lowest 0 to highest 1" in plots.similarity_scatter(gold, panels, normalized=True)
+    np.testing.assert_allclose(scaled[:20], scaled[20:], atol=0.01)
+    assert similarity_plot.NORMALIZED in similarity_panels(gold, panels, normalized=True)
+    assert similarity_plot.SAME_AXIS in similarity_panels(gold, panels)
 
 
-@pytest.mark.parametrize(("count", "lines"), [(1, 1), (3, 1), (4, 2), (7, 3)])
-def test_panels_wrap_into_rows_of_three(count, lines):
+def test_the_high_cosines_of_a_single_model_lie_at_the_top():
+    gold = np.linspace(0, 5, 20)
+    (high, low) = (
+        drawn(similarity_panels(gold, [("m", np.linspace(start, start + 0.05, 20), 1.0)]))
+        for start in (0.9, 0.1)
+    )
+    assert high.max() < low.min() - 50, "the axis holds 0 and 1, whatever the cosines"
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 7])
+def test_a_page_has_a_plot_and_a_figure_a_panel_for_each_model(count):
     gold = np.linspace(0, 5, 4)
-    svg = plots.similarity_scatter(gold, [(f"m{i}", gold / 5, 1.0) for i in range(count)])
-    assert svg.count("gold similarity") >= count
-    assert svg.count("predicted cosine") >= lines
+    panels = [(f"m{i}", gold / 5, 1.0) for i in range(count)]
+    assert similarity_panels(gold, panels).count("<svg") == count
+    svg = similarity_figure(gold, panels)
+    assert svg.count("gold similarity") == count
     assert len(re.findall(r'<g id="axes_\d+">', svg)) == count
 
 
 def test_many_points_become_a_picture():
-    gold = np.random.default_rng(0).uniform(0, 5, plots.VECTOR_POINTS + 1)
-    svg = plots.similarity_scatter(gold, [("m", gold / 5, 99.0)])
+    gold = np.random.default_rng(0).uniform(0, 5, similarity_plot.VECTOR_POINTS + 1)
+    svg = similarity_panels(gold, [("m", gold / 5, 99.0)])
     assert "data:image/png" in svg
     assert len(svg) < 400_000

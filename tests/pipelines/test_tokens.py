@@ -116,8 +116,8 @@ def test_the_map_counts_tokens_and_kinds(own_store, tmp_path, encoder_folder, fa
     out = tmp_path / "out"
     result = token_map(TokenMapOptions(encoder_folder, text), out)
     assert sorted(p.name for p in out.iterdir()) == [
+        "report.html",
         "result.json",
-        "token-map.html",
         "token-map.json",
         "token-map.svg",
     ]
@@ -139,7 +139,7 @@ def test_the_map_counts_tokens_and_kinds(own_store, tmp_path, encoder_folder, fa
     units = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
     pairs = [a @ b for i, a in enumerate(units) for j, b in enumerate(units) if i != j]
     assert result["anisotropy"] == pytest.approx(abs(np.mean(pairs)), rel=1e-3)
-    page = (out / "token-map.html").read_text()
+    page = (out / "report.html").read_text()
     assert "text.txt, 2 sentences" in page
     assert len(page) < 1_500_000
     run = own_store.get_run(result["mlflow_run_id"])
@@ -183,7 +183,7 @@ def test_the_head_s_table_differs_when_it_is_not_tied(
     assert one["anisotropy"] == other["anisotropy"]
     assert one["variance_first"] == other["variance_first"]
     assert "the head shares its weights with the input embeddings" in capsys.readouterr().err
-    assert "They are tied to the input" in (tmp_path / "t1-head" / "token-map.html").read_text()
+    assert "They are tied to the input" in (tmp_path / "t1-head" / "report.html").read_text()
 
 
 MAP_MISTAKES = {

@@ -140,7 +140,7 @@ def test_a_page_compares_and_draws_every_model():
     result = compared(*models)
     page = evaluation_page(result, models)
     assert "A &amp; co" in page
-    assert page.count("<svg") == 1
+    assert page.count("<svg") == 3
     assert "Gold against predicted similarity, STS-B" in page
     for title in (
         "Is the difference significant?",

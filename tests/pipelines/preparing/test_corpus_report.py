@@ -31,7 +31,7 @@ def test_nothing_that_did_not_happen_is_shown():
 def bars(picture):
     """Heights of the bars, by their colour."""
     found = {}
-    for path, colour in re.findall(r'<path d="(M [^"]*z\s*)"[^>]*fill: (#\w+)', picture):
+    for path, colour in re.findall(r'<path d="(M [^"]*z\s*)"[^>]*fill: var\(--(\w+)', picture):
         ys = [float(y) for y in re.findall(r"[ML] [\d.]+ ([\d.]+)", path)]
         found.setdefault(colour, []).append(max(ys) - min(ys))
     return found
@@ -39,15 +39,20 @@ def bars(picture):
 
 def test_the_bars_are_as_high_as_the_counts():
     found = bars(length_histogram([0, 10, 40, 20, 30]))
-    whole, cut = found["#2563a8"][:4], found["#c2571a"][:1]
+    whole, cut = found["blue"][:4], found["orange"][:1]
     assert [round(height / whole[2], 2) for height in [*whole, *cut]] == [0, 0.25, 1, 0.5, 0.75]
+
+
+def test_a_bar_shows_its_count_on_hover():
+    assert "<title>whole, 2: 1,040</title>" in length_histogram([0, 10, 1040, 20, 30])
 
 
 def test_the_page_holds_the_table_and_the_plot(tmp_path):
     manifest = {
         "rows_read": 10, "rows": 7, "dropped": {"empty": 3}, "sampled_out": 0, "tokens": 20,
         "encoder": "some/encoder", "tokenizer_hash": "abc", "max_length": 4,
-        "source": {"inputs": ["a<b>.txt"], "files": 1, "sample": None},
+        "source": {"inputs": ["a<b>.txt"], "files": 1, "sample": None,
+                   "cleaning": {"lower": False}},
     }  # fmt: skip
     write_corpus_report(tmp_path / "report.html", manifest, [0, 1, 2, 3, 0, 1])
     text = (tmp_path / "report.html").read_text()
@@ -56,3 +61,4 @@ def test_the_page_holds_the_table_and_the_plot(tmp_path):
     assert "a&lt;b&gt;.txt" in text
     assert "more than 4, cut to 4" in text
     assert "sample" not in text.split("Made from")[1]
+    assert "<td>lower</td><td>false</td>" in text

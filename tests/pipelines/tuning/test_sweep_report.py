@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
-from pipelines.tuning import plots as plots_module
-from pipelines.tuning.axes import numeric_axis
+from pipelines.reports import plots as plots_module
+from pipelines.tuning.axes import setting_axis
 from pipelines.tuning.dropout_curve import dropout_curve
 from pipelines.tuning.plots import setting_panels
 from pipelines.tuning.report import (
@@ -94,14 +94,15 @@ def variants() -> list[dict]:
     ]
 
 
-def panels(picture: str) -> int:
-    return len(re.findall(r'<g id="axes_\d+"', picture))
+def panels(pictures: str) -> int:
+    return len(re.findall(r'<g id="axes_\d+"', pictures))
 
 
-def texts(picture: str) -> list[str]:
-    """All texts of an SVG, which must be well-formed."""
-    ElementTree.fromstring(picture)
-    return re.findall(r"<text[^>]*>([^<]*)</text>", picture)
+def texts(pictures: str) -> list[str]:
+    """All texts of plots and their legend, which must be well-formed."""
+    ElementTree.fromstring(f"<div>{pictures}</div>")
+    found = re.findall(r"<text[^>]*>([^<]*)</text>|([^>\n]+)</li>", pictures)
+    return [label or key for label, key in found]
 
 
 class Page(HTMLParser):
@@ -188,7 +189,7 @@ def test_the_page_of_a_search_has_what_there_is_to_show(tmp_path):
 
 
 def test_every_setting_has_a_panel_and_the_signs_are_counted():
-    (picture,) = setting_panels(temperatures(), "0000")
+    picture = setting_panels(temperatures(), "0000")
     assert panels(picture) == 2
     shown = texts(picture)
     labels = {"best", "finished (8)", "stopped early (2)", "1 failed, 1 without a score"}
@@ -198,7 +199,7 @@ def test_every_setting_has_a_panel_and_the_signs_are_counted():
 
 def test_a_score_before_training_that_is_near_has_its_line():
     trials = [t | {"dev_spearman_before": 78.9 + (n % 2)} for n, t in enumerate(temperatures())]
-    (near,) = setting_panels(trials)
+    near = setting_panels(trials)
     assert "before training (78.9 to 79.9)" in texts(near)
     assert "best" not in texts(near)
 
@@ -208,10 +209,10 @@ def test_long_names_have_a_picture_of_their_own():
         trial(n, {"variant": f"variant {n} which has a long name", "method.layers": 12 + n}, 80 + n)
         for n in range(12)
     ]
-    small, wide = setting_panels(long)
-    assert (panels(small), panels(wide)) == (1, 1)
-    assert {t["settings"]["variant"] for t in long} <= set(texts(wide))
-    assert "method.layers" in texts(small)
+    pictures = setting_panels(long)
+    assert panels(pictures) == 2
+    assert {t["settings"]["variant"] for t in long} <= set(texts(pictures))
+    assert texts(pictures).index("method.layers") < texts(pictures).index("variant")
 
 
 @pytest.mark.parametrize(
@@ -226,21 +227,21 @@ def test_long_names_have_a_picture_of_their_own():
 )
 def test_a_setting_that_spans_much_has_a_logarithmic_axis(numbers, scale):
     axes = Figure().subplots()
-    numeric_axis(axes, numbers)
+    setting_axis(axes, numbers)
     assert axes.get_xscale() == scale
 
 
 def test_a_grid_has_its_own_values_as_ticks():
     axes = Figure().subplots()
-    numeric_axis(axes, [0.8, 0.825, 0.85, 0.875, 0.9])
+    setting_axis(axes, [0.8, 0.825, 0.85, 0.875, 0.9])
     assert list(axes.get_xticks()) == [0.8, 0.825, 0.85, 0.875, 0.9]
-    numeric_axis(axes, [0.001, 0.0011, 0.01])  # the first two labels would touch
+    setting_axis(axes, [0.001, 0.0011, 0.01])  # the first two labels would touch
     assert 0.0011 not in axes.get_xticks()
 
 
 def test_a_template_is_no_formula():
     trials = [trial(n, {"templates.anchor": t}, 80) for n, t in enumerate(("$x$ & <[X]>", "$"))]
-    (picture,) = setting_panels(trials)
+    picture = setting_panels(trials)
     assert {"$x$ &amp; &lt;[X]&gt;", "$"} <= set(texts(picture))
 
 
@@ -270,7 +271,9 @@ def test_a_settings_values_stand_beside_figures_too(tmp_path):
 
 def test_the_dropout_curve_has_a_line_for_each_depth(tmp_path):
     shown = texts(dropout_curve(decoders()))
-    assert {"method.dropout", "method.layers", "12", "14", "0.8", "0.85", "0.9"} <= set(shown)
+    assert {"method.dropout", "method.layers=12", "method.layers=14", "0.8", "0.85", "0.9"} <= set(
+        shown
+    )
     assert "Score against dropout" in page_of(tmp_path, decoders()).headings
     assert dropout_curve(temperatures()) == ""
     unfinished = [t | {"status": "stopped"} for t in decoders()]
@@ -287,16 +290,19 @@ def test_the_baseline_of_a_sweep_is_shown(tmp_path, height):
     summary = dict(row for row in Page(html).rows if len(row) == 2)
     assert summary["dev"] == "mine.tsv"
     assert summary["baseline"] == f"untouched: [CLS] vector {height:.2f}"
-    assert f">untouched: [CLS] vector {height:.2f}</text>" in html
+    assert f"untouched: [CLS] vector {height:.2f}</li>" in html
     assert ("warning: the best trial scores 80.00 on dev (mine.tsv)" in html) is (height > 80)
     assert page_of(tmp_path, trials), "an older result has none"
 
 
 @pytest.mark.parametrize("height", [90.0, 79.5, 40.0])
 def test_the_baseline_lies_within_the_axis(monkeypatch, height):
-    monkeypatch.setattr(plots_module, "svg", lambda figure: figure)
-    (figure,) = setting_panels(temperatures(), "0000", ("untouched: mean pooling", height))
-    for axes in figure.axes:
+    figures = []
+    monkeypatch.setattr(plots_module, "svg", lambda figure: figures.append(figure) or "")
+    setting_panels(temperatures(), "0000", ("untouched: mean pooling", height))
+    drawn = [axes for figure in figures for axes in figure.axes]
+    assert len(drawn) == 2
+    for axes in drawn:
         low, high = axes.get_ylim()
         assert low < height < high
         assert any(list(line.get_ydata()) == [height, height] for line in axes.get_lines())
@@ -338,6 +344,62 @@ def test_trials_csv_gives_back_what_was_sampled(tmp_path):
         assert row["dev_spearman"] == (
             "" if one["dev_spearman"] is None else str(one["dev_spearman"])
         )
+
+
+def many(count: int) -> list[dict]:
+    """Trials with a template each, one in ten failed."""
+    return [
+        trial(
+            n,
+            {
+                "method.layers": 4 + n % 9,
+                "templates.anchor": f'Sentence {n}: "{{}}" costs $5 [MASK]',
+            },
+            None if n % 10 == 9 else 70 + n / count,
+            "failed" if n % 10 == 9 else "finished",
+            error="loss is nan" if n % 10 == 9 else None,
+        )
+        for n in range(count)
+    ]
+
+
+def test_two_hundred_trials_are_folded_and_two_are_not(tmp_path):
+    page = page_of(tmp_path, many(200))
+    html = (tmp_path / "report.html").read_text()
+    assert html.count("<details>") == 1
+    shown, folded = html.split("<summary>170 more rows</summary>")
+    assert "<td>0198</td>" in shown, "the best"
+    assert "<td>0000</td>" in folded
+    rows = [row[0] for row in page.rows if re.fullmatch(r"\d{4}", row[0]) and len(row) > 3]
+    assert len(set(rows)) == 200
+    assert "templates.anchor has 200 values; the 30 with the best trials are shown." in html
+    assert len(html) < 1_500_000
+    page_of(tmp_path, many(2))
+    assert "<details>" not in (tmp_path / "report.html").read_text()
+
+
+def test_a_column_without_any_value_is_left_out(tmp_path):
+    unknown = {"seconds": None, "dev_spearman_before": None}
+    trials = [trial(n, {"a": n}, 70.0 + n, **unknown) for n in (1, 2)]
+    (header,) = [row for row in page_of(tmp_path, trials).rows if row[0] == "trial"]
+    assert {"time", "before"}.isdisjoint(header)
+    trials[0]["seconds"] = 3.0
+    (header,) = [row for row in page_of(tmp_path, trials).rows if row[0] == "trial"]
+    assert "time" in header
+
+
+def test_a_point_shows_its_trial_on_hover():
+    shown = setting_panels(temperatures(), "0000")
+    told = (
+        "<title>trial 0000, finished: 80.00; method.temperature=0.01 method.denoising=pad</title>"
+    )
+    assert shown.count(told) == 2, "in the plot of each setting"
+
+
+def test_colours_of_the_dropout_curve_mean_nothing_in_the_other_plots():
+    used = set(re.findall(r"var\(--(\w+)", setting_panels(decoders(), "0011")))
+    lines = set(re.findall(r"var\(--(\w+)", dropout_curve(decoders())))
+    assert used & lines <= {"page", "ink", "axis", "line"}, "the axes' own"
 
 
 def test_the_terminals_table_tells_every_trial_and_error():

@@ -1,0 +1,37 @@
+"""Values as text, in the spelling of the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def as_typed(value: Any, digits: int | None = None) -> str:
+    """Return a value as a user types it: null, true, 2e-5, a,b.
+
+    digits: significant digits of a number with a fraction; None for all.
+    """
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, float):
+        return _number(value, digits)
+    if isinstance(value, (list, tuple)):
+        return ",".join(as_typed(item, digits) for item in value)
+    if isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def _number(value: float, digits: int | None) -> str:
+    if value.is_integer() and abs(value) < 1e6:
+        return str(int(value))
+    if digits is None:
+        shown = repr(value)
+    else:
+        small = 0 < abs(value) < 1e-3
+        shown = f"{value:.{digits - 1}e}" if small else f"{value:.{digits}g}"
+    mantissa, exponential, exponent = shown.partition("e")
+    if exponential and "." in mantissa:
+        mantissa = mantissa.rstrip("0").rstrip(".")
+    return f"{mantissa}e{int(exponent)}" if exponential else mantissa

@@ -1,0 +1,108 @@
+"""Axes, hover texts and colours of the plots."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from matplotlib.figure import Figure
+
+from pipelines.reports.plots import (
+    HOVERED,
+    count_axis,
+    number_axis,
+    rows_plot,
+    score_bars,
+)
+from pipelines.reports.training_page import training_curves
+
+
+def rows(steps: int, loss=lambda step: 1.0 + step):
+    """A run with a dev check before training, at every other step and at the last."""
+    made = {step: {"loss": loss(step)} for step in range(1, steps + 1)}
+    for step in {0, *range(2, steps + 1, 2), steps}:
+        made.setdefault(step, {})["dev_spearman"] = 70.0 + step / steps
+    return made
+
+
+def labels(svg: str) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+
+
+def svgs(page: str) -> list[str]:
+    return re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 6, 1250])
+def test_steps_have_whole_ticks(steps):
+    for svg in svgs(training_curves(rows(steps))):
+        ticks = labels(svg)
+        ticks = ticks[: ticks.index("step")]
+        assert ticks
+        assert all(re.fullmatch(r"−?[\d,]+", tick) for tick in ticks), ticks
+
+
+def test_a_loss_over_decades_has_plain_ticks():
+    loss, _ = svgs(training_curves(rows(30, lambda step: 10 / 1.4**step)))
+    ticks = labels(loss)
+    assert {"0.001", "0.1"} <= set(ticks)
+    assert not any("10^" in tick or "mathdefault" in tick for tick in ticks)
+
+
+def test_a_loss_within_a_decade_has_a_linear_axis_with_ticks():
+    loss, _ = svgs(training_curves(rows(30, lambda step: 2.3 - step / 300)))
+    assert len([t for t in labels(loss) if re.fullmatch(r"2\.\d+", t)]) >= 3
+
+
+def test_the_plots_of_a_run_have_one_colour_and_hover_texts():
+    loss, dev = svgs(training_curves(rows(6), ("untouched", 69.0)))
+    for svg in (loss, dev):
+        assert "var(--blue" in svg
+        assert "var(--orange" not in svg
+    assert "<title>step 6: 71</title>" in dev
+    assert "<title>step 6: 7</title>" in loss
+    assert "untouched" in labels(dev)
+    long, _ = svgs(training_curves(rows(HOVERED + 1)))
+    assert "<title>" not in long, "a shape for each of many steps would swell the page"
+
+
+def test_plots_have_no_colour_that_does_not_follow_the_page():
+    svg = training_curves(rows(6), ("untouched", 69.0))
+    found = set(re.findall(r"(?:fill|stroke): ([^;\"]+)", svg))
+    assert all(colour == "none" or colour.startswith("var(--") for colour in found), found
+
+
+@pytest.mark.parametrize(
+    ("numbers", "scale"),
+    [([1, 2, 12], "linear"), ([0.01, 3.0], "log"), ([0.0, 3.0], "linear")],
+)
+def test_an_axis_of_numbers(numbers, scale):
+    axes = Figure().subplots()
+    axes.plot(numbers, numbers)
+    number_axis(axes.xaxis, numbers)
+    assert axes.get_xscale() == scale
+    if all(isinstance(n, int) for n in numbers):
+        assert all(tick == int(tick) for tick in axes.get_xticks())
+
+
+def test_few_counts_have_no_halves():
+    axes = Figure().subplots()
+    axes.bar([0, 1], [1, 2])
+    count_axis(axes.yaxis)
+    assert all(tick == int(tick) for tick in axes.get_yticks())
+
+
+def test_a_bar_has_its_score_and_interval():
+    shown = score_bars({"a": (50.0, 48.0, 52.0), "b": (60.0, None, None)}, "b", "found first, %")
+    assert "<title>a: 50.0, 95 % interval 48.0 to 52.0</title>" in shown
+    assert "<title>b: 60.0</title>" in shown
+    assert {"a", "b", "found first, %"} <= set(labels(shown))
+
+
+def test_two_lines_of_a_label_have_space():
+    def height(label):
+        svg = rows_plot(lambda axes: axes.plot([1, 2], [0, 1]), [label, "b"], "score")
+        assert label.split()[0] in svg
+        return float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', svg)[1])
+
+    assert height("word " * 20) > height("word") + 20
