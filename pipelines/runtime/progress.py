@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from itertools import compress
 from typing import TextIO
 
 from cotbert_core.messages.printable import printable
@@ -98,7 +99,14 @@ def clock(seconds: float) -> str:
 
 
 def table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) -> str:
-    """Return rows in aligned columns: the first aligned left, the others right."""
+    """Return rows in aligned columns: the first aligned left, the others right.
+
+    With a header, columns that are empty in all rows are left out.
+    """
+    if header:
+        filled = [any(row[place] for row in rows) or not rows for place in range(len(header))]
+        rows = [tuple(compress(row, filled)) for row in rows]
+        header = tuple(compress(header, filled))
     lines = [header, *rows] if header else list(rows)
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     text = []

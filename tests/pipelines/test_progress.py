@@ -117,3 +117,10 @@ def test_table_aligns_names_left_and_numbers_right():
 
 def test_table_without_header():
     assert table([("a", "1"), ("bb", "10")]) == "a    1\nbb  10"
+
+
+def test_a_table_leaves_out_columns_that_are_empty_in_all_rows():
+    rows = [("a", "", "1"), ("b", "", "")]
+    assert table(rows, ("name", "test", "n")).splitlines() == ["name  n", "----  -", "a     1", "b"]
+    assert table([("a", "x", "1")], ("name", "test", "n")).splitlines()[0] == "name  test  n"
+    assert table([], ("name", "n")).splitlines()[0] == "name  n"
