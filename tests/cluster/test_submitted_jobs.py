@@ -28,7 +28,7 @@ from pipelines.runtime import processes
 from pipelines.runtime.ray_session import LOOPBACK
 from pipelines.training.metrics_log import read_rows
 
-pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(600)]
 
 TEXTS = ["A man is singing.", "Two dogs run", "What do you want?"]
 
@@ -198,7 +198,7 @@ def test_gpus_that_are_not_there_are_refused_before_anything_begins(driven, plac
     assert not (place / "gpus").exists()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_killed_worker_and_a_lost_node_cost_an_interval_each(
     driven, cluster, trained, place, bert_folder
 ):

@@ -23,7 +23,7 @@ def below(pid: int, name: str) -> list[int]:
     ]
 
 
-def kill_first(pid: int, name: str, seconds: float = 120.0) -> None:
+def kill_first(pid: int, name: str, seconds: float = 300.0) -> None:
     """SIGKILL the first process that `pid` starts, itself or by others, whose name begins so."""
     limit = time.monotonic() + seconds
     while not (begun := below(pid, name)):

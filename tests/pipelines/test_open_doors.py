@@ -24,7 +24,7 @@ from listening import Listener, listeners
 import pipelines
 from pipelines.runtime import processes
 
-pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(600)]
 
 MARK = "COTBERT_TEST_DOORS"
 COTBERT = str(Path(sys.executable).with_name("cotbert"))
@@ -209,7 +209,7 @@ def wait_for(place: Place, job, *titles: str) -> None:
 
 def wait_for_end(place: Place, job) -> str:
     """What a command printed; all that it started ends within seconds of it."""
-    output = job.communicate(timeout=150)[0]
+    output = job.communicate(timeout=400)[0]
     wait_until_none(place)
     return output
 

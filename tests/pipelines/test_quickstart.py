@@ -29,7 +29,7 @@ def test_quickstart_runs_the_whole_job(tmp_path: Path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=560,
         check=False,
     )
     assert job.returncode == 0, job.stderr

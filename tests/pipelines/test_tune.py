@@ -133,7 +133,7 @@ def _check_runs(store, result, parent):
     children = {row["mlflow_run_id"]: row for row in result["trials"]}
     assert set(runs) == {parent, *children}
     assert (runs[parent].info.run_name, runs[parent].info.status) == (
-        "tune rates / out",
+        "tune rates / sweep",
         "FINISHED",
     )
     assert runs[parent].data.metrics["dev_spearman"] == result["dev_spearman"]

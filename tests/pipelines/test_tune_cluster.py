@@ -54,7 +54,7 @@ def test_a_server_that_dies_costs_no_trial_and_no_record(
         assert time.monotonic() < limit
         time.sleep(0.05)
     server.kill()
-    message = driver.communicate(timeout=280)[1]
+    message = driver.communicate(timeout=560)[1]
     assert driver.returncode == 0, message
     assert f"`cotbert track-sync {output}` sends them" in message
     result = read_json(output / "result.json")
