@@ -54,7 +54,8 @@ def restored_signal_handlers() -> Iterator[None]:
     """Restore the handlers of SIGINT, SIGTERM and SIGHUP after the block, which may replace them.
 
     While Ray starts, its own handler of SIGTERM exits with the signal's number; then the previous
-    handler is called.
+    handler is called. KeyboardInterrupt if a signal came and the block dropped its exception, as
+    Ray's start does at some places: the command would run to its end.
     """
     if not _in_main_thread():
         yield
@@ -67,6 +68,10 @@ def restored_signal_handlers() -> Iterator[None]:
         if ended.code == signal.SIGTERM and callable(handler):
             handler(signal.SIGTERM, None)
         raise
+    else:
+        stop = getattr(previous[signal.SIGTERM], "__self__", None)
+        if isinstance(stop, Stop) and stop.signal is not None:
+            raise KeyboardInterrupt
     finally:
         for number, handler in previous.items():
             if handler is not None:  # None: set by a library in C

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -30,6 +31,22 @@ def kill_first(pid: int, name: str, seconds: float = 300.0) -> None:
         assert time.monotonic() < limit, f"no {name} began"
         time.sleep(0.05)
     os.kill(begun[0], signal.SIGKILL)
+
+
+def wait_for_end(pids: Iterable[int], seconds: float = 60.0) -> None:
+    """Wait until these processes have ended; of a killed job they live a little longer."""
+    limit = time.monotonic() + seconds
+    while alive := [pid for pid in pids if _is_alive(pid)]:
+        assert time.monotonic() < limit, f"{alive} are still there"
+        time.sleep(0.05)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2]
+    except OSError:
+        return False
+    return not state.startswith("Z")
 
 
 def _forked() -> dict[int, int]:

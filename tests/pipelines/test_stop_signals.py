@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -163,3 +164,21 @@ def test_an_exit_by_rays_handler_while_it_starts_is_the_signal():
         assert stop.signal is signal.SIGTERM
     with pytest.raises(SystemExit), restored_signal_handlers():
         raise SystemExit(2)
+
+
+def dropped(number):
+    """What a library does that catches all exceptions."""
+    with restored_signal_handlers(), suppress(BaseException):
+        os.kill(os.getpid(), number)
+        time.sleep(1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_a_library_drops_interrupts_at_the_end_of_its_block(number):
+    """Ray's start drops exceptions at some places; the command would run to its end."""
+    with stop_signals() as stop:
+        with pytest.raises(KeyboardInterrupt):
+            dropped(number)
+        assert stop.signal == number
+    with stop_signals(), restored_signal_handlers():
+        pass  # without a signal nothing is raised

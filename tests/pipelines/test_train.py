@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from process_tree import below
+from process_tree import below, wait_for_end
 from run_folders import curve, unfinished_copy
 
 from cotbert_core.encoder.backbone import load_tokenizer
@@ -309,8 +309,10 @@ def test_a_killed_run_continues_where_it_was(
     line = [COTBERT, *command(bert_folder, corpus, output)]
     job = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for_checkpoint(output)
+    workers = below(job.pid, "ray::RayTrainWo")
     job.send_signal(signal.SIGKILL)
     job.wait()
+    wait_for_end(workers)  # they live a little longer, and would write behind the half line
     with (output / "metrics.jsonl").open("a") as file:
         file.write('{"step": 7, "lo')  # as a kill in the middle of a line leaves it
     # A mark that only what is in the file has: it is not scored again.

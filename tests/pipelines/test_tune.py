@@ -114,7 +114,7 @@ def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
     assert page.count("<svg") >= 1
     line = f"untouched: {own['reading']} {result['baseline_spearman']:.2f}"
     assert f"<td>{line}</td>" in page
-    assert f">{line}</text>" in page
+    assert f"{line}</li>" in page, "in the legend of the plots"
     assert "the untouched encoder, which scores" in page
     assert len((output / "trials.csv").read_text().splitlines()) == 4
     assert "0000" in captured.out
