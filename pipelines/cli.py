@@ -33,8 +33,7 @@ from pipelines.runtime.stop_signals import Stop, stop_signals
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status."""
     given = vars(build_parser().parse_args(argv))
-    # The imports of a job make so many objects that looking for cycles among them takes 15 % of
-    # their time.
+    # Garbage collection at its usual thresholds takes 15 % of the time of a job's imports.
     gc.set_threshold(50_000, 20, 20)
     set_quiet(given.pop("quiet") and not given.get("verbose"))
     # Else the interpreter looks for cycles among all that a job imported before it ends: 4 s of 28.

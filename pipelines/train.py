@@ -187,8 +187,8 @@ def _run(
     metric = dev_metric(training.dev).name
     run.metrics({"best_step": result["best_step"], f"best_{metric}": result[metric]})
     run.tags({"model_folder": str(output / "model")})
-    about = {"method": settings.method.name, "encoder": settings.encoder}
-    run.model(output / "model", about, {metric: result[metric]}, chosen.step)
+    made_by = {"method": settings.method.name, "encoder": settings.encoder}
+    run.model(output / "model", made_by, {metric: result[metric]}, chosen.step)
     others = [profiling.FOLDER] if training.profile else []
     others += ["model"] if training.kept.log_model else []
     for name in (REPORT_FILE, SETTINGS_FILE, *others):

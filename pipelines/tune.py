@@ -208,9 +208,17 @@ def _run(
     folder = output / state.TRIALS_FOLDER
     folder.mkdir(exist_ok=True)
     plan.open(folder)
-    early_stopping, uri = options.stopping is not None, tracking.tracking_uri()
-    shared = (early_stopping, verbose, found, kept, options.recipe)
-    sweep = Sweep(str(folder), str(corpus.path), parent, uri, *shared)
+    sweep = Sweep(
+        folder=str(folder),
+        corpus=str(corpus.path),
+        parent=parent,
+        tracking_uri=tracking.tracking_uri(),
+        early_stopping=options.stopping is not None,
+        verbose=verbose,
+        baselines=found,
+        kept=kept,
+        recipe=options.recipe,
+    )
     steps = partial(training_steps, corpus=corpus)
     run_trials(sweep, plan, dev, steps, options.stopping, options.max_concurrent)
     shutil.rmtree(output / TUNE_FOLDER, ignore_errors=True)

@@ -39,7 +39,7 @@ class Data:
 
 def run(given: Data) -> None:
     from pipelines.evaluating.senteval_download import ADDRESS, fetch_folder
-    from pipelines.evaluating.senteval_folder import ABSENT, check_folder
+    from pipelines.evaluating.senteval_folder import ABSENT, check_folder, task_place
     from pipelines.runtime.ending import typed
     from pipelines.runtime.progress import print_output
 
@@ -58,7 +58,7 @@ def run(given: Data) -> None:
     there = [one.task for one in states if one.state != ABSENT]
     print_output(f"\n{len(there)} of {len(states)} tasks are there, as published.")
     for one in absent:
-        print_output(f"  {one.task} would be in {one.place}")
+        print_output(f"  {one.task} would be in {task_place(one.task)}")
     tasks = ",".join(there) if absent else "sts,transfer"
     asked = typed(["evaluate", "MODEL", "--senteval", given.folder, "--tasks", tasks])
     print_output(f"  next    {asked}")

@@ -17,6 +17,7 @@ from cotbert_core.evaluation.transfer import (
     transfer_task_name,
 )
 from pipelines.evaluating.scoring import Scored, add_sts, add_transfer
+from pipelines.evaluating.senteval_folder import require_folder, task_place
 from pipelines.runtime.progress import say
 
 GROUPS = {"sts": tuple(STS_TASKS), "transfer": tuple(TRANSFER_TASKS)}
@@ -61,15 +62,15 @@ def choose_tasks(folder: Path, requested: str, allow_missing: bool) -> Tasks:
     requested: names or groups, separated by commas. Raises UserError for a missing task, or with
     allow_missing shows a warning.
     """
-    if not folder.is_dir():
-        raise UserError(f"SentEval folder {str(folder)!r} does not exist: give an existing folder")
+    require_folder(folder)
     wanted = list(dict.fromkeys(name for item in requested.split(",") for name in _names(item)))
     sts = [t for t in wanted if t in STS_TASKS]
     transfer = [t for t in wanted if t in TRANSFER_TASKS]
     missing = [*missing_tasks(folder, sts), *missing_transfer_tasks(folder, transfer)]
     if missing and not allow_missing:
+        places = ", ".join(map(task_place, missing))
         raise UserError(
-            f"{str(folder)!r} lacks {', '.join(missing)}: add {', '.join(map(_place, missing))}, "
+            f"{str(folder)!r} lacks {', '.join(missing)}: add {places}, "
             "choose others with --tasks, or skip them with --allow-missing"
         )
     if len(missing) == len(wanted):
@@ -92,10 +93,3 @@ def _names(item: str) -> tuple[str, ...]:
         except UserError:
             continue
     raise unknown("task", item, [*GROUPS, *STS_TASKS, *TRANSFER_TASKS])
-
-
-def _place(task: str) -> str:
-    """Return the path of a task in the folder."""
-    if task in STS_TASKS:
-        return STS_TASKS[task][0]
-    return " and ".join(TRANSFER_TASKS[task].paths)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tarfile
 import tempfile
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import IO
@@ -27,8 +26,8 @@ CHUNK_BYTES = 1 << 20
 def fetch_folder(folder: Path, address: str = ADDRESS) -> None:
     """Download an archive of SentEval's tasks and write them as `folder`, whole or not at all.
 
-    Raises UserError if the folder is not new or empty, the address does not answer, or what it
-    sends is no archive of these tasks.
+    Raises UserError if the folder is not new or empty, if the address does not answer, or if it
+    does not send an archive of these tasks.
     """
     folder = require_empty(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -37,10 +37,9 @@ PRESENT, ABSENT = "as published", "missing"
 
 @dataclass(frozen=True)
 class TaskState:
-    """A task of a folder: where it must be, and PRESENT, ABSENT, or what is wrong with it."""
+    """A task of a folder: PRESENT, ABSENT, or what is wrong with it."""
 
     task: str
-    place: str
     state: str
 
     @property
@@ -48,11 +47,23 @@ class TaskState:
         return self.state not in (PRESENT, ABSENT)
 
 
+def require_folder(folder: Path) -> None:
+    """Raise UserError if there is no such folder."""
+    if not folder.is_dir():
+        raise UserError(f"SentEval folder {str(folder)!r} does not exist: give an existing folder")
+
+
+def task_place(task: str) -> str:
+    """Return the path of a task in a SentEval folder."""
+    if task in STS_TASKS:
+        return STS_TASKS[task][0]
+    return " and ".join(TRANSFER_TASKS[task].paths)
+
+
 def check_folder(folder: Path) -> list[TaskState]:
     """Return the state of every task, in the order of the published tables; UserError for a folder
     that is not there or has none of them."""
-    if not folder.is_dir():
-        raise UserError(f"SentEval folder {str(folder)!r} does not exist: give an existing folder")
+    require_folder(folder)
     states = [*_sts_states(folder), *_transfer_states(folder)]
     if all(one.state == ABSENT for one in states):
         raise UserError(
@@ -63,9 +74,9 @@ def check_folder(folder: Path) -> list[TaskState]:
 
 
 def _sts_states(folder: Path) -> Iterator[TaskState]:
-    for task, (place, load) in STS_TASKS.items():
+    for task, (_, load) in STS_TASKS.items():
         if missing_tasks(folder, [task]):
-            yield TaskState(task, place, ABSENT)
+            yield TaskState(task, ABSENT)
             continue
         try:
             found = {"test": sum(len(pairs.gold) for pairs in load(folder).values())}
@@ -74,25 +85,24 @@ def _sts_states(folder: Path) -> Iterator[TaskState]:
                 found["dev"] = len(load_dev(folder, task).gold)
                 expected["dev"] = DEV_PAIRS[task]
         except UserError as error:
-            yield TaskState(task, place, str(error))
+            yield TaskState(task, str(error))
         else:
-            yield TaskState(task, place, _state(found, expected, "pairs"))
+            yield TaskState(task, _state(found, expected, "pairs"))
 
 
 def _transfer_states(folder: Path) -> Iterator[TaskState]:
     for name, task in TRANSFER_TASKS.items():
-        place = " ".join(task.paths)
         if missing_transfer_tasks(folder, [name]):
             lacks = [path for path in task.paths if not (folder / path).is_file()]
             some = len(lacks) < len(task.paths)
-            yield TaskState(name, place, f"{', '.join(lacks)} is missing" if some else ABSENT)
+            yield TaskState(name, f"{', '.join(lacks)} is missing" if some else ABSENT)
             continue
         try:
             found = sum(len(part) for part in task.load(folder).values())
         except UserError as error:
-            yield TaskState(name, place, str(error))
+            yield TaskState(name, str(error))
         else:
-            yield TaskState(name, place, _state({"": found}, {"": EXAMPLES[name]}, "examples"))
+            yield TaskState(name, _state({"": found}, {"": EXAMPLES[name]}, "examples"))
 
 
 def _state(found: dict[str, int], expected: dict[str, int], unit: str) -> str:

@@ -11,7 +11,7 @@ from cotbert_core.training.batches import COLUMNS
 from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.delimiters import NAMES, WORDS, other_delimiter
-from pipelines.reading.formats import DELIMITERS, kind_of
+from pipelines.reading.formats import kind_of
 from pipelines.reading.read_plan import ReadPlan
 
 # Sentence, entailment and contradiction in SimCSE's nli_for_simcse.csv.
@@ -71,7 +71,7 @@ def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
     missing = [column for column in options if column not in found]
     if not missing:
         return
-    delimiter = plan.delimiter or DELIMITERS.get(kind_of(name) or "")
+    delimiter = plan.delimiter_of(kind_of(name) or "")
     if delimiter and (other := other_delimiter(delimiter, found, missing[0])):
         raise UserError(
             f"{name!r} is not separated by {NAMES.get(delimiter, repr(delimiter))} but by "

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from cotbert_core.errors import UserError
 
+# The delimiter of each format that has one.
+DELIMITERS = {"csv": ",", "tsv": "\t"}
 NAMES = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
 # How a delimiter is written on the command line, if it cannot be typed.
 WORDS = {"\t": "tab"}

@@ -15,7 +15,6 @@ KINDS = {
 COMPRESSIBLE = ("txt", "csv", "tsv", "jsonl")
 ENDINGS = f"{', '.join(KINDS)}, text formats also with {' or '.join(locations.COMPRESSED)}"
 DOCSTRINGS = "docstrings:"
-DELIMITERS = {"csv": ",", "tsv": "\t"}
 _PREFIXES = {DOCSTRINGS: "docstrings", sick.PREFIX: "sick", hub_datasets.PREFIX: "hub"}
 
 

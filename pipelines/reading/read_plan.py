@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cotbert_core.training.batches import COLUMNS
+from pipelines.reading.delimiters import DELIMITERS
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,10 @@ class ReadPlan:
     def texts(self) -> tuple[str, ...]:
         """The columns of a row's texts."""
         return self.text_column, *self.paired_columns
+
+    def delimiter_of(self, kind: str) -> str:
+        """The sign between the cells of a file of this format; "" for one without cells."""
+        return (self.delimiter or DELIMITERS[kind]) if kind in DELIMITERS else ""
 
     @property
     def document_column(self) -> str | None:

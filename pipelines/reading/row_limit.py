@@ -29,5 +29,5 @@ def first_rows(plan: ReadPlan, limit: int) -> ReadPlan:
         if left:
             shards.append(replace(shard, most=left, rows=None if rows is None else left))
         break
-    used = max((plan.files.index(shard.path) for shard in shards), default=-1)
-    return replace(plan, shards=shards, files=plan.files[: used + 1])
+    used = plan.files.index(shards[-1].path) + 1 if shards else 0
+    return replace(plan, shards=shards, files=plan.files[:used])

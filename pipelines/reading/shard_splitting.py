@@ -21,9 +21,10 @@ from pipelines.reading.columns import (
 )
 from pipelines.reading.content_checks import check_compression, check_content, has_markup
 from pipelines.reading.delimited import delimited_rows
+from pipelines.reading.delimiters import DELIMITERS
 from pipelines.reading.documents import PARAGRAPH, check_json_column
 from pipelines.reading.encodings import HEAD_BYTES, can_be_cut, check_encoding, looks_like_utf8
-from pipelines.reading.formats import DELIMITERS, DOCSTRINGS, kind_of
+from pipelines.reading.formats import DOCSTRINGS, kind_of
 from pipelines.reading.ids import text_id_in_lines, text_id_in_rows
 from pipelines.reading.line_reader import file_lines
 from pipelines.reading.read_plan import ReadPlan, Shard
@@ -79,7 +80,7 @@ def _text_shards(
     if looks_like_utf8(head, plan.encoding):
         plan.found.utf8.append(name)
     if kind in DELIMITERS:
-        check_columns(name, plan, header(name, plan.delimiter or DELIMITERS[kind], plan.encoding))
+        check_columns(name, plan, header(name, plan.delimiter_of(kind), plan.encoding))
     elif kind == "jsonl" and plan.document_column:
         check_json_column(name, file_lines(name, encoding=plan.encoding), plan.document_column)
     if plan.id_column and (text_id := _text_id(name, kind, plan)):
@@ -108,7 +109,7 @@ def _text_id(name: str, kind: str, plan: ReadPlan) -> str | None:
     column = str(plan.id_column)
     if kind not in DELIMITERS:
         return text_id_in_lines(file_lines(name, encoding=plan.encoding), column)
-    rows = delimited_rows(name, plan.delimiter or DELIMITERS[kind], plan.encoding)
+    rows = delimited_rows(name, plan.delimiter_of(kind), plan.encoding)
     place = list(next(rows)).index(column)
     return text_id_in_rows((row for row in rows if not isinstance(row, Unusable)), place)
 

@@ -19,9 +19,10 @@ from cotbert_core.errors import UserError
 from cotbert_core.training.batches import COLUMNS
 from pipelines.reading import columns, hub_datasets, locations, sick
 from pipelines.reading.columns import TRIPLES
+from pipelines.reading.delimiters import DELIMITERS
 from pipelines.reading.documents import COLUMN, FILE
 from pipelines.reading.encodings import named_encoding
-from pipelines.reading.formats import DELIMITERS, DOCSTRINGS, ENDINGS, kind_of
+from pipelines.reading.formats import DOCSTRINGS, ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
 from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.reading.row_limit import first_rows

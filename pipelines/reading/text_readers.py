@@ -9,7 +9,6 @@ from cotbert_core.training.batches import COLUMNS
 from pipelines.reading.bad_rows import INVALID_UTF8, RawRows, Unusable
 from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.documents import PARAGRAPH, paragraphs
-from pipelines.reading.formats import DELIMITERS
 from pipelines.reading.ids import id_of_cell
 from pipelines.reading.line_reader import file_lines
 from pipelines.reading.read_plan import ReadPlan, Shard
@@ -69,7 +68,7 @@ def _has_twice(line: bytes, plan: ReadPlan) -> bool:
 
 def read_delimited(shard: Shard, plan: ReadPlan) -> RawRows:
     """Yield each row of a csv or tsv file."""
-    rows = delimited_rows(shard.path, plan.delimiter or DELIMITERS[shard.kind], plan.encoding)
+    rows = delimited_rows(shard.path, plan.delimiter_of(shard.kind), plan.encoding)
     header = list(next(rows, []))  # splitting has checked that it is one
     text_places = [header.index(column) for column in plan.texts]
     passthrough = [header.index(column) for column in plan.keep]

@@ -51,7 +51,7 @@ pre { padding: .8rem; overflow-x: auto; }
 Section = tuple[str, str]
 # Rows of a long list that are shown at once; the others are folded below them.
 ROWS_SHOWN = 30
-# Cells that say that there is no value.
+# Cells without a value.
 _EMPTY = ("", "-")
 
 

@@ -86,6 +86,6 @@ def test_the_colours_of_a_plot_follow_the_page():
         "fill: var(--blue, #2563a8); stroke: var(--orange, #c2571a)"
     )
     assert by_name("fill: #123456") == "fill: #123456"
-    assert by_name('href="#1f2933"') == 'href="#1f2933"', "a reference is no colour"
+    assert by_name('href="#1f2933"') == 'href="#1f2933"', "a reference is not a colour"
     light = [light for light, _ in SHADES.values()]
     assert len(set(light)) == len(light), "a shade stands for one name"

@@ -390,10 +390,10 @@ def test_a_column_without_any_value_is_left_out(tmp_path):
 
 def test_a_point_shows_its_trial_on_hover():
     shown = setting_panels(temperatures(), "0000")
-    told = (
+    label = (
         "<title>trial 0000, finished: 80.00; method.temperature=0.01 method.denoising=pad</title>"
     )
-    assert shown.count(told) == 2, "in the plot of each setting"
+    assert shown.count(label) == 2, "in the plot of each setting"
 
 
 def test_colours_of_the_dropout_curve_mean_nothing_in_the_other_plots():
