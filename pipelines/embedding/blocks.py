@@ -136,7 +136,8 @@ class BlockLedger:
     @property
     def new_rows(self) -> int:
         """The number of rows that this run embedded."""
-        return self.counts["rows"] - self.before["rows"]
+        done = self.counts - self.before
+        return done["rows"] - done["taken_over"]
 
     @property
     def rate(self) -> float:

@@ -27,11 +27,14 @@ class Encoded:
     """The vectors of a block.
 
     rows: (M,) indices of the texts that have a vector. vectors: (M, D) float32, before any
-    normalization. counts: duplicates, truncated, split, tokens, padding.
+    normalization. long: (M,) whether a text has more tokens than the model reads. duplicates: texts
+    that were there before. counts: tokens, padding.
     """
 
     rows: np.ndarray
     vectors: np.ndarray
+    long: np.ndarray
+    duplicates: int
     counts: Counter[str]
 
 
@@ -48,11 +51,6 @@ def encode_block(
     used = ~long if on_long == "error" else np.ones(len(long), bool)
     rows = np.flatnonzero(used[index])
     counts: Counter[str] = Counter()
-    counts["duplicates"] = len(rows) - int(used.sum())
-    # Counted in rows, not in distinct texts, because users count rows.
-    affected = int(long[index].sum())
-    counts["truncated"] = affected if on_long == "truncate" else 0
-    counts["split"] = affected if on_long == "split-mean" else 0
     if not used.all():
         ids = ids.take(np.flatnonzero(used))
     if on_long == "split-mean":
@@ -61,7 +59,8 @@ def encode_block(
     else:
         vectors = _vectors(encoder, ids, precision, counts)
     position = np.cumsum(used) - 1  # the index of a distinct text among the encoded ones
-    return Encoded(rows, vectors[position[index[rows]]], counts)
+    duplicates = len(rows) - int(used.sum())
+    return Encoded(rows, vectors[position[index[rows]]], long[index[rows]], duplicates, counts)
 
 
 def _vectors(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.encoder.locations import locate_encoder
-from cotbert_core.files import digest
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.blocks import BlockLedger
@@ -16,9 +15,6 @@ from pipelines.embedding.quantization import Storage
 from pipelines.embedding.worker import peak_mib
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.storage.resumable_output import versions
-
-# The files of a model folder on which its vectors depend.
-DIGESTED = ("*.safetensors", "cotbert.json", "modules.json", "tokenizer.json")
 
 
 def vectors_metadata(
@@ -68,6 +64,7 @@ def manifest(
     metadata: dict[str, Any],
     ledger: BlockLedger,
     warnings: Sequence[str] = (),
+    update: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Return the manifest, which is the same for the same input, options and versions."""
     counts = ledger.counts
@@ -80,17 +77,27 @@ def manifest(
         "truncated": counts["truncated"],
         "split": counts["split"],
         **({"clipped": counts["clipped"]} if options.dtype == "int8" else {}),
-        **metadata,
-        "id_column": plan.id_column,
-        "id_type": plan.id_type,
+        **described(options, plan, metadata),
+        **({"update": dict(update)} if update is not None else {}),
         **({"encoding": plan.encoding} if plan.encoding else {}),
         **({"delimiter": plan.delimiter} if plan.delimiter else {}),
         **({"limit": options.limit} if options.limit else {}),
-        "keep": list(options.keep),
         "inputs": sorted(set(without_credentials(options.inputs))),
         "files": len(plan.files),
         "files_ignored": plan.ignored,
         "versions": versions(),
+    }
+
+
+def described(options: EmbedOptions, plan: ReadPlan, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest's entries that vectors and columns of two jobs must share to be put
+    together."""
+    return {
+        **metadata,
+        "precision": options.precision,
+        "id_column": plan.id_column,
+        "id_type": plan.id_type,
+        "keep": list(options.keep),
     }
 
 
@@ -113,15 +120,6 @@ def result(ledger: BlockLedger, dimension: int, workers: int, seconds: float) ->
         "driver_peak_mib": round(peak_mib(), 1),
         "worker_peak_mib": round(ledger.peak_mib, 1),
     }
-
-
-def model_digest(model: str) -> str | None:
-    """Return a short hash of the files on which a model folder's vectors depend; None for a hub
-    name."""
-    folder = Path(locate_encoder(model))
-    if not folder.is_dir():
-        return None
-    return digest(sorted(path for pattern in DIGESTED for path in folder.rglob(pattern)))
 
 
 def model_commit(encoder: SentenceEncoder) -> str | None:

@@ -107,6 +107,20 @@ class EmbedOptions:
     encoding: shared.Encoding = None
     delimiter: shared.Delimiter = None
     limit: shared.Limit = None
+    update: Annotated[
+        str | None,
+        Option(
+            "take the vectors of texts that these finished embeddings have, of the same model and "
+            "options, and embed only the others",
+            "DIR",
+            group=INPUT,
+            path="name",
+            default="embed all rows",
+        ),
+    ] = None
+    keep_gone: Annotated[
+        bool, Option("with --update, keep the rows whose ids the input no longer has", group=OUTPUT)
+    ] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "encoding", named_encoding(self.encoding))
@@ -121,6 +135,8 @@ class EmbedOptions:
         object.__setattr__(self, "delimiter", named_delimiter(self.delimiter))
         at_least(self, 1, "limit", "workers", "truncate_dim", "calibration_rows")
         self._check_kept()
+        if self.keep_gone and self.update is None:
+            raise UserError("keep_gone needs update: name the embeddings whose rows are to be kept")
 
     def _check_kept(self) -> None:
         repeated = [name for name in self.keep if self.keep.count(name) > 1]
@@ -137,7 +153,7 @@ class EmbedOptions:
     def decisive(self) -> dict[str, Any]:
         """The options that decide the output; the order of the inputs does not matter."""
         # Without them the record equals that of versions without these options.
-        newer = ("encoding", "delimiter", "limit")
-        left_out = (*FREE, *(name for name in newer if getattr(self, name) is None))
+        newer = ("encoding", "delimiter", "limit", "update", "keep_gone")
+        left_out = (*FREE, *(name for name in newer if getattr(self, name) in (None, False)))
         options = {key: value for key, value in vars(self).items() if key not in left_out}
         return {**options, "inputs": sorted(set(self.inputs)), "keep": list(self.keep)}

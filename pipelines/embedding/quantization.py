@@ -68,12 +68,12 @@ class Storage:
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         return np.asarray(vectors / np.maximum(norms, 1e-12), np.float32)
 
-    def quantize(self, vectors: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return the (N, dimension) stored values, and how many of them were clipped."""
+    def quantize(self, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the (N, dimension) stored values, and (N,) how many of each row were clipped."""
         if self.scale is None:
-            return vectors.astype(self.dtype), 0
+            return vectors.astype(self.dtype), np.zeros(len(vectors), int)
         steps = np.rint(vectors / np.asarray(self.scale, np.float32))
-        clipped = int((np.abs(steps) > MOST_INT8).sum())
+        clipped = (np.abs(steps) > MOST_INT8).sum(axis=1)
         return np.clip(steps, -MOST_INT8, MOST_INT8).astype(np.int8), clipped
 
     def table(

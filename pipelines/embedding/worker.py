@@ -9,10 +9,13 @@ import os
 import resource
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -24,10 +27,20 @@ from pipelines.embedding.blocks import (
     skipped_row,
     write_end,
 )
+from pipelines.embedding.digests import (
+    DIGESTS_FOLDER,
+    block_digest,
+    part_counts,
+    read_digests,
+    text_digests,
+    write_digests,
+)
+from pipelines.embedding.earlier_rows import EarlierRows
 from pipelines.embedding.encoding import encode_block
-from pipelines.embedding.options import TOO_LONG, EmbedOptions
+from pipelines.embedding.options import ID_COLUMN, TOO_LONG, EmbedOptions
 from pipelines.embedding.quantization import Storage, write_part
 from pipelines.reading.bad_rows import BadRow, excerpt
+from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.reading.readers import read
@@ -36,7 +49,11 @@ from pipelines.storage.resumable_output import atomic_file, write_json_atomic
 
 @dataclass(frozen=True)
 class EmbedTask:
-    """Everything that a worker needs. model: folder or hub name. output: folder of the parts."""
+    """Everything that a worker needs.
+
+    model: folder or hub name. output: the folder that becomes the job's. earlier: the rows of the
+    embeddings that are updated.
+    """
 
     options: EmbedOptions
     model: str
@@ -45,6 +62,22 @@ class EmbedTask:
     storage: Storage
     output: str
     scratch: str
+    earlier: EarlierRows | None = None
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of a block that have a vector.
+
+    rows: (M,) their places in the block. stored: (M, D) as they are stored. long, clipped: (M,), as
+    in the file of digests. duplicates: texts that were there before.
+    """
+
+    rows: np.ndarray
+    stored: np.ndarray
+    long: np.ndarray
+    clipped: np.ndarray
+    duplicates: int
 
 
 # Number of shapes for which oneDNN keeps compiled code. The last batch of every block has a shape
@@ -63,14 +96,19 @@ class BlockEmbedder:
         os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
         self._task = task
         self._output, self._scratch = Path(task.output), Path(task.scratch)
-        options = task.options
-        self._encoder = SentenceEncoder.from_pretrained(
-            task.model, options.template, options.readout, attention=options.attention
-        )
-        if options.backend == "openvino":
-            from cotbert_core.exporting.openvino_model import with_openvino
 
-            self._encoder = with_openvino(self._encoder, options.precision)
+    @cached_property
+    def _encoder(self) -> SentenceEncoder:
+        """The encoder, which an update without new texts never opens."""
+        options = self._task.options
+        encoder = SentenceEncoder.from_pretrained(
+            self._task.model, options.template, options.readout, attention=options.attention
+        )
+        if options.backend != "openvino":
+            return encoder
+        from cotbert_core.exporting.openvino_model import with_openvino
+
+        return with_openvino(encoder, options.precision)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         block_range, plan = self._task.ranges[int(row["id"])], self._task.plan
@@ -105,22 +143,87 @@ class BlockEmbedder:
 
     def _part(self, shard: int, block: int, piece: Piece, counts: Counter[str]) -> list[BadRow]:
         """Write the vectors of a piece's rows; return the rows that are too long for the model."""
-        options, storage = self._task.options, self._task.storage
-        encoded = encode_block(self._encoder, piece.texts, options.on_long, options.precision)
-        stored, clipped = storage.quantize(storage.shorten(encoded.vectors))
-        counts.update(encoded.counts, clipped=clipped, rows=len(stored))
-        if len(stored):
-            ids = [piece.ids[place] for place in encoded.rows]
-            passthrough = [[values[n] for n in encoded.rows] for values in piece.passthrough]
-            path = self._output / f"part-{block_name(shard, block)}.parquet"
-            with atomic_file(path, self._scratch) as partial:
-                write_part(storage.table(ids, passthrough, stored), partial)
-        given = set(encoded.rows.tolist())
+        digests = text_digests(piece.texts)
+        name, whole = f"part-{block_name(shard, block)}.parquet", block_digest(piece, digests)
+        earlier = self._task.earlier
+        same = earlier.same_part(whole) if earlier else None
+        if earlier and same:
+            given = self._link(earlier, same, name, counts)
+        else:
+            given = self._write(name, whole, piece, digests, counts)
         return [
             BadRow(piece.numbers[place], piece.ids[place], TOO_LONG, excerpt(text))
             for place, text in enumerate(piece.texts)
-            if place not in given
+            if digests[place] not in given
         ]
+
+    def _link(self, earlier: EarlierRows, part: str, name: str, counts: Counter[str]) -> set[bytes]:
+        """Take over a whole part; return the digests of its texts."""
+        described = self._output / DIGESTS_FOLDER / name
+        earlier.link(part, self._output / DATA_FOLDER / name, described, self._scratch)
+        table, facts = read_digests(described)
+        counts.update(facts["counts"], taken_over=len(table))
+        return set(table["digest"].to_pylist())
+
+    def _write(
+        self,
+        name: str,
+        whole: str,
+        piece: Piece,
+        digests: Sequence[bytes],
+        counts: Counter[str],
+    ) -> set[bytes]:
+        """Write a part and its file of digests, unless no row has a vector; return the digests."""
+        made = self._stored(piece.texts, digests, counts)
+        given = [digests[place] for place in made.rows]
+        if not given:
+            return set()
+        ids = [piece.ids[place] for place in made.rows]
+        passthrough = [[values[n] for n in made.rows] for values in piece.passthrough]
+        table = self._task.storage.table(ids, passthrough, made.stored)
+        with atomic_file(self._output / DATA_FOLDER / name, self._scratch) as partial:
+            write_part(table, partial)
+        of_part = part_counts(made.long, made.clipped, made.duplicates, self._task.options.on_long)
+        with atomic_file(self._output / DIGESTS_FOLDER / name, self._scratch) as partial:
+            write_digests(partial, table[ID_COLUMN], given, made.long, made.clipped, whole, of_part)
+        counts.update(of_part)
+        return set(given)
+
+    def _stored(
+        self, texts: Sequence[str], digests: Sequence[bytes], counts: Counter[str]
+    ) -> StoredRows:
+        """Return the rows of a block in their order: those of earlier embeddings, and the others
+        encoded."""
+        earlier, options, storage = self._task.earlier, self._task.options, self._task.storage
+        places = earlier.find(digests) if earlier else np.full(len(texts), -1)
+        known, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+        made = self._encoded([texts[place] for place in new.tolist()], counts)
+        made = replace(made, rows=new[made.rows])
+        if not (earlier and len(known)):
+            return made
+        taken = earlier.vectors(places[known], storage.dimension, options.dtype)
+        counts["taken_over"] += len(known)
+        rows = np.concatenate([known, made.rows])
+        order = np.argsort(rows)
+        return StoredRows(
+            rows[order],
+            np.concatenate([taken.stored, made.stored])[order],
+            np.concatenate([taken.long, made.long])[order],
+            np.concatenate([taken.clipped, made.clipped])[order],
+            len(known) - len(np.unique(places[known])) + made.duplicates,
+        )
+
+    def _encoded(self, texts: Sequence[str], counts: Counter[str]) -> StoredRows:
+        """Return the rows of texts that are encoded now; the encoder is opened if there are any."""
+        options, storage = self._task.options, self._task.storage
+        if not texts:
+            none = np.empty(0, int)
+            vectors = np.empty((0, storage.dimension), options.dtype)
+            return StoredRows(none, vectors, none.astype(bool), none, 0)
+        encoded = encode_block(self._encoder, texts, options.on_long, options.precision)
+        stored, clipped = storage.quantize(storage.shorten(encoded.vectors))
+        counts.update(encoded.counts)
+        return StoredRows(encoded.rows, stored, encoded.long, clipped, encoded.duplicates)
 
 
 def peak_mib() -> float:

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.encoder.locations import locate_encoder
+from cotbert_core.encoder.locations import locate_encoder, model_digest
 from cotbert_core.encoder.pooling_config import resolve_pooling_config
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from pipelines.embed import model_digest
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
 from pipelines.searching.embeddings import Embeddings

@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from run_folders import by_id
 
+from cotbert_core.encoder.locations import model_digest
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines import embed as embed_job
 from pipelines.cli import main
 from pipelines.commands.printing import INTERNAL
-from pipelines.embed import EmbedOptions, embed, model_digest
+from pipelines.embed import EmbedOptions, embed
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading.sources import FILE_BITS
@@ -111,6 +112,28 @@ def test_two_workers_give_the_same_rows_as_plain_lists(tmp_path, bert_folder, mo
     table = pq.read_table(parts[0])
     assert table.schema == pa.schema({"id": pa.int64(), "embedding": pa.list_(pa.float32(), 32)})
     assert np.stack(table["embedding"].to_pylist()).shape == (len(table), 32)
+
+
+def test_new_rows_are_added_to_what_was_embedded(tmp_path, bert_folder, encoder, capsys):
+    """By the command, two workers and a search for what only the new rows hold."""
+    rows = {n: f"A man and {n} dogs {'run ' * (n % 5)}".strip() for n in range(12)}
+    changed = {**{n: text for n, text in rows.items() if n != 5}, 7: "Oil prices", 90: "The guitar"}
+    command = ["embed", bert_folder, "--precision", "fp32", "--keep", "text", "--workers", "2"]
+    for name, texts in (("v1", rows), ("v2", changed)):
+        table = pa.table({"id": [*texts], "text": [*texts.values()]})
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=5)
+    v1, v2 = ([*command, "--output", str(tmp_path / name)] for name in ("v1", "v2"))
+    assert main([*v1, "--input", str(tmp_path / "v1.parquet")]) == 0
+    capsys.readouterr()
+    update = [*v2, "--input", str(tmp_path / "v2.parquet"), "--update", str(tmp_path / "v1")]
+    assert main(update) == 0
+    assert (
+        "2 rows embedded (1 new, 1 changed), 10 taken over, 1 gone from the input, 0 skipped."
+        in capsys.readouterr().out
+    )
+    assert_same(by_id(tmp_path / "v2"), changed, encoder)
+    assert main(["search", str(tmp_path / "v2"), "The guitar", "--top", "1"]) == 0
+    assert "90" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_a_corpus_keeps_its_ids_in_half_precision_and_unit_length(tmp_path, bert_folder, encoder):

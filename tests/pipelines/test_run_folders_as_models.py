@@ -9,11 +9,10 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from cotbert_core.encoder.locations import absolute_name, locate_encoder
+from cotbert_core.encoder.locations import absolute_name, locate_encoder, model_digest
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
-from pipelines.embedding.manifest import model_digest
 from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
 

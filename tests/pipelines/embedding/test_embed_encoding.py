@@ -35,8 +35,8 @@ def test_long_texts_are_cut_and_counted_and_equal_ones_encoded_once(encoder, mon
     assert found.rows.tolist() == list(range(7))
     assert asked == [5]
     np.testing.assert_allclose(found.vectors, one_by_one(encoder, TEXTS), rtol=1e-3, atol=1e-5)
-    counts = found.counts
-    assert (counts["duplicates"], counts["truncated"], counts["split"]) == (2, 2, 0)
+    assert found.long.tolist() == [text == LONG for text in TEXTS]
+    assert found.duplicates == 2
 
 
 def test_long_texts_have_no_vector_where_they_are_an_error(encoder):
@@ -44,7 +44,7 @@ def test_long_texts_have_no_vector_where_they_are_an_error(encoder):
     assert found.rows.tolist() == [0, 2, 3, 5, 6]
     expected = one_by_one(encoder, [TEXTS[place] for place in found.rows])
     np.testing.assert_allclose(found.vectors, expected, rtol=1e-3, atol=1e-5)
-    assert (found.counts["duplicates"], found.counts["truncated"]) == (1, 0)
+    assert (found.duplicates, found.long.any()) == (1, False)
 
 
 def test_a_block_of_long_texts_alone_has_no_vectors(encoder):
@@ -65,7 +65,7 @@ def test_pieces_of_a_long_text_are_averaged_by_their_tokens(encoder):
     short = [0, 2, 3, 5, 6]
     np.testing.assert_allclose(found.vectors[short], cut.vectors[short], rtol=1e-3, atol=1e-5)
     assert np.abs(found.vectors[1] - cut.vectors[1]).max() > 0.01
-    assert found.counts["split"] == 2
+    assert found.long.sum() == 2
 
 
 def test_padding_is_what_the_encoder_is_given(encoder, monkeypatch):

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from embeddings_folders import write_folder
 
+from cotbert_core.encoder.locations import model_digest
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
-from pipelines.embed import model_digest
 from pipelines.reading.data_folder import part_files
 from pipelines.search import search
 from pipelines.searching.embeddings import Embeddings

@@ -1,0 +1,87 @@
+"""`cotbert embed --update` where one row in a hundred is new, against embedding all rows again.
+
+Both are whole commands in processes of their own, with all starts. The new rows are at the end of
+the input, as in a log that grows, or anywhere in it, so that no part stays as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.harness import DisagreementError, Row, least_cosine
+from benchmarks.preparing import recombine
+from cotbert_core.encoder.locations import MINILM
+from cotbert_core.files import read_json
+from pipelines.embed import read_embeddings
+
+ROWS, NEW = 100_000, 1_000
+# Embedding all rows takes at least this many times as long.
+TARGET = 20.0
+LEAST_COSINE = 0.9999
+
+
+def run(texts: Sequence[str], rounds: int) -> list[Row]:
+    """Seconds of one run each: embedding all rows takes minutes."""
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        recombine(texts, ROWS, home / "all.txt")
+        lines = (home / "all.txt").read_text(encoding="utf-8").splitlines()
+        old = [*range(ROWS - NEW)]
+        _write(home / "old.parquet", old, lines)
+        _write(home / "end.parquet", [*range(ROWS)], lines)
+        # A new row after every hundredth of the old ones, with the ids that it has at the end.
+        places = np.linspace(0, len(old), NEW, dtype=int)
+        anywhere = np.insert(np.asarray(old), places, np.arange(ROWS - NEW, ROWS)).tolist()
+        _write(home / "anywhere.parquet", anywhere, lines)
+        _embed(home, "old")
+        peer = _embed(home, "end", "--output", str(home / "whole"))
+        rows = []
+        for case in ("end", "anywhere"):
+            ours = _embed(home, case, "--update", str(home / "old-vectors"))
+            check = _check(home / f"{case}-vectors", home / "whole")
+            what = f"embed {ROWS} rows, {NEW} of them new, {case}"
+            rows.append(Row(what, "--update", "all rows", ours, peer, TARGET, check))
+    return rows
+
+
+def _write(path: Path, ids: Sequence[int], lines: Sequence[str]) -> None:
+    pq.write_table(pa.table({"id": ids, "text": [lines[n] for n in ids]}), path)
+
+
+def _embed(home: Path, case: str, *more: str) -> float:
+    """Return the seconds of a command."""
+    command = [sys.executable, "-m", "pipelines.cli", "embed", MINILM]
+    command += ["--input", str(home / f"{case}.parquet")]
+    command += [] if "--output" in more else ["--output", str(home / f"{case}-vectors")]
+    store = {"MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
+    start = time.perf_counter()
+    subprocess.run(
+        [*command, *more], check=True, stdout=subprocess.DEVNULL, env={**os.environ, **store}
+    )
+    return time.perf_counter() - start
+
+
+def _check(folder: Path, whole: Path) -> str:
+    """Compare every row of an updated folder with that of the whole run."""
+    update = read_json(folder / "manifest.json")["update"]
+    found, asked = (_in_order(place) for place in (folder, whole))
+    if found[0].tolist() != asked[0].tolist():
+        raise DisagreementError("an update and a whole run have other rows")
+    cosine = least_cosine(found[1], asked[1], LEAST_COSINE)
+    return f"{update['taken_over']} taken over, least cosine {cosine:.6f}"
+
+
+def _in_order(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    ids, vectors = read_embeddings(folder)
+    order = np.argsort(ids)
+    return ids[order], vectors[order]

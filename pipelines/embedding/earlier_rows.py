@@ -1,0 +1,136 @@
+"""The rows of the embeddings that `cotbert embed --update` starts from, found by their texts.
+
+The driver writes an index of all rows' digests into the job's scratch folder. Workers map it into
+memory: it takes 30 bytes a row, once for all workers of a machine, and only what is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.embedding.digests import DIGESTS_FOLDER, as_words, read_digests
+from pipelines.embedding.options import VECTOR_COLUMN
+from pipelines.reading.data_folder import DATA_FOLDER
+from pipelines.storage.resumable_output import atomic_file, write_json_atomic
+
+# Files of the index: the first words of the digests, sorted; what belongs to them; parts by block.
+WORDS, ROWS, BLOCKS = "earlier-words.npy", "earlier-rows.npy", "earlier-blocks.json"
+_ROW = np.dtype(
+    [("word", "<u8"), ("part", "<u4"), ("row", "<u4"), ("clipped", "<i4"), ("long", "?")]
+)
+
+
+@dataclass(frozen=True)
+class EarlierVectors:
+    """Rows that were embedded before. stored: (M, D) as they are stored. long, clipped: (M,)."""
+
+    stored: np.ndarray
+    long: np.ndarray
+    clipped: np.ndarray
+
+
+@dataclass(frozen=True)
+class EarlierRows:
+    """folder: of the embeddings. scratch: holds the index. parts: the names of the parts."""
+
+    folder: Path
+    scratch: Path
+    parts: tuple[str, ...]
+
+    def write_index(self) -> None:
+        """Write the files of the index, unless an earlier run of the job has done so."""
+        if (self.scratch / BLOCKS).is_file():  # the last of them
+            return
+        words, rows, blocks = [], [], {}
+        for number, name in enumerate(self.parts):
+            table, facts = read_digests(self.folder / DIGESTS_FOLDER / name)
+            digests = as_words(table["digest"])
+            words.append(digests[:, 0])
+            rows.append(_rows(table, digests[:, 1], number))
+            blocks[facts["block"]] = name
+        sorted_words = np.concatenate(words)
+        order = np.argsort(sorted_words, kind="stable")
+        self._save(WORDS, sorted_words[order])
+        self._save(ROWS, np.concatenate(rows)[order])
+        write_json_atomic(self.scratch / BLOCKS, blocks)
+
+    def _save(self, name: str, values: np.ndarray) -> None:
+        with atomic_file(self.scratch / name, self.scratch) as partial, partial.open("wb") as file:
+            np.save(file, values)
+
+    @cached_property
+    def _words(self) -> np.ndarray:
+        return np.asarray(np.load(self.scratch / WORDS, mmap_mode="r"))
+
+    @cached_property
+    def _rows(self) -> np.ndarray:
+        return np.asarray(np.load(self.scratch / ROWS, mmap_mode="r"))
+
+    @cached_property
+    def _blocks(self) -> dict[str, str]:
+        return dict(json.loads((self.scratch / BLOCKS).read_text(encoding="utf-8")))
+
+    def find(self, digests: Sequence[bytes] | pa.ChunkedArray) -> np.ndarray:
+        """Return (N,) the place of each digest in the index, -1 where it is not. Equal digests
+        have equal places."""
+        wanted = as_words(digests)
+        places = np.searchsorted(self._words, wanted[:, 0])
+        places = np.minimum(places, len(self._words) - 1)
+        same = self._words[places] == wanted[:, 0]
+        # Two digests that differ in the second word alone: the later one is embedded again.
+        return np.where(same & (self._rows["word"][places] == wanted[:, 1]), places, -1)
+
+    def vectors(self, places: np.ndarray, dimension: int, dtype: str) -> EarlierVectors:
+        """Return what was stored for M places of the index."""
+        rows = self._rows[places]
+        stored = np.empty((len(places), dimension), dtype)
+        for number in np.unique(rows["part"]):
+            mine = rows["part"] == number
+            stored[mine] = self._part(int(number), dimension)[rows["row"][mine]]
+        return EarlierVectors(stored, rows["long"], rows["clipped"])
+
+    def _part(self, number: int, dimension: int) -> np.ndarray:
+        path = self.folder / DATA_FOLDER / self.parts[number]
+        column = pq.read_table(path, columns=[VECTOR_COLUMN])[VECTOR_COLUMN]
+        return np.asarray(column.combine_chunks().flatten()).reshape(-1, dimension)
+
+    def same_part(self, block: str) -> str | None:
+        """Return the name of the part that was made of the block of this digest."""
+        return self._blocks.get(block)
+
+    def link(self, part: str, to: Path, digests: Path, scratch: Path) -> None:
+        """Make a part and its file of digests appear under new names, without reading them."""
+        for folder, new in ((DIGESTS_FOLDER, digests), (DATA_FOLDER, to)):
+            with atomic_file(new, scratch) as partial:
+                _link(self.folder / folder / part, partial)
+
+    def digest_tables(self) -> Iterator[pa.Table]:
+        """Yield the ids and digests of each part."""
+        for name in self.parts:
+            yield read_digests(self.folder / DIGESTS_FOLDER / name)[0]
+
+
+def _rows(table: pa.Table, words: np.ndarray, part: int) -> np.ndarray:
+    rows = np.empty(len(table), _ROW)
+    rows["word"], rows["part"], rows["row"] = words, part, np.arange(len(table))
+    rows["clipped"], rows["long"] = table["clipped"].to_numpy(), table["long"].to_numpy()
+    return rows
+
+
+def _link(file: Path, new: Path) -> None:
+    """Link a file, or copy it where that cannot be: on another file system, or without links."""
+    new.unlink(missing_ok=True)
+    try:
+        os.link(file, new)
+    except OSError:
+        shutil.copyfile(file, new)
