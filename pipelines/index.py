@@ -13,21 +13,38 @@ from typing import Any
 from cotbert_core import __version__
 from cotbert_core.errors import UserError
 from cotbert_core.files import atomic_folder, write_json
+from pipelines.embedding.digests import unchanged_ids
 from pipelines.searching import faiss_index
 from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.index_update import extend, open_for_update
+from pipelines.searching.opened_index import OpenedIndex
 from pipelines.searching.options import IndexOptions
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 
 
-def index(embeddings: str | Path, output: Path, options: IndexOptions) -> dict[str, Any]:
-    """Write the folder `output` and return its result; UserError for a bad folder or option."""
+def index(
+    embeddings: str | Path, output: Path, options: IndexOptions, update: Path | None = None
+) -> dict[str, Any]:
+    """Write the folder `output` and return its result; UserError for a bad folder or option.
+
+    update: an index of earlier embeddings, of which a copy is extended; its options are then used.
+    """
     output = require_empty(output)
     faiss_index.require()
     opened = Embeddings.open(embeddings)
     started = time.monotonic()
+    old = None
+    if update is not None:
+        old, options = _open_old(update, opened, options)
+        unchanged = unchanged_ids(old.made_of, opened.path)
+    change = {}
     with atomic_folder(output) as folder:
-        left_out = faiss_index.write(opened, folder, options)
+        if old is None:
+            left_out = faiss_index.write(opened, folder, options)
+        else:
+            made = extend(old, opened, unchanged, folder)
+            left_out, change = made.left_out, {"added": made.added, "dropped": made.dropped}
         rows = len(opened) - left_out
         if not rows:
             raise UserError(
@@ -38,11 +55,24 @@ def index(embeddings: str | Path, output: Path, options: IndexOptions) -> dict[s
         result = {
             "rows": rows,
             "left_out": left_out,
+            **change,
             "dimension": opened.dimension,
             "seconds": round(time.monotonic() - started, 3),
         }
         write_json(folder / RESULT_FILE, result)
     return result
+
+
+def _open_old(
+    path: Path, embeddings: Embeddings, options: IndexOptions
+) -> tuple[OpenedIndex, IndexOptions]:
+    if options != IndexOptions():
+        raise UserError(
+            f"--update takes the options of {str(path)!r}, and others are given: leave --factory, "
+            "--sample and --seed out"
+        )
+    old, facts = open_for_update(path, embeddings)
+    return old, IndexOptions(**{name: facts[name] for name in vars(options)})
 
 
 def _manifest(

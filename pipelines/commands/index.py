@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pipelines.commands.printing import print_result
 from pipelines.options import shared
-from pipelines.options.declare import OUTPUT, Option
+from pipelines.options.declare import INPUT, OUTPUT, Option
 from pipelines.runtime.ending import print_ending
 from pipelines.searching.options import EMBEDDINGS, IndexOptions
 
@@ -19,6 +20,16 @@ class Index:
         Literal["faiss"],
         Option("write an index of this kind; faiss needs the extra faiss", group=OUTPUT),
     ] = "faiss"
+    update: Annotated[
+        Path | None,
+        Option(
+            "add the new rows to a copy of this index, which `cotbert index` made of earlier "
+            "embeddings of the same model; rows that are gone are dropped from a Flat one",
+            "INDEX",
+            group=INPUT,
+            default="index all rows",
+        ),
+    ] = None
     options: IndexOptions
     output: shared.OutputFolder
     verbose: shared.Verbose = False
@@ -27,7 +38,9 @@ class Index:
 def run(given: Index) -> None:
     from pipelines.index import index
 
-    result = index(given.embeddings, given.output, given.options)
+    result = index(given.embeddings, given.output, given.options, given.update)
     print_result(result)
     made = f"{result['rows']:,} rows indexed, {result['left_out']:,} left out."
+    if given.update is not None:
+        made += f" {result['added']:,} were added and {result['dropped']:,} dropped."
     print_ending(made, given.output, ("search", given.output, "YOUR QUERY"))

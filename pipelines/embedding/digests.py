@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cotbert_core.errors import UserError
 from pipelines.embedding.options import ID_COLUMN, OnLong
 from pipelines.reading.pieces import Piece
 
@@ -88,3 +89,28 @@ def as_words(digests: Sequence[bytes] | pa.ChunkedArray) -> np.ndarray:
     """Return N digests as (N, 2) uint64, which are compared and sorted faster than bytes."""
     values = digests.to_pylist() if isinstance(digests, pa.ChunkedArray) else digests
     return np.frombuffer(b"".join(values), "<u8").reshape(-1, 2)
+
+
+def unchanged_ids(old: Path, new: Path) -> np.ndarray:
+    """Return the int64 ids, ascending, that stand for the same text in two embeddings folders.
+
+    UserError if one of them has no digests.
+    """
+    (before, first), (after, second) = _by_id(old), _by_id(new)
+    places = np.minimum(np.searchsorted(before, after), len(before) - 1)
+    same = (before[places] == after) & (first[places] == second).all(axis=1)
+    return np.asarray(after[same])
+
+
+def _by_id(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of a folder, ascending, and their digests."""
+    files = sorted((folder / DIGESTS_FOLDER).glob("part-*.parquet"))
+    if not files:
+        raise UserError(
+            f"embeddings {str(folder)!r} have no {DIGESTS_FOLDER}/, by which an update sees what "
+            "changed: index all rows, without --update"
+        )
+    table = pa.concat_tables(read_digests(file)[0] for file in files)
+    ids = table[ID_COLUMN].to_numpy()
+    order = np.argsort(ids, kind="stable")
+    return ids[order], as_words(table["digest"])[order]

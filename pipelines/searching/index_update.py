@@ -1,0 +1,87 @@
+"""Extend a FAISS index by the rows that embeddings have gained since it was made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cotbert_core.errors import UserError
+from cotbert_core.files import read_json
+from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.faiss_index import FILE, require, unit
+from pipelines.searching.opened_index import OpenedIndex
+from pipelines.storage.corpus import MANIFEST_FILE
+
+# What two manifests must share for their vectors to be comparable.
+_VECTORS = (
+    *("dimension", "normalize", "model_digest", "model_commit", "readout", "template", "denoise"),
+    *("head", "max_tokens", "on_long", "truncated_from", "id_column"),
+)
+
+
+@dataclass(frozen=True)
+class IndexChange:
+    """added, dropped: rows. left_out: rows without a direction."""
+
+    added: int
+    dropped: int
+    left_out: int
+
+
+def open_for_update(path: Path, embeddings: Embeddings) -> tuple[OpenedIndex, dict[str, Any]]:
+    """Return an index and its options; UserError unless the embeddings can be added to it."""
+    old = OpenedIndex.open(path)
+    if old.text_ids or embeddings.text_ids:
+        raise UserError(
+            f"index {str(path)!r} numbers the rows, since their ids are text, and an update would "
+            "number them anew: index all rows, without --update"
+        )
+    before, now = old.manifest, embeddings.manifest
+    other = [key for key in _VECTORS if before.get(key) != now.get(key)]
+    if other:
+        raise UserError(
+            f"index {str(path)!r} was made of embeddings of another {other[0]} "
+            f"({before.get(other[0])!r}, here {now.get(other[0])!r}): index all rows, without "
+            "--update"
+        )
+    if Embeddings.open(old.made_of).manifest != before:
+        raise UserError(
+            f"the embeddings {str(old.made_of)!r} were made again after index {str(path)!r}: index "
+            "all rows, without --update"
+        )
+    return old, dict(read_json(path / MANIFEST_FILE)["index"])
+
+
+def extend(
+    old: OpenedIndex, embeddings: Embeddings, unchanged: np.ndarray, folder: Path
+) -> IndexChange:
+    """Write `index.faiss` into the folder: the old index without the rows that are not `unchanged`
+    (ids, ascending), and with the other rows of the embeddings."""
+    faiss = require()
+    index = old.index
+    present = faiss.vector_to_array(index.id_map)
+    gone = np.setdiff1d(present, unchanged)
+    if len(gone):
+        _drop(faiss, index, gone, old.path)
+    added = left_out = 0
+    for block in embeddings.blocks():
+        new = ~np.isin(block.ids, unchanged, assume_unique=True)
+        if new.any():
+            index.add_with_ids(unit(block.vectors[new]), block.ids[new])
+        added += int(new.sum())
+        left_out += block.left_out
+    faiss.write_index(index, str(folder / FILE))
+    return IndexChange(added, len(gone), left_out)
+
+
+def _drop(faiss: Any, index: Any, gone: np.ndarray, path: Path) -> None:
+    # The ids beside any other kind of index are not renumbered rightly when it drops a row.
+    if not isinstance(faiss.downcast_index(index.index), faiss.IndexFlat):
+        raise UserError(
+            f"index {str(path)!r} holds {len(gone)} rows that have changed or are gone, and only "
+            "an index of the kind Flat can drop rows: index all rows, without --update"
+        )
+    index.remove_ids(gone)

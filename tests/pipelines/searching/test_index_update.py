@@ -1,0 +1,108 @@
+"""cotbert index --update: the extended index against one of all rows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from embeddings_folders import write_folder
+
+from cotbert_core.errors import UserError
+from pipelines.cli import main
+from pipelines.embedding.digests import text_digests, write_digests
+from pipelines.index import index
+from pipelines.searching.options import IndexOptions
+
+DIMENSION = 16
+FLAT = IndexOptions()
+# The folders of one model, whose rows may be put together.
+SAME = {"model": "the model", "model_digest": "abc"}
+
+
+def vector(text):
+    return np.random.default_rng([*text.encode()]).standard_normal(DIMENSION).astype(np.float32)
+
+
+def embeddings(folder, texts, **facts):
+    """What `cotbert embed` makes of these texts by id: each text has a vector of its own."""
+    vectors = np.stack([vector(text) for text in texts.values()])
+    write_folder(folder, list(texts), vectors, parts=1, **{**SAME, **facts})
+    (folder / "digests").mkdir()
+    none = np.zeros(len(texts), int)
+    file = folder / "digests" / "part-000000.parquet"
+    ids, digests = pa.array(list(texts), pa.int64()), text_digests(list(texts.values()))
+    write_digests(file, ids, digests, none.astype(bool), none, "block", {})
+    return folder
+
+
+@pytest.fixture
+def texts():
+    return {7 * n: f"text {n}" for n in range(100)}
+
+
+def nearest(folder, queries, top=5):
+    import faiss
+
+    opened = faiss.read_index(str(folder / "index.faiss"))
+    scores, ids = opened.search(queries, top)
+    return opened.ntotal, ids.tolist(), scores
+
+
+def test_a_flat_index_follows_its_embeddings(tmp_path, texts, capsys):
+    new = {n: text for n, text in texts.items() if n != 14}
+    new |= {21: "another text", 5: "new", 10_000: "newer"}
+    old, now = embeddings(tmp_path / "v1", texts), embeddings(tmp_path / "v2", new)
+    index(old, tmp_path / "i1", FLAT)
+    update = ["--update", str(tmp_path / "i1"), "--output", str(tmp_path / "i2")]
+    assert main(["index", str(now), *update]) == 0
+    assert "101 rows indexed, 0 left out. 3 were added and 2 dropped." in capsys.readouterr().out
+    index(now, tmp_path / "whole", FLAT)
+    queries = np.stack([vector(text) for text in ("another text", "new", "text 2", "text 3")])
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    found, asked = nearest(tmp_path / "i2", queries), nearest(tmp_path / "whole", queries)
+    assert found[:2] == asked[:2]
+    np.testing.assert_allclose(found[2], asked[2], atol=1e-6)
+    assert [hits[0] for hits in found[1][:2]] == [21, 5]
+    assert nearest(tmp_path / "i1", queries)[0] == 100, "the old index stays"
+
+    newest = embeddings(tmp_path / "v3", {**new, 3: "one more"})
+    assert index(newest, tmp_path / "i3", FLAT, tmp_path / "i2")["added"] == 1
+    manifest = json.loads((tmp_path / "i3" / "manifest.json").read_text())
+    assert (manifest["rows"], manifest["made_of"]) == (102, str(newest))
+
+
+def test_another_kind_of_index_grows_and_does_not_shrink(tmp_path, texts):
+    old = embeddings(tmp_path / "v1", texts)
+    more = embeddings(tmp_path / "v2", {**texts, 5: "new"})
+    less = embeddings(tmp_path / "v3", {n: text for n, text in texts.items() if n != 14})
+    index(old, tmp_path / "i1", IndexOptions("HNSW16"))
+    made = index(more, tmp_path / "i2", FLAT, tmp_path / "i1")
+    assert (made["rows"], made["added"], made["dropped"]) == (101, 1, 0)
+    query = vector("new")[None] / np.linalg.norm(vector("new"))
+    assert nearest(tmp_path / "i2", query, 1)[:2] == (101, [[5]])
+    manifest = json.loads((tmp_path / "i2" / "manifest.json").read_text())
+    assert manifest["index"]["factory"] == "HNSW16"
+    with pytest.raises(UserError, match="1 rows that have changed or are gone, and only an index"):
+        index(less, tmp_path / "i3", FLAT, tmp_path / "i1")
+    assert not (tmp_path / "i3").exists()
+
+
+def test_other_vectors_and_options_are_refused(tmp_path, texts):
+    old = embeddings(tmp_path / "v1", texts)
+    index(old, tmp_path / "i1", FLAT)
+    other = embeddings(tmp_path / "v2", texts, model_digest="def")
+    with pytest.raises(UserError, match="made of embeddings of another model_digest"):
+        index(other, tmp_path / "i2", FLAT, tmp_path / "i1")
+    with pytest.raises(UserError, match=r"takes the options of .* leave --factory"):
+        index(old, tmp_path / "i2", IndexOptions("HNSW16"), tmp_path / "i1")
+    bare = write_folder(tmp_path / "v3", [1], vector("a")[None], parts=1, **SAME)
+    with pytest.raises(UserError, match="v3' have no digests/, by which an update sees"):
+        index(bare, tmp_path / "i2", FLAT, tmp_path / "i1")
+    (old / "manifest.json").write_text(
+        json.dumps({**json.loads((old / "manifest.json").read_text()), "x": 1})
+    )
+    with pytest.raises(UserError, match="v1' were made again after index"):
+        index(old, tmp_path / "i2", FLAT, tmp_path / "i1")
+    assert not (tmp_path / "i2").exists()
