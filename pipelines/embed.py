@@ -8,36 +8,29 @@ the same command continues, and embeds again only the blocks that were in progre
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.locations import model_digest
 from cotbert_core.errors import UserError
-from cotbert_core.exporting.openvino_model import check_openvino
 from cotbert_core.files import read_json, write_json
-from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding import blocks
 from pipelines.embedding.blocks import SKIPPED_FILE, BlockLedger
 from pipelines.embedding.calibration import calibrated_scale
 from pipelines.embedding.digests import DIGESTS_FOLDER
-from pipelines.embedding.manifest import described, manifest, result, vectors_metadata
-from pipelines.embedding.options import ID_COLUMN, EmbedOptions
-from pipelines.embedding.passthrough_columns import passthrough_types
+from pipelines.embedding.job import EmbedJob, open_job
+from pipelines.embedding.manifest import manifest, result
+from pipelines.embedding.options import EmbedOptions
 from pipelines.embedding.progress import shown_progress
-from pipelines.embedding.quantization import Storage, read_embeddings
-from pipelines.embedding.update import Earlier, check_same, finish_update, open_earlier
+from pipelines.embedding.quantization import read_embeddings
+from pipelines.embedding.update import finish_update
 from pipelines.embedding.worker import BlockEmbedder, EmbedTask
-from pipelines.reading import pieces, sources
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.lost_rows import found_notes
-from pipelines.reading.read_plan import ReadPlan
-from pipelines.recording.fetching import fetch_model
 from pipelines.recording.resumable_run import resumable_run
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
@@ -46,33 +39,13 @@ from pipelines.runtime.shared_storage import on_all_nodes
 from pipelines.runtime.worker_resources import worker_pool
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
-from pipelines.storage.resumable_output import ResumableOutput, resumable_output, versions
+from pipelines.storage.resumable_output import ResumableOutput, resumable_output
 
 __all__ = ["EmbedOptions", "embed", "read_embeddings"]
 
-# About 8,000 sentences, one block: enough to sort by length, little to repeat if a worker dies.
-SHARD_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class EmbedJob:
-    """Everything that decides the vectors.
-
-    model: the folder or hub name that options.model stands for. digest: the hash of a model folder.
-    earlier: the embeddings that the job updates.
-    """
-
-    options: EmbedOptions
-    plan: ReadPlan
-    model: str
-    digest: str | None
-    encoder: SentenceEncoder
-    storage: Storage
-    earlier: Earlier | None = None
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        return vectors_metadata(self.options, self.model, self.digest, self.encoder, self.storage)
+# Blocks at a time in a worker with a GPU: while one has the encoder, the others are read, tokenized
+# or written. A CPU's cores are busy with the encoder anyway.
+CALLS_ON_GPUS = 3
 
 
 def embed(
@@ -83,79 +56,14 @@ def embed(
     A killed job of the same input, model and options is continued.
     """
     output = require_empty(output)
-    job = _job(options)
+    job = open_job(options)
     with (
-        on_all_nodes(output, _read_paths(job), verbose),
-        resumable_output(output, _record(job), paid=True) as work,
+        on_all_nodes(output, job.read_paths, verbose),
+        resumable_output(output, job.record, paid=True) as work,
     ):
         if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
             return dict(read_json(work.output / RESULT_FILE))
         return _tracked(job, work, verbose, parent)
-
-
-def _read_paths(job: EmbedJob) -> list[str | Path]:
-    """Return everything that the workers read."""
-    earlier = [job.earlier.opened.path] if job.earlier else []
-    return [*job.plan.files, job.model, *earlier]
-
-
-def _job(options: EmbedOptions) -> EmbedJob:
-    """Check everything that a user can get wrong, before a worker starts."""
-    plan = _plan(options, options.id_column)
-    if options.id_column is None and sources.all_have_integers(plan, ID_COLUMN):
-        plan = _plan(options, ID_COLUMN)
-    model = fetch_model(options.model)
-    encoder = SentenceEncoder.from_pretrained(
-        model, options.template, options.readout, attention=options.attention
-    )
-    if options.backend == "openvino":
-        check_openvino(encoder)
-    dimension = options.truncate_dim or encoder.dimension
-    if dimension > encoder.dimension:
-        raise UserError(
-            f"truncate_dim is {dimension} and the model's vectors have {encoder.dimension} "
-            "dimensions: give at most that many"
-        )
-    normalize = options.normalize or encoder.pooling.normalize
-    storage = Storage(
-        dimension, options.dtype, normalize, passthrough_types(plan), id_type=plan.id_type
-    )
-    job = EmbedJob(options, plan, model, model_digest(model), encoder, storage)
-    return job if options.update is None else _updating(job, open_earlier(options.update))
-
-
-def _updating(job: EmbedJob, earlier: Earlier) -> EmbedJob:
-    """Return the job with the embeddings that it updates, whose int8 scale it must share."""
-    job = replace(job, storage=replace(job.storage, scale=earlier.scale), earlier=earlier)
-    check_same(earlier, described(job.options, job.plan, job.metadata))
-    return job
-
-
-def _plan(options: EmbedOptions, id_column: str | None) -> ReadPlan:
-    return sources.plan(
-        options.inputs,
-        options.text_column,
-        id_column,
-        SHARD_BYTES,
-        keep=options.keep,
-        encoding=options.encoding,
-        delimiter=options.delimiter,
-        limit=options.limit,
-    )
-
-
-def _record(job: EmbedJob) -> dict[str, Any]:
-    """Return everything that decides what is written."""
-    return {
-        "job": "embed",
-        "options": job.options.decisive,
-        "model": [job.digest, job.metadata["model_commit"]],
-        "files": sources.stamps(job.plan),
-        "shards": hashlib.sha256(repr(job.plan.shards).encode()).hexdigest()[:16],
-        "block_rows": pieces.PIECE_ROWS,
-        **({"earlier": job.earlier.stamp} if job.earlier else {}),
-        "versions": versions(),
-    }
 
 
 def _tracked(
@@ -223,7 +131,8 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
     workers, resources, threads = worker_pool(
         job.options.workers, on_gpus=job.options.backend == "torch"
     )
-    ranges = blocks.block_ranges(job.plan, work.scratch, workers)
+    calls = CALLS_ON_GPUS if resources.get("num_gpus") else 1
+    ranges = blocks.block_ranges(job.plan, work.scratch, workers * calls)
     workers = max(1, min(workers, len(ranges)))
     report_workers(job.options.workers, workers, len(ranges), "shards")
     storage = replace(job.storage, metadata=job.metadata)
@@ -238,7 +147,9 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
         "threads": threads,
     }
     with shown_progress(job.plan, ledger):
-        for _ in map_shards_with_actors(BlockEmbedder, arguments, len(ranges), workers, resources):
+        for _ in map_shards_with_actors(
+            BlockEmbedder, arguments, len(ranges), workers, resources, calls
+        ):
             pass
     left = blocks.block_ranges(job.plan, work.scratch, workers)
     if left:  # an output that looks finished must not lack rows

@@ -2,17 +2,19 @@
 
 Shapes: N rows of the block, U distinct texts, P pieces given to the encoder, D dimensions.
 
-Reading, tokenizing and writing alternate with the model and do not overlap with it: on one core of
-an Intel Xeon with AMX (2026-11-22, all-MiniLM-L6-v2, bf16, 1,024 Wikipedia sentences) the model
-takes 2.6 to 2.9 s, tokenizing 0.04 s, reading and writing 0.01 s each, so overlapping could save at
-most 2 %.
+On a CPU reading, tokenizing and writing alternate with the model: on one core of an Intel Xeon with
+AMX (2026-11-22, all-MiniLM-L6-v2, bf16, 1,024 Wikipedia sentences) the model takes 2.6 to 2.9 s,
+tokenizing 0.04 s, reading and writing 0.01 s each, so overlapping could save at most 2 %. A worker
+with a GPU does them for one block while the model has another (`turn`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -43,8 +45,12 @@ def encode_block(
     texts: Sequence[str],
     on_long: str = "truncate",
     precision: Precision = "auto",
+    turn: AbstractContextManager[Any] | None = None,
 ) -> Encoded:
-    """Encode (N,) texts; with on_long "error", texts longer than the model reads get no vector."""
+    """Encode (N,) texts; with on_long "error", texts longer than the model reads get no vector.
+
+    turn: held while the encoder runs, and not while texts are tokenized.
+    """
     distinct, index = unique_texts(texts)
     ids = encoder.tokenize(distinct)
     long = ids.lengths > encoder.max_length
@@ -53,11 +59,13 @@ def encode_block(
     counts: Counter[str] = Counter()
     if not used.all():
         ids = ids.take(np.flatnonzero(used))
+    first = None
     if on_long == "split-mean":
         ids, first = pieces(ids, encoder.max_length)
-        vectors = weighted_means(_vectors(encoder, ids, precision, counts), ids.lengths, first)
-    else:
+    with turn or nullcontext():
         vectors = _vectors(encoder, ids, precision, counts)
+    if first is not None:
+        vectors = weighted_means(vectors, ids.lengths, first)
     position = np.cumsum(used) - 1  # the index of a distinct text among the encoded ones
     duplicates = len(rows) - int(used.sum())
     return Encoded(rows, vectors[position[index[rows]]], long[index[rows]], duplicates, counts)

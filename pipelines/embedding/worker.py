@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,9 @@ class BlockEmbedder:
         os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
         self._task = task
         self._output, self._scratch = Path(task.output), Path(task.scratch)
+        self._opening, self._turn = Lock(), Lock()  # of the encoder
+        if task.earlier is None:  # before the first block, whose time counts for the rate
+            _ = self._encoder
 
     @cached_property
     def _encoder(self) -> SentenceEncoder:
@@ -220,7 +224,9 @@ class BlockEmbedder:
             none = np.empty(0, int)
             vectors = np.empty((0, storage.dimension), options.dtype)
             return StoredRows(none, vectors, none.astype(bool), none, 0)
-        encoded = encode_block(self._encoder, texts, options.on_long, options.precision)
+        with self._opening:
+            encoder = self._encoder
+        encoded = encode_block(encoder, texts, options.on_long, options.precision, self._turn)
         stored, clipped = storage.quantize(storage.shorten(encoded.vectors))
         counts.update(encoded.counts)
         return StoredRows(encoded.rows, stored, encoded.long, clipped, encoded.duplicates)

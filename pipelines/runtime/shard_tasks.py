@@ -52,9 +52,17 @@ def map_shards(function: Callable[[Row], Row], count: int) -> Iterator[Row]:
 
 
 def map_shards_with_actors(
-    actor: type, arguments: dict[str, Any], count: int, workers: int, resources: dict[str, float]
+    actor: type,
+    arguments: dict[str, Any],
+    count: int,
+    workers: int,
+    resources: dict[str, float],
+    calls: int = 1,
 ) -> Iterator[Row]:
-    """Run `actor(**arguments)({"id": i})` on a pool of actors; yield results as they arrive."""
+    """Run `actor(**arguments)({"id": i})` on a pool of actors; yield results as they arrive.
+
+    calls: how many shards each actor works on at a time, in threads of its own.
+    """
     import ray.data
 
     if not count:
@@ -62,9 +70,14 @@ def map_shards_with_actors(
     dataset = ray.data.range(count, override_num_blocks=count).map(
         _PackedActor,
         fn_constructor_kwargs={"actor": actor, "arguments": arguments},
-        # One at a time: the actor that starts first must not take a second shard, which is seconds
-        # to minutes of work, while another is still starting.
-        compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1),
+        # No more: the actor that starts first must not take a shard, which is seconds to minutes of
+        # work, that it only keeps waiting while another is still starting.
+        compute=ray.data.ActorPoolStrategy(
+            size=workers,
+            max_tasks_in_flight_per_actor=calls,
+            max_concurrent_calls_per_actor=calls,
+            enable_true_multi_threading=calls > 1,
+        ),
         **resources,
     )
     yield from _unpacked(dataset)

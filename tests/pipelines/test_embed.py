@@ -14,10 +14,10 @@ from run_folders import by_id
 from cotbert_core.encoder.locations import model_digest
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines import embed as embed_job
 from pipelines.cli import main
 from pipelines.commands.printing import INTERNAL
 from pipelines.embed import EmbedOptions, embed
+from pipelines.embedding import job
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading.sources import FILE_BITS
@@ -83,7 +83,7 @@ def test_vectors_are_the_encoders_under_row_numbers(
 
 
 def test_two_workers_give_the_same_rows_as_plain_lists(tmp_path, bert_folder, monkeypatch):
-    monkeypatch.setattr(embed_job, "SHARD_BYTES", 60)
+    monkeypatch.setattr(job, "SHARD_BYTES", 60)
     rows = {7 * n: f"A man and {n} dogs {'run ' * (n % 5)}" for n in range(12)}
     lines = [json.dumps({"number": n, "text": t}) for n, t in rows.items()]
     (tmp_path / "a.jsonl").write_text("\n".join([*lines, '{"text": "without an id"}']))

@@ -14,7 +14,7 @@ from pipelines.recording import tracking
 def without_ray(monkeypatch):
     """Two workers, in turn."""
 
-    def in_turn(actor, arguments, count, workers, resources):
+    def in_turn(actor, arguments, count, workers, resources, calls):
         made = actor(**arguments)
         return (made({"id": number}) for number in range(count))
 

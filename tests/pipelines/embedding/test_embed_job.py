@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,7 @@ from run_folders import by_id
 
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines import embed as embed_job
 from pipelines.embed import EmbedOptions, embed
 from pipelines.embedding import worker
 from pipelines.reading import pieces
@@ -176,6 +179,45 @@ def small_blocks(monkeypatch):
 def write_rows(path, rows):
     texts = [None if n % 7 == 6 else "A man" + " and dogs" * n for n in range(rows)]
     pq.write_table(pa.table({"id": range(100, 100 + rows), "text": texts}), path)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_the_next_block_is_read_while_a_gpu_encodes(tmp_path, bert_folder, monkeypatch):
+    """The first block's encoder waits until the second one's texts are tokenized; it would wait in
+    vain if blocks were done one after the other. Two blocks never have the encoder together."""
+    write_rows(tmp_path / "a.parquet", 30)
+    undisturbed = embed(options_for(bert_folder, tmp_path / "a.parquet"), tmp_path / "quiet")
+    tokenize, encode = SentenceEncoder.tokenize, SentenceEncoder.encode_tokens
+    tokenized, waited, inside = threading.Semaphore(0), [], threading.Lock()
+
+    def report(self, *arguments, **options):
+        ids = tokenize(self, *arguments, **options)
+        tokenized.release()
+        return ids
+
+    def wait(self, *arguments, **options):
+        assert inside.acquire(blocking=False), "two blocks have the encoder"
+        if not waited:  # its own tokens, and those of another block
+            waited.append(all(tokenized.acquire(timeout=60) for _ in range(2)))
+        vectors = encode(self, *arguments, **options)
+        inside.release()
+        return vectors
+
+    def in_threads(actor, arguments, count, workers, resources, calls):
+        made = actor(**arguments)
+        with ThreadPoolExecutor(calls) as pool:
+            yield from pool.map(made, [{"id": number} for number in range(count)])
+
+    monkeypatch.setattr(SentenceEncoder, "tokenize", report)
+    monkeypatch.setattr(SentenceEncoder, "encode_tokens", wait)
+    monkeypatch.setattr(embed_job, "map_shards_with_actors", in_threads)
+    monkeypatch.setattr(embed_job, "worker_pool", lambda *_, **__: (1, {"num_gpus": 1}, 1))
+    result = embed(options_for(bert_folder, tmp_path / "a.parquet"), tmp_path / "out")
+    assert waited == [True]
+    assert result["rows"] == undisturbed["rows"] == 26
+    found, expected = by_id(tmp_path / "out"), by_id(tmp_path / "quiet")
+    assert [*found] == [*expected]
+    np.testing.assert_array_equal(np.stack([*found.values()]), np.stack([*expected.values()]))
 
 
 class StoppedError(Exception):

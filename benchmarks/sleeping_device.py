@@ -1,0 +1,143 @@
+"""How busy `cotbert embed` keeps a device of a given rate: `python -m benchmarks.sleeping_device`.
+
+The device is a worker whose encoder sleeps for as long as a device of R rows a second would
+compute, and gives zeros; reading, tokenizing and writing are real. First R is unlimited, which
+shows the rate of the CPU's stages alone; then R is that rate, and half of it. A device that encodes
+one block while the next is read and the last one written is busy nearly all of the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import machine, machine_line, read_texts
+from benchmarks.preparing import recombine
+from cotbert_core.encoder.locations import MINILM
+from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.templates.ragged_ids import Ragged
+from pipelines.embedding.blocks import block_ranges
+from pipelines.embedding.digests import DIGESTS_FOLDER
+from pipelines.embedding.job import SHARD_BYTES
+from pipelines.embedding.options import EmbedOptions
+from pipelines.embedding.quantization import Storage
+from pipelines.embedding.worker import BlockEmbedder, EmbedTask
+from pipelines.reading import sources
+from pipelines.reading.data_folder import make_data_folder
+from pipelines.runtime.ray_session import ray_session
+from pipelines.runtime.shard_tasks import map_shards_with_actors
+from pipelines.runtime.worker_resources import available_cores
+
+ROWS = 200_000
+
+
+class SleepingEmbedder(BlockEmbedder):
+    """Encodes `rate` rows a second, as far as the worker's other stages let it."""
+
+    def __init__(self, task: EmbedTask, threads: int, rate: float) -> None:
+        super().__init__(task, threads)
+        self._rate = rate
+
+    @cached_property
+    def _encoder(self) -> SentenceEncoder:
+        encoder = super()._encoder
+        zeros = np.zeros((1, encoder.dimension), np.float32)
+
+        def sleep(ids: Ragged, **_: Any) -> np.ndarray:
+            time.sleep(len(ids) / self._rate)
+            return np.repeat(zeros, len(ids), axis=0)
+
+        encoder.encode_tokens = sleep  # type: ignore[method-assign, assignment]
+        return encoder
+
+
+@dataclass(frozen=True)
+class Run:
+    """calls: shards at a time in the worker. device, real: rows per second. busy: the share of the
+    time, from the first block's begin to the last one's end, in which the device computed."""
+
+    calls: int
+    device: float
+    real: float
+
+    @property
+    def busy(self) -> float:
+        return self.real / self.device
+
+
+def embed_with(text: Path, home: Path, calls: int, rate: float) -> Run:
+    """Embed a file by a device of `rate` rows per second."""
+    options = EmbedOptions(MINILM, (str(text),))
+    plan = sources.plan(options.inputs, options.text_column, None, SHARD_BYTES)
+    encoder = SentenceEncoder.from_pretrained(MINILM)
+    output, scratch = home / "output", home / "scratch"
+    make_data_folder(output)
+    for folder in (output / DIGESTS_FOLDER, scratch):
+        folder.mkdir(parents=True)
+    storage = Storage(encoder.dimension, options.dtype, normalize=False, metadata={})
+    ranges = block_ranges(plan, scratch, calls)
+    task = EmbedTask(options, MINILM, plan, ranges, storage, str(output), str(scratch))
+    arguments = {"task": task, "threads": available_cores(), "rate": rate}
+    resources = {"num_cpus": 1.0}
+    for _ in map_shards_with_actors(SleepingEmbedder, arguments, len(ranges), 1, resources, calls):
+        pass
+    return Run(calls, rate, _rate(scratch))
+
+
+def _rate(scratch: Path) -> float:
+    """Rows per second, without the start of the worker and of its encoder."""
+    records = [json.loads(path.read_text()) for path in scratch.glob("block-*.json")]
+    rows = sum(record["counts"]["rows"] for record in records)
+    span = max(r["ended"] for r in records) - min(r["started"] for r in records)
+    return rows / span
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    runs = []
+    with tempfile.TemporaryDirectory() as name, ray_session():
+        home = Path(name)
+        recombine(read_texts(options.text), options.rows, home / "text.txt")
+        for calls in options.calls:
+            free = embed_with(home / "text.txt", home / f"{calls}-free", calls, 1e9)
+            runs.append(free)
+            for share in (1.0, 0.5):
+                place = home / f"{calls}-{share}"
+                runs.append(embed_with(home / "text.txt", place, calls, free.real * share))
+    print(f"{machine_line(machine())}\n\n{table(runs)}")
+    return 0
+
+
+def table(runs: Sequence[Run]) -> str:
+    """The runs as Markdown."""
+    lines = ["| shards at a time | device, rows/s | embedded, rows/s | busy |"]
+    lines.append("| --- | --- | --- | --- |")
+    for run in runs:
+        limited = run.device < 1e9
+        device, busy = (f"{run.device:,.0f}", f"{run.busy:.1%}") if limited else ("no limit", "")
+        lines.append(f"| {run.calls} | {device} | {run.real:,.0f} | {busy} |")
+    return "\n".join(lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sleeping_device")
+    parser.add_argument("--rows", type=int, default=ROWS, help=f"of each run (default {ROWS:,})")
+    parser.add_argument("--calls", type=int, nargs="+", default=[1, 2, 3], help="default 1 2 3")
+    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
+    return parser
+
+
+if __name__ == "__main__":
+    from benchmarks import sleeping_device  # Ray's workers import the class by this name
+
+    sys.exit(sleeping_device.main())

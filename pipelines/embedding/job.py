@@ -1,0 +1,111 @@
+"""What an embedding job is: its input, model and storage, checked before a worker starts."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.encoder.locations import model_digest
+from cotbert_core.errors import UserError
+from cotbert_core.exporting.openvino_model import check_openvino
+from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines.embedding.manifest import described, vectors_metadata
+from pipelines.embedding.options import ID_COLUMN, EmbedOptions
+from pipelines.embedding.passthrough_columns import passthrough_types
+from pipelines.embedding.quantization import Storage
+from pipelines.embedding.update import Earlier, check_same, open_earlier
+from pipelines.reading import pieces, sources
+from pipelines.reading.read_plan import ReadPlan
+from pipelines.recording.fetching import fetch_model
+from pipelines.storage.resumable_output import versions
+
+# About 8,000 sentences, one block: enough to sort by length, little to repeat if a worker dies.
+SHARD_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class EmbedJob:
+    """Everything that decides the vectors.
+
+    model: the folder or hub name that options.model stands for. digest: the hash of a model folder.
+    earlier: the embeddings that the job updates.
+    """
+
+    options: EmbedOptions
+    plan: ReadPlan
+    model: str
+    digest: str | None
+    encoder: SentenceEncoder
+    storage: Storage
+    earlier: Earlier | None = None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return vectors_metadata(self.options, self.model, self.digest, self.encoder, self.storage)
+
+    @property
+    def read_paths(self) -> list[str | Path]:
+        """Return everything that the workers read."""
+        earlier = [self.earlier.opened.path] if self.earlier else []
+        return [*self.plan.files, self.model, *earlier]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Return everything that decides what is written."""
+        return {
+            "job": "embed",
+            "options": self.options.decisive,
+            "model": [self.digest, self.metadata["model_commit"]],
+            "files": sources.stamps(self.plan),
+            "shards": hashlib.sha256(repr(self.plan.shards).encode()).hexdigest()[:16],
+            "block_rows": pieces.PIECE_ROWS,
+            **({"earlier": self.earlier.stamp} if self.earlier else {}),
+            "versions": versions(),
+        }
+
+
+def open_job(options: EmbedOptions) -> EmbedJob:
+    """Check everything that a user can get wrong, before a worker starts."""
+    plan = _plan(options, options.id_column)
+    if options.id_column is None and sources.all_have_integers(plan, ID_COLUMN):
+        plan = _plan(options, ID_COLUMN)
+    model = fetch_model(options.model)
+    encoder = SentenceEncoder.from_pretrained(
+        model, options.template, options.readout, attention=options.attention
+    )
+    if options.backend == "openvino":
+        check_openvino(encoder)
+    dimension = options.truncate_dim or encoder.dimension
+    if dimension > encoder.dimension:
+        raise UserError(
+            f"truncate_dim is {dimension} and the model's vectors have {encoder.dimension} "
+            "dimensions: give at most that many"
+        )
+    normalize = options.normalize or encoder.pooling.normalize
+    storage = Storage(
+        dimension, options.dtype, normalize, passthrough_types(plan), id_type=plan.id_type
+    )
+    job = EmbedJob(options, plan, model, model_digest(model), encoder, storage)
+    return job if options.update is None else _updating(job, open_earlier(options.update))
+
+
+def _updating(job: EmbedJob, earlier: Earlier) -> EmbedJob:
+    """Return the job with the embeddings that it updates, whose int8 scale it must share."""
+    job = replace(job, storage=replace(job.storage, scale=earlier.scale), earlier=earlier)
+    check_same(earlier, described(job.options, job.plan, job.metadata))
+    return job
+
+
+def _plan(options: EmbedOptions, id_column: str | None) -> ReadPlan:
+    return sources.plan(
+        options.inputs,
+        options.text_column,
+        id_column,
+        SHARD_BYTES,
+        keep=options.keep,
+        encoding=options.encoding,
+        delimiter=options.delimiter,
+        limit=options.limit,
+    )
