@@ -135,18 +135,6 @@ def test_a_driver_of_a_cluster_is_left_as_it_is(started, monkeypatch):
     assert ray_constants.ENABLE_RAY_CLUSTER is True
 
 
-def test_a_folder_too_long_for_sockets_is_not_taken(monkeypatch):
-    long = "/a-folder-too-long-for-sockets"
-    monkeypatch.delenv("RAY_TMPDIR", raising=False)
-    monkeypatch.setattr(ray_session.tempfile, "gettempdir", lambda: long)
-    assert ray_session.ray_folder("cotbert-01234567").parent == Path("/tmp")
-    monkeypatch.setenv("RAY_TMPDIR", "/scratch")
-    assert ray_session.ray_folder("cotbert-01234567").parent == Path("/scratch")
-    monkeypatch.setenv("RAY_TMPDIR", long)
-    with pytest.raises(UserError, match=f"RAY_TMPDIR is '{long}', too long .* at most 21 char"):
-        ray_session.ray_folder("cotbert-01234567")
-
-
 def test_what_a_cluster_objects_to_is_one_sentence():
     message = (
         r"the Ray cluster at RAY_ADDRESS 'a:1' cannot be used \(Version mismatch: The cluster was "
