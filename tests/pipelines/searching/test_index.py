@@ -203,11 +203,3 @@ print("both")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "both")
-
-
-def test_indexing_imports_no_torch():
-    """A second OpenMP runtime is not brought in where it is not needed."""
-    heavy = {"torch", "ray", "mlflow", "faiss"}
-    code = f"import sys, pipelines.index; print(*({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
