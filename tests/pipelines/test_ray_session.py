@@ -116,6 +116,15 @@ def test_a_ray_of_this_machine_has_its_doors_closed_before_it_starts(started):
     assert ray_constants.ENABLE_RAY_CLUSTER is True
 
 
+@pytest.mark.parametrize(("wanted", "sent"), [(None, "0"), ("1", "1")])
+def test_ray_sends_no_usage_data_unless_that_is_wanted(started, monkeypatch, wanted, sent):
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", wanted or "")
+    if wanted is None:
+        monkeypatch.delenv("RAY_USAGE_STATS_ENABLED")
+    with ray_session.ray_session():
+        assert os.environ["RAY_USAGE_STATS_ENABLED"] == sent
+
+
 def test_rays_logs_stay_after_a_failure(started):
     for error, stays in ((RuntimeError, True), (UserError, False), (KeyboardInterrupt, False)):
         with pytest.raises(error), ray_session.ray_session():
