@@ -28,6 +28,7 @@ from cotbert_core.training.shuffle_windows import window_rows
 from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
 from pipelines.recording.dev_metric import FOUND_FIRST, before
+from pipelines.recording.metric_names import DEV_MRR10, DEV_SPEARMAN, LOSS, MFU, TOKENS_PER_SECOND
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.message_queue import Message, message_queue
 from pipelines.runtime.polling import polled
@@ -253,8 +254,8 @@ def _beside(training: TrainingRun, log: MetricsLog, step: int) -> dict[str, floa
     if dev_metric(training.dev) is not FOUND_FIRST:
         return {}
     names = (
-        tracking.DEV_MRR10,
-        *(f"{tracking.DEV_SPEARMAN}.{name}" for name in graded(training.dev)),
+        DEV_MRR10,
+        *(f"{DEV_SPEARMAN}.{name}" for name in graded(training.dev)),
     )
     found = {name: log.rows[step][name] for name in names}
     return found | {before(name): log.rows[0][name] for name in names}
@@ -278,10 +279,10 @@ def _result(
         metric.before: log.rows[0][metric.name],
         **_beside(training, log, chosen.step),
         **baseline.entries,
-        "loss": log.rows[log.last_step][tracking.LOSS],
+        "loss": log.rows[log.last_step][LOSS],
         "sentences_per_second": round(log.rate(), 2),
-        tracking.TOKENS_PER_SECOND: round(log.median(tracking.TOKENS_PER_SECOND), 1),
-        tracking.MFU: round(log.median(tracking.MFU), 4),
+        TOKENS_PER_SECOND: round(log.median(TOKENS_PER_SECOND), 1),
+        MFU: round(log.median(MFU), 4),
         "workers": settings.workers,
         "seed": settings.seed,
         "mlflow_run_id": run_id,
