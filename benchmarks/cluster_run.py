@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from benchmarks.harness import DisagreementError
 from cluster.nodes import LocalCluster
-from pipelines.recording.tracking import DEV_SPEARMAN, LOSS
+from pipelines.recording.metric_names import DEV_SPEARMAN, LOSS
 from pipelines.runtime import processes
 from pipelines.runtime.auth_token import MODE
 from pipelines.runtime.ray_session import LOOPBACK

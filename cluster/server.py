@@ -11,6 +11,7 @@ import platform
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -54,7 +55,7 @@ class JobServer:
                 if error.code == 404:
                     return None
                 raise self._refused(error.code) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error or type(error).__name__
             raise UserError(
                 f"no Ray job server answers at {self.address} ({reason}): check --address, or "

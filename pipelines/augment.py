@@ -40,9 +40,7 @@ AUGMENTED = "augmented"
 SUMS = ("rows", "rewritten", "truncated", "inputs_cut", "tokens_in", "tokens_out")
 
 
-def augment(
-    options: AugmentOptions, output: Path, verbose: bool = False, parent: str | None = None
-) -> dict[str, Any]:
+def augment(options: AugmentOptions, output: Path, verbose: bool = False) -> dict[str, Any]:
     """Write the corpus folder `output` and return its result; UserError for a bad input."""
     output = require_empty(output)
     corpus = open_plain(options.corpus)
@@ -58,7 +56,7 @@ def augment(
             say(f"continuing with the rewrites in {work.output.parent.parent}")
         params = {"corpus": str(corpus.path), **record}
         about = f"Rewrites the sentences of {corpus.path} by {options.method.name}."
-        with resumable_run(work, "augment", params, parent, about) as run:
+        with resumable_run(work, "augment", params, None, about) as run:
             started = time.monotonic()
             plan = _plan(options, corpus, tokenizer, work)
             summary, fresh = _run(plan, job)

@@ -21,7 +21,7 @@ from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.wrapping import BoundTemplate
 from pipelines.pretraining.new_encoder import NewEncoder, make_encoder
 from pipelines.pretraining.packed_corpus import Packing, packed_corpus
-from pipelines.recording.tracking import DEV_MLM_ACCURACY
+from pipelines.recording.metric_names import DEV_MLM_ACCURACY
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE

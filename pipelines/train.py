@@ -7,27 +7,19 @@ during the run, then model/ (best by dev score), report.html and, written last, 
 
 from __future__ import annotations
 
-import shutil
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
-from cotbert_core.methods import build_method
-from cotbert_core.saving.training_metadata import TrainingMetadata
-from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten, override
-from cotbert_core.training.checkpoints import Checkpoint, best
 from cotbert_core.training.shuffle_windows import window_rows
 from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
-from pipelines.recording.dev_metric import FOUND_FIRST, before
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.message_queue import Message, message_queue
 from pipelines.runtime.polling import polled
@@ -45,20 +37,16 @@ from pipelines.training.dev_sets import (
     dev_digest,
     dev_metric,
     dev_name,
-    graded,
     with_pairs,
 )
-from pipelines.training.documents import (
-    streamed_rows,
-    training_steps,
-)
-from pipelines.training.fitting import CHECKPOINTS, TrainingError, TrainingRun, fit
+from pipelines.training.documents import streamed_rows, training_steps
+from pipelines.training.fitting import CHECKPOINTS, TrainingRun, fit
 from pipelines.training.inputs import check_inputs
 from pipelines.training.metrics_follower import MetricsFollower
-from pipelines.training.metrics_log import METRICS_FILE, MetricsLog, read_log
+from pipelines.training.metrics_log import METRICS_FILE, read_log
 from pipelines.training.profile_table import write_table
 from pipelines.training.resources import check_gpus
-from pipelines.training.training_metadata import training_metadata
+from pipelines.training.run_result import run_result, save_best
 
 
 def train(
@@ -95,15 +83,10 @@ def train(
     """
     settings = override(settings, {"encoder": absolute_name(settings.encoder)})
     notes = check_inputs(settings, corpus)
-    part_rows, together = None, window_rows(settings, len(corpus))
-    if together is not None:
-        part_rows = streamed_rows(settings, corpus)
-        notes.append(f"the corpus is streamed: about {together:,} rows are shuffled together")
+    part_rows, streaming = _streamed(settings, corpus)
     if profile:
         profiling.check_steps(training_steps(settings, corpus))
-    digests = {"corpus_digest": corpus.digest, "dev_digest": dev_digest(dev)}
-    shown = with_pairs(flatten(settings), dev)
-    record = {"settings": shown, **digests}
+    record = _record(settings, corpus, dev)
     output = check_output(output, "run", record, resume, inside)
     with (
         on_all_nodes(output, (corpus.path, settings.encoder), verbose),
@@ -113,33 +96,73 @@ def train(
         # Another run may have ended, or begun, while this one waited for the lock.
         output = open_output(output, "run", record, resume, inside)
         _check_metrics(output)
-        params = {**shown, "corpus": str(corpus.path), **digests}
-        params |= {"recipe": recipe} if recipe else {}
-        called = name or tracking.run_name(
-            recipe or settings.method.name, Path(settings.encoder), output
-        )
-        with tracking.tracked_run(
-            "train",
-            params,
-            name=called,
-            about=_about(settings, corpus, dev),
-            parent=parent,
-            home=output,
-            queue_folder=output,
-        ) as run:
+        with _tracked(settings, corpus, dev, output, name, recipe, parent) as run:
             run.dataset(corpus)
-            for note in notes:
-                say(f"note: {note}")
-            run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
-            folder = output / profiling.FOLDER if profile else None
+            _report_notes([*notes, *streaming], tags, run)
             encoder = settings.encoder
             own = {encoder: settings.precision}
             found = baselines(output, own, dev, run, {encoder: baseline})[encoder]
-            stopping, hooks = early_stopping, tuple(callbacks)
             training = TrainingRun(
-                settings, corpus.path, dev, output, stopping, hooks, part_rows, folder, kept
+                settings=settings,
+                corpus=corpus.path,
+                dev=dev,
+                output=output,
+                early_stopping=early_stopping,
+                callbacks=tuple(callbacks),
+                part_rows=part_rows,
+                profile=output / profiling.FOLDER if profile else None,
+                kept=kept,
             )
             return _run(training, corpus, run, verbose, found)
+
+
+def _streamed(settings: TrainSettings, corpus: Corpus) -> tuple[tuple[int, ...] | None, list[str]]:
+    """Return the rows of each part of a corpus that is streamed, and a note that says so."""
+    together = window_rows(settings, len(corpus))
+    if together is None:
+        return None, []
+    note = f"the corpus is streamed: about {together:,} rows are shuffled together"
+    return streamed_rows(settings, corpus), [note]
+
+
+def _record(settings: TrainSettings, corpus: Corpus, dev: DevSets) -> dict[str, Any]:
+    """Return what a resumed run must have in common with the first."""
+    return {
+        "settings": with_pairs(flatten(settings), dev),
+        "corpus_digest": corpus.digest,
+        "dev_digest": dev_digest(dev),
+    }
+
+
+def _tracked(
+    settings: TrainSettings,
+    corpus: Corpus,
+    dev: DevSets,
+    output: Path,
+    name: str | None,
+    recipe: str,
+    parent: str | None,
+) -> AbstractContextManager[tracking.Run]:
+    """Return the MLflow run, which has the settings as params. The arguments are those of train."""
+    record = _record(settings, corpus, dev)
+    params = {**record.pop("settings"), "corpus": str(corpus.path), **record}
+    called = recipe or settings.method.name
+    return tracking.tracked_run(
+        "train",
+        params | ({"recipe": recipe} if recipe else {}),
+        name=name or tracking.run_name(called, Path(settings.encoder), output),
+        about=_about(settings, corpus, dev),
+        parent=parent,
+        home=output,
+        queue_folder=output,
+    )
+
+
+def _report_notes(notes: Sequence[str], tags: Mapping[str, str], run: tracking.Run) -> None:
+    """Print the notes about a run's inputs, and set them as a tag beside the run's others."""
+    for note in notes:
+        say(f"note: {note}")
+    run.tags({**tags, **({"notes": "; ".join(notes)} if notes else {})})
 
 
 def _about(settings: TrainSettings, corpus: Corpus, dev: DevSets) -> str:
@@ -180,23 +203,29 @@ def _run(
     log = read_log(output / METRICS_FILE, settings.batch_size)
     from pipelines.reports import training_page  # matplotlib would delay the first step by 0.5 s
 
-    chosen = _save_best(training, corpus, log, baseline)
-    result = _result(training, log, chosen, run.id, baseline)
+    chosen = save_best(training, corpus, log, baseline)
+    result = run_result(training, log, chosen, run.id, baseline)
     profiled = _profile_table(training.profile) if training.profile else []
     training_page.write_training_report(output / REPORT_FILE, result, log.rows, settings, profiled)
-    metric = dev_metric(training.dev).name
-    run.metrics({"best_step": result["best_step"], f"best_{metric}": result[metric]})
-    run.tags({"model_folder": str(output / "model")})
-    made_by = {"method": settings.method.name, "encoder": settings.encoder}
-    run.model(output / "model", made_by, {metric: result[metric]}, chosen.step)
-    others = [profiling.FOLDER] if training.profile else []
-    others += ["model"] if training.kept.log_model else []
-    for name in (REPORT_FILE, SETTINGS_FILE, *others):
-        run.artifact(output / name)
+    _track_result(training, result, run)
     write_json(output / RESULT_FILE, result)
     # Not before: a run that is killed until here continues from them.
     remove_checkpoints(output, training.checkpoints, training.kept, chosen.path)
     return result
+
+
+def _track_result(training: TrainingRun, result: Mapping[str, Any], run: tracking.Run) -> None:
+    """Log the best step, its model and the files of the run."""
+    settings, output = training.settings, training.output
+    metric, step = dev_metric(training.dev).name, result["best_step"]
+    run.metrics({"best_step": step, f"best_{metric}": result[metric]})
+    run.tags({"model_folder": str(output / "model")})
+    made_by = {"method": settings.method.name, "encoder": settings.encoder}
+    run.model(output / "model", made_by, {metric: result[metric]}, step)
+    others = [profiling.FOLDER] if training.profile else []
+    others += ["model"] if training.kept.log_model else []
+    for name in (REPORT_FILE, SETTINGS_FILE, *others):
+        run.artifact(output / name)
 
 
 def _say_warnings(messages: Sequence[Message]) -> None:
@@ -209,80 +238,3 @@ def _profile_table(folder: Path) -> list[profiling.Row]:
     rows = profiling.read_steps(folder / profiling.STEPS_FILE)
     write_table(folder, rows)
     return rows
-
-
-def _save_best(
-    training: TrainingRun, corpus: Corpus, log: MetricsLog, baseline: Baseline
-) -> Checkpoint:
-    """Save the model of the checkpoint with the best dev score, and return the checkpoint."""
-    output = training.output
-    with warnings.catch_warnings(record=True) as damaged:
-        warnings.simplefilter("always")
-        found = best(output / CHECKPOINTS)
-    for warning in damaged:
-        say(f"warning: {warning.message}")
-    if found is None:
-        raise TrainingError(
-            f"no checkpoint in {str(output / CHECKPOINTS)!r} can be read: train again in a new "
-            "folder"
-        )
-    facts = training_metadata(corpus, training.dev, log, found.step, baseline)
-    _save_model(training, found.load(mapped=True)["method"], output / "model", facts)
-    return found
-
-
-def _save_model(
-    training: TrainingRun, weights: dict[str, Any], path: Path, facts: TrainingMetadata
-) -> None:
-    settings = training.settings
-    method = build_method(load_backbone(settings.encoder), settings)
-    method.load_state_dict(weights)
-    # A run that was killed between its model and its result left a model with the same weights.
-    shutil.rmtree(path, ignore_errors=True)
-    pooling = replace(method.pooling, settings=with_pairs(flatten(settings), training.dev))
-    encoder = SentenceEncoder(method.finished, pooling, method.kept_head)
-    with warnings.catch_warnings(record=True) as caught:
-        encoder.save_pretrained(path, facts)
-    for warning in caught:
-        say(f"warning: {warning.message}")
-
-
-def _beside(training: TrainingRun, log: MetricsLog, step: int) -> dict[str, float]:
-    """Return the dev scores that do not choose, at `step` and before training: with held-out
-    documents MRR@10 and the graded pairs'."""
-    if dev_metric(training.dev) is not FOUND_FIRST:
-        return {}
-    names = (
-        tracking.DEV_MRR10,
-        *(f"{tracking.DEV_SPEARMAN}.{name}" for name in graded(training.dev)),
-    )
-    found = {name: log.rows[step][name] for name in names}
-    return found | {before(name): log.rows[0][name] for name in names}
-
-
-def _result(
-    training: TrainingRun,
-    log: MetricsLog,
-    chosen: Checkpoint,
-    run_id: str | None,
-    baseline: Baseline,
-) -> dict[str, Any]:
-    settings, metric = training.settings, dev_metric(training.dev)
-    return {
-        "method": settings.method.name,
-        "encoder": settings.encoder,
-        "steps": log.last_step,
-        "best_step": chosen.step,
-        "dev": dev_name(training.dev),
-        metric.name: chosen.score,
-        metric.before: log.rows[0][metric.name],
-        **_beside(training, log, chosen.step),
-        **baseline.entries,
-        "loss": log.rows[log.last_step][tracking.LOSS],
-        "sentences_per_second": round(log.rate(), 2),
-        tracking.TOKENS_PER_SECOND: round(log.median(tracking.TOKENS_PER_SECOND), 1),
-        tracking.MFU: round(log.median(tracking.MFU), 4),
-        "workers": settings.workers,
-        "seed": settings.seed,
-        "mlflow_run_id": run_id,
-    }

@@ -12,7 +12,6 @@ from tune_spaces.search_space import (
     changes,
     corners,
     label,
-    published_figure,
     size,
 )
 from tune_spaces.user_spaces import open_space
@@ -26,6 +25,5 @@ __all__ = [
     "corners",
     "label",
     "open_space",
-    "published_figure",
     "size",
 ]

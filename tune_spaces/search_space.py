@@ -88,8 +88,3 @@ def label(space: Space, sample: Mapping[str, Any]) -> str:
     """Return a short name of a sample, its variant and values, as in the keys of `published`."""
     keys = [VARIANT] if space.variants else []
     return ", ".join(str(sample[key]) for key in [*keys, *space.settings])
-
-
-def published_figure(space: Space, sample: Mapping[str, Any]) -> float | None:
-    """Return the paper's figure for a sample, if there is one."""
-    return space.published.get(label(space, sample))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cotbert_core.evaluation.geometry import alignment, anisotropy, uniformity
 from cotbert_core.evaluation.held_out import HeldOut, HeldOutScores, score_held_out
 from cotbert_core.evaluation.pairs import Pairs, PairScores, read_pairs, score_pairs
-from cotbert_core.evaluation.sts import STS_TASKS, evaluate_sts, load_dev
+from cotbert_core.evaluation.sts import STS_TASKS, load_dev
 
 __all__ = [
     "STS_TASKS",
@@ -15,7 +15,6 @@ __all__ = [
     "Pairs",
     "alignment",
     "anisotropy",
-    "evaluate_sts",
     "load_dev",
     "read_pairs",
     "score_held_out",

@@ -46,9 +46,9 @@ class Difference:
     p: float
 
 
-def seed_of(name: str, seed: int = SEED) -> tuple[int, int]:
+def seed_of(name: str) -> tuple[int, int]:
     """Return a seed for a task: with the same seed, tasks of equal size would be correlated."""
-    return (seed, zlib.crc32(name.encode()))
+    return (SEED, zlib.crc32(name.encode()))
 
 
 def resampled_spearman(
@@ -85,19 +85,17 @@ def resampled_mean(
     return 100 * np.concatenate(sums) / len(values) if sums else np.empty(0)
 
 
-def interval(values: np.ndarray, level: float = LEVEL) -> Interval:
+def interval(values: np.ndarray) -> Interval:
     """Return the percentile interval of (R,) resampled values; NaN values are left out."""
     known = values[np.isfinite(values)]
     if not len(known):
         return Interval(float("nan"), float("nan"))
-    tail = 50 * (1 - level)
+    tail = 50 * (1 - LEVEL)
     low, high = np.percentile(known, [tail, 100 - tail])
     return Interval(float(low), float(high))
 
 
-def difference(
-    observed: float, first: np.ndarray, second: np.ndarray, level: float = LEVEL
-) -> Difference:
+def difference(observed: float, first: np.ndarray, second: np.ndarray) -> Difference:
     """Return the difference of two models with its interval and p-value.
 
     observed: difference of the scores. first, second: (R,) paired resamples of both models. p is
@@ -106,7 +104,7 @@ def difference(
     """
     moved = second - first
     moved = moved[np.isfinite(moved)]
-    ends = interval(moved, level)
+    ends = interval(moved)
     below, above = (1 + np.sum(moved <= 0), 1 + np.sum(moved >= 0))
     p = min(1.0, 2 * float(min(below, above)) / (len(moved) + 1))
     return Difference(observed, ends.low, ends.high, p)

@@ -148,18 +148,6 @@ def predict_sts(
     }
 
 
-def evaluate_sts(
-    encode: Encode, senteval_dir: str | Path, tasks: Sequence[str] = tuple(STS_TASKS)
-) -> dict[str, dict[str, Any]]:
-    """Return the scores of each task (x 100) and its number of pairs.
-
-    The scores are spearman over all pairs, and mean and wmean over the subsets. Every distinct
-    sentence of all tasks is encoded once. Raises UserError for a missing task.
-    """
-    predicted = predict_sts(encode, senteval_dir, tasks)
-    return {task: score_subsets(subsets) for task, subsets in predicted.items()}
-
-
 def pooled(subsets: Subsets) -> Predicted:
     """Return all pairs of a task together, which the papers call the setting `all`."""
     parts = list(subsets.values())
@@ -170,7 +158,10 @@ def pooled(subsets: Subsets) -> Predicted:
 
 
 def score_subsets(subsets: Subsets) -> dict[str, Any]:
-    """Return the entry of one task in the result of `evaluate_sts`."""
+    """Return the scores of one task (x 100) and its number of pairs.
+
+    The scores are spearman over all pairs, and mean and wmean over the subsets.
+    """
     each = {name: spearman(part.cosine, part.gold) for name, part in subsets.items()}
     together = pooled(subsets)
     scores = list(each.values())

@@ -32,7 +32,7 @@ from cotbert_core.evaluation.transfer_data import (
     transfer_task_name,
 )
 
-__all__ = ["TRANSFER_TASKS", "evaluate_transfer", "missing_transfer_tasks", "transfer_task_name"]
+__all__ = ["TRANSFER_TASKS", "missing_transfer_tasks", "transfer", "transfer_task_name"]
 
 FOLDS = 10
 SENTEVAL_SEED = 1111
@@ -133,31 +133,15 @@ PROTOCOLS: dict[str, Callable[[dict[str, Block], int, Outcome], None]] = {
 class Transferred:
     """The result of one task.
 
-    scores: an entry of `evaluate_transfer`. right: (N,) whether each test example was classified
-    correctly; with the same labels and seed the examples and their order are the same.
+    scores: accuracy, dev_accuracy and f1 (MRPC only; all x 100), train and test (numbers of
+    examples; both are the whole task if it has only folds), regularisation (the chosen C of each
+    outer fold) and unconverged (number of classifiers that were stopped at 1,000 steps). right:
+    (N,) whether each test example was classified correctly; with the same labels and seed the
+    examples and their order are the same.
     """
 
     scores: dict[str, Any]
     right: np.ndarray
-
-
-def evaluate_transfer(
-    encode: Encode,
-    senteval_dir: str | Path,
-    tasks: Sequence[str] = tuple(TRANSFER_TASKS),
-    seed: int = SENTEVAL_SEED,
-) -> dict[str, dict[str, Any]]:
-    """Return for each task its accuracies (x 100), example counts and regularisation.
-
-    The entries are accuracy, dev_accuracy, f1 (MRPC only), train and test (numbers of examples;
-    both are the whole task if it has only folds), regularisation (the chosen C of each outer fold)
-    and unconverged (number of classifiers that were stopped at 1,000 steps). seed: seed of the
-    folds. Every distinct sentence of all tasks is encoded once; one core is used. Before encoding
-    raises UserError for an unknown or missing task, a line without a label or a class that is too
-    small for the folds; after encoding for vectors that are not finite.
-    """
-    done = transfer(encode, senteval_dir, tasks, seed)
-    return {task: transferred.scores for task, transferred in done.items()}
 
 
 def transfer(
@@ -166,7 +150,12 @@ def transfer(
     tasks: Sequence[str] = tuple(TRANSFER_TASKS),
     seed: int = SENTEVAL_SEED,
 ) -> dict[str, Transferred]:
-    """Return the results of `evaluate_transfer` with the correctness of each example."""
+    """Return the result of each task. seed: seed of the folds.
+
+    Every distinct sentence of all tasks is encoded once; one core is used. Raises UserError before
+    encoding for an unknown or missing task, a line without a label or a class that is too small
+    for the folds; after encoding for vectors that are not finite.
+    """
     names = list(dict.fromkeys(map(transfer_task_name, tasks)))
     data = {name: TRANSFER_TASKS[name].load(senteval_dir) for name in names}
     for name, parts in data.items():

@@ -85,17 +85,17 @@ def token_kinds(
     return [kind(token) for token in tokens]
 
 
-def projection(table: np.ndarray, axes: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Return the (V, axes) principal components of a (V, D) table and their shares of the variance.
+def projection(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the (V, 2) principal components of a (V, D) table and their shares of the variance.
 
-    The shares are (axes,), the largest first. Computed from the D x D covariance in float64. The
+    The shares are (2,), the largest first. Computed from the D x D covariance in float64. The
     sign of a component is arbitrary: its largest weight is made positive, so that a plot is the
     same on every machine.
     """
     exact = np.asarray(table, np.float64)
     centred = exact - exact.mean(axis=0)
     variances, directions = np.linalg.eigh(centred.T @ centred)
-    chosen = directions[:, ::-1][:, :axes]
-    largest = chosen[np.abs(chosen).argmax(axis=0), np.arange(chosen.shape[1])]
+    chosen = directions[:, ::-1][:, :2]
+    largest = chosen[np.abs(chosen).argmax(axis=0), np.arange(2)]
     chosen = chosen * np.where(largest < 0, -1.0, 1.0)
-    return centred @ chosen, variances[::-1][:axes] / variances.sum()
+    return centred @ chosen, variances[::-1][:2] / variances.sum()

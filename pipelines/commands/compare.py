@@ -42,7 +42,8 @@ class Compare:
 
 
 def run(given: Compare) -> None:
-    from pipelines.compare import Comparison, compare, same_budget, with_common_max_length
+    from pipelines.compare import compare
+    from pipelines.comparing.entries import Comparison, same_budget, with_common_max_length
     from pipelines.evaluating.evaluation_tasks import choose_tasks
     from pipelines.reports.compare_page import HEADER, cells
     from pipelines.runtime.progress import print_output, table

@@ -10,6 +10,7 @@ from cotbert_core.errors import UserError
 from pipelines.commands.printing import print_texts
 from pipelines.options import shared
 from pipelines.options.declare import INPUT, Option
+from pipelines.runtime.ending import print_ending
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +41,6 @@ class Data:
 def run(given: Data) -> None:
     from pipelines.evaluating.senteval_download import ADDRESS, fetch_folder
     from pipelines.evaluating.senteval_folder import ABSENT, check_folder, task_place
-    from pipelines.runtime.ending import typed
-    from pipelines.runtime.progress import print_output
 
     if given.action == "check" and given.url:
         raise UserError("--url is for `cotbert data fetch`: leave it out")
@@ -56,9 +55,8 @@ def run(given: Data) -> None:
         )
     absent = [one for one in states if one.state == ABSENT]
     there = [one.task for one in states if one.state != ABSENT]
-    print_output(f"\n{len(there)} of {len(states)} tasks are there, as published.")
-    for one in absent:
-        print_output(f"  {one.task} would be in {task_place(one.task)}")
+    places = [f"  {one.task} would be in {task_place(one.task)}" for one in absent]
+    count = f"{len(there)} of {len(states)} tasks are there, as published."
     tasks = ",".join(there) if absent else "sts,transfer"
-    asked = typed(["evaluate", "MODEL", "--senteval", given.folder, "--tasks", tasks])
-    print_output(f"  next    {asked}")
+    evaluate = ("evaluate", "MODEL", "--senteval", given.folder, "--tasks", tasks)
+    print_ending("\n".join([count, *places]), given.folder, evaluate)

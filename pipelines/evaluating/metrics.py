@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.recording.tracking import DIFFERENCE, P_VALUE, SUBSETS, metric_name, task_metric
+from pipelines.recording.metric_names import DIFFERENCE, P_VALUE, SUBSETS, metric_name, task_metric
 
 
 def flat_metrics(result: Mapping[str, Any]) -> dict[str, float]:

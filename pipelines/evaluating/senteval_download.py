@@ -6,6 +6,7 @@ import shutil
 import tarfile
 import tempfile
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO
 
@@ -54,8 +55,9 @@ def _download(address: str, archive: Path) -> None:
             archive.open("wb") as file,
         ):
             _copy(answer, file, int(answer.headers.get("Content-Length") or 0))
-    except (OSError, ValueError) as error:  # ValueError: no address at all
-        reason = getattr(error, "reason", None) or error
+    except (OSError, ValueError, HTTPException) as error:  # ValueError: no address at all
+        broken = isinstance(error, HTTPException)  # its text may be a line of the answer alone
+        reason = repr(error) if broken else getattr(error, "reason", None) or error
         raise UserError(
             f"{address} cannot be downloaded ({reason}): check the network, name a mirror with "
             "--url, or download it elsewhere and unpack it"

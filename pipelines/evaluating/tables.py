@@ -16,7 +16,7 @@ from pipelines.evaluating.published import (
     beside,
 )
 from pipelines.evaluating.scoring import AVERAGE, TRANSFER_AVERAGE, measure_of, score_of
-from pipelines.recording.tracking import SUBSETS
+from pipelines.recording.metric_names import SUBSETS
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipelines.recording.tracking import (
+from pipelines.recording.metric_names import (
     BASELINE_FOUND_FIRST,
     BASELINE_MLM_ACCURACY,
     BASELINE_SPEARMAN,

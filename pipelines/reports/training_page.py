@@ -10,7 +10,7 @@ from typing import Any
 from cotbert_core.files import write_text
 from cotbert_core.settings import TrainSettings, flatten
 from pipelines.recording.dev_metric import metric_in
-from pipelines.recording.tracking import LOSS
+from pipelines.recording.metric_names import LOSS
 from pipelines.reports.colours import BLUE, INK
 from pipelines.reports.html_page import page, paragraphs, plots, table
 from pipelines.reports.plots import HOVERED, count_axis, number_axis, plot, points

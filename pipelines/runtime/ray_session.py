@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
-import shutil
 import socket
 import sys
 import tempfile
@@ -18,6 +16,7 @@ from typing import Any
 from cotbert_core.errors import UserError
 from pipelines.runtime import processes, ray_private
 from pipelines.runtime.auth_token import check_mode, ensure_token
+from pipelines.runtime.ray_folders import private_folder
 from pipelines.runtime.ray_log import LOGGERS, ray_log, write_lines
 from pipelines.runtime.stop_signals import restored_signal_handlers
 
@@ -37,10 +36,6 @@ _QUIET = {
 # Without this Ray replaces 127.0.0.1 by the machine's address in the network. The nodes and drivers
 # of a cluster on loopback need it.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-
-# A socket's path has at most 107 characters on Linux. Ray's are up to 66 longer than Ray's folder,
-# which is 2 or 3 longer than the private one.
-LONGEST_FOLDER = 38
 
 # A cluster whose port is open answers at once.
 ANSWER_SECONDS = 10.0
@@ -104,38 +99,9 @@ def _own_ray() -> Iterator[dict[str, Any]]:
     """Yield the options of `ray.init` for a private Ray that other users cannot reach.
 
     Ray gives all its folders of logs and sockets mode 0777, so they are put into a private folder.
-    After a failure that folder is kept for its logs; a UserError or a stop by a signal is no
-    failure.
     """
-    folder = ray_folder(f"cotbert-{secrets.token_hex(4)}")
-    folder.mkdir(mode=0o700, parents=True)
-    failed = False
-    try:
-        with _loopback():
-            yield {"include_dashboard": False, **ray_private.temporary_folder(folder / "r")}
-    except Exception as error:
-        failed = not isinstance(error, UserError)
-        raise
-    finally:
-        if not failed:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def ray_folder(name: str) -> Path:
-    """Return the path of a folder for Ray's logs and sockets that is short enough for them.
-
-    Raise a UserError if RAY_TMPDIR makes it too long.
-    """
-    requested = os.environ.get("RAY_TMPDIR")
-    folder = Path(requested or tempfile.gettempdir()) / name
-    if len(str(folder)) <= LONGEST_FOLDER:
-        return folder
-    if requested:
-        raise UserError(
-            f"RAY_TMPDIR is {requested!r}, too long a path for Ray's sockets: give one of at most "
-            f"{LONGEST_FOLDER - len(name) - 1} characters"
-        )
-    return Path("/tmp") / name
+    with private_folder() as folder, _loopback():
+        yield {"include_dashboard": False, **ray_private.temporary_folder(folder / "r")}
 
 
 @contextmanager

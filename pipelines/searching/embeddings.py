@@ -24,16 +24,14 @@ class Block:
     """Some rows of a folder, without the rows that have no direction.
 
     ids: (N,) int64, the ids, or the row numbers if ids are text. column: the ids as they are
-    stored. rows: (N,) int64, the rows' numbers in the folder. vectors: (N, D) float32. table: the
-    other requested columns. left_out: number of rows that are all zeros, or hold null, NaN or
-    infinity.
+    stored. rows: (N,) int64, the rows' numbers in the folder. vectors: (N, D) float32. left_out:
+    number of rows that are all zeros, or hold null, NaN or infinity.
     """
 
     ids: np.ndarray
     column: pa.ChunkedArray
     rows: np.ndarray
     vectors: np.ndarray
-    table: pa.Table
     left_out: int
 
 
@@ -106,10 +104,10 @@ class Embeddings:
         types = {name: self.schema.field(name).type for name in self.passthrough_columns}
         return [name for name, kind in types.items() if any(holds(kind) for holds in kinds)]
 
-    def blocks(self, columns: Sequence[str] = ()) -> Iterator[Block]:
-        """Yield all rows in the order of the parts, with these passed-through columns."""
+    def blocks(self) -> Iterator[Block]:
+        """Yield all rows in the order of the parts."""
         for part, first in zip(self.parts, self.starts, strict=False):
-            for batch in read_batches(part, ["id", "embedding", *columns]):
+            for batch in read_batches(part, ["id", "embedding"]):
                 if batch["id"].null_count or batch["embedding"].null_count:
                     raise UserError(
                         f"part {str(part)!r} has rows without an id or a vector: embed again"
@@ -124,13 +122,12 @@ class Embeddings:
         if self.scale is not None:
             vectors = vectors * self.scale
         usable = ~np.isnan(lengths(vectors))
-        rest = table.drop_columns(["embedding"])
+        column = table["id"]
         if not usable.all():
-            vectors, rest = vectors[usable], rest.filter(pa.array(usable))
+            vectors, column = vectors[usable], column.filter(pa.array(usable))
         rows = first + np.flatnonzero(usable)
-        ids = rows if self.text_ids else rest["id"].to_numpy().astype(np.int64, copy=False)
-        left_out = len(table) - len(rows)
-        return Block(ids, rest["id"], rows, vectors, rest.drop_columns(["id"]), left_out)
+        ids = rows if self.text_ids else column.to_numpy().astype(np.int64, copy=False)
+        return Block(ids, column, rows, vectors, len(table) - len(rows))
 
     def values(self, column: str, rows: Sequence[int]) -> dict[int, Any]:
         """Return the values of a column in the rows of these numbers, by row number.

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipelines.recording.tracking import DEV_SPEARMAN, Run
+from pipelines.recording.metric_names import DEV_SPEARMAN
+from pipelines.recording.tracking import Run
 from pipelines.runtime.progress import Progress, table
 from pipelines.templates.template_candidates import STAGES, Candidate, Lists
 

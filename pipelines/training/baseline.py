@@ -29,14 +29,14 @@ from cotbert_core.readouts.layers import THREE_READOUTS, three_readouts
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from pipelines.recording.dev_metric import MLM_ACCURACY, DevMetric, metric_in
-from pipelines.recording.tracking import (
+from pipelines.recording.metric_names import (
     BASELINE,
     BASELINE_MRR10,
     BASELINE_SPEARMAN,
     DEV_MRR10,
-    Run,
     metric_name,
 )
+from pipelines.recording.tracking import Run
 from pipelines.runtime.progress import say
 from pipelines.training.dev_sets import (
     DevSets,

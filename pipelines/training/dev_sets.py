@@ -18,7 +18,7 @@ from cotbert_core.evaluation import HeldOut, Pairs, load_dev, read_pairs, score_
 from cotbert_core.evaluation.pairs import Encode, cosines, encode_distinct, spearman
 from cotbert_core.settings import TrainSettings
 from pipelines.recording.dev_metric import FOUND_FIRST, MLM_ACCURACY, SPEARMAN, DevMetric
-from pipelines.recording.tracking import DEV_FOUND_FIRST, DEV_MRR10, DEV_SPEARMAN
+from pipelines.recording.metric_names import DEV_FOUND_FIRST, DEV_MRR10, DEV_SPEARMAN
 from pipelines.storage.held_out_file import read_held_out
 from pipelines.training.masked_rows import MaskedRows, masked_rows
 

@@ -9,7 +9,7 @@ from typing import Any
 from cotbert_core.methods import Method
 from cotbert_core.methods.mlm import Mlm
 from cotbert_core.templates.ragged_ids import Ragged
-from pipelines.recording.tracking import DEV_MLM_ACCURACY
+from pipelines.recording.metric_names import DEV_MLM_ACCURACY
 
 ROWS_NAME = "held-out rows"
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from cotbert_core.files import read_json, write_json
 from pipelines.recording.dev_metric import metric_in
-from pipelines.recording.tracking import LOSS, Run
+from pipelines.recording.metric_names import LOSS
+from pipelines.recording.tracking import Run
 from pipelines.runtime.progress import Progress
 from pipelines.training.metrics_log import METRICS_FILE, Row, sentence_rate
 

@@ -131,20 +131,27 @@ def train_seeds(
             kept=kept,
         )
         results = [runs.run(seed) for seed in seeds]
-        metric = dev_metric(dev)
-        result = {
-            "method": settings.method.name,
-            "encoder": settings.encoder,
-            "seeds": list(seeds),
-            **{f"{metric.name}_{k}": v for k, v in spread(scores_of(results)).items()},
-            "runs": results,
-            "mlflow_run_id": run.id,
-        }
+        result = _result(runs, seeds, results, run.id)
         run.result(result)
         result |= {"dev": dev_name(dev), **baseline.entries}
         write_json(output / RESULT_FILE, result)
         run.artifact(output / RESULT_FILE)
     return result
+
+
+def _result(
+    runs: SeededRuns, seeds: Sequence[int], results: Sequence[dict[str, Any]], run_id: str | None
+) -> dict[str, Any]:
+    """Return the spread of the dev scores, with the result of each run."""
+    name = dev_metric(runs.dev).name
+    return {
+        "method": runs.settings.method.name,
+        "encoder": runs.settings.encoder,
+        "seeds": list(seeds),
+        **{f"{name}_{key}": value for key, value in spread(scores_of(results)).items()},
+        "runs": results,
+        "mlflow_run_id": run_id,
+    }
 
 
 def scores_of(results: Sequence[dict[str, Any]]) -> list[float]:

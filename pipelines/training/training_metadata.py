@@ -12,7 +12,8 @@ from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.saving.markdown import code, plain
 from cotbert_core.saving.training_metadata import Score, TrainingMetadata
 from pipelines.recording.dev_metric import FOUND_FIRST, MLM_ACCURACY
-from pipelines.recording.tracking import DEV_MRR10, DEV_SPEARMAN, commit
+from pipelines.recording.metric_names import DEV_MRR10, DEV_SPEARMAN
+from pipelines.recording.tracking import commit
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets, dev_metric, dev_name

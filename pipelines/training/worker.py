@@ -26,7 +26,7 @@ from cotbert_core.training.flops import Work, measured_peak_flops
 from cotbert_core.training.memory import keep_freed_memory
 from cotbert_core.training.step import make_optimizer, train_step
 from cotbert_core.training.step_timer import section
-from pipelines.recording.tracking import (
+from pipelines.recording.metric_names import (
     DEV_SCORE,
     LOSS,
     MFU,

@@ -9,7 +9,7 @@ from typing import Any
 
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
-from pipelines.recording.tracking import DEV_SCORE
+from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.training.early_stopping import answer_run
 from pipelines.tuning.progress import STEP
 from pipelines.tuning.state import dev_scores, trained_scores

@@ -11,7 +11,7 @@ from ray.tune import Callback
 
 from cotbert_core.files import read_json, write_json
 from cotbert_core.settings import TrainSettings
-from pipelines.recording.tracking import DEV_SCORE
+from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.runtime.progress import clock, say
 from pipelines.tuning.state import (
     ENDED,

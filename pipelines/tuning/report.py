@@ -8,7 +8,7 @@ from typing import Any
 
 from cotbert_core.files import write_text
 from pipelines.recording.dev_metric import metric_in
-from pipelines.recording.tracking import BASELINE
+from pipelines.recording.metric_names import BASELINE
 from pipelines.reports import html_page, training_page
 from pipelines.runtime.progress import clock
 from pipelines.training.baseline import baseline_line, baseline_sentence

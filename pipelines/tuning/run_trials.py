@@ -10,7 +10,8 @@ from typing import Any
 
 from cotbert_core.errors import UserError
 from cotbert_core.settings import TrainSettings
-from pipelines.recording.tracking import DEV_SCORE, end_run
+from pipelines.recording.metric_names import DEV_SCORE
+from pipelines.recording.tracking import end_run
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_log import only_in_log
 from pipelines.storage.output_folder import earlier_run

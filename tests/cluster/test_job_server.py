@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
 from job_server import FakeServer, answers
@@ -43,6 +44,14 @@ def test_no_cluster_at_the_address(own_place, capsys):
         address = f"http://127.0.0.1:{taken.getsockname()[1]}"
         message = refusal(capsys, "--address", address, "--", *TRAIN)
     assert f"no Ray job server answers at {address} ([Errno 111] Connection refused)" in message
+
+
+def test_a_port_that_does_not_speak_http(own_place, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        threading.Thread(target=lambda: server.accept()[0].sendall(b"-ERR unknown\r\n")).start()
+        message = refusal(capsys, "--address", address, "--", *TRAIN)
+    assert f"no Ray job server answers at {address} (-ERR unknown" in message
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:6379", "ray://127.0.0.1:10001", "http://", "up"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -120,14 +118,6 @@ def test_a_word_that_no_command_knows_ends_as_always(own_place, capsys):
             main(["submit", "--address", fake.url, "--", *wrong.split()])
         assert "; see `cotbert" in capsys.readouterr().err
         assert fake.asked == []
-
-
-def test_what_is_checked_before_sending_imports_nothing_heavy():
-    """A mistake, `--status` and `cluster down` answer at once."""
-    heavy = "{'torch', 'transformers', 'mlflow', 'ray', 'pyarrow', 'numpy'}"
-    code = f"import sys, cluster.jobs; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_a_command_and_a_question_do_not_go_together(own_place, capsys):

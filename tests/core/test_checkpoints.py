@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import pickle
 import shutil
 import warnings
 from pathlib import Path
@@ -54,6 +55,18 @@ def test_a_state_comes_back_as_it_was(tmp_path):
         back = newest(tmp_path).load(mapped=mapped)
         assert back["step"] == 3
         assert torch.equal(back["weights"], torch.full((64, 64), 3.0))
+
+
+def test_code_in_a_checkpoint_is_not_run(tmp_path):
+    class Code:
+        def __reduce__(self):
+            return Path.mkdir, (tmp_path / "made",)
+
+    write_checkpoint(tmp_path, 1, 50.0, {"weights": Code()})
+    for mapped in (False, True):
+        with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+            newest(tmp_path).load(mapped=mapped)
+    assert not (tmp_path / "made").exists()
 
 
 def test_an_empty_folder_has_none(tmp_path):

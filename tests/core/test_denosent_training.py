@@ -8,7 +8,6 @@ import torch
 from safetensors.torch import load_file
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.errors import UserError
 from cotbert_core.methods import METHODS, build_method, contrastive, denosent
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.training.batches import Batch
@@ -142,11 +141,6 @@ def test_a_saved_folder_has_the_encoder_alone(make, batch, sentences, tmp_path):
     opened = SentenceEncoder.from_pretrained(tmp_path / "model")
     np.testing.assert_array_equal(opened.encode(sentences, precision="fp32"), vectors)
     assert opened.pooling.template == method.template("anchor")
-
-
-def test_heads_must_divide_the_hidden_size(make):
-    with pytest.raises(UserError, match=r"method.heads is 3: it must divide .* hidden size, 32"):
-        make({"method.heads": 3})
 
 
 def test_the_default_sixteen_layers_learn_to_rebuild(bert_folder, denosent_settings, sentences):

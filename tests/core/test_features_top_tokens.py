@@ -121,11 +121,6 @@ def test_a_k_outside_the_vocabulary_is_refused(backbone, top_k):
         build_features("top-tokens", backbone, FeatureOptions(top_k=top_k))
 
 
-def test_a_checkpoint_without_a_head_is_refused(encoder_folder):
-    with pytest.raises(UserError, match="has no masked-language-model head"):
-        build_features("top-tokens", load_backbone(encoder_folder))
-
-
 def test_an_unknown_denoising_mode_is_refused(backbone):
     with pytest.raises(UserError, match="unknown denoising mode 'pads'"):
         build_features("top-tokens", backbone, FeatureOptions(top_k=9, denoise="pads"))

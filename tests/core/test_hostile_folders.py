@@ -76,7 +76,7 @@ def folder(tmp_path, bert_folder) -> Path:
     return tmp_path / "model"
 
 
-def refused(folder: Path) -> str:
+def check_refused(folder: Path) -> str:
     """The sentence that opening the folder ends with."""
     with pytest.raises(UserError) as error:
         SentenceEncoder.from_pretrained(folder)
@@ -91,7 +91,7 @@ def test_a_hostile_cotbert_json_is_refused(folder, text):
     (folder / "cotbert.json").write_text(json.dumps(SETTINGS))
     SentenceEncoder.from_pretrained(folder)
     (folder / "cotbert.json").write_text(text)
-    assert "cotbert.json" in refused(folder)
+    assert "cotbert.json" in check_refused(folder)
 
 
 @pytest.mark.parametrize("text", HOSTILE_MODULES.values(), ids=list(HOSTILE_MODULES))
@@ -100,7 +100,7 @@ def test_a_hostile_modules_json_is_refused(folder, text):
     other.mkdir()
     (other / "config.json").write_text('{"pooling_mode_cls_token": true}')
     (folder / "modules.json").write_text(text)
-    refused(folder)
+    check_refused(folder)
 
 
 def test_a_module_that_is_a_link_out_of_the_folder_is_refused(folder, tmp_path):
@@ -112,7 +112,7 @@ def test_a_module_that_is_a_link_out_of_the_folder_is_refused(folder, tmp_path):
     assert load_pooling_config(str(folder))["readout"] == "cls"
     inside.rename(tmp_path / "elsewhere")
     inside.symlink_to(tmp_path / "elsewhere")
-    assert "outside the folder" in refused(folder)
+    assert "outside the folder" in check_refused(folder)
 
 
 def test_links_of_the_hubs_cache_are_its_own(tmp_path):
@@ -139,7 +139,7 @@ def test_a_hostile_limit_is_refused(folder, limit):
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 20}')
     assert load_pooling_config(str(folder))["max_length"] == 18
     (folder / "sentence_bert_config.json").write_text(f'{{"max_seq_length": {limit}}}')
-    assert "max_seq_length" in refused(folder)
+    assert "max_seq_length" in check_refused(folder)
 
 
 def header(length: int, text: bytes = b"") -> bytes:
@@ -165,7 +165,7 @@ def test_hostile_weights_are_refused(folder, name, data):
     if name == "head.safetensors":
         (folder / "cotbert.json").write_text(json.dumps(SETTINGS | {"head": "tanh"}))
     (folder / name).write_bytes(data)
-    refused(folder)
+    check_refused(folder)
 
 
 def test_weights_that_are_missing_or_of_another_shape_are_refused(folder):
@@ -174,9 +174,9 @@ def test_weights_that_are_missing_or_of_another_shape_are_refused(folder):
     name = next(name for name in weights if "word_embeddings" in name)
     short = {key: value for key, value in weights.items() if key != name}
     save_file(short, folder / "model.safetensors", {"format": "pt"})
-    assert "lacks 1 of its weights" in refused(folder)
+    assert "lacks 1 of its weights" in check_refused(folder)
     save_file(short | {name: torch.zeros(3, 5)}, folder / "model.safetensors", {"format": "pt"})
-    refused(folder)
+    check_refused(folder)
     pooler = {key: value for key, value in weights.items() if "pooler" not in key}
     save_file(pooler, folder / "model.safetensors", {"format": "pt"})
     SentenceEncoder.from_pretrained(folder)  # which is not used
@@ -185,7 +185,7 @@ def test_weights_that_are_missing_or_of_another_shape_are_refused(folder):
 def test_a_head_without_its_weights_is_refused(folder):
     (folder / "cotbert.json").write_text(json.dumps(SETTINGS | {"head": "tanh"}))
     save_file({"dense.weight": torch.zeros(2, 2)}, folder / "head.safetensors")
-    assert "is not the tanh head" in refused(folder)
+    assert "is not the tanh head" in check_refused(folder)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_hostile_config_is_refused(folder, key, value):
     """Before the memory that it asks for is taken."""
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {key: value}))
-    refused(folder)
+    check_refused(folder)
 
 
 @pytest.mark.parametrize("text", ["", "[]", DEEP, '{"model": 3}', '{"version": "1.0"}'])
@@ -214,7 +214,7 @@ def test_a_hostile_tokenizer_is_refused(folder, text):
     for name in ("vocab.txt", "tokenizer_config.json"):
         (folder / name).unlink(missing_ok=True)
     (folder / "tokenizer.json").write_text(text)
-    refused(folder)
+    check_refused(folder)
 
 
 def test_json_without_end_is_refused(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import logistic, transfer
-from cotbert_core.evaluation.transfer import evaluate_transfer, f1
+from cotbert_core.evaluation.transfer import f1
 from cotbert_core.evaluation.transfer_data import (
     TRANSFER_TASKS,
     TREC_CLASSES,
@@ -138,6 +138,10 @@ def best(grid, x, y, seed=1111):
         for c in grid
     ]
     return grid[int(np.argmax(means))], max(means)
+
+
+def evaluate_transfer(*arguments):
+    return {task: done.scores for task, done in transfer.transfer(*arguments).items()}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ import pytest
 from cotbert_core.errors import UserError
 from cotbert_core.settings import flatten, override
 from pipelines.cli import main
-from pipelines.compare import BUDGET, Comparison, _baseline_sentences, _untouched, same_budget
+from pipelines.comparing.entries import BUDGET, Comparison, same_budget
+from pipelines.comparing.rows import baseline_sentences, untouched_rows
 from pipelines.recipes import RECIPES, changed_paths
 from pipelines.reports import compare_page
 from pipelines.reports.compare_page import cells, dots
@@ -141,7 +142,7 @@ def test_two_encoders_have_two_baselines(bert_folder, roberta_folder):
             (roberta_folder, "[CLS] vector", 70.0),
         )
     }
-    rows = _untouched(found, dict.fromkeys(found, "fp32"), None)
+    rows = untouched_rows(found, dict.fromkeys(found, "fp32"), None)
     names = [Path(folder).name for folder in (bert_folder, roberta_folder)]
     assert [row["entry"] for row in rows] == [
         f"untouched {names[0]}: mean pooling",
@@ -149,7 +150,7 @@ def test_two_encoders_have_two_baselines(bert_folder, roberta_folder):
     ]
     assert [row["dev_mean"] for row in rows] == [60.0, 70.0]
     trained = [{"entry": name, "dev_mean": 65.0} for name in ("one", "other", "last")]
-    one, other = _baseline_sentences(trained, comparison, found)
+    one, other = baseline_sentences(trained, comparison, found)
     assert one == (
         "Recipe one scores 65.00 on dev (built-in pairs): 5.00 better than the untouched encoder, "
         "which scores 60.00 by mean pooling."
@@ -162,7 +163,7 @@ def test_two_encoders_have_two_baselines(bert_folder, roberta_folder):
 def test_the_untouched_encoder_is_scored_on_the_tasks_too(bert_folder):
     tasks = SimpleNamespace(scores=lambda encode: {"average": float(encode(["oil"]).shape[1])})
     found = {bert_folder: Baseline("mean pooling", "last", {"a": 60.0})}
-    (row,) = _untouched(found, {bert_folder: "fp32"}, tasks)
+    (row,) = untouched_rows(found, {bert_folder: "fp32"}, tasks)
     assert row["entry"] == "untouched: mean pooling"
     assert row["test_mean"] == 32.0
 

@@ -181,15 +181,6 @@ def test_the_report_of_evaluate_says_so(tmp_path, bert_folder, capsys, own_store
         assert f"tmpfs at {place}" in failure(command, capsys)
 
 
-def test_prepare_says_so_and_continues(tmp_path, bert_folder, without_ray, capsys):
-    path = tmp_path / "a.txt"
-    path.write_text("".join(f"sentence {n} is long enough\n" for n in range(40_000)))
-    with mounted(tmp_path / "small", "1m") as place:
-        command = ["prepare", "--input", str(path), "--encoder", bert_folder]
-        line = failure([*command, "--output", str(place / "out")], capsys)
-        assert f"tmpfs at {place}" in line
-
-
 def test_safetensors_names_the_system_error(disk):
     """The words that the table above goes by, from the library itself."""
     with pytest.raises(Exception, match=r"os error 28|No space left") as error:

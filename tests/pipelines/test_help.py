@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import MISSING, dataclass
 from typing import Annotated, ClassVar
 
@@ -154,18 +152,6 @@ def test_an_old_name_still_works_and_warns(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["tune", "--help"])
     assert "--draw-seed" not in capsys.readouterr().out
-
-
-def test_the_parser_imports_nothing_heavy():
-    heavy = ("torch", "ray", "mlflow", "transformers", "pyarrow", "numpy", "pandas", "pydantic")
-    code = (
-        "import sys; from pipelines.cli import COMMANDS, build_parser\n"
-        "from pipelines.options.declare import declared\n"
-        "build_parser(); [list(declared(c.options)) for c in COMMANDS.values()]\n"
-        f"print([m for m in {heavy} if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 def words(text):

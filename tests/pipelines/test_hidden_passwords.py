@@ -22,7 +22,7 @@ from pipelines.preparing.document_summary import DocumentSummary
 from pipelines.preparing.manifest import CorpusJob, corpus_manifest
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading.read_plan import ReadPlan
-from pipelines.recording import tracking
+from pipelines.recording import mlflow_run
 from pipelines.recording.fetching import fetch_model
 from pipelines.recording.offline_queue import REFUSED_FILE, OfflineQueue
 from pipelines.recording.registry import register
@@ -44,7 +44,7 @@ def closed_store(tmp_path, monkeypatch):
         uri = f"http://user:{MARK}@127.0.0.1:{free.getsockname()[1]}?token={TOKEN}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr(tracking, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(mlflow_run, "RETRY_SECONDS", 0.0)
     monkeypatch.chdir(tmp_path)
     return uri
 

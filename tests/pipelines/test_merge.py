@@ -13,6 +13,7 @@ import torch
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import TanhHead
+from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import UserError
 from cotbert_core.templates.template_texts import resolve_template
@@ -129,3 +130,11 @@ def test_another_tokenizer_is_refused(tmp_path, bert_folder):
     (other / "tokenizer.json").write_text(text.replace('"lowercase": true', '"lowercase": false'))
     with pytest.raises(UserError, match="have different tokenizers"):
         merge(bert_folder, str(other), 0.5, tmp_path / "m")
+
+
+def test_a_masked_language_model_head_is_not_merged(tmp_path, bert_folder, with_mlm_head):
+    folder = with_mlm_head(bert_folder, tmp_path / "pretrained")
+    assert load_mlm_head(load_backbone(folder)), "premise"
+    merge(folder, folder, 0.5, tmp_path / "merged")
+    with pytest.raises(UserError, match="has no masked-language-model head"):
+        load_mlm_head(load_backbone(str(tmp_path / "merged")))

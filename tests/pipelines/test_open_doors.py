@@ -133,7 +133,7 @@ def text(place):
     return "sentences.txt"
 
 
-def check(place: Place) -> None:
+def check_open_doors(place: Place) -> None:
     """Only loopback is listened at, and one file alone holds the token, for its owner alone."""
     assert place.seen
     assert [one for one in sorted(place.seen, key=str) if not one.on_loopback] == []
@@ -161,7 +161,7 @@ def test_commands_on_a_ray_of_their_own(place, text, bert_folder):
     # Of each worker: its core worker's, gloo's, and of the first torch's store.
     workers = {(o.port) for o in place.seen if o.title.startswith("ray::RayTrainWorker")}
     assert len(workers) >= 5
-    check(place)
+    check_open_doors(place)
     wait_until_none(place)
 
 
@@ -178,7 +178,7 @@ def test_a_cluster_of_two_nodes(place):
     place.run(COTBERT, "cluster", "up", "--nodes", "2", "--cpus-per-node", "1")
     place.look()
     assert len(place.seen) > 10
-    check(place)
+    check_open_doors(place)
     token = (place.root / "home" / ".ray" / "auth_token").read_bytes()
     metrics = [text for port in {one.port for one in place.seen} for text in without_token(port)]
     assert metrics  # the metrics of the nodes, which the page on security names

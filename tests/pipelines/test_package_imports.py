@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -45,6 +46,15 @@ def imports_of(name: str) -> set[str]:
     return found - {p for p in packages if any(o.startswith(f"{p}.") for o in found)}
 
 
+HEAVY = (
+    *("torch", "transformers", "tokenizers", "scipy", "ray", "mlflow", "faiss", "pandas"),
+    *("numpy", "pyarrow", "pydantic"),
+)
+BUILD_PARSER = (
+    "from pipelines.cli import COMMANDS, build_parser; build_parser(); "
+    "from pipelines.options.declare import declared; "
+    "[list(declared(one.options)) for one in COMMANDS.values()]"
+)
 MODULES = modules()
 NAMES = {name: imported(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 IMPORTS = {name: imports_of(name) for name in MODULES}
@@ -90,6 +100,24 @@ def test_subpackages_import_one_way():
     in_order(subpackages())
     with pytest.raises(CycleError):
         in_order({**subpackages(), "pipelines.runtime": {"pipelines.training"}})
+
+
+@pytest.mark.parametrize(
+    ("statement", "needed"),
+    [
+        ("import cotbert_core, tune_spaces", set()),
+        ("from cotbert_core import TEMPLATES, UserError", set()),
+        (BUILD_PARSER, set()),
+        ("import cotbert_core.settings", {"pydantic"}),
+        ("import cluster.jobs", {"pydantic"}),
+        ("import pipelines.index", {"pydantic", "numpy", "pyarrow"}),
+    ],
+)
+def test_light_parts_import_nothing_heavy(statement, needed):
+    """Help, listings, a user's mistake and `cluster down` answer at once."""
+    code = f"import sys; {statement}; print(*set({HEAVY}) & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= needed
 
 
 @pytest.mark.parametrize("package", MOST_LOOSE)

@@ -52,6 +52,7 @@ def table(paper: str) -> list[str]:
 def test_every_command_is_one(command):
     words = [w for word in shlex.split(command) for w in STANDS_FOR.get(word, word).split(" ")]
     arguments = build_parser().parse_args([w for w in words if w != "..."])
+    assert arguments.command_name == words[0]
     if words[0] == "train":
         settings_for(arguments.recipe, None, getattr(arguments, "assignments", ()), {})
 

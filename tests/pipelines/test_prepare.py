@@ -240,17 +240,6 @@ def test_blank_rows_do_not_stop_a_strict_job(tmp_path, made):
     assert len(made(tmp_path / "a.txt", on_invalid="fail")) == 2
 
 
-def test_what_a_killed_job_left_is_replaced(folder, made, tmp_path):
-    left = tmp_path / "corpus.partial" / "scratch"
-    left.mkdir(parents=True)
-    (left / "000000.parquet").write_text("half")
-    (left.parent / "part-000009.parquet").write_text("half")
-    (left.parent / "record.json").write_text('{"job": "prepare"}')
-    corpus = made(folder / "c.tsv")
-    assert len(rows(corpus.path)) == len(corpus) == 2
-    assert not left.parent.exists()
-
-
 def test_an_existing_corpus_is_not_touched(folder, made, tmp_path):
     corpus = made(folder / "c.tsv")
     before = {p: p.read_bytes() for p in corpus.path.rglob("*.*")}

@@ -122,17 +122,3 @@ def test_paired_texts_are_not_split(tmp_path, bert_folder, capsys):
     command += ["--augmented-column", "other", "--output", str(tmp_path / "out")]
     assert main(command) == 2
     assert "cannot be matched" in capsys.readouterr().err
-
-
-def test_wikitext_becomes_sentences(shared, tmp_path, bert_folder):
-    path = shared / "data" / "corpus" / "wikitext2_valid.txt"
-    command = ["prepare", "--input", str(path), "--encoder", bert_folder, "--clean", "wikitext"]
-    assert main([*command, "--split", "en", "--output", str(tmp_path / "out")]) == 0
-    corpus = Corpus.open(tmp_path / "out")
-    assert accounted(corpus.manifest)
-    dropped = corpus.manifest["dropped"]
-    assert dropped["emptied_by_wikitext"] > 500  # headings
-    assert dropped["unk"] > 4000
-    texts = list(corpus.texts().values())
-    assert len(texts) > 2000
-    assert not any(mark in text for text in texts for mark in ("<unk>", "@-@", " ,", "= "))

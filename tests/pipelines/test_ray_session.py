@@ -116,6 +116,15 @@ def test_a_ray_of_this_machine_has_its_doors_closed_before_it_starts(started):
     assert ray_constants.ENABLE_RAY_CLUSTER is True
 
 
+@pytest.mark.parametrize(("wanted", "sent"), [(None, "0"), ("1", "1")])
+def test_ray_sends_no_usage_data_unless_that_is_wanted(started, monkeypatch, wanted, sent):
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", wanted or "")
+    if wanted is None:
+        monkeypatch.delenv("RAY_USAGE_STATS_ENABLED")
+    with ray_session.ray_session():
+        assert os.environ["RAY_USAGE_STATS_ENABLED"] == sent
+
+
 def test_rays_logs_stay_after_a_failure(started):
     for error, stays in ((RuntimeError, True), (UserError, False), (KeyboardInterrupt, False)):
         with pytest.raises(error), ray_session.ray_session():
@@ -133,18 +142,6 @@ def test_a_driver_of_a_cluster_is_left_as_it_is(started, monkeypatch):
     assert (here["address"], here["token"], here["folder"]) == (address, None, None)
     assert here["loopback"] == dict.fromkeys(ray_session.LOOPBACK)
     assert ray_constants.ENABLE_RAY_CLUSTER is True
-
-
-def test_a_folder_too_long_for_sockets_is_not_taken(monkeypatch):
-    long = "/a-folder-too-long-for-sockets"
-    monkeypatch.delenv("RAY_TMPDIR", raising=False)
-    monkeypatch.setattr(ray_session.tempfile, "gettempdir", lambda: long)
-    assert ray_session.ray_folder("cotbert-01234567").parent == Path("/tmp")
-    monkeypatch.setenv("RAY_TMPDIR", "/scratch")
-    assert ray_session.ray_folder("cotbert-01234567").parent == Path("/scratch")
-    monkeypatch.setenv("RAY_TMPDIR", long)
-    with pytest.raises(UserError, match=f"RAY_TMPDIR is '{long}', too long .* at most 21 char"):
-        ray_session.ray_folder("cotbert-01234567")
 
 
 def test_what_a_cluster_objects_to_is_one_sentence():

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.recording import tracking
+from pipelines.recording import mlflow_run, tracking
 from pipelines.recording.tracking import EXPERIMENT, Run, tracked_run
 from pipelines.storage.output_folder import RUN_FILE
 
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch):
-    monkeypatch.setattr(tracking, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(mlflow_run, "RETRY_SECONDS", 0)
     for name in ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT"):
         monkeypatch.setenv(name, os.environ.get(name, "2"))  # set back after the test
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
@@ -122,7 +122,7 @@ def test_an_unreachable_server_is_a_warning(monkeypatch, capsys):
         run.metrics({"loss": 1.0})
         run.artifact(Path(__file__))
     assert (run.id, run.lost) == (None, 0)
-    assert len(tries) == tracking.RETRIES, "the run's beginning is tried again, nothing else"
+    assert len(tries) == mlflow_run.RETRIES, "the run's beginning is tried again, nothing else"
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"warning: MLflow at {uri} did not answer (")
 

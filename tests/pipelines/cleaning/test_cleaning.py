@@ -22,7 +22,7 @@ CLEAN = (
 )
 
 
-def check(step: str, before: str, after: str) -> None:
+def check_step(step: str, before: str, after: str) -> None:
     assert STEPS[step](before) == after
 
 
@@ -67,7 +67,7 @@ def test_a_clean_text_comes_back_as_the_same_object(step, text):
     ],
 )
 def test_wikitext(before, after):
-    check("wikitext", before, after)
+    check_step("wikitext", before, after)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_wikitext(before, after):
     ],
 )
 def test_urls(before, after):
-    check("urls", before, after)
+    check_step("urls", before, after)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_urls(before, after):
     ],
 )
 def test_control(before, after):
-    check("control", before, after)
+    check_step("control", before, after)
 
 
 # Format characters that are seen (Arabic number signs), shape what is seen, or are too new.
@@ -131,7 +131,7 @@ def test_control_removes_what_unicode_calls_control_or_format():
     ],
 )
 def test_unicode(before, after):
-    check("unicode", before, after)
+    check_step("unicode", before, after)
 
 
 BROKEN = (
@@ -156,7 +156,7 @@ BROKEN = (
 def test_time_grows_with_the_text_alone(step, piece):
     """Quadratic time would take minutes here."""
     text = "x" * 50_000 + piece * 50_000
-    STEPS[step](text)
+    assert STEPS[step](text).startswith("x")
 
 
 def test_fold():

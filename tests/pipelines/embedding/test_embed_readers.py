@@ -38,7 +38,7 @@ def vectors(request, tmp_path, bert_folder, without_ray, monkeypatch):
     return out, ids, np.rint(values / scale) if scale != 1 else values, NUMPY[request.param]
 
 
-def check(found, vectors):
+def check_rows(found, vectors):
     """(id, kind, embedding) rows of a tool against the vectors, which tell rows apart."""
     _, ids, expected, _ = vectors
     assert [row[0] for row in found] == ids.tolist()
@@ -52,7 +52,7 @@ def test_duckdb(vectors):
     duckdb = pytest.importorskip("duckdb")
     table = f"read_parquet('{vectors[0] / 'data'}')"
     found = duckdb.sql(f"select id, kind, embedding from {table} order by id").fetchall()
-    check(found, vectors)
+    check_rows(found, vectors)
     # Of lists of this type it computes as of its own.
     query = f"select list_cosine_similarity(embedding::float[], embedding::float[]) from {table}"
     assert [value for (value,) in duckdb.sql(query).fetchall()] == pytest.approx([1.0] * 10)
@@ -61,19 +61,19 @@ def test_duckdb(vectors):
 def test_polars(vectors):
     polars = pytest.importorskip("polars")
     frame = polars.read_parquet(vectors[0] / "data").sort("id")
-    check(frame.select("id", "kind", "embedding").rows(), vectors)
+    check_rows(frame.select("id", "kind", "embedding").rows(), vectors)
     assert frame["embedding"].dtype == polars.Array(frame["embedding"].dtype.inner, 32)
 
 
 def test_pandas(vectors):
     frame = pd.read_parquet(vectors[0] / "data")
-    check(frame[["id", "kind", "embedding"]].values.tolist(), vectors)
+    check_rows(frame[["id", "kind", "embedding"]].values.tolist(), vectors)
     assert {v.dtype for v in frame["embedding"]} == {np.dtype(vectors[3])}
 
 
 def test_pyarrow(vectors):
     table = pq.read_table(vectors[0] / "data")
     columns = (table[name].to_pylist() for name in ("id", "kind", "embedding"))
-    check(list(zip(*columns, strict=True)), vectors)
+    check_rows(list(zip(*columns, strict=True)), vectors)
     flat = table["embedding"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     assert flat.dtype == vectors[3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import io
@@ -43,10 +44,17 @@ def site(tmp_path):
     folder = tmp_path / "site"
     folder.mkdir()
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    with serve(handler) as address:
+        yield address, folder
+
+
+@contextlib.contextmanager
+def serve(handler):
+    """Run a local HTTP server and yield its address."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", folder
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
 
@@ -152,4 +160,29 @@ def test_an_address_that_does_not_answer_is_one_sentence(tmp_path, capsys, addre
     assert main(["data", "fetch", str(tmp_path / "mine"), "--url", address]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith(f"cotbert: {address} cannot be downloaded")
+    assert not (tmp_path / "mine").exists()
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"", "Remote end closed connection without response"),
+        (b"hello\r\n\r\n", "BadStatusLine"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "4 of 9 bytes came"),
+        (CHUNKED + b"9\r\nhalf", "IncompleteRead"),
+    ],
+)
+def test_a_connection_that_breaks_is_one_sentence(tmp_path, capsys, answer, reason):
+    class Breaking(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.wfile.write(answer)
+
+    with serve(Breaking) as address:
+        assert main(["data", "fetch", str(tmp_path / "mine"), "--url", address]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith(f"cotbert: {address} cannot be downloaded (")
+    assert reason in error
     assert not (tmp_path / "mine").exists()

@@ -33,7 +33,7 @@ def test_rays_folder_can_be_chosen():
     with explained(
         "the option _temp_dir of ray.init",
         "look in its docstring for the public name, or set RAY_TMPDIR around it and lower "
-        "LONGEST_FOLDER in pipelines/runtime/ray_session.py by 2",
+        "LONGEST_FOLDER in pipelines/runtime/ray_folders.py by 2",
     ):
         options = ray_private.temporary_folder(Path("/tmp/a"))
         assert all(f"``{name}``" in inspect.getdoc(ray.init) for name in options)

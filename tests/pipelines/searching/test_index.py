@@ -134,7 +134,7 @@ def test_an_index_says_what_it_was_made_of(tmp_path, ids, vectors):
     assert (manifest["rows"], manifest["left_out"]) == (ROWS - 1, 1)
 
 
-def refused(folder, output, message, **options):
+def check_refused(folder, output, message, **options):
     """The job ends with this error and leaves nothing."""
     before = sorted(output.parent.iterdir())
     with pytest.raises(UserError, match=message):
@@ -144,16 +144,22 @@ def refused(folder, output, message, **options):
 
 def test_what_cannot_be_made_is_refused_and_leaves_nothing(tmp_path, folder, ids, vectors):
     out = tmp_path / "out"
-    refused(folder, out, "FAISS cannot make an index 'Nonsense' of 300 rows", factory="Nonsense")
-    refused(folder, out, "FAISS cannot make an index 'IVF301,Flat'", factory="IVF301,Flat")
-    refused(folder, out, "FAISS cannot make an index 'IVF8,Flat'", factory="IVF8,Flat", sample=7)
-    refused(folder, out, "leave IDMap out", factory="IDMap,Flat")
-    refused(folder, out, "sample is 0", sample=0)
-    refused(folder, out, "seed is -1", seed=-1)
-    refused(tmp_path / "none", out, "is not a folder")
+    check_refused(
+        folder, out, "FAISS cannot make an index 'Nonsense' of 300 rows", factory="Nonsense"
+    )
+    check_refused(folder, out, "FAISS cannot make an index 'IVF301,Flat'", factory="IVF301,Flat")
+    check_refused(
+        folder, out, "FAISS cannot make an index 'IVF8,Flat'", factory="IVF8,Flat", sample=7
+    )
+    check_refused(folder, out, "leave IDMap out", factory="IDMap,Flat")
+    check_refused(folder, out, "sample is 0", sample=0)
+    check_refused(folder, out, "seed is -1", seed=-1)
+    check_refused(tmp_path / "none", out, "is not a folder")
     zeros = write_folder(tmp_path / "zeros", ids, np.zeros_like(vectors))
-    refused(zeros, out, r"none of the 300 rows has a direction \(all are zeros, null or NaN\)")
-    refused(folder, tmp_path / "zeros", "already holds something")
+    check_refused(
+        zeros, out, r"none of the 300 rows has a direction \(all are zeros, null or NaN\)"
+    )
+    check_refused(folder, tmp_path / "zeros", "already holds something")
 
 
 def test_a_job_that_is_killed_leaves_no_index(tmp_path, folder, monkeypatch):
@@ -172,7 +178,7 @@ def test_a_job_that_is_killed_leaves_no_index(tmp_path, folder, monkeypatch):
 def test_a_missing_extra_is_reported_in_one_sentence(tmp_path, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     message = r"needs the package faiss-cpu: install it with pip install 'cotbert\[faiss\]'"
-    refused(folder, tmp_path / "out", message)
+    check_refused(folder, tmp_path / "out", message)
 
 
 @pytest.mark.real
@@ -197,11 +203,3 @@ print("both")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "both")
-
-
-def test_indexing_imports_no_torch():
-    """A second OpenMP runtime is not brought in where it is not needed."""
-    heavy = {"torch", "ray", "mlflow", "faiss"}
-    code = f"import sys, pipelines.index; print(*({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""

@@ -192,18 +192,20 @@ def test_another_model_of_the_name_is_refused(tmp_path, bert_folder, roberta_fol
     folder = embedded(tmp_path / "e", model, kept={"text": TEXTS})
     model.rename(tmp_path / "moved")
 
-    def refused(*words):
+    def check_refused(*words):
         assert main(["search", str(folder), "oil", *map(str, words)]) == 2
         captured = capsys.readouterr()
         assert captured.out == ""
         return captured.err.splitlines()[-1]
 
-    assert "does not exist any more: give its new place with --model" in refused()
+    assert "does not exist any more: give its new place with --model" in check_refused()
     shutil.copytree(roberta_folder, model)
-    assert re.search(r"/model' is not the one that made the embeddings \(it has digest", refused())
-    assert "is not the one that made" in refused("--model", roberta_folder)
+    assert re.search(
+        r"/model' is not the one that made the embeddings \(it has digest", check_refused()
+    )
+    assert "is not the one that made" in check_refused("--model", roberta_folder)
     (model / "model.safetensors").unlink()
-    assert "is not the one that made" in refused()
+    assert "is not the one that made" in check_refused()
     rows = printed(capsys, folder, "oil", "--top", 1, "--model", tmp_path / "moved")
     assert rows[1] == ["1", "1.0000", "44", "oil"]
 

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from listening import listeners
+from process_tree import below
 from serving.http_client import get, half_a_body, open_socket, post, received
 
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(600)]
 
 TOKEN = "a-token-of-thirty-two-characters"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+REPLICA = "ray::ServeRepli"  # Linux keeps 15 characters of a name
 
 
 class Service:
@@ -133,12 +135,24 @@ def test_it_listens_on_loopback_and_hides_the_token(service):
             assert TOKEN.encode() not in file.read()
 
 
+def test_a_replica_that_dies_is_started_again(service):
+    (replica,) = below(service.process.pid, REPLICA)
+    os.kill(replica, signal.SIGKILL)
+    until = time.monotonic() + 120
+    while (status := post(service.port, {"input": "Two dogs run."}, HEADERS)[0]) != 200:
+        assert status == 503
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    assert below(service.process.pid, REPLICA) != [replica]
+
+
 def test_it_ends_at_sigterm_and_leaves_no_process(service):
     known = service.pids
     assert len(known) > 3
     status, printed = service.stop(signal.SIGTERM)
     assert status == 143
-    assert printed == "cotbert: stopped by SIGTERM; the service has ended\n"
+    # Before it Ray reports the replica that was killed.
+    assert printed.splitlines()[-1] == "cotbert: stopped by SIGTERM; the service has ended"
     assert TOKEN not in service.printed + printed
     until = time.monotonic() + 10
     while service.pids and time.monotonic() < until:

@@ -1,0 +1,1 @@
+"""The parts of `cotbert compare`: its entries, and the rows of its table."""

@@ -1,0 +1,112 @@
+"""The rows of a comparison's table: trained recipes, untrained readouts, untouched encoders."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cotbert_core.files import read_json
+from cotbert_core.settings import Precision
+from pipelines.comparing.entries import Comparison
+from pipelines.comparing.untrained import open_readout
+from pipelines.evaluate import evaluate
+from pipelines.evaluating.evaluation_tasks import Tasks
+from pipelines.evaluating.options import EvaluateOptions
+from pipelines.reports import compare_page
+from pipelines.runtime.progress import say
+from pipelines.storage.corpus import Corpus
+from pipelines.training.baseline import Baseline, baseline_sentence
+from pipelines.training.dev_sets import dev_metric, dev_name, score_dev
+from pipelines.training.multi_seed import SeededRuns, scores_of, spread
+
+TEST_FILE = "test.json"
+
+
+def trained_row(runs: SeededRuns, comparison: Comparison) -> dict[str, Any]:
+    """Return the row of a recipe, trained with every seed."""
+    results, tests, seconds = [], [], []
+    for seed in comparison.seeds:
+        result = runs.run(seed)
+        results.append(result)
+        if comparison.tasks is not None:
+            tests.append(_test(runs.folder / f"seed-{seed}", comparison.tasks, runs.parent))
+        sentences = runs.settings.batch_size * result["steps"]
+        seconds.append(sentences / result["sentences_per_second"])
+    before = float(np.mean([r[dev_metric(comparison.dev).before] for r in results]))
+    method = runs.settings.method.name
+    return _row(runs.folder.name, method, before, scores_of(results), tests, seconds)
+
+
+def untrained_row(name: str, comparison: Comparison, corpus: Corpus) -> dict[str, Any]:
+    """Return the row of a readout of the untrained encoder."""
+    say(name)
+    started = time.monotonic()
+    encode = open_readout(name, comparison.settings, corpus)
+    seconds = time.monotonic() - started
+    mean = score_dev(encode, comparison.dev)[dev_metric(comparison.dev).name]
+    tests = [comparison.tasks.scores(encode)["average"]] if comparison.tasks else []
+    return _row(name, compare_page.NOT_TRAINED, mean, [mean], tests, [seconds])
+
+
+def untouched_rows(
+    found: Mapping[str, Baseline], encoders: Mapping[str, Precision], tasks: Tasks | None
+) -> list[dict[str, Any]]:
+    """Return a row for each encoder: its baseline."""
+    rows = []
+    for encoder, baseline in found.items():
+        of = f" {Path(encoder).name}" if len(found) > 1 else ""
+        started = time.monotonic()
+        encode = baseline.open(encoder, encoders[encoder]) if tasks else None
+        tests = [tasks.scores(encode)["average"]] if tasks and encode else []
+        score, seconds = baseline.score, time.monotonic() - started
+        name = f"untouched{of}: {baseline.reading}"
+        rows.append(_row(name, compare_page.NOT_TRAINED, score, [score], tests, [seconds]))
+    return rows
+
+
+def baseline_sentences(
+    rows: Sequence[Mapping[str, Any]], comparison: Comparison, found: Mapping[str, Baseline]
+) -> list[str]:
+    """Return for each recipe whether it is better than its encoder was; a warning if it is not."""
+    dev, sentences = dev_name(comparison.dev), []
+    for row in rows:
+        if (settings := comparison.entries[row["entry"]]) is not None:
+            scores = {"dev": dev, dev_metric(comparison.dev).name: row["dev_mean"]}
+            sentences.append(
+                baseline_sentence(
+                    scores | found[settings.encoder].entries, f"recipe {row['entry']}"
+                )
+            )
+    return sentences
+
+
+def _test(folder: Path, tasks: Tasks, parent: str | None) -> float:
+    """Return the average Spearman over the tasks; it is stored in a file for a resumed job."""
+    path = folder / TEST_FILE
+    if not path.is_file():
+        options = EvaluateOptions(str(folder / "model"), tasks.folder, tasks=",".join(tasks.sts))
+        evaluate(options, path, parent)
+    return float(read_json(path)["average"])
+
+
+def _row(
+    name: str,
+    method: str,
+    before: float,
+    dev: Sequence[float],
+    tests: Sequence[float],
+    seconds: Sequence[float],
+) -> dict[str, Any]:
+    return {
+        "entry": name,
+        "method": method,
+        "dev_before": before,
+        **{f"dev_{key}": value for key, value in spread(dev).items()},
+        "dev": list(dev),
+        **{f"test_{key}": value for key, value in (spread(tests) if tests else {}).items()},
+        "seconds": float(np.mean(seconds)),
+    }

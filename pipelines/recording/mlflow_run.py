@@ -1,0 +1,145 @@
+"""An MLflow run, whose records wait in the job's offline queue while the store is away."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cotbert_core.messages.redaction import redact
+from pipelines.recording.offline_queue import BATCH_METRICS, OfflineQueue
+from pipelines.recording.store import Record, is_key, now, reason, send, shown_uri
+from pipelines.recording.upload_worker import UploadWorker
+from pipelines.runtime.progress import say
+from pipelines.storage.output_folder import REFUSED_FILE
+
+if TYPE_CHECKING:
+    from pipelines.storage.corpus import Corpus
+
+# Tries of a call of a job without an offline queue.
+RETRIES = 3
+RETRY_SECONDS = 2.0
+
+
+class Run:
+    """An MLflow run, or none if the store could not be reached when it should have begun."""
+
+    def __init__(self, client: Any, run: str | None, uploads: UploadWorker | None = None) -> None:
+        self._client, self._uploads = client, uploads
+        self.key = run
+        """The name that child runs use for their parent: the run's id, or its key without an id."""
+        self.lost = 0
+
+    @property
+    def id(self) -> str | None:
+        """The run's id; None while the store does not know the run."""
+        if not is_key(self.key):
+            return self.key
+        assert self._uploads is not None
+        run_id = self._uploads.queue.keys().get(str(self.key))
+        self.key = run_id or self.key
+        return run_id
+
+    def params(self, values: Mapping[str, Any]) -> None:
+        """Log settings, each value as text, cut at MLflow's limit of 6,000 characters."""
+        pairs = [(key, redact(value)[:6000]) for key, value in values.items()]
+        for start in range(0, len(pairs), 100):
+            self._send("params", values=dict(pairs[start : start + 100]))
+
+    def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
+        """Log numbers at a step."""
+        self.steps([(step, values)])
+
+    def steps(self, rows: Sequence[tuple[int, Mapping[str, float]]]) -> None:
+        """Log numbers at several steps, in batches of at most 1,000, MLflow's limit."""
+        at = now()
+        metrics = [(k, _number(v), at, step) for step, row in rows for k, v in row.items()]
+        for start in range(0, len(metrics), BATCH_METRICS):
+            self._send("metrics", rows=metrics[start : start + BATCH_METRICS])
+
+    def result(self, result: Mapping[str, Any]) -> None:
+        """Log the numbers of a job's result."""
+        self.metrics({k: v for k, v in result.items() if isinstance(v, (int, float))})
+
+    def tags(self, values: Mapping[str, str]) -> None:
+        if values:
+            self._send("tags", values={key: redact(value) for key, value in values.items()})
+
+    def dataset(self, corpus: Corpus) -> None:
+        """Log the corpus that the run trains on, by its digest."""
+        held = {"name": corpus.path.name, "digest": corpus.digest, "path": str(corpus.path)}
+        self._send("dataset", **held, rows=len(corpus))
+
+    def model(
+        self, folder: Path, params: Mapping[str, Any], metrics: Mapping[str, float], step: int
+    ) -> None:
+        """Log the encoder that the run made, without its files. step: that of its weights."""
+        held = {key: redact(value)[:250] for key, value in params.items()}  # MLflow's limit
+        name = folder.parent.name.translate(str.maketrans("/:.%\"'", "------"))  # MLflow's rule
+        self._send(
+            "model", name=name, folder=str(folder), params=held, metrics=dict(metrics), step=step
+        )
+
+    def artifact(self, path: Path, folder: str | None = None) -> None:
+        """Log a file, or a whole folder under its own name."""
+        location = path.absolute()
+        if self._uploads is not None:  # relative, since the queue's folder may be moved
+            location = Path(os.path.relpath(location, self._uploads.queue.folder))
+        self._send("artifact", path=str(location), folder=folder)
+
+    def end(self, status: str, final_folder: Path | None = None) -> None:
+        """End the run. final_folder: the path of the queue's folder after the job's end."""
+        self._send("end", status=status)
+        if self._uploads is not None:
+            self._uploads.flush()
+            self._report_waiting(self._uploads.queue, final_folder)
+        if self.lost:
+            say(f"warning: {self.lost} calls to MLflow failed; their contents are not tracked")
+
+    def _send(self, kind: str, **held: Any) -> None:
+        if self.key is None:
+            return
+        record: Record = {"kind": kind, "run": self.key, "time": now(), **held}
+        if self._uploads is None:
+            client, run = self._client, self.key
+            self.lost += retried(lambda: send(client, run, record)) is None
+            return
+        try:
+            self._uploads.send(record)
+        except OSError as error:  # the queue cannot be written either
+            say(f"warning: {self._uploads.queue.path} cannot be written ({error})")
+            self.lost += 1
+
+    def _report_waiting(self, queue: OfflineQueue, final_folder: Path | None) -> None:
+        if self.id is not None:
+            queue.write_run_id()
+        if waiting := queue.waiting():
+            say(
+                f"warning: {waiting} records wait for MLflow: "
+                f"`cotbert track-sync {final_folder or queue.folder}` sends them"
+            )
+        if refused := queue.refused():
+            say(f"warning: MLflow refused {refused} records: {queue.folder / REFUSED_FILE}")
+
+
+def _number(value: float) -> float | str:
+    """Return a number in a form that JSON can hold."""
+    number = float(value)
+    return number if math.isfinite(number) else str(number)
+
+
+def retried(call: Callable[[], Any]) -> Any:
+    """Return the call's result (True for none), or None with a warning if every try failed."""
+    for attempt in range(RETRIES):
+        try:
+            result = call()
+            return True if result is None else result
+        except Exception as error:  # a failure of the store must not end the job
+            why = reason(error)
+            if attempt + 1 < RETRIES:
+                time.sleep(RETRY_SECONDS)
+    say(f"warning: MLflow at {shown_uri()} did not answer ({why})")
+    return None

@@ -1,0 +1,103 @@
+"""What a training run leaves: the model of its best checkpoint, and its result."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.methods import build_method
+from cotbert_core.saving.training_metadata import TrainingMetadata
+from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.settings import flatten
+from cotbert_core.training.checkpoints import Checkpoint, best
+from pipelines.recording.dev_metric import FOUND_FIRST, before
+from pipelines.recording.metric_names import DEV_MRR10, DEV_SPEARMAN, LOSS, MFU, TOKENS_PER_SECOND
+from pipelines.runtime.progress import say
+from pipelines.storage.corpus import Corpus
+from pipelines.training.baseline import Baseline
+from pipelines.training.dev_sets import dev_metric, dev_name, graded, with_pairs
+from pipelines.training.fitting import CHECKPOINTS, TrainingError, TrainingRun
+from pipelines.training.metrics_log import MetricsLog
+from pipelines.training.training_metadata import training_metadata
+
+
+def save_best(
+    training: TrainingRun, corpus: Corpus, log: MetricsLog, baseline: Baseline
+) -> Checkpoint:
+    """Save the model of the checkpoint with the best dev score, and return the checkpoint."""
+    output = training.output
+    with warnings.catch_warnings(record=True) as damaged:
+        warnings.simplefilter("always")
+        found = best(output / CHECKPOINTS)
+    for warning in damaged:
+        say(f"warning: {warning.message}")
+    if found is None:
+        raise TrainingError(
+            f"no checkpoint in {str(output / CHECKPOINTS)!r} can be read: train again in a new "
+            "folder"
+        )
+    facts = training_metadata(corpus, training.dev, log, found.step, baseline)
+    _save_model(training, found.load(mapped=True)["method"], output / "model", facts)
+    return found
+
+
+def run_result(
+    training: TrainingRun,
+    log: MetricsLog,
+    chosen: Checkpoint,
+    run_id: str | None,
+    baseline: Baseline,
+) -> dict[str, Any]:
+    """Return the result of a run. chosen: the checkpoint that its model is made from."""
+    settings, metric = training.settings, dev_metric(training.dev)
+    return {
+        "method": settings.method.name,
+        "encoder": settings.encoder,
+        "steps": log.last_step,
+        "best_step": chosen.step,
+        "dev": dev_name(training.dev),
+        metric.name: chosen.score,
+        metric.before: log.rows[0][metric.name],
+        **_beside(training, log, chosen.step),
+        **baseline.entries,
+        "loss": log.rows[log.last_step][LOSS],
+        "sentences_per_second": round(log.rate(), 2),
+        TOKENS_PER_SECOND: round(log.median(TOKENS_PER_SECOND), 1),
+        MFU: round(log.median(MFU), 4),
+        "workers": settings.workers,
+        "seed": settings.seed,
+        "mlflow_run_id": run_id,
+    }
+
+
+def _save_model(
+    training: TrainingRun, weights: dict[str, Any], path: Path, facts: TrainingMetadata
+) -> None:
+    settings = training.settings
+    method = build_method(load_backbone(settings.encoder), settings)
+    method.load_state_dict(weights)
+    # A run that was killed between its model and its result left a model with the same weights.
+    shutil.rmtree(path, ignore_errors=True)
+    pooling = replace(method.pooling, settings=with_pairs(flatten(settings), training.dev))
+    encoder = SentenceEncoder(method.finished, pooling, method.kept_head)
+    with warnings.catch_warnings(record=True) as caught:
+        encoder.save_pretrained(path, facts)
+    for warning in caught:
+        say(f"warning: {warning.message}")
+
+
+def _beside(training: TrainingRun, log: MetricsLog, step: int) -> dict[str, float]:
+    """Return the dev scores that do not choose, at `step` and before training: with held-out
+    documents MRR@10 and the graded pairs'."""
+    if dev_metric(training.dev) is not FOUND_FIRST:
+        return {}
+    names = (
+        DEV_MRR10,
+        *(f"{DEV_SPEARMAN}.{name}" for name in graded(training.dev)),
+    )
+    found = {name: log.rows[step][name] for name in names}
+    return found | {before(name): log.rows[0][name] for name in names}
