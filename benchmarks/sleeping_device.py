@@ -50,7 +50,7 @@ class SleepingEmbedder(BlockEmbedder):
 
     @cached_property
     def _encoder(self) -> SentenceEncoder:
-        encoder = super()._encoder
+        encoder = SentenceEncoder.from_pretrained(MINILM)
         zeros = np.zeros((1, encoder.dimension), np.float32)
 
         def sleep(ids: Ragged, **_: Any) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from cotbert_core.choices import Attention
@@ -108,13 +109,12 @@ class EmbedOptions:
     delimiter: shared.Delimiter = None
     limit: shared.Limit = None
     update: Annotated[
-        str | None,
+        Path | None,
         Option(
             "take the vectors of texts that these finished embeddings have, of the same model and "
             "options, and embed only the others",
             "DIR",
             group=INPUT,
-            path="name",
             default="embed all rows",
         ),
     ] = None
@@ -156,4 +156,6 @@ class EmbedOptions:
         newer = ("encoding", "delimiter", "limit", "update", "keep_gone")
         left_out = (*FREE, *(name for name in newer if getattr(self, name) in (None, False)))
         options = {key: value for key, value in vars(self).items() if key not in left_out}
+        if self.update is not None:
+            options["update"] = str(self.update)
         return {**options, "inputs": sorted(set(self.inputs)), "keep": list(self.keep)}

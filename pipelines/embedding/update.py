@@ -49,15 +49,15 @@ class Earlier:
         return EarlierRows(self.opened.path, scratch, tuple(p.name for p in self.opened.parts))
 
 
-def open_earlier(path: str) -> Earlier:
+def open_earlier(path: Path) -> Earlier:
     """Open the embeddings to update; UserError unless they are finished and complete."""
-    folder = Path(path).expanduser().absolute()
+    folder = path.expanduser().absolute()
     if folder.with_name(folder.name + ".lock").exists():
         with locked_output(folder):  # raises if another job is writing the folder
             pass
     if not folder.exists() and folder.with_name(folder.name + ".partial").exists():
         raise UserError(
-            f"the embeddings to update, {path!r}, are unfinished: give their `cotbert embed` "
+            f"the embeddings to update, {str(path)!r}, are unfinished: give their `cotbert embed` "
             "command again first"
         )
     earlier = Earlier(Embeddings.open(folder))

@@ -51,6 +51,7 @@ DIFFERENT = {
     "tasks": "compare scores STS tasks alone",
     "top": "rows or tokens",
     "top-k": "tokens to average, or to sample from",
+    "update": "of embeddings (embed), of an index",
 }
 
 

@@ -82,7 +82,7 @@ def test_an_update_equals_embedding_all_rows(tmp_path, bert_folder, encoded, dty
     embed(options_for(bert_folder, before, **options), tmp_path / "old")
     whole = embed(options_for(bert_folder, after, **options), tmp_path / "whole")
     encoded.clear()
-    old = str(tmp_path / "old")
+    old = tmp_path / "old"
     result = embed(options_for(bert_folder, after, **options, update=old), tmp_path / "new")
     fits = on_long != "error"
     # Texts that are too long have no vector to take over, and are looked at again.
@@ -118,7 +118,7 @@ def test_an_unchanged_corpus_is_linked_part_by_part(tmp_path, bert_folder, monke
     embed(options_for(bert_folder, path), tmp_path / "old")
     monkeypatch.setattr(SentenceEncoder, "encode_tokens", None)
     monkeypatch.setattr(earlier_rows.EarlierRows, "vectors", None)
-    result = embed(options_for(bert_folder, path, update=str(tmp_path / "old")), tmp_path / "new")
+    result = embed(options_for(bert_folder, path, update=tmp_path / "old"), tmp_path / "new")
     assert counts(result) == [19, 0, 0, 0]
     for folder in ("data", "digests"):
         old, new = (sorted((tmp_path / name / folder).iterdir()) for name in ("old", "new"))
@@ -136,7 +136,7 @@ def test_parts_are_copied_where_they_cannot_be_linked(tmp_path, bert_folder, mon
         raise OSError("another file system")
 
     monkeypatch.setattr(earlier_rows.os, "link", refuse)
-    embed(options_for(bert_folder, path, update=str(tmp_path / "old")), tmp_path / "new")
+    embed(options_for(bert_folder, path, update=tmp_path / "old"), tmp_path / "new")
     for part in (tmp_path / "old" / "data").iterdir():
         copy = tmp_path / "new" / "data" / part.name
         assert copy.read_bytes() == part.read_bytes()
@@ -150,7 +150,7 @@ def test_rows_that_moved_are_found_by_their_texts(tmp_path, bert_folder, encoded
     (tmp_path / "b.txt").write_text("\n".join(["A new line", *lines]))
     embed(options_for(bert_folder, tmp_path / "a.txt"), tmp_path / "old")
     encoded.clear()
-    options = options_for(bert_folder, tmp_path / "b.txt", update=str(tmp_path / "old"))
+    options = options_for(bert_folder, tmp_path / "b.txt", update=tmp_path / "old")
     assert counts(embed(options, tmp_path / "new")) == [19, 0, 1, 0]
     assert encoded == ["A new line"]
     old, new = by_id(tmp_path / "old"), by_id(tmp_path / "new")
@@ -165,7 +165,7 @@ def test_kept_columns_are_those_of_the_new_input(tmp_path, bert_folder, encoded)
     embed(options, tmp_path / "old")
     encoded.clear()
     write(path, TEXTS, year=[*[2000] * 10, *[2001] * 10])
-    new = options_for(bert_folder, path, keep=("year",), update=str(tmp_path / "old"))
+    new = options_for(bert_folder, path, keep=("year",), update=tmp_path / "old")
     assert counts(embed(new, tmp_path / "new")) == [19, 0, 0, 0]
     assert encoded == []
     assert pq.read_table(tmp_path / "new" / "data")["year"].to_pylist() == [2000] * 9 + [2001] * 10
@@ -176,7 +176,7 @@ def test_rows_that_are_gone_can_be_kept_again_and_again(tmp_path, bert_folder):
     less = write(tmp_path / "b.parquet", half)
     embed(options_for(bert_folder, full), tmp_path / "v1")
     for old, new in (("v1", "v2"), ("v2", "v3")):
-        options = options_for(bert_folder, less, update=str(tmp_path / old), keep_gone=True)
+        options = options_for(bert_folder, less, update=tmp_path / old, keep_gone=True)
         assert counts(embed(options, tmp_path / new)) == [9, 0, 0, 10]
         vectors, first = by_id(tmp_path / new), by_id(tmp_path / "v1")
         assert vectors.keys() == first.keys()
@@ -192,7 +192,7 @@ def test_a_stopped_update_continues(tmp_path, bert_folder, monkeypatch):
         for name, texts in (("before", TEXTS), ("after", CHANGED))
     )
     embed(options_for(bert_folder, before), tmp_path / "old")
-    options = options_for(bert_folder, after, update=str(tmp_path / "old"), keep_gone=True)
+    options = options_for(bert_folder, after, update=tmp_path / "old", keep_gone=True)
     undisturbed = embed(options, tmp_path / "quiet")
     record, stops = worker.write_json_atomic, iter(range(100))
 
@@ -232,7 +232,7 @@ def test_vectors_of_other_options_are_not_mixed(tmp_path, bert_folder, changes, 
     kept = sorted((tmp_path / "old").rglob("*"))
     with pytest.raises(UserError, match=message):
         embed(
-            options_for(bert_folder, path, update=str(tmp_path / "old"), **changes),
+            options_for(bert_folder, path, update=tmp_path / "old", **changes),
             tmp_path / "new",
         )
     assert sorted((tmp_path / "old").rglob("*")) == kept
@@ -246,7 +246,7 @@ def test_vectors_of_another_model_are_not_mixed(tmp_path, bert_folder):
     encoder.save_pretrained(tmp_path / "model")
     with pytest.raises(UserError, match=r"made otherwise: .*model_digest '[0-9a-f]+' there and"):
         embed(
-            options_for(str(tmp_path / "model"), path, update=str(tmp_path / "old")),
+            options_for(str(tmp_path / "model"), path, update=tmp_path / "old"),
             tmp_path / "new",
         )
 
@@ -289,7 +289,7 @@ def test_damaged_embeddings_are_not_updated(tmp_path, bert_folder, harm, message
     embed(options_for(bert_folder, path), tmp_path / "old")
     harm(tmp_path / "old")
     with pytest.raises(UserError, match=message):
-        embed(options_for(bert_folder, path, update=str(tmp_path / "old")), tmp_path / "new")
+        embed(options_for(bert_folder, path, update=tmp_path / "old"), tmp_path / "new")
     assert not list(tmp_path.glob("new*"))
 
 
@@ -297,7 +297,7 @@ def test_embeddings_that_another_job_writes_are_not_updated(tmp_path, bert_folde
     path = write(tmp_path / "a.parquet", TEXTS)
     (tmp_path / "old").mkdir()
     with locked_output(tmp_path / "old"), pytest.raises(UserError, match="is being written by"):
-        embed(options_for(bert_folder, path, update=str(tmp_path / "old")), tmp_path / "new")
+        embed(options_for(bert_folder, path, update=tmp_path / "old"), tmp_path / "new")
 
 
 @pytest.mark.parametrize("of_input", [False, True])
@@ -309,7 +309,7 @@ def test_ids_that_are_there_twice_are_refused(tmp_path, bert_folder, of_input):
     embed(options_for(bert_folder, before), tmp_path / "old")
     whose = "rows of the input" if of_input else "embeddings to update, .*,"
     with pytest.raises(UserError, match=f"the {whose} have the id 7 2 times: an update needs ids"):
-        embed(options_for(bert_folder, after, update=str(tmp_path / "old")), tmp_path / "new")
+        embed(options_for(bert_folder, after, update=tmp_path / "old"), tmp_path / "new")
 
 
 def test_rows_are_kept_of_something():
@@ -326,7 +326,7 @@ def test_a_digest_that_agrees_in_its_first_half_is_another(tmp_path, monkeypatch
     )
     embed(options_for(bert_folder, path), tmp_path / "old")
     write(path, {**TEXTS, 0: "A new text"})
-    result = embed(options_for(bert_folder, path, update=str(tmp_path / "old")), tmp_path / "new")
+    result = embed(options_for(bert_folder, path, update=tmp_path / "old"), tmp_path / "new")
     assert (result["rows"], result["gone"]) == (19, 0)
     whole = tmp_path / "whole"
     embed(options_for(bert_folder, path), whole)
