@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ from pipelines.embedding import job
 from pipelines.prepare import prepare
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading.sources import FILE_BITS
+from pipelines.runtime.shard_tasks import map_shards_with_actors
 
 pytestmark = [pytest.mark.ray_local, pytest.mark.usefixtures("ray_here", "own_store")]
 
@@ -112,6 +114,21 @@ def test_two_workers_give_the_same_rows_as_plain_lists(tmp_path, bert_folder, mo
     table = pq.read_table(parts[0])
     assert table.schema == pa.schema({"id": pa.int64(), "embedding": pa.list_(pa.float32(), 32)})
     assert np.stack(table["embedding"].to_pylist()).shape == (len(table), 32)
+
+
+def test_an_actor_may_work_on_several_shards_at_a_time():
+    class Meeting:  # in here, so that it travels to the worker by value
+        """Each call waits for two others."""
+
+        def __init__(self):
+            self.barrier = threading.Barrier(3)
+
+        def __call__(self, row):
+            self.barrier.wait(timeout=60)
+            return row
+
+    rows = map_shards_with_actors(Meeting, {}, 6, 1, {"num_cpus": 1.0}, calls=3)
+    assert sorted(row["id"] for row in rows) == [*range(6)]
 
 
 def test_new_rows_are_added_to_what_was_embedded(tmp_path, bert_folder, encoder, capsys):
