@@ -72,16 +72,11 @@ def trials_table(trials: Sequence[TrialRow]) -> str:
 
 
 def trial_header(trials: Sequence[TrialRow]) -> tuple[str, ...]:
+    """Return the titles of the columns; the scores come first, so that a phone shows them."""
     return (
-        "trial",
+        *("trial", "dev", "before", "status"),
         *sampled_settings(trials),
-        "seed",
-        "status",
-        "dev",
-        "before",
-        "best step",
-        "steps",
-        "time",
+        *("seed", "best step", "steps", "time"),
     )
 
 
@@ -93,11 +88,10 @@ def trial_rows(trials: Sequence[TrialRow]) -> list[tuple[str, ...]]:
         settings = trial.get("settings", {})
         seconds = number(trial.get("seconds"))
         return (
-            str(trial.get("name", "")),
+            *(str(trial.get("name", "")), points(score(trial)), points(before(trial))),
+            str(trial.get("status")),
             *(_short(text(settings[name])) if name in settings else NONE for name in names),
-            *(_whole(trial.get(SEED)), str(trial.get("status"))),
-            *(points(score(trial)), points(before(trial))),
-            *(_whole(trial.get("best_step")), _whole(trial.get("steps"))),
+            *map(_whole, (trial.get(SEED), trial.get("best_step"), trial.get("steps"))),
             NONE if seconds is None else clock(seconds),
         )
 

@@ -184,7 +184,7 @@ def test_the_page_of_a_search_has_what_there_is_to_show(tmp_path):
     listed = [row for row in page.rows if re.fullmatch(r"\d{4}", row[0]) and len(row) > 3]
     assert [row[0] for row in listed] == [f"{n:04}" for n in range(12)]
     ways = {"finished": 8, "stopped": 2, "failed": 1, "unfinished": 1}
-    assert Counter(row[4] for row in listed) == ways
+    assert Counter(row[3] for row in listed) == ways
     assert ["0010", "failed", "step 3: loss is nan <b>"] in page.rows
 
 
@@ -404,10 +404,10 @@ def test_colours_of_the_dropout_curve_mean_nothing_in_the_other_plots():
 
 def test_the_terminals_table_tells_every_trial_and_error():
     lines = trials_table(temperatures()).splitlines()
-    assert lines[0].split()[:4] == ["trial", "method.temperature", "method.denoising", "seed"]
-    first = ["0000", "0.01", "pad", "0", "finished", "80.00", "30.50", "20", "20", "1:01"]
+    assert lines[0].split()[:4] == ["trial", "dev", "before", "status"]
+    first = ["0000", "80.00", "30.50", "finished", "0.01", "pad", "0", "20", "20", "1:01"]
     assert lines[2].split() == first
-    assert lines[-2].split()[:6] == ["0011", "0.4", "pad", "0", "unfinished", "-"]
+    assert lines[-2].split()[:6] == ["0011", "-", "-", "unfinished", "0.4", "pad"]
     assert lines[-1] == "0010 failed: step 3: loss is nan <b>"
     assert len(lines) == 2 + 12 + 1
 
