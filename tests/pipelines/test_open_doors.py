@@ -243,7 +243,8 @@ def test_sighup_ends_an_embedding_in_plain_words(place, bert_folder):
     lines = (f"A man is singing song {number}.\n" for number in range(1_000_000))
     (place.root / "long.txt").write_text("".join(lines), encoding="utf-8")
     command = ["embed", bert_folder, "--input", "long.txt", "--output", "vectors"]
-    job = place.start(COTBERT, *command, "--precision", "fp32")
+    heard = ("env", "--default-signal=HUP")  # tests run under nohup ignore it, and so would the job
+    job = place.start(*heard, COTBERT, *command, "--precision", "fp32")
     wait_for(place, job, "ray::")
     for _ in range(2):
         os.killpg(job.pid, signal.SIGHUP)
