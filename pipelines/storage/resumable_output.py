@@ -133,7 +133,8 @@ def _holds_work(folder: Path) -> bool:
 def atomic_file(path: Path, scratch: Path) -> Iterator[Path]:
     """Give a name in `scratch` to write to; the file becomes `path` when the `with` block ends
     without error."""
-    partial = scratch / f"{path.name}.{socket.gethostname()}-{os.getpid()}.tmp"
+    writer = f"{socket.gethostname()}-{os.getpid()}-{threading.get_ident()}"
+    partial = scratch / f"{path.name}.{writer}.tmp"
     yield partial
     partial.replace(path)
 

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -185,3 +186,18 @@ def test_a_lock_that_is_given_up_in_time_is_waited_for(tmp_path):
         threading.Timer(0.3, lock.unlink).start()  # the file is another's then
         with locked(lock, "it", patience=60):
             assert lock.read_text().startswith(f"process {os.getpid()} on ")
+
+
+def test_two_threads_may_write_one_file(tmp_path):
+    """As two calls of a worker do that reach the end of one shard."""
+    both = threading.Barrier(2)
+
+    def write(text):
+        with atomic_file(tmp_path / "end.json", tmp_path) as partial:
+            partial.write_text(text)
+            both.wait(timeout=60)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, ["same", "same"]))
+    assert [p.name for p in tmp_path.iterdir()] == ["end.json"]
+    assert (tmp_path / "end.json").read_text() == "same"
