@@ -96,7 +96,7 @@ def train(
         # Another run may have ended, or begun, while this one waited for the lock.
         output = open_output(output, "run", record, resume, inside)
         _check_metrics(output)
-        with _tracked(settings, corpus, dev, output, name, recipe, parent) as run:
+        with _tracked(settings, corpus, dev, record, output, name, recipe, parent) as run:
             run.dataset(corpus)
             _report_notes([*notes, *streaming], tags, run)
             encoder = settings.encoder
@@ -138,14 +138,18 @@ def _tracked(
     settings: TrainSettings,
     corpus: Corpus,
     dev: DevSets,
+    record: Mapping[str, Any],
     output: Path,
     name: str | None,
     recipe: str,
     parent: str | None,
 ) -> AbstractContextManager[tracking.Run]:
-    """Return the MLflow run, which has the settings as params. The arguments are those of train."""
-    record = _record(settings, corpus, dev)
-    params = {**record.pop("settings"), "corpus": str(corpus.path), **record}
+    """Return the MLflow run, which has the settings as params.
+
+    record: from `_record`. The other arguments are those of train.
+    """
+    digests = {key: value for key, value in record.items() if key != "settings"}
+    params = {**record["settings"], "corpus": str(corpus.path), **digests}
     called = recipe or settings.method.name
     return tracking.tracked_run(
         "train",
