@@ -28,7 +28,8 @@ def index(
 ) -> dict[str, Any]:
     """Write the folder `output` and return its result; UserError for a bad folder or option.
 
-    update: an index of earlier embeddings, of which a copy is extended; its options are then used.
+    update: an index of earlier embeddings; the new one is a copy of it, with its options, plus the
+    new rows.
     """
     output = require_empty(output)
     faiss_index.require()

@@ -3,7 +3,7 @@
 A file has, for the rows of its part and in their order, `id`, `digest` (of the text), `long`
 (whether the text has more tokens than the model reads) and `clipped` (how many values of an int8
 vector were clipped). Its metadata hold a digest of all that the part was made of, and the part's
-counts. Only `cotbert embed --update` reads the folder.
+counts. Only `cotbert embed --update` and `cotbert index --update` read the folder.
 """
 
 from __future__ import annotations
@@ -12,22 +12,41 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
 from pipelines.embedding.options import ID_COLUMN, OnLong
+from pipelines.embedding.quantization import write_part
+from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.reading.pieces import Piece
+from pipelines.storage.resumable_output import atomic_file
 
 DIGESTS_FOLDER = "digests"
 METADATA_KEY = b"cotbert.digests"
 # 128 bits: among a billion texts, two have the same digest with a probability of 1e-21.
 DIGEST_BYTES = 16
 _DIGEST = pa.binary(DIGEST_BYTES)
+
+
+@dataclass(frozen=True)
+class PartDigests:
+    """What the file of a part of N rows holds beside their ids.
+
+    digests: of the texts. long, clipped: (N,). block: from `block_digest`. counts: of the part.
+    """
+
+    digests: Sequence[bytes]
+    long: np.ndarray
+    clipped: np.ndarray
+    block: str
+    counts: Mapping[str, int]
 
 
 def text_digests(texts: Sequence[str]) -> list[bytes]:
@@ -58,24 +77,26 @@ def part_counts(
     )
 
 
-def write_digests(
-    path: Path,
-    ids: pa.Array | pa.ChunkedArray,
-    digests: Sequence[bytes],
-    long: np.ndarray,
-    clipped: np.ndarray,
-    block: str,
-    counts: Mapping[str, int],
+def write_described_part(
+    output: Path, scratch: Path, name: str, table: pa.Table, described: PartDigests
 ) -> None:
-    """Write the file of a part of N rows. long, clipped: (N,). block: from `block_digest`."""
+    """Write a part of N rows and its file of digests into an embeddings folder, each completely."""
+    with atomic_file(output / DATA_FOLDER / name, scratch) as partial:
+        write_part(table, partial)
+    with atomic_file(output / DIGESTS_FOLDER / name, scratch) as partial:
+        write_digests(partial, table[ID_COLUMN], described)
+
+
+def write_digests(path: Path, ids: pa.Array | pa.ChunkedArray, described: PartDigests) -> None:
+    """Write the file of a part of N rows."""
     columns = {
         ID_COLUMN: ids,
-        "digest": pa.array(digests, _DIGEST),
-        "long": pa.array(long, pa.bool_()),
-        "clipped": pa.array(clipped, pa.int32()),
+        "digest": pa.array(described.digests, _DIGEST),
+        "long": pa.array(described.long, pa.bool_()),
+        "clipped": pa.array(described.clipped, pa.int32()),
     }
-    facts = {METADATA_KEY: json.dumps({"block": block, "counts": dict(counts)})}
-    table = pa.table(columns).replace_schema_metadata(facts)
+    facts = {"block": described.block, "counts": dict(described.counts)}
+    table = pa.table(columns).replace_schema_metadata({METADATA_KEY: json.dumps(facts)})
     pq.write_table(table, path, compression="zstd", use_dictionary=["long", "clipped"])
 
 
@@ -87,14 +108,30 @@ def read_digests(path: Path) -> tuple[pa.Table, dict[str, Any]]:
 
 def as_words(digests: Sequence[bytes] | pa.ChunkedArray) -> np.ndarray:
     """Return N digests as (N, 2) uint64, which are compared and sorted faster than bytes."""
-    values = digests.to_pylist() if isinstance(digests, pa.ChunkedArray) else digests
-    return np.frombuffer(b"".join(values), "<u8").reshape(-1, 2)
+    if not isinstance(digests, pa.ChunkedArray):
+        return np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
+    column = digests.combine_chunks()
+    words = np.frombuffer(column.buffers()[1], "<u8").reshape(-1, 2)
+    return words[column.offset : column.offset + len(column)]
+
+
+def check_unique(ids: Sequence[pa.ChunkedArray], what: str) -> None:
+    """Raise UserError if an id is there twice. what: whose ids they are, in the plural."""
+    every = pa.chunked_array([chunk for column in ids for chunk in column.chunks])
+    if pc.count_distinct(every).as_py() == len(every):
+        return
+    counts = pc.value_counts(every)
+    twice = counts.filter(pc.greater(counts.field("counts"), 1))[0]
+    raise UserError(
+        f"{what} have the id {twice['values'].as_py()!r} {twice['counts'].as_py()} times: an "
+        "update needs ids that differ, so name another --id-column, or leave --update out"
+    )
 
 
 def unchanged_ids(old: Path, new: Path) -> np.ndarray:
     """Return the int64 ids, ascending, that stand for the same text in two embeddings folders.
 
-    UserError if one of them has no digests.
+    UserError if one of them has no digests, or an id twice.
     """
     (before, first), (after, second) = _by_id(old), _by_id(new)
     places = np.minimum(np.searchsorted(before, after), len(before) - 1)
@@ -111,6 +148,7 @@ def _by_id(folder: Path) -> tuple[np.ndarray, np.ndarray]:
             "changed: index all rows, without --update"
         )
     table = pa.concat_tables(read_digests(file)[0] for file in files)
+    check_unique([table[ID_COLUMN]], f"the embeddings {str(folder)!r}")
     ids = table[ID_COLUMN].to_numpy()
     order = np.argsort(ids, kind="stable")
     return ids[order], as_words(table["digest"])[order]

@@ -16,14 +16,20 @@ import pyarrow.parquet as pq
 from cotbert_core.errors import UserError, first_line
 from cotbert_core.files import digest
 from pipelines.embedding.blocks import block_name
-from pipelines.embedding.digests import DIGESTS_FOLDER, part_counts, read_digests, write_digests
+from pipelines.embedding.digests import (
+    DIGESTS_FOLDER,
+    PartDigests,
+    check_unique,
+    part_counts,
+    read_digests,
+    write_described_part,
+)
 from pipelines.embedding.earlier_rows import EarlierRows
 from pipelines.embedding.options import ID_COLUMN, OnLong
-from pipelines.embedding.quantization import write_part
 from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.searching.embeddings import Embeddings
 from pipelines.storage.corpus import MANIFEST_FILE
-from pipelines.storage.resumable_output import atomic_file, locked_output
+from pipelines.storage.resumable_output import locked_output
 
 # What may differ between a job and the embeddings it updates: where the same model lies.
 _PLACES = ("model", "model_source")
@@ -85,7 +91,7 @@ def _check_digests(opened: Embeddings) -> None:
             )
         ids.append(table[ID_COLUMN])
     if opened.manifest.get("id_column") is not None:
-        _check_unique(ids, f"the embeddings to update, {str(opened.path)!r},")
+        check_unique(ids, f"the embeddings to update, {str(opened.path)!r},")
 
 
 def check_same(earlier: Earlier, facts: Mapping[str, Any]) -> None:
@@ -112,18 +118,6 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
-def _check_unique(ids: list[pa.ChunkedArray], what: str) -> None:
-    every = pa.chunked_array([chunk for column in ids for chunk in column.chunks])
-    if pc.count_distinct(every).as_py() == len(every):
-        return
-    counts = pc.value_counts(every)
-    twice = counts.filter(pc.greater(counts.field("counts"), 1))[0]
-    raise UserError(
-        f"{what} have the id {twice['values'].as_py()!r} {twice['counts'].as_py()} times: an "
-        "update needs ids that differ, so name another --id-column, or embed without --update"
-    )
-
-
 def finish_update(
     earlier: Earlier,
     output: Path,
@@ -146,7 +140,7 @@ def finish_update(
         ids.append(table[ID_COLUMN])
         known.append(rows.find(table["digest"]) >= 0)
     if earlier.opened.manifest.get("id_column") is not None:
-        _check_unique(ids, "the rows of the input")
+        check_unique(ids, "the rows of the input")
     now = pa.chunked_array([chunk for column in ids for chunk in column.chunks])
     before = pa.chunked_array([c for t in rows.digest_tables() for c in t[ID_COLUMN].chunks])
     taken = np.concatenate(known)
@@ -186,12 +180,11 @@ def _keep_gone(
         if not len(described):
             continue
         new = f"part-{block_name(shards, number)}.parquet"
-        with atomic_file(output / DATA_FOLDER / new, scratch) as partial:
-            write_part(pq.read_table(rows.folder / DATA_FOLDER / name).filter(left), partial)
+        table = pq.read_table(rows.folder / DATA_FOLDER / name).filter(left)
         long, clipped = described["long"].to_numpy(), described["clipped"].to_numpy()
         counts = part_counts(long, clipped, 0, on_long)
-        ids, digests = described[ID_COLUMN], described["digest"].to_pylist()
-        with atomic_file(output / DIGESTS_FOLDER / new, scratch) as partial:
-            write_digests(partial, ids, digests, long, clipped, f"kept {name}", counts)
+        digests = described["digest"].to_pylist()
+        kept = PartDigests(digests, long, clipped, f"kept {name}", counts)
+        write_described_part(output, scratch, new, table, kept)
         total.update(counts)
     return total

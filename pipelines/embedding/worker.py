@@ -30,22 +30,23 @@ from pipelines.embedding.blocks import (
 )
 from pipelines.embedding.digests import (
     DIGESTS_FOLDER,
+    PartDigests,
     block_digest,
     part_counts,
     read_digests,
     text_digests,
-    write_digests,
+    write_described_part,
 )
 from pipelines.embedding.earlier_rows import EarlierRows
 from pipelines.embedding.encoding import encode_block
-from pipelines.embedding.options import ID_COLUMN, TOO_LONG, EmbedOptions
-from pipelines.embedding.quantization import Storage, write_part
+from pipelines.embedding.options import TOO_LONG, EmbedOptions
+from pipelines.embedding.quantization import Storage
 from pipelines.reading.bad_rows import BadRow, excerpt
 from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.reading.readers import read
-from pipelines.storage.resumable_output import atomic_file, write_json_atomic
+from pipelines.storage.resumable_output import write_json_atomic
 
 
 @dataclass(frozen=True)
@@ -185,11 +186,9 @@ class BlockEmbedder:
         ids = [piece.ids[place] for place in made.rows]
         passthrough = [[values[n] for n in made.rows] for values in piece.passthrough]
         table = self._task.storage.table(ids, passthrough, made.stored)
-        with atomic_file(self._output / DATA_FOLDER / name, self._scratch) as partial:
-            write_part(table, partial)
         of_part = part_counts(made.long, made.clipped, made.duplicates, self._task.options.on_long)
-        with atomic_file(self._output / DIGESTS_FOLDER / name, self._scratch) as partial:
-            write_digests(partial, table[ID_COLUMN], given, made.long, made.clipped, whole, of_part)
+        described = PartDigests(given, made.long, made.clipped, whole, of_part)
+        write_described_part(self._output, self._scratch, name, table, described)
         counts.update(of_part)
         return set(given)
 

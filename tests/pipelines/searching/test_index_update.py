@@ -11,7 +11,7 @@ from embeddings_folders import write_folder
 
 from cotbert_core.errors import UserError
 from pipelines.cli import main
-from pipelines.embedding.digests import text_digests, write_digests
+from pipelines.embedding.digests import PartDigests, text_digests, write_digests
 from pipelines.index import index
 from pipelines.searching.options import IndexOptions
 
@@ -33,7 +33,7 @@ def embeddings(folder, texts, **facts):
     none = np.zeros(len(texts), int)
     file = folder / "digests" / "part-000000.parquet"
     ids, digests = pa.array(list(texts), pa.int64()), text_digests(list(texts.values()))
-    write_digests(file, ids, digests, none.astype(bool), none, "block", {})
+    write_digests(file, ids, PartDigests(digests, none.astype(bool), none, "block", {}))
     return folder
 
 
@@ -97,6 +97,14 @@ def test_other_vectors_and_options_are_refused(tmp_path, texts):
         index(other, tmp_path / "i2", FLAT, tmp_path / "i1")
     with pytest.raises(UserError, match=r"takes the options of .* leave --factory"):
         index(old, tmp_path / "i2", IndexOptions("HNSW16"), tmp_path / "i1")
+    text = "a text"
+    twice = write_folder(tmp_path / "twice", [7, 7], np.stack([vector(text)] * 2), parts=1, **SAME)
+    (twice / "digests").mkdir()
+    none = np.zeros(2, int)
+    described = PartDigests(text_digests([text] * 2), none.astype(bool), none, "block", {})
+    write_digests(twice / "digests" / "part-000000.parquet", pa.array([7, 7]), described)
+    with pytest.raises(UserError, match="twice' have the id 7 2 times: an update needs ids that"):
+        index(twice, tmp_path / "i2", FLAT, tmp_path / "i1")
     bare = write_folder(tmp_path / "v3", [1], vector("a")[None], parts=1, **SAME)
     with pytest.raises(UserError, match="v3' have no digests/, by which an update sees"):
         index(bare, tmp_path / "i2", FLAT, tmp_path / "i1")
