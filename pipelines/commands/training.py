@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pipelines.options import shared
-from pipelines.options.declare import INPUT, TRAINING, Option, build
+from pipelines.options.declare import INPUT, RESOURCES, TRAINING, Option, build
 
 if TYPE_CHECKING:  # pydantic and pyarrow would slow --help
     from cotbert_core.settings import TrainSettings
     from pipelines.storage.corpus import Corpus
     from pipelines.training.dev_sets import DevSets
 
+Device = Literal["cpu", "gpu"]
 RECIPE_VALUE = "the recipe's value"
 
 
@@ -42,6 +43,14 @@ class CorpusOptions:
         None
     )
     workers: Annotated[int | None, replace(shared.WORKERS, default=RECIPE_VALUE)] = None
+    device: Annotated[
+        Device | None,
+        Option(
+            "train each worker on CPU cores or on a GPU of its own",
+            group=RESOURCES,
+            default="the recipe's value, or a GPU where there is one for every worker",
+        ),
+    ] = None
     config: Annotated[
         Path | None,
         Option(
@@ -86,6 +95,7 @@ class CorpusOptions:
             "max_steps": self.max_steps,
             "batch_size": self.batch_size,
             "optimizer.learning_rate": self.learning_rate,
+            "gpus_per_worker": None if self.device is None else int(self.device == "gpu"),
         }
         return {name: value for name, value in values.items() if value is not None}
 

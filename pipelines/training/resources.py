@@ -24,8 +24,8 @@ def check_gpus(settings: TrainSettings) -> None:
     if there < settings.workers:
         raise UserError(
             f"gpus_per_worker is 1 and workers is {settings.workers}, and there are {there} GPUs: "
-            f"give fewer workers, gpus_per_worker=0 to train on CPU cores, or set {MAY_GROW}=1 "
-            "where the cluster adds nodes by itself"
+            f"give fewer workers, --device cpu (gpus_per_worker=0) to train on CPU cores, or set "
+            f"{MAY_GROW}=1 where the cluster adds nodes by itself"
         )
 
 

@@ -208,6 +208,13 @@ def test_common_settings_have_options_of_their_own():
     assert options.changed == {"max_steps", "batch_size", "optimizer.learning_rate", "seed"}
 
 
+@pytest.mark.parametrize(("device", "gpus"), [("cpu", 0), ("gpu", 1), (None, None)])
+def test_the_device_is_an_option(device, gpus):
+    options = CorpusOptions(corpus="a", device=device)
+    assert options.settings("cot-bert-base").gpus_per_worker == gpus
+    assert options.changed == (set() if device is None else {"gpus_per_worker"})
+
+
 @pytest.mark.parametrize(
     ("assignments", "message"),
     [
