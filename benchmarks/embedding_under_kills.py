@@ -1,9 +1,10 @@
 """`cotbert embed` while its processes are killed: `python -m benchmarks.embedding_under_kills`.
 
-Two runs against an undisturbed one, of the command as a user types it. In the first, workers and
+Three runs against an undisturbed one, of the command as a user types it. In the first, workers and
 the driver are killed in turn (-9) at random moments, and after the driver's death the command is
-given again. In the second a worker is killed every 20 seconds for three minutes. Each must end with
-every id once and the undisturbed run's vectors. Not part of `make bench`, which must be short.
+given again. The second is the same with `--update`, from embeddings of the first half of the text.
+In the third a worker is killed every 20 seconds for three minutes. Each must end with every id once
+and the undisturbed run's vectors. Not part of `make bench`, which must be short.
 """
 
 from __future__ import annotations
@@ -24,18 +25,23 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import DisagreementError, least_cosine, machine, machine_line, read_texts
+from benchmarks.harness import (
+    DisagreementError,
+    least_cosine,
+    machine,
+    machine_line,
+    random_encoder,
+    read_texts,
+)
 from benchmarks.preparing import recombine
 from cotbert_core.encoder.locations import MINILM
 from pipelines.embed import read_embeddings
-from pipelines.reading.pieces import PIECE_ROWS
+from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.runtime.processes import descendants, filter_by_title
 
 WORKER = "ray::MapWorker"
 # Batches differ by what else is in a block, never by kills: the blocks are the same.
 LEAST_COSINE = 0.999999
-# A random kill comes within this many seconds after the previous block; a block takes about 10 s.
-WITHIN_SECONDS = 8.0
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,8 @@ class Ended:
 class EmbedProcess:
     """A `cotbert embed` process, which can be killed and started again."""
 
-    def __init__(self, text: Path, output: Path) -> None:
-        self._words = ["embed", MINILM, "--input", str(text), "--output", str(output)]
+    def __init__(self, model: str, text: Path, output: Path, *more: str) -> None:
+        self._words = ["embed", model, "--input", str(text), "--output", str(output), *more]
         self._output = output
         self.begin()
 
@@ -94,32 +100,34 @@ class EmbedProcess:
             raise DisagreementError(f"the job ended with status {self._process.returncode}")
 
 
-def undisturbed(text: Path, output: Path, rows: int) -> Ended:
+def undisturbed(process: EmbedProcess, rows: int) -> Ended:
     started = time.monotonic()
-    EmbedProcess(text, output).wait()
+    process.wait()
     return Ended("undisturbed", time.monotonic() - started, 0, rows)
 
 
-def at_moments(text: Path, output: Path, rows: int, kills: int, seed: int) -> Ended:
-    """Kill a worker and the driver in turn, each within a randomly chosen block."""
+def at_moments(
+    what: str, process: EmbedProcess, rows: int, blocks: Sequence[int], long: float, seed: int
+) -> Ended:
+    """Kill a worker and the driver in turn, each at a random moment within one of `blocks`, of
+    which each takes about `long` seconds."""
     draw = random.Random(seed)
-    blocks = rows // PIECE_ROWS
-    process, started, done = EmbedProcess(text, output), time.monotonic(), 0
-    for after in sorted(draw.sample(range(blocks), min(kills, blocks))):
+    started, done = time.monotonic(), 0
+    for after in blocks:
         while process.running and process.blocks() < after:
             time.sleep(0.05)
-        time.sleep(draw.uniform(0.0, WITHIN_SECONDS))
+        time.sleep(draw.uniform(0.0, long))
         kill = process.kill_driver if done % 2 else process.kill_worker
         while process.running and not kill():
             time.sleep(0.05)
-        done += 1
+        done += process.running
     process.wait()
-    return Ended("killed at random moments", time.monotonic() - started, done, rows)
+    return Ended(what, time.monotonic() - started, done, rows)
 
 
-def every(text: Path, output: Path, rows: int, seconds: float, long: float) -> Ended:
+def every(process: EmbedProcess, rows: int, seconds: float, long: float) -> Ended:
     """Kill a worker every `seconds` seconds, for `long` seconds."""
-    process, started, done = EmbedProcess(text, output), time.monotonic(), 0
+    started, done = time.monotonic(), 0
     while process.running and time.monotonic() - started < long:
         time.sleep(seconds)
         done += process.running and process.kill_worker()
@@ -142,14 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     texts = read_texts(options.text)
     with tempfile.TemporaryDirectory() as name:
-        home = Path(name)
-        text, quiet, killed, chaos = (home / n for n in ("text.txt", "quiet", "killed", "chaos"))
-        recombine(texts, options.rows, text)
-        runs = [undisturbed(text, quiet, options.rows)]
-        runs.append(at_moments(text, killed, options.rows, options.kills, options.seed))
-        check(killed, quiet)
-        runs.append(every(text, chaos, options.rows, options.every, options.long))
-        check(chaos, quiet)
+        runs = _runs(options, texts, Path(name))
     print(f"{machine_line(machine())}\n")
     print(
         "| run | kills | rows | seconds | rows/s, starts included |\n| --- " + "| ---: " * 4 + "|"
@@ -158,10 +159,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _runs(options: argparse.Namespace, texts: Sequence[str], home: Path) -> list[Ended]:
+    text, half, quiet = home / "text.txt", home / "half.txt", home / "quiet"
+    rows: int = options.rows
+    recombine(texts, rows, text)
+    lines = text.read_text(encoding="utf-8").splitlines(keepends=True)
+    half.write_text("".join(lines[: len(lines) // 2]), encoding="utf-8")
+    small = options.small and random_encoder(home / "model", layers=4, width=256, heads=4)
+    model = str(small or MINILM)
+    runs = [undisturbed(EmbedProcess(model, text, quiet), rows)]
+    undisturbed(EmbedProcess(model, half, home / "old"), len(lines) // 2)
+    count = sum(1 for _ in (quiet / DATA_FOLDER).glob("part-*"))
+    long, draw = runs[0].seconds / count, random.Random(options.seed)
+    blocks = sorted(draw.sample(range(count), min(options.kills, count)))
+    for what, more in {"killed": (), "update killed": ("--update", str(home / "old"))}.items():
+        killed = home / what.replace(" ", "-")
+        process = EmbedProcess(model, text, killed, *more)
+        runs.append(
+            at_moments(f"{what} at random moments", process, rows, blocks, long, options.seed)
+        )
+        check(killed, quiet)
+    chaos = home / "chaos"
+    runs.append(every(EmbedProcess(model, text, chaos), rows, options.every, options.long))
+    check(chaos, quiet)
+    return runs
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.embedding_under_kills")
     parser.add_argument("--rows", type=int, default=60_000, help="of each run (default 60,000)")
     parser.add_argument("--kills", type=int, default=5, help="kills at random moments (default 5)")
+    small = "embed with a small random encoder instead of all-MiniLM-L6-v2"
+    parser.add_argument("--small", action="store_true", help=small)
     parser.add_argument("--every", type=float, default=20.0, help="seconds (default 20)")
     parser.add_argument("--long", type=float, default=180.0, help="seconds (default 180)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default 0)")

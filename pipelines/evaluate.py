@@ -107,7 +107,7 @@ def evaluate_several(
     labels = _labels(several)
     params = _params(replace(common, model=", ".join(labels), template=None, readout=None))
     about = f"Scores {params['model']} on the same tasks, with the differences between them."
-    with tracking.tracked_run("evaluate", params, about=about, parent=parent) as run:
+    with tracking.tracked_run("evaluate", params, about=about, parent=parent, output=output) as run:
         models = {}
         for label, options in zip(labels, several, strict=True):
             say(f"evaluate {label}")
@@ -169,7 +169,9 @@ def _score(
     if sample is not None:
         check_whitening(options, sample, readout)
     counted = CountedEncode(readout.encoder, options.precision)
-    with tracking.tracked_run("evaluate", _params(options) | readout.used, parent=parent) as run:
+    params, label = _params(options) | readout.used, _label(options, readout)
+    name = tracking.run_name("evaluate", label)
+    with tracking.tracked_run("evaluate", params, name=name, parent=parent) as run:
         encode = counted if sample is None else whitened(options, counted, sample)
         scored = data.score(encode, options.resamples)
         result = scored.entries | {"sentences_per_second": round(counted.rate, 1)}
@@ -177,7 +179,7 @@ def _score(
         result |= {"mlflow_run_id": run.id, **readout.used, **readout.counts()}
         if options.resamples:
             result["resamples"] = options.resamples
-        model = Model.of(_label(options, readout), result, scored, readout)
+        model = Model.of(label, result, scored, readout)
         if files is not None:
             files.write(run, result, [model])
     return model

@@ -54,7 +54,7 @@ def export(options: ExportOptions, output: Path) -> dict[str, Any]:
     )
     if options.format == "onnx":
         _check_exportable(options.model, encoder)
-    with tracking.tracked_run("export", vars(options)) as run:
+    with tracking.tracked_run("export", vars(options), output=output) as run:
         result: dict[str, Any] = {"format": options.format, "dimension": encoder.dimension}
         if options.format == "folder":
             encoder.save_pretrained(output)

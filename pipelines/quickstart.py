@@ -50,7 +50,8 @@ def quickstart(
     output.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     params = {"packages": options.packages, "steps": options.steps}
-    with tracking.tracked_run("quickstart", params) as run, ray_session(verbose, output):
+    tracked = tracking.tracked_run("quickstart", params, output=output)
+    with tracked as run, ray_session(verbose, output):
         outcome = _stages(options, output, verbose, run.key)
         seconds = time.monotonic() - started
         result = _result(outcome, seconds, run.id)

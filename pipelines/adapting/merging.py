@@ -26,7 +26,7 @@ from pipelines.storage.output_folder import RESULT_FILE, require_empty
 def merge_tracked(options: MergeOptions, output: Path) -> dict[str, Any]:
     """Merge in an MLflow run of its own, and return the result."""
     output = require_empty(output)
-    with tracking.tracked_run("merge", vars(options)) as run:
+    with tracking.tracked_run("merge", vars(options), output=output) as run:
         result = merge(options.first, options.second, options.weight, output)
         run.artifact(output / RESULT_FILE)
     return result

@@ -77,7 +77,8 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
     # Each is opened and closed again: a model that cannot be read must not stop the job halfway.
     named = dict(zip(numbered([label_of(spec, spec.open()) for spec in specs]), specs, strict=True))
     params = {key: value for key, value in vars(options).items() if value is not None}
-    with tracking.tracked_run("geometry", params) as run, atomic_folder(output) as folder:
+    tracked = tracking.tracked_run("geometry", params, output=output)
+    with tracked as run, atomic_folder(output) as folder:
         rate, rows = _measure(named, data, options.precision)
         result = _result(rows, data) | {
             "sentences_per_second": round(rate, 1),

@@ -40,8 +40,8 @@ from pipelines.storage.output_folder import RUN_FILE, earlier_run
 __all__ = ["EXPERIMENT", "Run", "commit", "shown_uri", "tracked_run", "tracking_uri"]
 
 VERSIONED = ("cotbert", "ray", "torch", "transformers", "mlflow", "pyarrow", "numpy")
-# MLflow's own tag of a run's description.
-DESCRIPTION_TAG = "mlflow.note.content"
+# MLflow's own tags: a run's description, and its column "Source".
+DESCRIPTION_TAG, SOURCE_TAG = "mlflow.note.content", "mlflow.source.name"
 
 
 @contextmanager
@@ -56,6 +56,7 @@ def tracked_run(
     home: Path | None = None,
     queue_folder: Path | None = None,
     final_folder: Path | None = None,
+    output: Path | None = None,
 ) -> Iterator[Run]:
     """Open a run for the length of the `with` block; its status is FAILED if the block raises.
 
@@ -63,10 +64,10 @@ def tracked_run(
     sentence. parent: id or key of the parent run. tags: set when the run is created. home: folder
     with the file of the run id, with which a resumed job continues the same run. queue_folder:
     folder for records that the store does not accept. final_folder: the path of queue_folder after
-    the job has ended without error.
+    the job has ended without error. output: what a job without such folders makes.
     """
     run_id = earlier_run(home) if home is not None else None
-    output = final_folder or home
+    output = final_folder or home or output
     create = create_record(name or run_name(job, output), None, tags)
     if queue_folder is not None:
         create["parent"] = parent
@@ -78,7 +79,7 @@ def tracked_run(
         write_text(home / RUN_FILE, run.id or "")
     # MLflow refuses a param that changes, and the folder of a resumed job may have been moved.
     run.params({**params, **({"output": output} if output and run_id is None else {})})
-    described = {DESCRIPTION_TAG: about} if about else {}
+    described = {SOURCE_TAG: f"cotbert {job}", **({DESCRIPTION_TAG: about} if about else {})}
     run.tags({"job": job, "commit": commit(), **_versions(), **described})
     try:
         yield run

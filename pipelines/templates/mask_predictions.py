@@ -110,7 +110,8 @@ def token_map(options: TokenMapOptions, output: Path) -> dict[str, Any]:
     backbone = load_backbone(options.encoder)
     table, tied = _table(backbone, options.table)
     params = {key: value for key, value in vars(options).items() if value is not None}
-    with tracking.tracked_run("token-map", params) as run, atomic_folder(output) as folder:
+    tracked = tracking.tracked_run("token-map", params, output=output)
+    with tracked as run, atomic_folder(output) as folder:
         result = _write_map(folder, options, tokenizer, table, counted, tied)
         result |= {"mlflow_run_id": run.id}
         write_json(folder / RESULT_FILE, result)

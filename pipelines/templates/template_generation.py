@@ -40,7 +40,7 @@ def generate_templates(options: GenerateOptions, output: Path) -> dict[str, Any]
     chosen = _sampled(definitions, options)
     generator = load_generator(options.model)
     started = time.perf_counter()
-    with tracking.tracked_run("generate-templates", vars(options)) as run:
+    with tracking.tracked_run("generate-templates", vars(options), output=output) as run:
         generated = _generate(generator, chosen, options)
         if not generated.templates:
             raise RuntimeError("no output has [X] and [MASK] once each: give a larger --beam")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -80,7 +81,8 @@ def test_the_file_holds_the_scores_of_the_core(own_store, tmp_path, senteval, be
     assert written["sentences_per_second"] > 0
 
     run = own_store.get_run(written["mlflow_run_id"])
-    assert (run.info.run_name, run.info.status) == ("evaluate", "FINISHED")
+    assert run.info.run_name.startswith("evaluate / ")
+    assert (Path(run.info.run_name).name, run.info.status) == ("bert0 mean", "FINISHED")
     metrics = run.data.metrics
     assert metrics["average"] == pytest.approx(average)
     for task, scores in expected.items():
@@ -196,6 +198,7 @@ def test_several_models_are_compared_with_the_first(
     shown = capsys.readouterr().out
     result = json.loads((tmp_path / "all.json").read_text())
     labels = list(result["models"])
+    assert own_store.get_run(result["mlflow_run_id"]).info.run_name == "evaluate / all.json"
     assert result["against"] == labels[0]
     assert [label.rsplit("/")[-1] for label in labels] == ["bert0 last", "bert0 [CLS]"]
     (entries,) = result["differences"].values()

@@ -55,7 +55,7 @@ def test_the_command_writes_templates_that_can_be_scored(
     assert (printed["templates"], printed["best_template"]) == (str(len(texts)), texts[0])
 
     (run,) = own_store.search_runs(["1"])
-    assert (run.info.run_name, run.info.status) == ("generate-templates", "FINISHED")
+    assert (run.info.run_name, run.info.status) == ("generate-templates / found.txt", "FINISHED")
     assert run.data.params["beam"] == "8"
     assert run.data.metrics["definitions"] == 3
     assert [a.path for a in own_store.list_artifacts(run.info.run_id)] == ["found.txt"]

@@ -165,7 +165,7 @@ def test_the_folder_and_the_run(own_store, tmp_path, senteval, bert_folder, caps
     assert f"{first['uniformity']:.4f}" in shown
 
     run = own_store.get_run(result["mlflow_run_id"])
-    assert (run.info.run_name, run.info.status) == ("geometry", "FINISHED")
+    assert (run.info.run_name, run.info.status) == ("geometry / out", "FINISHED")
     label = first["label"].replace("[CLS]", "CLS")
     assert run.data.metrics[f"alignment/{label}"] == pytest.approx(first["alignment"])
     assert f"uniformity/{label} no. 2" in run.data.metrics

@@ -143,7 +143,7 @@ def test_the_map_counts_tokens_and_kinds(own_store, tmp_path, encoder_folder, fa
     assert "text.txt, 2 sentences" in page
     assert len(page) < 1_500_000
     run = own_store.get_run(result["mlflow_run_id"])
-    assert (run.info.run_name, run.info.status) == ("token-map", "FINISHED")
+    assert (run.info.run_name, run.info.status) == ("token-map / out", "FINISHED")
     assert run.data.metrics["kind_word"] == result["kind_word"]
 
 

@@ -51,7 +51,11 @@ def test_a_run_holds_params_metrics_by_step_tags_and_artifacts(own_store, tmp_pa
     losses = own_store.get_metric_history(run.id, "loss")
     assert [(m.step, m.value) for m in losses] == [(1, 2.0), (2, 1.0)]
     assert found.data.metrics == {"loss": 1.0, "rate": 5.0}
-    tags = {"job": "train", "commit": tracking.commit()}
+    tags = {
+        "job": "train",
+        "commit": tracking.commit(),
+        "mlflow.source.name": "cotbert train",
+    }
     assert tags.items() <= found.data.tags.items()
     assert all(found.data.tags[f"version.{name}"] for name in tracking.VERSIONED)
     names = [a.path for folder in ("", "model") for a in own_store.list_artifacts(run.id, folder)]
