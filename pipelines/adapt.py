@@ -3,7 +3,7 @@
 The documents are prepared, and some of them are held out. Candidates are trained by Ray Tune; the
 one that finds the held-out documents best is averaged with the untouched encoder, and the better of
 the two becomes model/. Queries that chose nothing then measure what was gained. If nothing beats
-the untouched encoder, model/ is the untouched encoder.
+the untouched encoder, or these queries do not confirm it, model/ is the untouched encoder.
 
 The output folder holds settings.json (written first), corpus/, baseline.json, with --pretrain
 pretrain/, trials/NAME/ (each a complete output of `cotbert train`), merged/, evaluation.json,
@@ -29,6 +29,7 @@ from pipelines.adapting.choosing import (
     MERGED,
     Contender,
     choose,
+    confirm,
     plain_readout,
     scored,
     untouched,
@@ -201,11 +202,12 @@ def _run(
     )
     rows = trials.run()
     contenders = [untouched(encoder, baseline), *_trained(trials, rows, encoder, dev, output)]
-    chosen = choose(contenders)
-    others = [n for n in also if n != chosen.name and trials.model(n).is_dir()]
+    winner = choose(contenders)
+    others = [n for n in also if n != winner.name and trials.model(n).is_dir()]
     scored_too = [Contender(n, str(trials.model(n)), 0.0) for n in others]
-    shown = list(dict.fromkeys([contenders[0], chosen, *scored_too]))
+    shown = list(dict.fromkeys([contenders[0], winner, *scored_too]))
     scores = evaluate_models(options, shown, corpus, output, run.key)
+    chosen = confirm(winner, contenders[0], scores[0])
     save_model(chosen, output / MODEL)
     result = outcome(options, corpus, baseline, rows, contenders, chosen, *scores)
     complete_card(output / MODEL, result)

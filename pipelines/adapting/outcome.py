@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.adapting.choosing import UNTOUCHED, Contender
+from pipelines.adapting.choosing import UNTOUCHED, Contender, choose
 from pipelines.adapting.options import AdaptOptions
 from pipelines.evaluating.scoring import FOUND_FIRST, MRR10, score_of
 from pipelines.recording import dev_metric
@@ -30,12 +30,14 @@ def outcome(
 ) -> dict[str, Any]:
     """Return the contents of result.json.
 
-    trials: a row for each candidate. contenders: the untouched encoder first. models: the scores of
-    the untouched encoder, the chosen one and perhaps others. differences: of all but the first.
+    trials: a row for each candidate. contenders: the untouched encoder first. chosen: the one that
+    is handed back. models: the scores of the untouched encoder, the winner of the dev queries and
+    perhaps others. differences: of all but the first.
     """
     return {
         "encoder": options.encoder,
         "chosen": chosen.name,
+        "winner": choose(contenders).name,
         "baseline": baseline.reading,
         "documents": corpus.manifest["documents"],
         "sentences": len(corpus),
@@ -50,6 +52,7 @@ def outcome(
         "dev": {one.name: one.score for one in contenders},
         "trials": list(trials),
         "models": dict(models),
+        "differences": dict(differences),
     }
 
 
@@ -62,6 +65,8 @@ def _own_first(entries: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def sentences(result: Mapping[str, Any]) -> list[str]:
     """Return what was gained, in words: on the user's documents, then on general text."""
     own = result["table"][FOUND_FIRST]
+    if result["winner"] != result["chosen"]:
+        return [_unconfirmed(result)]
     if result["chosen"] == UNTOUCHED:
         best = max((s for n, s in result["dev"].items() if n != UNTOUCHED), default=None)
         tried = "" if best is None else f" The best of them reached {best:.1f} on the dev queries."
@@ -75,6 +80,21 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
         if name not in OWN_WORDS:
             found.append(_general_sentence(name, row))
     return found
+
+
+def _unconfirmed(result: Mapping[str, Any]) -> str:
+    winner, first = result["winner"], result["models"][UNTOUCHED]
+    own, gap = result["models"][winner][FOUND_FIRST], result["differences"][winner][FOUND_FIRST]
+    dev = result["dev"]
+    return (
+        f"{winner} was the best by the dev queries ({dev[winner]:.1f} % found first, "
+        f"{dev[UNTOUCHED]:.1f} by the untouched encoder), but the {own['queries']:,} test queries, "
+        f"which chose nothing, do not confirm it: {score_of(own):.1f} %, "
+        f"{score_of(first[FOUND_FIRST]):.1f} by the untouched {result['encoder']} "
+        f"({gap['difference']:+.1f}, 95 % interval {gap['low']:+.1f} to {gap['high']:+.1f}). So "
+        "model/ is the untouched encoder. Try more documents, which make surer scores, or more "
+        "--steps."
+    )
 
 
 def _own_sentence(result: Mapping[str, Any], own: Mapping[str, Any]) -> str:

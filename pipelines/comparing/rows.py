@@ -72,10 +72,10 @@ def baseline_sentences(
     rows: Sequence[Mapping[str, Any]], comparison: Comparison, found: Mapping[str, Baseline]
 ) -> list[str]:
     """Return for each recipe whether it is better than its encoder was; a warning if it is not."""
-    dev, sentences = dev_name(comparison.dev), []
+    dev, metric, sentences = dev_name(comparison.dev), dev_metric(comparison.dev), []
     for row in rows:
         if (settings := comparison.entries[row["entry"]]) is not None:
-            scores = {"dev": dev, dev_metric(comparison.dev).name: row["dev_mean"]}
+            scores = {"dev": dev, metric.name: row["dev_mean"], metric.before: row["dev_before"]}
             sentences.append(
                 baseline_sentence(
                     scores | found[settings.encoder].entries, f"recipe {row['entry']}"

@@ -50,7 +50,10 @@ from pipelines.training.dev_sets import (
 BASELINE_FILE = "baseline.json"
 OWN = {"mean": "mean pooling", "cls": "[CLS] pooling", "mask": "[MASK] reading"}
 NAMES = {"last": "mean pooling", "first-last": "first-last average", "cls": "[CLS] vector"}
-# What to do about a training that ends below its baseline; the second part is of vectors.
+# What to do about a training that ends below its baseline. The second part is for one that reads
+# the encoder in a way that costs this many points before the first step, or about which that is
+# not known.
+READING_COSTS = 1.0
 LONGER = "Train longer or with a lower optimizer.learning_rate"
 ADVICE = (
     f"{LONGER}, or read the trained encoder as the "
@@ -219,8 +222,8 @@ def baseline_line(result: Mapping[str, Any]) -> tuple[str, float] | None:
 def baseline_sentence(result: Mapping[str, Any], who: str = "the trained encoder") -> str:
     """Return a sentence on whether a result is better or worse than its baseline, by how much.
 
-    Worse is a warning, with what to try. result: the dev score, dev (what it was measured on),
-    baseline and its score.
+    Worse is a warning, with what to try. result: the dev score, perhaps that before training, dev
+    (what it was measured on), baseline and its score.
     """
     metric = metric_in(result)
     score, untouched = float(result[metric.name]), float(result[metric.baseline])
@@ -235,5 +238,7 @@ def baseline_sentence(result: Mapping[str, Any], who: str = "the trained encoder
         f"{who} scores {score:.2f} on dev ({result['dev']}): {how} the untouched encoder, which "
         f"scores {untouched:.2f} by {result[BASELINE]}."
     )
-    advice = f"{LONGER}." if metric is MLM_ACCURACY else ADVICE
+    before = result.get(metric.before)
+    read_well = before is not None and untouched - float(before) < READING_COSTS
+    advice = f"{LONGER}." if metric is MLM_ACCURACY or read_well else ADVICE
     return f"warning: {sentence} {advice}" if gap <= -0.005 else sentence[0].upper() + sentence[1:]

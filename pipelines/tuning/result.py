@@ -46,6 +46,7 @@ def sweep_result(
         "search": plan.search,
         "dev": dev,
         metric.name: best[metric.name] if best else None,
+        metric.before: best[metric.before] if best else None,
         **baseline.entries,
         "best": best,
         "trials": rows,

@@ -149,7 +149,9 @@ def test_two_encoders_have_two_baselines(bert_folder, roberta_folder):
         f"untouched {names[1]}: [CLS] vector",
     ]
     assert [row["dev_mean"] for row in rows] == [60.0, 70.0]
-    trained = [{"entry": name, "dev_mean": 65.0} for name in ("one", "other", "last")]
+    trained = [
+        {"entry": name, "dev_mean": 65.0, "dev_before": 65.0} for name in ("one", "other", "last")
+    ]
     one, other = baseline_sentences(trained, comparison, found)
     assert one == (
         "Recipe one scores 65.00 on dev (built-in pairs): 5.00 better than the untouched encoder, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines.adapting.choosing import UNTOUCHED, Contender, choose, plain_readout
+from pipelines.adapting.choosing import UNTOUCHED, Contender, choose, confirm, plain_readout
 from pipelines.adapting.final_model import save_model
 from pipelines.adapting.outcome import sentences, table_rows, trial_rows
 from pipelines.training.baseline import Baseline
@@ -18,6 +18,21 @@ def test_the_best_dev_score_wins_and_of_equal_ones_the_lesser_change():
     assert choose([BEFORE, merged, trained]) is merged
     assert choose([BEFORE, merged, Contender("denosent-rest", "t", 57.1)]).name == "denosent-rest"
     assert choose([BEFORE, Contender("merged", "m", 51.0)]) is BEFORE
+
+
+def scores(found, mrr):
+    return {"held-out": {"found_first": found, "queries": 10}, "held-out-mrr10": {"mrr10": mrr}}
+
+
+@pytest.mark.parametrize(
+    ("found", "mrr", "is_confirmed"),
+    [(52.0, 40.0, True), (51.0, 61.0, True), (51.0, 60.0, False), (50.0, 70.0, False)],
+)
+def test_a_winner_that_the_test_queries_do_not_confirm_is_not_handed_back(found, mrr, is_confirmed):
+    trained = Contender("denosent-rest", "t", 57.0)
+    tested = {UNTOUCHED: scores(51.0, 60.0), "denosent-rest": scores(found, mrr)}
+    assert confirm(trained, BEFORE, tested) is (trained if is_confirmed else BEFORE)
+    assert confirm(BEFORE, BEFORE, tested) is BEFORE
 
 
 @pytest.mark.parametrize(
@@ -47,7 +62,7 @@ def test_an_untouched_model_is_read_as_it_scored_best(tmp_path, bert_folder):
     assert SentenceEncoder.from_pretrained(tmp_path / "model").pooling.readout == "cls"
 
 
-def result(chosen="denosent-rest", low=4.0, gap=6.5):
+def result(chosen="denosent-rest", low=4.0, gap=6.5, winner=None):
     own = {
         "before": 51.0,
         "after": 51.0 + gap,
@@ -61,6 +76,9 @@ def result(chosen="denosent-rest", low=4.0, gap=6.5):
     return {
         "encoder": "all-MiniLM-L6-v2",
         "chosen": chosen,
+        "winner": winner or chosen,
+        "models": {UNTOUCHED: scores(51.0, 60.0), "denosent-rest": scores(51.0 + gap, 60.0)},
+        "differences": {"denosent-rest": {"held-out": own}},
         "baseline": "mean pooling (its own)",
         "table": {"held-out": own, "pairs-test": pairs},
         "dev": {UNTOUCHED: 51.0, "merged": 55.0, "denosent-rest": 57.2},
@@ -91,6 +109,15 @@ def test_an_encoder_that_nothing_beats_is_handed_back_in_words():
     (only,) = sentences(result(UNTOUCHED))
     assert "No candidate finds your documents better than the untouched" in only
     assert "reached 57.2 on the dev queries" in only
+
+
+def test_a_winner_that_is_not_confirmed_is_named_with_both_scores():
+    (only,) = sentences(result(UNTOUCHED, gap=-10.0, low=-30.0, winner="denosent-rest"))
+    assert only.startswith(
+        "denosent-rest was the best by the dev queries (57.2 % found first, 51.0"
+    )
+    assert "the 10 test queries, which chose nothing, do not confirm it: 41.0 %, 51.0 by" in only
+    assert "(-10.0, 95 % interval -30.0 to +9.0). So model/ is the untouched encoder." in only
 
 
 def test_the_tables_hold_every_score_and_the_candidates_from_the_best():

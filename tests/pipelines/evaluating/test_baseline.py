@@ -23,6 +23,7 @@ from pipelines.training import baseline as module
 from pipelines.training.baseline import (
     ADVICE,
     BASELINE_FILE,
+    LONGER,
     NAMES,
     Baseline,
     baseline_sentence,
@@ -236,6 +237,9 @@ def test_a_result_below_its_baseline_is_a_warning_with_what_to_try():
     )
     equal = baseline_sentence({**WORSE, "dev_spearman": 73.9}, "the best trial")
     assert equal.startswith("The best trial scores 73.90 on dev (built-in pairs): the same as the")
+    read_well = baseline_sentence({**WORSE, "dev_spearman_before": 73.2})
+    assert read_well.endswith(f"mean pooling (its own). {LONGER}.")
+    assert baseline_sentence({**WORSE, "dev_spearman_before": 60.2}) == message
     undefined = baseline_sentence({**WORSE, "baseline_spearman": float("nan")})
     assert "not to be compared with" in undefined
     assert "warning" not in equal + undefined + above
