@@ -22,7 +22,6 @@ from typing import Any
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
-from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.settings import TrainSettings, override
 from pipelines.adapting.candidates import candidates, check_every
 from pipelines.adapting.choosing import (
@@ -41,6 +40,7 @@ from pipelines.adapting.final_model import (
     graded_file,
     save_model,
 )
+from pipelines.adapting.job_record import about, open_folder, params
 from pipelines.adapting.merging import merge
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import outcome
@@ -56,13 +56,7 @@ from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.storage.corpus import Corpus
-from pipelines.storage.output_folder import (
-    RESULT_FILE,
-    SETTINGS_FILE,
-    changed_settings,
-    check_writable,
-    open_output,
-)
+from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE
 from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import baselines
 from pipelines.training.dev_sets import DevSets, dev_metric, dev_sets
@@ -94,7 +88,7 @@ def adapt(
     scored beside the chosen one. kept: what stays of a training that has ended.
     """
     check_input(options.prepare_options())
-    output = _open(output, options)
+    output = open_folder(output, options)
     try:
         return _tracked(options, output, verbose, parent, also, kept)
     except UserError:
@@ -117,8 +111,8 @@ def _tracked(
         locked_output(output),
         tracking.tracked_run(
             "adapt",
-            _params(options),
-            about=_about(options),
+            params(options),
+            about=about(options),
             parent=parent,
             home=output,
             queue_folder=output,
@@ -129,48 +123,6 @@ def _tracked(
         result |= {"seconds": round(time.monotonic() - started, 1), "mlflow_run_id": run.id}
         _record_result(run, result, options, output, kept)
     return result
-
-
-def _open(output: Path, options: AdaptOptions) -> Path:
-    """Return a new folder, or that of the same unfinished job; UserError for any other."""
-    output, record = Path(output).expanduser().absolute(), {"job": "adapt", **_record(options)}
-    settings = output / SETTINGS_FILE
-    if not settings.is_file():
-        return open_output(output, "adaptation", record, resume=False)
-    changed = changed_settings(settings, record)
-    if changed or (output / RESULT_FILE).is_file():
-        what = f"an adaptation with other {', '.join(sorted(changed))}" if changed else "finished"
-        raise UserError(f"output {str(output)!r} is {what}: give a new folder")
-    check_writable(output)
-    say(f"continuing the adaptation in {output}")
-    return output
-
-
-def _record(options: AdaptOptions) -> dict[str, Any]:
-    """Return the options as JSON values; the job is another one if they differ."""
-    left_out = {"candidates", "without", "max_concurrent"}
-    given = {k: v for k, v in vars(options).items() if k not in left_out and v is not None}
-    given |= {k: str(v) for k, v in given.items() if isinstance(v, Path)}
-    record = {
-        **given,
-        "inputs": list(options.inputs),
-        "clean": {k: v for k, v in vars(options.clean).items() if v not in (None, ())},
-        "chosen": list(options.chosen),
-    }
-    return dict(without_credentials(record))  # inputs may be URIs with passwords
-
-
-def _params(options: AdaptOptions) -> dict[str, Any]:
-    record = {k: v for k, v in _record(options).items() if k != "clean"}
-    return {**record, "inputs": ",".join(options.inputs), "chosen": ",".join(options.chosen)}
-
-
-def _about(options: AdaptOptions) -> str:
-    """Return what an adaptation does, in a sentence for MLflow."""
-    return (
-        f"Adapts {Path(options.encoder).name} to {', '.join(options.inputs)}; candidates: "
-        f"{', '.join(options.chosen)}."
-    )
 
 
 def _run(

@@ -12,7 +12,7 @@ import pytest
 
 from cluster import jobs
 from cotbert_core.errors import UserError
-from pipelines import adapt
+from pipelines.adapting import job_record
 from pipelines.adapting.options import AdaptOptions
 from pipelines.augmenting import chat_endpoint
 from pipelines.cli import main
@@ -164,7 +164,7 @@ def test_an_input_s_credentials_are_in_no_manifest(address, tmp_path):
 
 
 def test_an_adaptation_s_settings_hold_no_credentials(tmp_path):
-    settings = adapt._record(AdaptOptions((f"https://user:{MARK}@host/a.txt",)))
+    settings = job_record.option_record(AdaptOptions((f"https://user:{MARK}@host/a.txt",)))
     check_hidden(tmp_path, json.dumps(settings))
     assert "***" in settings["inputs"][0]
 
