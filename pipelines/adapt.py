@@ -135,6 +135,7 @@ def _run(
 ) -> dict[str, Any]:
     """Prepare, train, choose and score; write model/ and return the result."""
     corpus = _corpus(options, output / CORPUS, verbose, run.key)
+    run.dataset(corpus)
     encoder = absolute_name(options.encoder)
     dev = _dev_sets(options, corpus)
     baseline = baselines(output, {encoder: "auto"}, dev, run)[encoder]

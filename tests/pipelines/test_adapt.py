@@ -17,6 +17,7 @@ from process_tree import kill_first
 from safetensors.torch import load_file
 
 from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines.storage.corpus import Corpus
 
 pytestmark = pytest.mark.ray_local
 
@@ -116,6 +117,8 @@ def test_every_stage_is_a_child_of_the_adaptation_in_mlflow(adapted, home):
     assert sorted(one.data.tags["job"] for one in children)[-2:] == ["train", "train"]
     assert {"prepare", "evaluate"} <= {one.data.tags["job"] for one in children}
     assert parent.data.tags["chosen"]
+    (used,) = parent.inputs.dataset_inputs
+    assert used.dataset.digest == Corpus.open(home / "out" / "corpus").digest
 
 
 def test_a_finished_adaptation_is_not_overwritten(adapted, home, bert_folder):
