@@ -19,8 +19,10 @@ COMMAND = """
 import subprocess, sys
 from pipelines.runtime.ray_folders import private_folder
 with private_folder() as folder:
-    program = [sys.executable, "-c", "input()", *[f"--temp-dir={folder}"] * int(sys.argv[1])]
-    subprocess.Popen(program, close_fds=False, stdout=subprocess.DEVNULL)
+    waits = "print(flush=True); input()"
+    program = [sys.executable, "-c", waits, *[f"--temp-dir={folder}"] * int(sys.argv[1])]
+    # Until it runs it has no command line.
+    subprocess.Popen(program, close_fds=False, stdout=subprocess.PIPE).stdout.readline()
     print(folder, flush=True)
     input()
 """
