@@ -107,6 +107,7 @@ def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
     adapted = {
         "encoder": "bert",
         "chosen": "untouched",
+        "winner": "untouched",
         "baseline": "mean pooling",
         "documents": {"documents": 9, "held_out": 4},
         "sentences": 20,
