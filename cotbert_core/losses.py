@@ -82,14 +82,14 @@ def _contrast(
     if not temperature > 0:
         raise UserError(f"temperature is {temperature}: it divides the cosine; give a value > 0")
     pairs = ((anchor, positive), *others)
-    logits = torch.cat([_cosines(rows, columns) for rows, columns in pairs], dim=1)
+    logits = torch.cat([cosines(rows, columns) for rows, columns in pairs], dim=1)
     if exclude is not None:
         logits = logits.masked_fill(exclude.repeat(1, len(pairs)), -torch.inf)
     target = torch.arange(first, first + len(anchor), device=anchor.device)
     return F.cross_entropy(logits / temperature, target)
 
 
-def _cosines(rows: Tensor, columns: Tensor) -> Tensor:
+def cosines(rows: Tensor, columns: Tensor) -> Tensor:
     """Return the cosines (b, B) of rows (b, D) and columns (B, D), in fp32 or better.
 
     At temperature 0.05 the logit of a bf16 cosine is wrong by up to 0.08.

@@ -97,6 +97,12 @@ class PositiveSettings(ContrastiveSettings):
         return ("augmented",) if self.positive == "paired" else ()
 
 
+class BareSettings(ContrastiveSettings):
+    """Base of the settings of contrastive methods that read sentences without a template."""
+
+    readout: Literal["cls", "mean"] = "cls"
+
+
 class PromptedSettings(ContrastiveSettings):
     """Base of the settings of methods whose released code is PromptBERT's or derived from it."""
 
@@ -212,13 +218,12 @@ class DenoSentSettings(PositiveSettings):
         return ("augmented",) if self.positive == "paired" else ()
 
 
-class SimCseSettings(PositiveSettings):
+class SimCseSettings(PositiveSettings, BareSettings):
     """The settings of SimCSE (Gao et al., 2021): two dropout masks of a sentence, or triples."""
 
     positives = ONE_TEMPLATE
     name: Literal["simcse"] = "simcse"
     positive: Positive = "dropout"
-    readout: Literal["cls", "mean"] = "cls"
     triples: bool = False
     """Whether to train on (sentence, entailment, contradiction) triples instead of dropout."""
     keep_head: bool = False
@@ -238,6 +243,40 @@ class SimCseSettings(PositiveSettings):
     @property
     def needs(self) -> tuple[str, ...]:
         return ("augmented", "negative") if self.triples else super().needs
+
+
+class ESimCseSettings(BareSettings):
+    """The settings of ESimCSE (Wu et al., 2022): repeated tokens and a queue of negatives."""
+
+    name: Literal["esimcse"] = "esimcse"
+    repetition: float = Field(0.32, ge=0, le=1)
+    """The largest share of its tokens that a positive repeats; a share below two tokens counts as
+    two."""
+    queue: float = Field(2.5, ge=0)
+    """The number of earlier sentences that are negatives, in batches; 0: none."""
+    momentum: float = Field(0.995, ge=0, lt=1)
+    """The share of its weights that the encoder of the queue keeps in each step."""
+
+
+class RankCseSettings(BareSettings):
+    """The settings of RankCSE (Liu et al., 2023): the rankings of teachers are distilled."""
+
+    name: Literal["rankcse"] = "rankcse"
+    teacher: str | None = None
+    """The encoder with the same tokenizer whose similarities rank the sentences; required."""
+    second_teacher: str | None = None
+    """A second teacher; the similarities of both are averaged."""
+    teacher_weight: float = Field(0.33, ge=0, le=1)
+    """The first teacher's weight in the average; the second has the rest."""
+    distillation: Literal["listmle", "listnet"] = "listmle"
+    """The loss on the teachers' rankings: of their order, or of their softmax."""
+    student_temperature: float = Field(0.05, gt=0)
+    """The temperature of the encoder's similarities in the distillation."""
+    teacher_temperature: float = Field(0.025, gt=0)
+    """The temperature of the teachers' similarities (listnet)."""
+    consistency_weight: float = Field(1.0, ge=0)
+    """The weight of the divergence between the rankings of a sentence's two views."""
+    distillation_weight: float = Field(1.0, ge=0)
 
 
 class TsdaeSettings(AnyMethodSettings):
@@ -269,6 +308,8 @@ METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
     "optiprompt": OptiPromptSettings,
     "denosent": DenoSentSettings,
     "simcse": SimCseSettings,
+    "esimcse": ESimCseSettings,
+    "rankcse": RankCseSettings,
     "tsdae": TsdaeSettings,
     "mlm": MlmSettings,
 }
@@ -280,6 +321,8 @@ MethodSettings = Annotated[
     | OptiPromptSettings
     | DenoSentSettings
     | SimCseSettings
+    | ESimCseSettings
+    | RankCseSettings
     | TsdaeSettings
     | MlmSettings,
     Field(discriminator="name"),

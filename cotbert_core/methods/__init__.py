@@ -11,9 +11,11 @@ from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.cot_bert import CotBert
 from cotbert_core.methods.denosent import DenoSent
+from cotbert_core.methods.esimcse import ESimCse
 from cotbert_core.methods.mlm import Mlm
 from cotbert_core.methods.optiprompt import OptiPrompt
 from cotbert_core.methods.promptbert import PromptBert, SupervisedPromptBert
+from cotbert_core.methods.rankcse import RankCse
 from cotbert_core.methods.simcse import SimCse
 from cotbert_core.methods.tsdae import Tsdae
 from cotbert_core.settings import TrainSettings
@@ -25,6 +27,8 @@ METHODS: dict[str, type[Method]] = {
     "optiprompt": OptiPrompt,
     "denosent": DenoSent,
     "simcse": SimCse,
+    "esimcse": ESimCse,
+    "rankcse": RankCse,
     "tsdae": Tsdae,
     "mlm": Mlm,
 }

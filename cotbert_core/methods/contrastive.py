@@ -130,23 +130,31 @@ class Contrastive(Method):
         return rows, np.split(which, np.cumsum([len(n) for n in lengths])[:-1])
 
     def _encode_rows(
-        self, filled: Sequence[Rows], empty: Sequence[Rows] = ()
+        self,
+        filled: Sequence[Rows],
+        empty: Sequence[Rows] = (),
+        backbone: Backbone | None = None,
     ) -> tuple[Tensor, ...]:
-        """Return the vectors (n, D) of each part. empty: parts that are rows of empty templates."""
+        """Return the vectors (n, D) of each part.
+
+        empty: parts that are rows of empty templates. backbone: one of the same size that encodes
+        instead of the trained one.
+        """
         parts = [*filled, *empty]
-        rows = concatenate_rows(parts, self.backbone.tokenizer.hf.pad_token_id)
-        budget, start_tokens = train_budget(self.backbone.device)
-        if self.backbone.packs and self.backbone.device.type != "cpu":
+        backbone = backbone or self.backbone
+        rows = concatenate_rows(parts, backbone.tokenizer.hf.pad_token_id)
+        budget, start_tokens = train_budget(backbone.device)
+        if backbone.packs and backbone.device.type != "cpu":
             budget = None  # packed rows have no padding, so on a GPU they all run at once
         batches = budget, self.settings.mini_batch_size, start_tokens
         lengths = rows.lengths.numpy()
         self.work += Work(
             tokens=float(lengths.sum()),
-            padding=padding(lengths, *batches, packed=self.backbone.packs)[0],
+            padding=padding(lengths, *batches, packed=backbone.packs)[0],
             bias_tokens=float(sum(int(part.lengths.sum()) for part in empty)),
             flops=encoder_flops(self.encoder, lengths, backward=torch.is_grad_enabled()),
         )
-        vectors = encode_rows(self.backbone, rows, self.readout, *batches)
+        vectors = encode_rows(backbone, rows, self.readout, *batches)
         return torch.split(vectors, [len(p) for p in parts])
 
     def positive_texts(self, batch: Batch) -> Ragged:

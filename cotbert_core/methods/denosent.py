@@ -25,7 +25,7 @@ from cotbert_core.method_settings import DenoSentSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine, train_budget
 from cotbert_core.methods.decoder import Decoder
-from cotbert_core.methods.simcse import plain_pooling_config
+from cotbert_core.methods.without_template import plain_pooling_config
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import Rows

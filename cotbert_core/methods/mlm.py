@@ -23,7 +23,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.method_settings import MlmSettings
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.contrastive import train_budget
-from cotbert_core.methods.simcse import plain_pooling_config
+from cotbert_core.methods.without_template import plain_pooling_config
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import BoundTemplate

@@ -20,7 +20,7 @@ from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import TsdaeSettings
 from cotbert_core.methods.base import Method, MethodOutput
-from cotbert_core.methods.simcse import plain_pooling_config
+from cotbert_core.methods.without_template import plain_pooling_config
 from cotbert_core.saving.model_folder import ONLY_HERE
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged

@@ -1,13 +1,11 @@
 """The tokens that a masked language model has to predict, and what stands in their place.
 
-The choice depends on the seed, the step and the tokens of a row alone, not on the other rows or on
-the worker: any number of workers, and a resumed run, mask the same tokens. Letters: T tokens of all
-rows, V vocabulary size.
+Any number of workers, and a resumed run, mask the same tokens (`TokenNumbers`). Letters: T tokens
+of all rows, V vocabulary size.
 """
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +13,7 @@ import numpy as np
 
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.tokenizing import is_byte_level
+from cotbert_core.training.token_numbers import TokenNumbers
 
 # BERT's corruption of the chosen tokens: 80 % become the mask, 10 % any token, 10 % stay.
 MASKED, REPLACED = 0.8, 0.1
@@ -46,9 +45,9 @@ class Masking:
 
     def __call__(self, rows: Ragged, seed: int, step: int) -> Masked:
         """Choose tokens and corrupt them as BERT does."""
-        numbers = _Numbers(rows, seed, step)
-        chosen = self._choose(rows, numbers.uniform(0))
-        how, token = numbers.uniform(1), numbers.uniform(2)
+        numbers = TokenNumbers(rows, seed, step)
+        chosen = self._choose(rows, numbers.of_tokens(0))
+        how, token = numbers.of_tokens(1), numbers.of_tokens(2)
         ids = np.where(chosen & (how < MASKED), self.mask_id, rows.flat)
         replaced = chosen & (how >= MASKED) & (how < MASKED + REPLACED)
         ids[replaced] = (token[replaced] * self.tokens).astype(ids.dtype)
@@ -56,7 +55,7 @@ class Masking:
 
     def only_masks(self, rows: Ragged, seed: int) -> Masked:
         """Choose tokens and mask every one, for a score that is the same in every run."""
-        chosen = self._choose(rows, _Numbers(rows, seed, 0).uniform(0))
+        chosen = self._choose(rows, TokenNumbers(rows, seed, 0).of_tokens(0))
         ids = np.where(chosen, self.mask_id, rows.flat).astype(rows.flat.dtype)
         return Masked(Ragged(ids, rows.offsets), chosen)
 
@@ -94,28 +93,3 @@ def word_continuations(tokenizer: Any, tokens: int) -> np.ndarray:
         if number < tokens and number not in special:
             continues[number] = not token.startswith(marks) if starts else token.startswith("##")
     return continues
-
-
-class _Numbers:
-    """Random numbers of each token, from the seed, the step and the token's row."""
-
-    def __init__(self, rows: Ragged, seed: int, step: int) -> None:
-        keys = np.array(
-            [zlib.crc32(row.tobytes()) for row in map(rows.__getitem__, range(len(rows)))]
-        )
-        keys = _mixed(keys.astype(np.uint64) + _mixed(np.array([seed], np.uint64)))
-        keys = _mixed(keys + np.uint64(step))
-        place = np.arange(len(rows.flat)) - np.repeat(rows.offsets[:-1], rows.lengths)
-        self._keys = np.repeat(keys, rows.lengths) + place.astype(np.uint64)
-
-    def uniform(self, draw: int) -> np.ndarray:
-        """Return (T,) numbers from 0 to below 1. draw: which of several for the same token."""
-        return (_mixed(_mixed(self._keys) + np.uint64(draw)) >> np.uint64(11)) * 2.0**-53
-
-
-def _mixed(values: np.ndarray) -> np.ndarray:
-    """Return the next outputs of splitmix64 (Steele et al., 2014), whose states are `values`."""
-    mixed = values + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(mixed ^ (mixed >> np.uint64(31)))

@@ -20,6 +20,12 @@ def ids(encoder_folder: str, sentences: list[str]) -> Ragged:
     return load_backbone(encoder_folder).tokenizer(sentences, 8)
 
 
+@pytest.fixture
+def ends(family: str) -> tuple[int, int]:
+    """The ids before and after a bare sentence."""
+    return (0, 2) if family == "cot-roberta" else (2, 3)
+
+
 @pytest.fixture(scope="session")
 def denosent_settings(tiny_settings: Callable[..., TrainSettings]) -> Callable[..., TrainSettings]:
     """Settings of DenoSent with a small decoder; changes by flat keys."""

@@ -32,6 +32,16 @@ def hidden(model, ids, positions=None):
     ).last_hidden_state[0]
 
 
+def plain_vectors(model, ends, sentences, readout):
+    """List of (D,): each row between the special tokens alone."""
+    found = []
+    for sentence in sentences:
+        row = [ends[0], *(int(token) for token in sentence), ends[1]]
+        states = hidden(model, row)
+        found.append(states[0] if readout == "cls" else states.mean(dim=0))
+    return found
+
+
 def mask_vector(model, bound, sentence):
     """(D,) at the last mask of the filled template."""
     ids = [*bound.before, *(int(token) for token in sentence), *bound.after]

@@ -14,7 +14,7 @@ from cotbert_core.files import write_json
 from cotbert_core.methods import build_method
 from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
-from tests.core.slow_reference import assert_same_gradients, exact, wide_head
+from tests.core.slow_reference import assert_same_gradients, exact, plain_vectors, wide_head
 
 TEMPERATURE = 0.5
 NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
@@ -34,22 +34,6 @@ def make(encoder_folder, tiny_settings):
 @pytest.fixture
 def triples(ids):
     return Batch(ids, ids.take([1, 2, 3, 4, 5, 0]), ids.take([3, 5, 0, 1, 2, 4]))
-
-
-@pytest.fixture
-def ends(family):
-    """The ids before and after a bare sentence."""
-    return (0, 2) if family == "cot-roberta" else (2, 3)
-
-
-def plain_vectors(model, ends, sentences, readout):
-    """List of (D,): each row between the special tokens alone."""
-    found = []
-    for sentence in sentences:
-        row = [ends[0], *(int(token) for token in sentence), ends[1]]
-        hidden = slow_reference.hidden(model, row)
-        found.append(hidden[0] if readout == "cls" else hidden.mean(dim=0))
-    return found
 
 
 @every_readout

@@ -1,0 +1,104 @@
+"""ESimCSE (Wu et al., COLING 2022): repeated tokens in the positive and a queue of negatives.
+
+SimCSE's two views have the same length, so it learns that sentences of one length are similar; here
+the positive repeats some tokens (section 3.2). Sentences of earlier steps, encoded by a slowly
+moving copy of the encoder without dropout, are further negatives (section 3.3).
+Letters: N sentences, b rows of this worker, B of the global batch, Q rows of the queue.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.heads import apply_head
+from cotbert_core.losses import info_nce
+from cotbert_core.method_settings import ESimCseSettings
+from cotbert_core.methods.base import MethodOutput
+from cotbert_core.methods.contrastive import mean_cosine
+from cotbert_core.methods.without_template import WithoutTemplate
+from cotbert_core.settings import TrainSettings
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.distributed import gather, gather_with_gradient, rank
+from cotbert_core.training.step_timer import section
+from cotbert_core.training.token_numbers import TokenNumbers
+
+
+class ESimCse(WithoutTemplate):
+    """ESimCSE without labels. The queue and its encoder are part of a checkpoint."""
+
+    queue: Tensor
+
+    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
+        super().__init__(backbone, settings)
+        assert isinstance(settings.method, ESimCseSettings)
+        self.method = settings.method
+        rows = round(self.method.queue * settings.batch_size)
+        self.slow = copy.deepcopy(backbone.model).requires_grad_(False).eval() if rows else None
+        empty = torch.zeros(rows, backbone.hidden_size, device=backbone.device)
+        self.register_buffer("queue", empty)
+
+    def train(self, mode: bool = True) -> ESimCse:
+        """Set the training mode of all but the queue's encoder, which never has dropout."""
+        super().train(mode)
+        if self.slow is not None:
+            self.slow.eval()
+        return self
+
+    def forward(self, batch: Batch) -> MethodOutput:
+        repeated = repeat_tokens(
+            batch.sentences, self.method.repetition, self.settings.seed, self.step
+        )
+        room = self.backbone.max_tokens - self.bare.length
+        anchor, positive = self.vectors(batch.sentences, repeated.cut(room))
+        # The last rows of the queue are filled, after n steps those of the last n batches.
+        filled = min(len(self.queue), max(0, self.step - 1) * self.settings.batch_size)
+        with section("loss"):
+            loss = info_nce(
+                anchor,
+                gather_with_gradient(positive),
+                self.queue[len(self.queue) - filled :] if filled else None,
+                temperature=self.temperature,
+                first=len(anchor) * rank(),
+            )
+        if self.slow is not None:
+            self._enqueue(batch.sentences)
+        return MethodOutput(loss, {"positive_cosine": mean_cosine(anchor, positive)})
+
+    @torch.no_grad()
+    def _enqueue(self, sentences: Ragged) -> None:
+        """Move the queue's encoder towards the trained one and append the sentences of all workers.
+
+        The order is that of the released code: this step's loss has not seen its own batch, and the
+        weights are those before this step's update.
+        """
+        assert self.slow is not None
+        for slow, trained in zip(self.slow.parameters(), self.encoder.parameters(), strict=True):
+            slow.lerp_(trained, 1 - self.method.momentum)
+        rows, slow = [self.bare.wrap(sentences)], replace(self.backbone, model=self.slow)
+        (raw,) = self._encode_rows(rows, backbone=slow)
+        new = gather(apply_head(raw, None, self.head).to(self.queue))
+        self.queue.copy_(torch.cat([self.queue, new])[len(new) :])
+
+
+def repeat_tokens(sentences: Ragged, share: float, seed: int, step: int) -> Ragged:
+    """Return N sentences with some tokens twice in a row (paper, section 3.2, equation 4).
+
+    A sentence of n tokens repeats 0 to max(2, share * n) of them, each number as likely as the
+    others, and each token at most once.
+    """
+    numbers, lengths = TokenNumbers(sentences, seed, step), sentences.lengths
+    most = np.minimum(np.maximum(2, (share * lengths).astype(np.int64)), lengths)
+    wanted = (numbers.of_rows(0) * (most + 1)).astype(np.int64)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    order = np.lexsort((numbers.of_tokens(1), row))
+    times = np.ones(len(row), np.int64)
+    times[order] += np.arange(len(row)) - sentences.offsets[row] < wanted[row]
+    repeated = np.bincount(row, times, len(lengths)).astype(np.int64)
+    return Ragged.from_lengths(np.repeat(sentences.flat, times), repeated)

@@ -1,0 +1,55 @@
+"""The base of contrastive methods without a template: they read [CLS] or the mean.
+
+Letters: b rows of this worker, D hidden size.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.heads import TanhHead, apply_head
+from cotbert_core.encoder.pooling_config import PoolingConfig, readable_pooling
+from cotbert_core.method_settings import BareSettings, HeadName
+from cotbert_core.methods.contrastive import Contrastive, View
+from cotbert_core.settings import TrainSettings, flatten
+from cotbert_core.templates.ragged_ids import Ragged
+
+
+class WithoutTemplate(Contrastive):
+    """A contrastive method on bare sentences, with a tanh head during training."""
+
+    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
+        super().__init__(backbone, settings)
+        assert isinstance(settings.method, BareSettings)
+        self.readout = settings.method.readout
+        self.bare = self.bind(None)
+        self.head = TanhHead(backbone.model.config)
+
+    def vectors(self, *texts: Ragged) -> list[Tensor]:
+        """Return the vectors (b, D) behind the head for each of the texts (b)."""
+        encoded = self.encode([View(self.bare, rows) for rows in texts])
+        return [apply_head(raw, None, self.head) for raw, _ in encoded]
+
+    @property
+    def pooling(self) -> PoolingConfig:
+        return plain_pooling_config(self.settings, self.readout)
+
+
+def plain_pooling_config(
+    settings: TrainSettings, readout: str, head: HeadName | None = None
+) -> PoolingConfig:
+    """Return the pooling of an encoder that was trained without a template.
+
+    Corpora are tokenized for templates, so such an encoder keeps the leading blank. It reads as
+    many tokens as the encoder that it was made from, as in sentence-transformers: a score before
+    and one after differ by the training alone.
+    """
+    return PoolingConfig(
+        readout,
+        max_length=readable_pooling(settings.encoder).get("max_length"),
+        blank=True,
+        head=head,
+        method=settings.method.name,
+        settings=flatten(settings),
+    )

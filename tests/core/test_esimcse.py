@@ -1,0 +1,211 @@
+"""ESimCSE: repeated tokens, and the queue against a slow one that is a list."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core.methods import esimcse
+from cotbert_core.methods.esimcse import repeat_tokens
+from cotbert_core.templates.ragged_ids import Ragged, concatenate
+from cotbert_core.training.batches import Batch
+from tests.core import slow_reference
+from tests.core.slow_reference import assert_same_gradients, exact, plain_vectors, wide_head
+
+TEMPERATURE, MOMENTUM, RATE = 0.5, 0.5, 0.05
+NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
+
+
+@pytest.fixture
+def make(encoder_folder, tiny_settings):
+    def build(**changes):
+        changes = {f"method.{k}" if k != "dropout" else k: v for k, v in changes.items()}
+        few = {"method.name": "esimcse", "method.temperature": TEMPERATURE, "batch_size": 6}
+        return wide_head(tiny_settings(encoder_folder, {**few, **NONE, **changes}))
+
+    return build
+
+
+def descend(*modules):
+    """One step of gradient descent."""
+    with torch.no_grad():
+        for module in modules:
+            for weight in module.parameters():
+                if weight.grad is not None:
+                    weight -= RATE * weight.grad
+                    weight.grad = None
+
+
+def run(method, batches, steps):
+    """Losses of some steps. The weights move after each but the last, which leaves gradients."""
+    losses = []
+    method.zero_grad()
+    for step in steps:
+        method.step = step
+        loss = method(batches[step - 1]).loss
+        loss.backward()
+        losses.append(loss.item())
+        if step != steps[-1]:
+            descend(method.encoder, method.head)
+    return losses
+
+
+@pytest.fixture
+def batches(ids):
+    return [Batch(ids.take(order)) for order in ([0, 1, 2, 3, 4, 5], [5, 3, 1, 0, 2, 4])] * 2
+
+
+@pytest.mark.parametrize("readout", ["cls", "mean"])
+def test_losses_and_gradients_equal_a_sentence_at_a_time(make, exact_model, batches, ends, readout):
+    """The queue holds one and a half batches, so the fourth step has dropped rows of the first."""
+    method = make(readout=readout, momentum=MOMENTUM, queue=1.5)
+    model, head, slow, queue = exact_model, exact(method.head), copy.deepcopy(exact_model), []
+    expected, without = [], []
+    for step, batch in enumerate(batches, 1):
+        method.step = step
+        repeated = repeat_tokens(batch.sentences, 0.32, method.settings.seed, step)
+        views = [
+            [slow_reference.tanh_head(head, v) for v in plain_vectors(model, ends, t, readout)]
+            for t in (batch.sentences, repeated)
+        ]
+        loss = slow_reference.info_nce(TEMPERATURE, *views, queue)
+        without.append(slow_reference.info_nce(TEMPERATURE, *views).item())
+        loss.backward()
+        expected.append(loss.item())
+        with torch.no_grad():
+            for late, now in zip(slow.parameters(), model.parameters(), strict=True):
+                late.copy_(MOMENTUM * late + (1 - MOMENTUM) * now)
+            raw = plain_vectors(slow, ends, batch.sentences, readout)
+            queue = [*queue, *(slow_reference.tanh_head(head, v) for v in raw)][-9:]
+        if step < len(batches):
+            descend(model, head)
+    assert run(method, batches, range(1, 5)) == pytest.approx(expected, abs=1e-4)
+    assert all(a - b > 0.1 for a, b in zip(expected[1:], without[1:], strict=True)), "premise"
+    assert_same_gradients(method.encoder, model)
+    assert_same_gradients(method.head, head)
+    torch.testing.assert_close(method.queue.double(), torch.stack(queue), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("changes", [{"momentum": 0.0}, {"queue": 0.5}, {"repetition": 1.0}])
+def test_every_setting_matters(make, batches, changes):
+    usual = {"momentum": MOMENTUM, "queue": 1.5}
+    losses = [run(make(**given), batches, range(1, 5)) for given in (usual, usual | changes)]
+    assert np.abs(np.subtract(*losses)).max() > 1e-3
+
+
+def test_without_a_queue_there_is_no_second_encoder(make, batches):
+    method = make(queue=0)
+    names = {name.split(".")[0] for name, _ in method.named_parameters()}
+    assert names == {"encoder", "head"}
+    assert run(method, batches, [1]) == run(make(queue=1.5), batches, [1]), "the first step"
+
+
+def test_the_queue_s_encoder_has_no_dropout_and_no_gradient(make, batches):
+    method = make(dropout=0.3, queue=1.0).train()
+    run(method, batches, [1])
+    assert method.encoder.training
+    assert not method.slow.training
+    assert not any(p.requires_grad or p.grad is not None for p in method.slow.parameters())
+    calm = make(queue=1.0)
+    run(calm, batches, [1])
+    torch.testing.assert_close(method.queue, calm.queue)
+
+
+def test_a_resumed_run_has_the_queue(make, batches):
+    whole = make(momentum=MOMENTUM, queue=1.5)
+    run(whole, batches, [1, 2])
+    state = copy.deepcopy(whole.state_dict())
+    resumed, queueless = make(momentum=MOMENTUM, queue=1.5), make(momentum=MOMENTUM, queue=1.5)
+    resumed.load_state_dict(state)
+    weights = {k: v for k, v in state.items() if k.startswith(("encoder.", "head."))}
+    queueless.load_state_dict(weights, strict=False)
+    losses = [run(method, batches, [3, 4]) for method in (whole, resumed, queueless)]
+    assert losses[0] == losses[1]
+    assert abs(losses[0][0] - losses[2][0]) > 1e-3
+
+
+def test_ranks_of_two_together_are_one(make, batches, monkeypatch):
+    """First each half alone, to record what its rank sends, then with what both have sent."""
+    one = make(momentum=MOMENTUM, queue=1.5)
+    whole = run(one, batches, [1, 2])[1]
+    halves = [Batch(batches[1].sentences.take(part)) for part in (range(3), range(3, 6))]
+
+    def second_step(half):
+        method = make(momentum=MOMENTUM, queue=1.5)
+        run(method, batches, [1])
+        descend(method.encoder, method.head)
+        method.step = 2
+        return method, lambda: method(half).loss.item()
+
+    sent = {"gather_with_gradient": [], "gather": []}
+    for half in halves:
+        _, step = second_step(half)
+        with monkeypatch.context() as patch:
+            for name, kept in sent.items():
+                patch.setattr(esimcse, name, lambda v, kept=kept: kept.append(v) or v)
+            step()
+    losses = []
+    for rank, half in enumerate(halves):
+        method, step = second_step(half)
+        with monkeypatch.context() as patch:
+            patch.setattr(esimcse, "rank", lambda rank=rank: rank)
+            for name, kept in sent.items():
+                patch.setattr(esimcse, name, lambda _, kept=kept: torch.cat(kept))
+            losses.append(step())
+        torch.testing.assert_close(method.queue, one.queue)
+    assert sum(losses) / 2 == pytest.approx(whole, abs=1e-5)
+    assert abs(losses[0] - losses[1]) > 1e-3, "premise"
+
+
+def random_rows(lengths):
+    random = np.random.default_rng(0)
+    return Ragged.from_lists([random.permutation(1000)[:n] for n in lengths])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.32, 1.0])
+def test_repetitions_are_as_many_as_the_paper_says(share):
+    """Each number of them up to the largest is about as likely; a token stands at most twice."""
+    lengths = [0, 1, 2, 5, 20]
+    rows = random_rows(lengths)
+    found = np.array(
+        [repeat_tokens(rows, share, 0, step).lengths - rows.lengths for step in range(2000)]
+    )
+    for n, counts in zip(lengths, found.T, strict=True):
+        most = min(n, max(2, int(share * n)))
+        frequencies = np.bincount(counts, minlength=most + 1) / len(counts)
+        np.testing.assert_allclose(frequencies, 1 / (most + 1), atol=0.04)
+    for before, after in zip(rows, repeat_tokens(rows, share, 0, 7), strict=True):
+        first = after[np.concatenate([[True], after[1:] != after[:-1]])] if len(after) else after
+        assert first.tolist() == before.tolist(), "the order stays, a second one follows its first"
+        assert len(after) == 0 or np.unique(after, return_counts=True)[1].max() <= 2
+
+
+def test_every_token_is_repeated_alike():
+    rows = random_rows([6])
+    times = np.zeros(6)
+    for step in range(3000):
+        (row,) = repeat_tokens(rows, 1.0, 0, step)
+        times += [np.sum(row == token) - 1 for token in rows[0]]
+    np.testing.assert_allclose(times / 3000, 0.5, atol=0.05)
+
+
+def test_a_row_s_repetitions_do_not_depend_on_the_others():
+    rows = random_rows([9, 7, 12])
+    whole = repeat_tokens(rows, 0.5, 3, 11)
+    alone = concatenate(repeat_tokens(rows.take([i]), 0.5, 3, 11) for i in range(3))
+    assert whole.flat.tolist() == alone.flat.tolist()
+    for seed, step in ((3, 12), (4, 11)):
+        assert repeat_tokens(rows, 0.5, seed, step).flat.tolist() != whole.flat.tolist()
+
+
+def test_a_repeated_sentence_never_exceeds_the_encoder(make):
+    method = make(repetition=1.0)
+    room = method.backbone.max_tokens - 2
+    rows = Ragged.from_lists([np.full(room, 7), np.full(room - 1, 9)])
+    for step in range(1, 6):
+        method.step = step
+        assert torch.isfinite(method(Batch(rows)).loss)
+    assert repeat_tokens(rows, 1.0, 0, 1).lengths.max() > room, "premise"

@@ -1,0 +1,247 @@
+"""RankCSE: its losses against their definitions, its teachers, and the method as a whole."""
+
+from __future__ import annotations
+
+import math
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import jensenshannon
+from torch.nn.functional import cosine_similarity
+
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.errors import UserError
+from cotbert_core.methods import rankcse
+from cotbert_core.ranking_losses import list_mle, list_net, ranking_consistency
+from cotbert_core.sentence_encoder import SentenceEncoder
+from cotbert_core.training.batches import Batch
+from tests.core import slow_reference
+from tests.core.slow_reference import assert_same_gradients, exact, plain_vectors, wide_head
+
+TEMPERATURE, TAU, TAU_TEACHER, FIRST = 0.5, 0.3, 0.2, 0.25
+NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
+
+
+@pytest.fixture
+def similarities():
+    torch.manual_seed(0)
+    return [torch.rand(3, 5, dtype=torch.float64) * 2 - 1 for _ in range(2)]
+
+
+def softmax(values, temperature):
+    powers = [math.exp(v / temperature) for v in values]
+    return [p / sum(powers) for p in powers]
+
+
+def slow_list_mle(student, teacher, tau):
+    """-log of the product, over the places, of the softmax among those not yet placed, over B."""
+    total = 0.0
+    for ours, theirs in zip(student, teacher, strict=True):
+        left = sorted(range(len(ours)), key=lambda j: -theirs[j])
+        while left:
+            below = sum(math.exp(ours[j] / tau) for j in left)
+            total -= math.log(math.exp(ours[left.pop(0)] / tau) / below)
+    return total / len(student) / len(student[0])
+
+
+def slow_list_net(student, teacher, tau, tau_teacher):
+    rows = zip(student, teacher, strict=True)
+    terms = (
+        -sum(
+            w * math.log(p)
+            for w, p in zip(softmax(theirs, tau_teacher), softmax(ours, tau), strict=True)
+        )
+        for ours, theirs in rows
+    )
+    return sum(terms) / len(student)
+
+
+def slow_consistency(first, second, tau):
+    pairs = zip(first, second, strict=True)
+    return sum(jensenshannon(softmax(a, tau), softmax(b, tau)) ** 2 for a, b in pairs) / len(first)
+
+
+def test_the_losses_are_their_definitions(similarities):
+    lists = [matrix.tolist() for matrix in similarities]
+    assert list_mle(*similarities, TAU).item() == pytest.approx(slow_list_mle(*lists, TAU))
+    found = list_net(*similarities, TAU, TAU_TEACHER).item()
+    assert found == pytest.approx(slow_list_net(*lists, TAU, TAU_TEACHER))
+    found = ranking_consistency(*similarities, TAU).item()
+    assert found == pytest.approx(slow_consistency(*lists, TAU))
+    assert ranking_consistency(similarities[0], similarities[0], TAU).item() == 0
+
+
+def test_the_probabilities_of_all_orders_sum_to_one(similarities):
+    student = similarities[0][:1]
+    orders = torch.tensor(list(permutations(range(5))), dtype=torch.float64)
+    likelihoods = [math.exp(-5 * list_mle(student, order[None], TAU).item()) for order in orders]
+    assert sum(likelihoods) == pytest.approx(1)
+
+
+def test_the_teacher_s_order_is_the_best_one(similarities):
+    """More of the teacher's similarities in the student's lowers both losses."""
+    student, teacher = similarities
+    for loss in (lambda s: list_mle(s, teacher, TAU), lambda s: list_net(s, teacher, TAU, TAU)):
+        values = [loss(student + share * (teacher - student)).item() for share in (0, 0.5, 1)]
+        assert values == sorted(values, reverse=True)
+
+
+@pytest.fixture
+def teachers(encoder_folder, tmp_path):
+    """Two other encoders of the same tokenizer, read by their means."""
+    folders = []
+    for seed in (1, 2):
+        backbone = load_backbone(encoder_folder)
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for weight in backbone.model.parameters():
+                weight += 0.1 * torch.randn_like(weight)
+        folder = tmp_path / f"{Path(encoder_folder).name}-teacher-{seed}"
+        SentenceEncoder(backbone, PoolingConfig("mean", blank=True)).save_pretrained(folder)
+        folders.append(str(folder))
+    return folders
+
+
+@pytest.fixture
+def make(encoder_folder, tiny_settings, teachers):
+    def build(**changes):
+        given = {
+            "name": "rankcse",
+            "temperature": TEMPERATURE,
+            "student_temperature": TAU,
+            "teacher_temperature": TAU_TEACHER,
+            "teacher": teachers[0],
+            "second_teacher": teachers[1],
+            "teacher_weight": FIRST,
+            **changes,
+        }
+        changes = {f"method.{name}": value for name, value in given.items()}
+        return wide_head(tiny_settings(encoder_folder, changes | NONE))
+
+    return build
+
+
+def matrix(left, right):
+    return [[cosine_similarity(u, v, dim=0).item() for v in right] for u in left]
+
+
+def slow_ranking(method, ids, ends):
+    """The teachers' weighted similarities, from vectors of a sentence at a time."""
+    weights = [FIRST, 1 - FIRST] if len(method.teachers) == 2 else [1.0]
+    total = np.zeros((len(ids), len(ids)))
+    for weight, teacher in zip(weights, method.teachers, strict=True):
+        with torch.no_grad():
+            vectors = plain_vectors(exact(teacher.backbone.model), ends, ids, "mean")
+        total += weight * np.array(matrix(vectors, vectors))
+    return total.tolist()
+
+
+@pytest.mark.parametrize("distillation", ["listmle", "listnet"])
+@pytest.mark.parametrize("second", [True, False])
+def test_the_parts_are_those_of_the_slow_reference(make, ids, ends, distillation, second):
+    """On two views that differ, as dropout makes them."""
+    method = make(distillation=distillation, **({} if second else {"second_teacher": None}))
+    torch.manual_seed(3)
+    views = [torch.randn(len(ids), 32) for _ in range(2)]
+    method.vectors = lambda *_: views
+    output = method(Batch(ids))
+    wanted = slow_ranking(method, ids, ends)
+    student, turned = matrix(views[0], views[1]), matrix(views[1], views[0])
+    expected = {
+        "contrastive": slow_reference.info_nce(TEMPERATURE, *views).item(),
+        "consistency": slow_consistency(student, turned, TEMPERATURE),
+        "distillation": slow_list_mle(student, wanted, TAU)
+        if distillation == "listmle"
+        else slow_list_net(student, wanted, TAU, TAU_TEACHER),
+    }
+    found = {name: output.parts[name].item() for name in expected}
+    assert found == pytest.approx(expected, abs=1e-5)
+    assert output.loss.item() == pytest.approx(sum(expected.values()), abs=1e-5)
+    assert expected["consistency"] > 1e-2, "premise"
+
+
+def test_the_weights_of_the_parts(make, ids):
+    outputs = make(consistency_weight=3.0, distillation_weight=0.5)
+    torch.manual_seed(3)
+    views = [torch.randn(len(ids), 32) for _ in range(2)]
+    outputs.vectors = lambda *_: views
+    output = outputs(Batch(ids))
+    parts = {name: value.item() for name, value in output.parts.items()}
+    total = parts["contrastive"] + 3 * parts["consistency"] + 0.5 * parts["distillation"]
+    assert output.loss.item() == pytest.approx(total, abs=1e-6)
+
+
+def test_gradients_equal_a_sentence_at_a_time(make, exact_model, ids, ends):
+    """Without dropout the views are equal, so InfoNCE and the distillation remain."""
+    method = make(distillation="listnet")
+    head = exact(method.head)
+    once = [slow_reference.tanh_head(head, v) for v in plain_vectors(exact_model, ends, ids, "cls")]
+    wanted = [softmax(row, TAU_TEACHER) for row in slow_ranking(method, ids, ends)]
+    loss = slow_reference.info_nce(TEMPERATURE, once, once)
+    for own, shares in zip(once, wanted, strict=True):
+        scores = torch.stack([cosine_similarity(own, other, dim=0) / TAU for other in once])
+        loss = loss - (torch.tensor(shares) * scores.log_softmax(0)).sum() / len(once)
+    output = method(Batch(ids))
+    output.loss.backward()
+    loss.backward()
+    assert output.loss.item() == pytest.approx(loss.item(), abs=1e-5)
+    assert_same_gradients(method.encoder, exact_model)
+    assert_same_gradients(method.head, head)
+
+
+def test_dropout_makes_the_rankings_differ(make, ids):
+    method = make()
+    assert method(Batch(ids)).parts["consistency"].item() < 1e-6
+    for module in method.modules():
+        if hasattr(module, "p"):
+            module.p = 0.3
+    assert method.train()(Batch(ids)).parts["consistency"].item() > 1e-4
+
+
+def test_teachers_stay_as_they_are(make, ids, teachers):
+    method = make()
+    assert {name.split(".")[0] for name in method.state_dict()} == {"encoder", "head"}
+    method.train()(Batch(ids)).loss.backward()
+    for teacher in method.teachers:
+        assert not teacher.backbone.model.training
+        assert all(p.grad is None for p in teacher.backbone.model.parameters())
+
+
+def test_ranks_of_two_together_are_one(make, ids, monkeypatch):
+    method = make()
+    torch.manual_seed(3)
+    views = [torch.randn(len(ids), 32) for _ in range(2)]
+    method.vectors = lambda *_: views
+    whole = {name: value.item() for name, value in method(Batch(ids)).parts.items()}
+    texts = [ids.take(range(3)), ids.take(range(3, 6))]
+    teachers = [
+        torch.cat([torch.from_numpy(teacher.encode_tokens(half)) for half in texts])
+        for teacher in method.teachers
+    ]
+    found = []
+    for rank in (0, 1):
+        own = slice(3 * rank, 3 * rank + 3)
+        gathered, taught = iter([views[1], views[0]]), iter(teachers)
+        monkeypatch.setattr(rankcse, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(rankcse, "gather_with_gradient", lambda _, g=gathered: next(g))
+        monkeypatch.setattr(rankcse, "gather", lambda _, t=taught: next(t))
+        method.vectors = lambda *_, own=own: [view[own] for view in views]
+        found.append({k: v.item() for k, v in method(Batch(texts[rank])).parts.items()})
+    mean = {name: (found[0][name] + found[1][name]) / 2 for name in whole}
+    assert mean == pytest.approx(whole, abs=1e-5)
+    assert abs(found[0]["distillation"] - found[1]["distillation"]) > 1e-3, "premise"
+
+
+def test_a_missing_teacher_is_refused(make):
+    with pytest.raises(UserError, match=r"method\.teacher is null .* give --set method\.teacher="):
+        make(teacher=None)
+
+
+def test_a_teacher_of_another_vocabulary_is_refused(make, bert_folder, roberta_folder, family):
+    other = bert_folder if family == "cot-roberta" else roberta_folder
+    with pytest.raises(UserError, match=r"another tokenizer than encoder .* the same vocabulary"):
+        make(second_teacher=other)
