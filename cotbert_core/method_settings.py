@@ -218,7 +218,7 @@ class DenoSentSettings(PositiveSettings):
         return ("augmented",) if self.positive == "paired" else ()
 
 
-class SimCseSettings(PositiveSettings, BareSettings):
+class SimCseSettings(BareSettings, PositiveSettings):
     """The settings of SimCSE (Gao et al., 2021): two dropout masks of a sentence, or triples."""
 
     positives = ONE_TEMPLATE
@@ -256,6 +256,19 @@ class ESimCseSettings(BareSettings):
     """The number of earlier sentences that are negatives, in batches; 0: none."""
     momentum: float = Field(0.995, ge=0, lt=1)
     """The share of its weights that the encoder of the queue keeps in each step."""
+
+
+class DiffCseSettings(BareSettings):
+    """The settings of DiffCSE (Chuang et al., 2022): finding the tokens that were replaced."""
+
+    name: Literal["diffcse"] = "diffcse"
+    generator: str | None = None
+    """The masked language model with the same tokenizer that replaces tokens; null: the encoder as
+    it is before training, which then needs its masked-language-model head."""
+    mask_share: float = Field(0.3, gt=0, lt=1)
+    """The share of a sentence's tokens that the generator fills in."""
+    detection_weight: float = Field(0.005, ge=0)
+    """The weight of the loss of finding the replaced tokens."""
 
 
 class RankCseSettings(BareSettings):
@@ -309,6 +322,7 @@ METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
     "denosent": DenoSentSettings,
     "simcse": SimCseSettings,
     "esimcse": ESimCseSettings,
+    "diffcse": DiffCseSettings,
     "rankcse": RankCseSettings,
     "tsdae": TsdaeSettings,
     "mlm": MlmSettings,
@@ -322,6 +336,7 @@ MethodSettings = Annotated[
     | DenoSentSettings
     | SimCseSettings
     | ESimCseSettings
+    | DiffCseSettings
     | RankCseSettings
     | TsdaeSettings
     | MlmSettings,

@@ -11,6 +11,7 @@ from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.cot_bert import CotBert
 from cotbert_core.methods.denosent import DenoSent
+from cotbert_core.methods.diffcse import DiffCse
 from cotbert_core.methods.esimcse import ESimCse
 from cotbert_core.methods.mlm import Mlm
 from cotbert_core.methods.optiprompt import OptiPrompt
@@ -28,6 +29,7 @@ METHODS: dict[str, type[Method]] = {
     "denosent": DenoSent,
     "simcse": SimCse,
     "esimcse": ESimCse,
+    "diffcse": DiffCse,
     "rankcse": RankCse,
     "tsdae": Tsdae,
     "mlm": Mlm,

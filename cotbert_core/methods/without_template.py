@@ -5,6 +5,8 @@ Letters: b rows of this worker, D hidden size.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from cotbert_core.encoder.backbone import Backbone
@@ -24,7 +26,7 @@ class WithoutTemplate(Contrastive):
         assert isinstance(settings.method, BareSettings)
         self.readout = settings.method.readout
         self.bare = self.bind(None)
-        self.head = TanhHead(backbone.model.config)
+        self.head: Any = TanhHead(backbone.model.config)
 
     def vectors(self, *texts: Ragged) -> list[Tensor]:
         """Return the vectors (b, D) behind the head for each of the texts (b)."""

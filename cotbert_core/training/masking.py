@@ -53,9 +53,9 @@ class Masking:
         ids[replaced] = (token[replaced] * self.tokens).astype(ids.dtype)
         return Masked(Ragged(ids.astype(rows.flat.dtype), rows.offsets), chosen)
 
-    def only_masks(self, rows: Ragged, seed: int) -> Masked:
-        """Choose tokens and mask every one, for a score that is the same in every run."""
-        chosen = self._choose(rows, TokenNumbers(rows, seed, 0).of_tokens(0))
+    def only_masks(self, rows: Ragged, seed: int, step: int = 0) -> Masked:
+        """Choose tokens and mask every one."""
+        chosen = self._choose(rows, TokenNumbers(rows, seed, step).of_tokens(0))
         ids = np.where(chosen, self.mask_id, rows.flat).astype(rows.flat.dtype)
         return Masked(Ragged(ids, rows.offsets), chosen)
 

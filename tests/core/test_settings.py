@@ -60,6 +60,9 @@ CHANGES = {
     "optiprompt": {"method.head": "tanh"},
     "denosent": {"method.layers": 12, "method.readout": "cls", "templates.anchor": None},
     "simcse": {"method.readout": "mean", "method.triples": True},
+    "esimcse": {"method.queue": 0.0, "method.repetition": 0.2},
+    "diffcse": {"method.generator": "folder", "method.mask_share": 0.2},
+    "rankcse": {"method.teacher": "folder", "method.distillation": "listnet"},
     "tsdae": {"method.deletion": 0.4},
     "mlm": {"method.whole_word": True, "method.mask_share": 0.3},
 }

@@ -1,0 +1,122 @@
+"""DiffCSE (Chuang et al., NAACL 2022): the sentence vector helps to find replaced tokens.
+
+A frozen masked language model, the generator, fills masks in the sentence. A second encoder, the
+discriminator, reads the result with the sentence vector in place of [CLS] and tells which tokens
+were replaced (section 2, equations 2 and 3); InfoNCE is the other part of the loss.
+Letters: b rows of this worker, B of the global batch, T tokens of all rows, D hidden size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cotbert_core.encoder.backbone import Backbone, load_backbone
+from cotbert_core.encoder.forward import hidden_at
+from cotbert_core.encoder.mlm import load_mlm_head
+from cotbert_core.errors import UserError
+from cotbert_core.losses import info_nce
+from cotbert_core.method_settings import DiffCseSettings
+from cotbert_core.methods.base import MethodOutput
+from cotbert_core.methods.contrastive import View, mean_cosine, train_budget
+from cotbert_core.methods.discriminator import Discriminator
+from cotbert_core.methods.mlm import HEAD_TOKENS
+from cotbert_core.methods.without_template import WithoutTemplate
+from cotbert_core.settings import TrainSettings
+from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.distributed import gather_values, gather_with_gradient, rank, world_size
+from cotbert_core.training.flops import Work, encoder_flops
+from cotbert_core.training.masking import Masking
+from cotbert_core.training.step_timer import section
+
+
+class DiffCse(WithoutTemplate):
+    """DiffCSE without labels. Head and discriminator are dropped after training."""
+
+    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
+        super().__init__(backbone, settings)
+        assert isinstance(settings.method, DiffCseSettings)
+        self.method = settings.method
+        generator = _generator(self.method.generator or backbone.name, backbone)
+        # In a tuple, so that the weights are no part of a checkpoint.
+        self.generator = (generator, load_mlm_head(generator))
+        plain = backbone.tokenizer.hf
+        self.masking = Masking(self.method.mask_share, plain.mask_token_id, len(plain))
+        self.head = NormalizedHead(backbone.hidden_size)
+        self.discriminator = Discriminator(backbone)
+
+    def forward(self, batch: Batch) -> MethodOutput:
+        raw = [v for v, _ in self.encode([View(self.bare, batch.sentences)] * 2)]
+        # The head normalizes over the vectors of all workers.
+        first, second = self.head(torch.cat([gather_with_gradient(v) for v in raw])).chunk(2)
+        own = slice(len(batch) * rank(), len(batch) * (rank() + 1))
+        with section("loss"):
+            contrast = info_nce(first[own], second, temperature=self.temperature, first=own.start)
+        with section("decoder"):
+            detection = self._detection(batch.sentences, first[own])
+        parts = {
+            "positive_cosine": mean_cosine(first[own], second[own]),
+            "contrastive": contrast.detach(),
+            "detection": detection.detach(),
+        }
+        return MethodOutput(contrast + self.method.detection_weight * detection, parts)
+
+    def _detection(self, sentences: Ragged, vectors: Tensor) -> Tensor:
+        """Return the discriminator's scalar mean loss over the tokens of all workers.
+
+        vectors: (b, D).
+        """
+        edited, original = (self.bare.wrap(t) for t in (self.edited(sentences), sentences))
+        lengths = original.lengths.numpy()
+        self.work += Work(flops=encoder_flops(self.discriminator.encoder, lengths))
+        total: Tensor = self.discriminator(edited, original, vectors)
+        return total * world_size() / sum(gather_values(float(lengths.sum())))
+
+    @torch.no_grad()
+    def edited(self, sentences: Ragged) -> Ragged:
+        """Return the sentences with some tokens replaced by the generator's first choice."""
+        masked = self.masking.only_masks(sentences, self.settings.seed, self.step)
+        backbone, head = self.generator
+        rows = self.bare.wrap(masked.ids)
+        flops = encoder_flops(backbone.model, rows.lengths.numpy(), backward=False)
+        self.work += Work(flops=flops)
+        budget = train_budget(backbone.device)
+        hidden, order = hidden_at(backbone, rows, rows.ids == self.masking.mask_id, *budget)
+        best = [head(piece).argmax(dim=-1) for piece in torch.split(hidden, HEAD_TOKENS)]
+        ids = masked.ids.flat.copy()
+        ids[np.flatnonzero(masked.chosen)[order]] = torch.cat(best).cpu().numpy()
+        return Ragged(ids, sentences.offsets)
+
+
+class NormalizedHead(nn.Module):
+    """Two layers with batch normalization, as in the released code: (N, D) -> (N, D).
+
+    Always by the statistics of the N vectors, since the head is only used in training.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.inward = nn.Linear(size, 2 * size, bias=False)
+        self.norm = nn.BatchNorm1d(2 * size, track_running_stats=False)
+        self.outward = nn.Linear(2 * size, size, bias=False)
+        self.last = nn.BatchNorm1d(size, affine=False, track_running_stats=False)
+        for layer in (self.inward, self.outward):
+            nn.init.normal_(layer.weight, std=0.02)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        hidden = torch.relu(self.norm(self.inward(vectors)))
+        normalized: Tensor = self.last(self.outward(hidden))
+        return normalized
+
+
+def _generator(name: str, student: Backbone) -> Backbone:
+    """Load the generator; UserError if its tokenizer is not the trained encoder's."""
+    generator = load_backbone(name)
+    if generator.tokenizer.hash != student.tokenizer.hash:
+        raise UserError(
+            f"generator {name!r} has another tokenizer than encoder {student.name!r}, whose tokens "
+            "it replaces: give one with the same vocabulary"
+        )
+    return generator

@@ -1,0 +1,180 @@
+"""DiffCSE: its loss a token at a time, the replaced tokens, and what is dropped afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import relu
+
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.errors import UserError
+from cotbert_core.methods import build_method, diffcse, discriminator
+from cotbert_core.training.batches import Batch
+from tests.core import slow_reference
+from tests.core.slow_reference import assert_same_gradients, exact, plain_vectors
+
+TEMPERATURE, WEIGHT = 0.5, 0.7
+NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
+
+
+@pytest.fixture
+def headed(encoder_folder, with_mlm_head, tmp_path):
+    """The encoder with random weights and a head for its vocabulary."""
+    place = tmp_path / f"headed-{Path(encoder_folder).name}"
+    return with_mlm_head(encoder_folder, place, noise=0.1)
+
+
+@pytest.fixture
+def make(headed, tiny_settings):
+    def build(attention="auto", **changes):
+        given = {"name": "diffcse", "temperature": TEMPERATURE, "detection_weight": WEIGHT}
+        changes = {f"method.{name}": value for name, value in {**given, **changes}.items()}
+        settings = tiny_settings(headed, {**changes, "batch_size": 6, **NONE})
+        torch.manual_seed(1)
+        method = build_method(load_backbone(headed, dropout=0.0, attention=attention), settings)
+        # Small layers would leave the detector and the head with nothing to tell.
+        for layer in (method.discriminator.detector, method.head.inward, method.head.outward):
+            torch.nn.init.normal_(layer.weight, std=0.3)
+        method.step = 3
+        return method
+
+    return build
+
+
+def normalize(rows, norm):
+    """Each number minus its mean over the rows, by its standard deviation."""
+    mean = sum(rows) / len(rows)
+    spread = sum((row - mean) ** 2 for row in rows) / len(rows)
+    scaled = [(row - mean) / torch.sqrt(spread + norm.eps) for row in rows]
+    return [row * norm.weight + norm.bias for row in scaled] if norm.affine else scaled
+
+
+def through_head(head, vectors):
+    inner = normalize([head.inward.weight @ v for v in vectors], head.norm)
+    return normalize([head.outward.weight @ relu(v) for v in inner], head.last)
+
+
+def slow_detection(model, detector, ends, edited, original, vectors):
+    """Token by token: the discriminator's first embedding is the sentence vector."""
+    total, count = 0.0, 0
+    for after, before, vector in zip(edited, original, vectors, strict=True):
+        ids = [ends[0], *(int(t) for t in after), ends[1]]
+        start = 2 if model.config.model_type == "roberta" else 0
+        positions = torch.arange(len(ids))[None] + start
+        embedded = model.embeddings(input_ids=torch.tensor([ids]), position_ids=positions)
+        state = torch.cat([vector[None, None], embedded[:, 1:]], dim=1)
+        hidden = model.encoder(state).last_hidden_state[0]
+        labels = [0, *(int(a != b) for a, b in zip(after, before, strict=True)), 0]
+        for row, label in zip(hidden, labels, strict=True):
+            scores = detector.weight @ row + detector.bias
+            total = total - (scores[label] - torch.logsumexp(scores, 0))
+            count += 1
+    return total / count
+
+
+@pytest.mark.parametrize("attention", ["auto", "unpadded"])
+@pytest.mark.parametrize("readout", ["cls", "mean"])
+def test_loss_and_gradients_equal_a_token_at_a_time(
+    make, ids, ends, readout, attention, monkeypatch
+):
+    monkeypatch.setattr(discriminator, "train_budget", lambda _: (20, 0))  # several batches
+    method, plain = make(attention, readout=readout), make(readout=readout)
+    model, head, twin = (exact(p) for p in (plain.encoder, plain.head, plain.discriminator))
+    edited = method.edited(ids)
+    raw = plain_vectors(model, ends, ids, readout)
+    both = through_head(head, raw + raw)
+    first, second = both[: len(ids)], both[len(ids) :]
+    contrast = slow_reference.info_nce(TEMPERATURE, first, second)
+    detection = slow_detection(twin.encoder, twin.detector, ends, edited, ids, first)
+    expected = contrast + WEIGHT * detection
+    output = method(Batch(ids))
+    assert output.parts["contrastive"].item() == pytest.approx(contrast.item(), abs=1e-5)
+    assert output.parts["detection"].item() == pytest.approx(detection.item(), abs=1e-5)
+    assert output.loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    assert edited.flat.tolist() != ids.flat.tolist(), "premise"
+    output.loss.backward()
+    expected.backward()
+    assert_same_gradients(method.encoder, model)
+    assert_same_gradients(method.head, head)
+    assert_same_gradients(method.discriminator, twin)
+
+
+def test_the_vector_learns_from_the_detection_alone(make, ids):
+    method = make()
+    original = method.edited(ids), method.bare.wrap(ids)
+    vectors = torch.randn(len(ids), 32, requires_grad=True)
+    method.discriminator(method.bare.wrap(original[0]), original[1], vectors).backward()
+    assert vectors.grad.abs().sum(dim=1).min() > 1e-4
+
+
+def test_the_generator_s_first_choice_stands_at_the_masks_alone(make, ids, ends, headed):
+    from transformers import AutoModelForMaskedLM
+
+    method = make(mask_share=0.4)
+    whole = AutoModelForMaskedLM.from_pretrained(headed).eval()
+    masked = method.masking.only_masks(ids, method.settings.seed, 3)
+    edited, start = method.edited(ids), 0
+    for after, before, hidden in zip(edited, ids, masked.ids, strict=True):
+        row = torch.tensor([[ends[0], *hidden.tolist(), ends[1]]])
+        with torch.no_grad():
+            best = whole(row).logits[0, 1:-1].argmax(dim=-1).tolist()
+        chosen = masked.chosen[start : start + len(before)]
+        start += len(before)
+        assert chosen.sum() == max(1, round(0.4 * len(before)))
+        expected = [b if c else t for b, c, t in zip(best, chosen, before.tolist(), strict=True)]
+        assert after.tolist() == expected
+    method.step = 4
+    assert method.edited(ids).flat.tolist() != edited.flat.tolist(), "other tokens in another step"
+
+
+def test_the_generator_stays_and_is_not_saved(make, ids):
+    method = make()
+    assert {name.split(".")[0] for name in method.state_dict()} == {
+        "encoder",
+        "head",
+        "discriminator",
+    }
+    before = method.edited(ids).flat.tolist()
+    optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=1.0)
+    method.train()(Batch(ids)).loss.backward()
+    optimizer.step()
+    assert method.edited(ids).flat.tolist() == before
+    assert method.kept_head is None
+
+
+def test_ranks_of_two_together_are_one(make, ids, monkeypatch):
+    method = make()
+    whole = method(Batch(ids)).loss.item()
+    halves = [ids.take(range(3)), ids.take(range(3, 6))]
+    vectors, tokens = [], []
+    for half in halves:
+        with monkeypatch.context() as patch, torch.no_grad():
+            sent = []
+            patch.setattr(diffcse, "gather_with_gradient", lambda v, s=sent: s.append(v) or v)
+            patch.setattr(diffcse, "gather_values", lambda v: tokens.append(v) or [v])
+            method(Batch(half))
+        vectors.append(sent)
+    losses = []
+    for rank, half in enumerate(halves):
+        gathered = iter([torch.cat(both) for both in zip(*vectors, strict=True)])
+        monkeypatch.setattr(diffcse, "gather_with_gradient", lambda _, g=gathered: next(g))
+        monkeypatch.setattr(diffcse, "gather_values", lambda _: tokens)
+        monkeypatch.setattr(diffcse, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(diffcse, "world_size", lambda: 2)
+        losses.append(method(Batch(half)).loss.item())
+    assert sum(losses) / 2 == pytest.approx(whole, abs=1e-5)
+    assert abs(losses[0] - losses[1]) > 1e-3, "premise"
+
+
+def test_an_encoder_without_a_vocabulary_head_is_refused(encoder_folder, tiny_settings):
+    settings = tiny_settings(encoder_folder, {"method.name": "diffcse", **NONE})
+    with pytest.raises(UserError, match="has no masked-language-model head"):
+        build_method(load_backbone(encoder_folder), settings)
+
+
+def test_a_generator_of_another_vocabulary_is_refused(make, bert_folder, roberta_folder, family):
+    other = bert_folder if family == "cot-roberta" else roberta_folder
+    with pytest.raises(UserError, match=r"generator .* has another tokenizer than encoder"):
+        make(generator=other)
