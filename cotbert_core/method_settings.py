@@ -33,6 +33,8 @@ class AnyMethodSettings(Settings):
     """Base of the settings of every method."""
 
     roles: ClassVar[tuple[str, ...]] = ()
+    encoders: ClassVar[tuple[str, ...]] = ()
+    """The settings that name further encoders."""
 
     @property
     def template_roles(self) -> tuple[str, ...]:
@@ -261,6 +263,7 @@ class ESimCseSettings(BareSettings):
 class DiffCseSettings(BareSettings):
     """The settings of DiffCSE (Chuang et al., 2022): finding the tokens that were replaced."""
 
+    encoders: ClassVar[tuple[str, ...]] = ("generator",)
     name: Literal["diffcse"] = "diffcse"
     generator: str | None = None
     """The masked language model with the same tokenizer that replaces tokens; null: the encoder as
@@ -274,6 +277,7 @@ class DiffCseSettings(BareSettings):
 class RankCseSettings(BareSettings):
     """The settings of RankCSE (Liu et al., 2023): the rankings of teachers are distilled."""
 
+    encoders: ClassVar[tuple[str, ...]] = ("teacher", "second_teacher")
     name: Literal["rankcse"] = "rankcse"
     teacher: str | None = None
     """The encoder with the same tokenizer whose similarities rank the sentences; required."""

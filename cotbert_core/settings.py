@@ -115,6 +115,12 @@ class TrainSettings(Settings):
     """The number of CPU cores of each worker; null divides the machines' cores evenly."""
     seed: int = Field(0, ge=0)
 
+    @property
+    def encoders(self) -> dict[str, str]:
+        """The encoders that the run reads, by the setting that names each."""
+        names = {f"method.{name}": getattr(self.method, name) for name in self.method.encoders}
+        return {"encoder": self.encoder} | {key: name for key, name in names.items() if name}
+
     @model_validator(mode="after")
     def _consistent(self) -> TrainSettings:
         faults = _template_faults(self.templates, self.method)

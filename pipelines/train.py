@@ -13,10 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json
-from cotbert_core.settings import TrainSettings, flatten, override
+from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.training.shuffle_windows import window_rows
 from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
 from pipelines.recording import tracking
@@ -41,7 +40,7 @@ from pipelines.training.dev_sets import (
 )
 from pipelines.training.documents import streamed_rows, training_steps
 from pipelines.training.fitting import CHECKPOINTS, TrainingRun, fit
-from pipelines.training.inputs import check_inputs
+from pipelines.training.inputs import check_inputs, with_absolute_encoders
 from pipelines.training.metrics_follower import MetricsFollower
 from pipelines.training.metrics_log import METRICS_FILE, read_log
 from pipelines.training.profile_table import write_table
@@ -81,7 +80,7 @@ def train(
     inside: names of folders that may be in `output` before the run begins.
     kept: what stays after the run has ended well, besides the model.
     """
-    settings = override(settings, {"encoder": absolute_name(settings.encoder)})
+    settings = with_absolute_encoders(settings)
     notes = check_inputs(settings, corpus)
     part_rows, streaming = _streamed(settings, corpus)
     if profile:
@@ -89,7 +88,7 @@ def train(
     record = _record(settings, corpus, dev)
     output = check_output(output, "run", record, resume, inside)
     with (
-        on_all_nodes(output, (corpus.path, settings.encoder), verbose),
+        on_all_nodes(output, (corpus.path, *settings.encoders.values()), verbose),
         locked_output(output, patience),
     ):
         check_gpus(settings)

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json
 from cotbert_core.settings import TrainSettings, flatten, override
@@ -35,7 +34,7 @@ from pipelines.storage.resumable_output import locked_output
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_name, with_pairs
 from pipelines.training.documents import training_steps
-from pipelines.training.inputs import check_inputs
+from pipelines.training.inputs import check_inputs, with_absolute_encoders
 from pipelines.training.resources import check_gpus
 from pipelines.training.sentence_length import cut_notes
 from pipelines.tuning import state
@@ -66,7 +65,7 @@ def tune(
 
     discard: delete another sweep in the output folder. kept: what stays of a trial that has ended.
     """
-    base = override(base, {"encoder": absolute_name(base.encoder)})
+    base = with_absolute_encoders(base)
     make_plan = OptunaPlan if options.search == OPTUNA else sampled_plan
     plan: TrialPlan = make_plan(
         options.space, base, options.trials, options.seeds, options.draw_seed

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import PositiveSettings
 from cotbert_core.methods import Method, build_method
-from cotbert_core.settings import TrainSettings
+from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.sampling import total_steps
 from pipelines.runtime.worker_resources import check_cores
 from pipelines.storage.corpus import Corpus
 from pipelines.training.documents import check_documents, document_notes, training_rows
 from pipelines.training.sentence_length import cut_notes
+
+
+def with_absolute_encoders(settings: TrainSettings) -> TrainSettings:
+    """Return settings that name every encoder's folder from the root: a worker has another one."""
+    names = {key: absolute_name(name) for key, name in settings.encoders.items()}
+    return override(settings, names)
 
 
 def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:

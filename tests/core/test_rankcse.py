@@ -15,10 +15,11 @@ from torch.nn.functional import cosine_similarity
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import UserError
-from cotbert_core.methods import rankcse
+from cotbert_core.methods import build_method, rankcse
 from cotbert_core.ranking_losses import list_mle, list_net, ranking_consistency
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.training.batches import Batch
+from pipelines.training.inputs import with_absolute_encoders
 from tests.core import slow_reference
 from tests.core.slow_reference import assert_same_gradients, exact, plain_vectors, wide_head
 
@@ -245,3 +246,16 @@ def test_a_teacher_of_another_vocabulary_is_refused(make, bert_folder, roberta_f
     other = bert_folder if family == "cot-roberta" else roberta_folder
     with pytest.raises(UserError, match=r"another tokenizer than encoder .* the same vocabulary"):
         make(second_teacher=other)
+
+
+def test_teachers_keep_their_place_in_another_working_folder(make, tmp_path, monkeypatch, teachers):
+    """A worker of Ray has a working folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    relative = Path(teachers[0]).name
+    settings = make(teacher=relative, second_teacher=None).settings
+    found = with_absolute_encoders(settings)
+    assert found.encoders == {"encoder": settings.encoder, "method.teacher": teachers[0]}
+    monkeypatch.chdir("/")
+    assert build_method(load_backbone(found.encoder), found).teachers
+    with pytest.raises(UserError, match=relative):
+        build_method(load_backbone(settings.encoder), settings)
