@@ -10,10 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from cotbert_core.baseline_method_settings import RankCseSettings
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.errors import UserError
 from cotbert_core.losses import cosines, info_nce
-from cotbert_core.method_settings import RankCseSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import mean_cosine
 from cotbert_core.methods.without_template import WithoutTemplate

@@ -1,0 +1,127 @@
+"""What the settings of several training methods have in common.
+
+`template_roles` are the templates that a method uses, `needs` the paired texts that its corpus
+must have, and `uses` the paired texts that it uses (`cotbert_core.training.batches.COLUMNS`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from cotbert_core.choices import Denoise as Denoise
+
+PadPositions = Literal["aligned", "released"]
+HeadName = Literal["tanh", "transform"]
+DevReading = Literal["inference", "released"]
+EmptySentence = Literal["bare", "blank"]
+Positive = Literal["dropout", "template", "paired", "neighbour", "rest"]
+# The positives that are found in the documents of the corpus.
+FROM_DOCUMENTS = ("neighbour", "rest")
+# The positives of a method with at most one template.
+ONE_TEMPLATE = ("dropout", "paired", *FROM_DOCUMENTS)
+
+
+class Settings(BaseModel):
+    """Base of all settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class AnyMethodSettings(Settings):
+    """Base of the settings of every method."""
+
+    roles: ClassVar[tuple[str, ...]] = ()
+    encoders: ClassVar[tuple[str, ...]] = ()
+    """The settings that name further encoders."""
+
+    @property
+    def template_roles(self) -> tuple[str, ...]:
+        return self.roles
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        return self.needs
+
+    @property
+    def from_documents(self) -> bool:
+        """Whether positives are found in the documents of the corpus."""
+        return False
+
+
+class ContrastiveSettings(AnyMethodSettings):
+    """Base of the settings of every method with InfoNCE in its loss."""
+
+    temperature: float = Field(0.05, gt=0)
+    """The temperature, which divides the cosine."""
+
+
+class PositiveSettings(ContrastiveSettings):
+    """Base of the settings of methods whose positive can be chosen."""
+
+    positives: ClassVar[tuple[str, ...]]
+    """The positives that the method supports."""
+    positive: Positive
+    """The positive of a sentence. dropout: the sentence itself under another dropout mask.
+    template: the sentence itself in the positive template. paired: the augmented text of its row.
+    neighbour: another sentence of its document, sampled again each epoch. rest: all other sentences
+    of its document. The last two need a corpus with documents."""
+    rest_length: int = Field(128, ge=1)
+    """The maximum number of tokens of a positive that is the rest of a document."""
+
+    @field_validator("positive")
+    @classmethod
+    def _supported(cls, positive: str) -> str:
+        if positive not in cls.positives:
+            name = cls.model_fields["name"].default
+            raise ValueError(
+                f"method {name} has no second template; give one of {', '.join(cls.positives)}"
+            )
+        return positive
+
+    @property
+    def from_documents(self) -> bool:
+        return self.positive in FROM_DOCUMENTS
+
+    @property
+    def template_roles(self) -> tuple[str, ...]:
+        """The roles with a template: not the positive where the anchor's serves both."""
+        same = self.positive == "dropout"
+        return tuple(role for role in self.roles if not (same and role == "positive"))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("augmented",) if self.positive == "paired" else ()
+
+
+class BareSettings(ContrastiveSettings):
+    """Base of the settings of contrastive methods that read sentences without a template."""
+
+    readout: Literal["cls", "mean"] = "cls"
+
+
+class PromptedSettings(ContrastiveSettings):
+    """Base of the settings of methods whose released code is PromptBERT's or derived from it."""
+
+    dev_reading: DevReading = "inference"
+    """How a dev check reads vectors: as at inference, or as the released code does, without the
+    full stop and, for PromptBERT, denoised."""
+    empty_sentence: EmptySentence = "bare"
+    """The text of an empty sentence at inference for a byte-level tokenizer (RoBERTa). bare: no
+    text. blank: the blank that precedes any other sentence, as in the released code."""
+
+
+class DenoisedSettings(PromptedSettings):
+    """Base of the settings of methods that subtract a template's bias from the mask vector."""
+
+    denoise: Denoise = "pad"
+    pad_positions: PadPositions = "aligned"
+    """The position ids of RoBERTa's bias rows. aligned: those of the filled template. released: as
+    in the released code, where `pad` skips the pads and `position` counts from 0 instead of 2."""
+    freeze_bias: bool = False
+    """Whether the template bias is computed without gradient."""

@@ -1,0 +1,113 @@
+"""The settings of the methods beside the three papers' own."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from cotbert_core.base_method_settings import (
+    ONE_TEMPLATE,
+    AnyMethodSettings,
+    BareSettings,
+    Positive,
+    PositiveSettings,
+)
+
+
+class SimCseSettings(BareSettings, PositiveSettings):
+    """The settings of SimCSE (Gao et al., 2021): two dropout masks of a sentence, or triples."""
+
+    positives = ONE_TEMPLATE
+    name: Literal["simcse"] = "simcse"
+    positive: Positive = "dropout"
+    triples: bool = False
+    """Whether to train on (sentence, entailment, contradiction) triples instead of dropout."""
+    keep_head: bool = False
+    """Whether the dense and tanh head is kept at inference, as in supervised SimCSE."""
+
+    @field_validator("triples")
+    @classmethod
+    def _only_positive(cls, triples: bool, info: ValidationInfo) -> bool:
+        positive = info.data.get("positive", "dropout")
+        if triples and positive != "dropout":
+            raise ValueError(
+                "the entailment of a triple is its positive; set method.positive=dropout instead "
+                f"of {positive!r}, or method.triples=false"
+            )
+        return triples
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("augmented", "negative") if self.triples else super().needs
+
+
+class ESimCseSettings(BareSettings):
+    """The settings of ESimCSE (Wu et al., 2022): repeated tokens and a queue of negatives."""
+
+    name: Literal["esimcse"] = "esimcse"
+    repetition: float = Field(0.32, ge=0, le=1)
+    """The largest share of its tokens that a positive repeats; a share below two tokens counts as
+    two."""
+    queue: float = Field(2.5, ge=0)
+    """The number of earlier sentences that are negatives, in batches; 0: none."""
+    momentum: float = Field(0.995, ge=0, lt=1)
+    """The share of its weights that the encoder of the queue keeps in each step."""
+
+
+class DiffCseSettings(BareSettings):
+    """The settings of DiffCSE (Chuang et al., 2022): finding the tokens that were replaced."""
+
+    encoders: ClassVar[tuple[str, ...]] = ("generator",)
+    name: Literal["diffcse"] = "diffcse"
+    generator: str | None = None
+    """The masked language model with the same tokenizer that replaces tokens; null: the encoder as
+    it is before training, which then needs its masked-language-model head."""
+    mask_share: float = Field(0.3, gt=0, lt=1)
+    """The share of a sentence's tokens that the generator fills in."""
+    detection_weight: float = Field(0.005, ge=0)
+    """The weight of the loss of finding the replaced tokens."""
+
+
+class RankCseSettings(BareSettings):
+    """The settings of RankCSE (Liu et al., 2023): the rankings of teachers are distilled."""
+
+    encoders: ClassVar[tuple[str, ...]] = ("teacher", "second_teacher")
+    name: Literal["rankcse"] = "rankcse"
+    teacher: str | None = None
+    """The encoder with the same tokenizer whose similarities rank the sentences; required."""
+    second_teacher: str | None = None
+    """A second teacher; the similarities of both are averaged."""
+    teacher_weight: float = Field(0.33, ge=0, le=1)
+    """The first teacher's weight in the average; the second has the rest."""
+    distillation: Literal["listmle", "listnet"] = "listmle"
+    """The loss on the teachers' rankings: of their order, or of their softmax."""
+    student_temperature: float = Field(0.05, gt=0)
+    """The temperature of the encoder's similarities in the distillation."""
+    teacher_temperature: float = Field(0.025, gt=0)
+    """The temperature of the teachers' similarities (listnet)."""
+    consistency_weight: float = Field(1.0, ge=0)
+    """The weight of the divergence between the rankings of a sentence's two views."""
+    distillation_weight: float = Field(1.0, ge=0)
+
+
+class TsdaeSettings(AnyMethodSettings):
+    """The settings of TSDAE (Wang et al., 2021), trained with sentence-transformers' loss."""
+
+    name: Literal["tsdae"] = "tsdae"
+    readout: Literal["cls", "mean"] = "cls"
+    deletion: float = Field(0.6, ge=0, lt=1)
+    """The share of a sentence's tokens that is deleted before it is encoded."""
+
+
+class MlmSettings(AnyMethodSettings):
+    """The settings of masked language modelling on packed rows (`cotbert pretrain`)."""
+
+    name: Literal["mlm"] = "mlm"
+    mask_share: float = Field(0.15, gt=0, lt=1)
+    """The share of a row's tokens that is predicted. Of these 80 % become the mask, 10 % another
+    token, and 10 % stay."""
+    whole_word: bool = False
+    """Whether all tokens of a word are predicted together."""
+    packed_length: int = Field(128, ge=8)
+    """The maximum number of tokens of a row of packed sentences, including special tokens."""
