@@ -140,19 +140,27 @@ class SentenceEncoder:
 
         ids: from `tokenize`. The other arguments are those of `encode`.
         """
-        ids = ids.cut(self.max_length)
-        rows = self.bound.wrap(ids)
-        if not len(rows):
+        if not len(ids):
             return np.zeros((0, self.dimension), dtype)
-        model = self.backbone.model.eval()
-        budget = batch_tokens or self.backbone.batch_tokens
-        with autocast(precision, next(model.parameters()).device):
-            vectors = encode_rows(self.backbone, rows, self.pooling.readout, budget)
-            bias = self._bias(ids.lengths, budget)
-        vectors = apply_head(vectors, bias, self.head)
+        vectors = self.vectors(ids, batch_tokens, precision)
         if self.pooling.normalize if normalize is None else normalize:
             vectors = torch.nn.functional.normalize(vectors, dim=-1)
         return vectors.cpu().numpy().astype(dtype, copy=False)
+
+    def vectors(
+        self, ids: Ragged, batch_tokens: int | None = None, precision: Precision = "auto"
+    ) -> torch.Tensor:
+        """Return the vectors (N, D) of N > 0 sentences on the encoder's device, as it reads them.
+
+        They are not scaled to unit length. The arguments are those of `encode_tokens`.
+        """
+        ids = ids.cut(self.max_length)
+        model = self.backbone.model.eval()
+        budget = batch_tokens or self.backbone.batch_tokens
+        with autocast(precision, next(model.parameters()).device):
+            vectors = encode_rows(self.backbone, self.bound.wrap(ids), self.pooling.readout, budget)
+            bias = self._bias(ids.lengths, budget)
+        return apply_head(vectors, bias, self.head)
 
     def _bias(self, lengths: np.ndarray, budget: int) -> torch.Tensor | None:
         """Return the template bias (N, D) for (N,) sentence lengths, or None without denoising."""

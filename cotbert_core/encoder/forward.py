@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cotbert_core.encoder.attention import FAMILIES
+from cotbert_core.encoder.attention import FAMILIES, UNPADDED
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.length_batches import slices_of
 from cotbert_core.encoder.pooling import READOUTS
@@ -141,7 +141,7 @@ def _encoder_batch(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -
         # On the CPU: the host would have to wait until a GPU has counted the True elements.
         unpacked = to_device(attended.flatten().nonzero().squeeze(1), device)
     else:
-        inputs["attention_mask"] = None if bool(attended.all()) else _mask(backbone, attended)
+        inputs["attention_mask"] = attention_mask(backbone, attended)
     return EncoderBatch(
         {name: None if part is None else to_device(part, device) for name, part in inputs.items()},
         attended,
@@ -151,14 +151,19 @@ def _encoder_batch(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -
     )
 
 
-def _mask(backbone: Backbone, attended: Tensor) -> Tensor:
+def attention_mask(backbone: Backbone, attended: Tensor) -> Tensor | None:
     """Return the attention mask of padded rows, in a form for which the host does not wait.
 
+    None if there is no padding. attended: (n, width) bool on the CPU, as the result is.
     For `sdpa` transformers checks on the device, in every forward pass, whether a 2-D mask hides
     anything; it takes a 4-D mask without that. Families with masks of another kind (sliding
     windows) keep the 2-D mask.
     """
-    supported = backbone.attention == "sdpa" and backbone.model.config.model_type in FAMILIES
+    if bool(attended.all()):
+        return None
+    supported = (
+        backbone.attention in ("sdpa", UNPADDED) and backbone.model.config.model_type in FAMILIES
+    )
     if supported and backbone.device.type == "cuda":
         return attended[:, None, None, :].expand(-1, 1, attended.shape[1], -1)
     return attended.long()

@@ -8,7 +8,6 @@ Letters: b rows of this worker, B of the global batch, T tokens of all rows, D h
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +25,7 @@ from cotbert_core.methods.without_template import WithoutTemplate
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
+from cotbert_core.training.devices import to_device
 from cotbert_core.training.distributed import gather_values, gather_with_gradient, rank, world_size
 from cotbert_core.training.flops import Work, encoder_flops
 from cotbert_core.training.masking import Masking
@@ -68,26 +68,26 @@ class DiffCse(WithoutTemplate):
 
         vectors: (b, D).
         """
-        edited, original = (self.bare.wrap(t) for t in (self.edited(sentences), sentences))
+        original = self.bare.wrap(sentences)
         lengths = original.lengths.numpy()
         self.work += Work(flops=encoder_flops(self.discriminator.encoder, lengths))
-        total: Tensor = self.discriminator(edited, original, vectors)
+        total: Tensor = self.discriminator(self.edited(sentences), original, vectors)
         return total * world_size() / sum(gather_values(float(lengths.sum())))
 
     @torch.no_grad()
-    def edited(self, sentences: Ragged) -> Ragged:
-        """Return the sentences with some tokens replaced by the generator's first choice."""
+    def edited(self, sentences: Ragged) -> Tensor:
+        """Return the ids (b, L) of rows in which the generator's first choices stand at masks."""
         masked = self.masking.only_masks(sentences, self.settings.seed, self.step)
         backbone, head = self.generator
         rows = self.bare.wrap(masked.ids)
         flops = encoder_flops(backbone.model, rows.lengths.numpy(), backward=False)
         self.work += Work(flops=flops)
-        budget = train_budget(backbone.device)
-        hidden, order = hidden_at(backbone, rows, rows.ids == self.masking.mask_id, *budget)
-        best = [head(piece).argmax(dim=-1) for piece in torch.split(hidden, HEAD_TOKENS)]
-        ids = masked.ids.flat.copy()
-        ids[np.flatnonzero(masked.chosen)[order]] = torch.cat(best).cpu().numpy()
-        return Ragged(ids, sentences.offsets)
+        at_mask = rows.ids == self.masking.mask_id
+        hidden, order = hidden_at(backbone, rows, at_mask, *train_budget(backbone.device))
+        chosen = [head(piece).argmax(dim=-1) for piece in torch.split(hidden, HEAD_TOKENS)]
+        places = to_device(at_mask.flatten().nonzero().squeeze(1)[order], backbone.device)
+        ids = to_device(rows.ids, backbone.device)
+        return ids.flatten().index_copy(0, places, torch.cat(chosen)).view_as(ids)
 
 
 class NormalizedHead(nn.Module):

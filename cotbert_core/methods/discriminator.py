@@ -6,6 +6,8 @@ Letters: b rows of this worker, L longest row in tokens, D hidden size.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.forward import attention_mask
 from cotbert_core.encoder.length_batches import slices_of
 from cotbert_core.methods.contrastive import train_budget
 from cotbert_core.templates.wrapping import Rows
@@ -26,34 +29,43 @@ class Discriminator(nn.Module):
         super().__init__()
         self.encoder = copy.deepcopy(backbone.model)
         self.detector = nn.Linear(backbone.hidden_size, 2)
+        self._mask = partial(attention_mask, replace(backbone, model=self.encoder))
 
-    def forward(self, edited: Rows, original: Rows, vectors: Tensor) -> Tensor:
+    def forward(self, edited: Tensor, original: Rows, vectors: Tensor) -> Tensor:
         """Return the scalar sum of the cross-entropies of all tokens, special ones included.
 
-        edited, original: b rows of the same lengths. vectors: (b, D).
+        edited: (b, L) the ids of the original rows, some of them replaced. vectors: (b, D). Both
+        are on the encoder's device, and the host never waits for it.
         """
-        lengths = edited.lengths.numpy()
+        device, lengths = vectors.device, original.lengths.numpy()
+        before = to_device(original.ids, device)
         order = np.argsort(-lengths, kind="stable")
-        budget, start_tokens = train_budget(vectors.device)
-        total = torch.zeros((), device=vectors.device)
+        total = torch.zeros((), device=device)
+        budget, start_tokens = train_budget(device)
         for start, stop in slices_of(lengths[order], budget, None, start_tokens):
-            chosen, width = torch.from_numpy(order[start:stop]), int(lengths[order[start]])
-            ids = edited.ids[chosen, :width]
-            attended = torch.arange(width) < edited.lengths[chosen, None]
-            replaced = (ids != original.ids[chosen, :width]).long().masked_fill(~attended, -100)
-            parts = (ids, attended.long(), chosen, replaced)
-            ids, mask, own, wanted = (to_device(part, vectors.device) for part in parts)
-            hidden = self._hidden(ids, mask, vectors.index_select(0, own))
+            rows, width = torch.from_numpy(order[start:stop]), int(lengths[order[start]])
+            attended = torch.arange(width) < original.lengths[rows, None]
+            rows = to_device(rows, device)
+            ids = edited.index_select(0, rows)[:, :width]
+            replaced = ids != before.index_select(0, rows)[:, :width]
+            hidden = self._hidden(ids, attended, vectors.index_select(0, rows))
             scores = self.detector(hidden).float()
+            wanted = replaced.long().masked_fill(to_device(~attended, device), -100)
             total = total + F.cross_entropy(scores.mT, wanted, reduction="sum")
         return total
 
     def _hidden(self, ids: Tensor, attended: Tensor, vectors: Tensor) -> Tensor:
-        """Return the last layer (n, L, D) of n rows, with vectors (n, D) in the place of [CLS]."""
+        """Return the last layer (n, L, D) of n rows, with vectors (n, D) in the place of [CLS].
+
+        attended: (n, L) bool on the CPU.
+        """
+        mask = self._mask(attended)
+        if mask is not None:
+            mask = to_device(mask, vectors.device)
 
         def with_vectors(_: nn.Module, __: object, embedded: Tensor) -> Tensor:
-            return torch.cat([vectors[:, None].to(embedded), embedded[:, 1:]], dim=1)
+            return torch.cat([vectors[:, None].to(embedded.dtype), embedded[:, 1:]], dim=1)
 
         with self.encoder.embeddings.register_forward_hook(with_vectors):
-            output: Tensor = self.encoder(ids, attention_mask=attended).last_hidden_state
+            output: Tensor = self.encoder(ids, attention_mask=mask).last_hidden_state
         return output

@@ -83,7 +83,7 @@ class ESimCse(WithoutTemplate):
             slow.lerp_(trained, 1 - self.method.momentum)
         rows, slow = [self.bare.wrap(sentences)], replace(self.backbone, model=self.slow)
         (raw,) = self._encode_rows(rows, backbone=slow)
-        new = gather(apply_head(raw, None, self.head).to(self.queue))
+        new = gather(apply_head(raw, None, self.head).to(self.queue.dtype))
         self.queue.copy_(torch.cat([self.queue, new])[len(new) :])
 
 

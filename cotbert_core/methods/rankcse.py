@@ -59,7 +59,8 @@ class RankCse(WithoutTemplate):
             + self.method.distillation_weight * distillation
         )
         parts = {"contrastive": contrast, "consistency": consistency, "distillation": distillation}
-        return MethodOutput(loss, {"positive_cosine": mean_cosine(first, second), **parts})
+        detached = {name: part.detach() for name, part in parts.items()}
+        return MethodOutput(loss, {"positive_cosine": mean_cosine(first, second), **detached})
 
     def _distillation(self, student: Tensor, teacher: Tensor) -> Tensor:
         temperature = self.method.student_temperature
@@ -75,8 +76,7 @@ class RankCse(WithoutTemplate):
             weights = (1.0, 0.0)
         total = torch.zeros((), device=self.backbone.device)
         for weight, teacher in zip(weights, self.teachers, strict=False):
-            vectors = torch.from_numpy(teacher.encode_tokens(sentences))
-            own = vectors.to(self.backbone.device)
+            own = teacher.vectors(sentences)
             total = total + weight * cosines(own, gather(own))
             lengths = sentences.lengths + teacher.bound.length
             flops = encoder_flops(teacher.backbone.model, lengths, backward=False)
