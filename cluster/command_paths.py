@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 # Commands that are not submitted.
 LOCAL = ("cluster", "submit")
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/|(docstrings|hf|models|runs):")
+# The settings that name an encoder, as --set has them.
+ENCODER_SETTINGS = (
+    "encoder=",
+    "method.generator=",
+    "method.teacher=",
+    "method.second_teacher=",
+)
 _FOLDER_OF = ("sick:",)
 
 
@@ -112,7 +119,7 @@ def _absolute(text: str, one: Declared) -> str:
     if one.name == "set":
         before, sign, path = text.partition("=")
         before += sign
-        if before != "encoder=":
+        if before not in ENCODER_SETTINGS:
             return text
     elif one.name == "models":
         path, comma, after = text.partition(",")
@@ -132,7 +139,7 @@ def _is_local(path: str, one: Declared, surely: bool) -> bool:
     if one.option.path == "input" or (surely and one.name != "set"):
         if one.name == "input" and glob.glob(here, recursive=True):
             return True
-        if one.name == "whiten" and path == "tasks":
+        if one.name in ("whiten", "rank") and path == "tasks":
             return False
         raise UserError(
             f"{one.name} {path!r} is not in this folder, and the job runs in another: give an "
@@ -143,6 +150,6 @@ def _is_local(path: str, one: Declared, surely: bool) -> bool:
 
 def _path_in(text: str) -> str:
     """Return the path in a changed value, without the text around it."""
-    for before in ("encoder=", *_FOLDER_OF):
+    for before in (*ENCODER_SETTINGS, *_FOLDER_OF):
         text = text.removeprefix(before)
     return text.partition(",")[0]

@@ -20,15 +20,14 @@ from pipelines.evaluating.model import Model
 from pipelines.evaluating.model_specs import ModelSpec, label_of, numbered
 from pipelines.evaluating.mteb_tasks import MtebTasks, open_tasks, split_tasks
 from pipelines.evaluating.options import EvaluateOptions
-from pipelines.evaluating.readout_options import (
-    OpenReadout,
-    check_readout,
-    check_whitening,
-    open_readout,
-    whitened,
-    whitening_sample,
-)
+from pipelines.evaluating.readout_options import OpenReadout, check_readout, open_readout
 from pipelines.evaluating.scoring import Scored, add_held_out, add_pairs
+from pipelines.evaluating.transforms import (
+    check_transform,
+    sample_name,
+    sample_sentences,
+    transformed,
+)
 from pipelines.recording import tracking
 from pipelines.runtime.progress import say
 from pipelines.storage.held_out_file import read_held_out
@@ -134,8 +133,10 @@ def _read(options: EvaluateOptions) -> _EvaluationData:
     folder, (own, mteb) = options.senteval, split_tasks(options.tasks or "sts")
     if options.tasks is not None and own and folder is None:
         raise UserError(f"tasks is {options.tasks!r} without a SentEval folder: give --senteval")
-    if mteb and options.whiten is not None:
-        raise UserError("MTEB's tasks cannot be whitened: leave --whiten or mteb out")
+    if mteb and sample_name(options) is not None:
+        raise UserError(
+            "MTEB's tasks cannot be whitened or ranked: leave --whiten, --rank or mteb out"
+        )
     tasks = choose_tasks(folder, own, options.allow_missing) if folder and own else None
     held_out = read_held_out(options.corpus, "test") if options.corpus is not None else None
     others = (tasks, mteb, held_out)
@@ -162,17 +163,18 @@ def _score(
 ) -> Model:
     """Score a model in an MLflow run of its own; write `files` if given."""
     check_readout(options)
-    # The sentences are only needed if tokens are counted or vectors are whitened.
-    sentences = data.sentences() if options.remove or options.whiten is not None else []
-    sample = whitening_sample(options, sentences)
+    # The sentences are only needed if tokens are counted or vectors are transformed.
+    needed = options.remove or sample_name(options) is not None
+    sentences = data.sentences() if needed else []
+    sample = sample_sentences(options, sentences)
     readout = open_readout(options, sentences)
     if sample is not None:
-        check_whitening(options, sample, readout)
+        check_transform(options, sample, readout)
     counted = CountedEncode(readout.encoder, options.precision)
     params, label = _params(options) | readout.used, _label(options, readout)
     name = tracking.run_name("evaluate", label)
     with tracking.tracked_run("evaluate", params, name=name, parent=parent) as run:
-        encode = counted if sample is None else whitened(options, counted, sample)
+        encode = counted if sample is None else transformed(options, counted, sample)
         scored = data.score(encode, options.resamples)
         result = scored.entries | {"sentences_per_second": round(counted.rate, 1)}
         run.metrics(flat_metrics(result))

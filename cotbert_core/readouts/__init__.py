@@ -16,6 +16,7 @@ from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import unknown
 from cotbert_core.readouts.layers import first_and_last
 from cotbert_core.readouts.options import FeatureOptions, refuse_unused
+from cotbert_core.readouts.ranking import Ranking
 from cotbert_core.readouts.static import StaticFeatures
 from cotbert_core.readouts.top_tokens import TopTokenFeatures
 from cotbert_core.readouts.whitening import Whitening
@@ -94,6 +95,7 @@ __all__ = [
     "Feature",
     "FeatureOptions",
     "Features",
+    "Ranking",
     "StaticFeatures",
     "Whitening",
     "build_features",

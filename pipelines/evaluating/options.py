@@ -125,6 +125,17 @@ class EvaluateOptions:
             default="all dimensions",
         ),
     ] = None
+    rank: Annotated[
+        str | None,
+        Option(
+            "describe each sentence by its similarity ranks of the sentences in this text file, "
+            "folder or corpus, or of the scored sentences: tasks",
+            "TEXT",
+            group=MODEL,
+            path="input",
+            default="no ranks",
+        ),
+    ] = None
     resamples: Annotated[
         int,
         Option(

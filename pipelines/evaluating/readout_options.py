@@ -1,15 +1,10 @@
-"""Open the encoder of `cotbert evaluate` with its own readout or an untrained one, and whiten.
-
-Shapes: N sentences, D size of a vector.
-"""
+"""Open the encoder of `cotbert evaluate` with its own readout or an untrained one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.pooling import READOUTS
@@ -19,20 +14,14 @@ from cotbert_core.readouts import (
     FEATURES,
     FeatureOptions,
     StaticFeatures,
-    Whitening,
     build_features,
     refuse_unused,
 )
 from cotbert_core.readouts.top_tokens import TopTokenFeatures
-from cotbert_core.readouts.whitening import check_sample
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.templates.template_texts import Template
 from pipelines.evaluating.options import EvaluateOptions
-from pipelines.reading.text_files import read_texts
 from pipelines.runtime.progress import say
-
-# The value of `whiten` that stands for the scored sentences.
-TASKS = "tasks"
 
 
 @dataclass
@@ -80,6 +69,8 @@ def check_readout(options: EvaluateOptions) -> None:
             f"whiten_dimensions is {options.whiten_dimensions} and nothing is whitened: give "
             "--whiten FILE or --whiten tasks too"
         )
+    if options.whiten is not None and options.rank is not None:
+        raise UserError("whiten and rank are both given: give one of them")
 
 
 def feature_options(options: EvaluateOptions) -> FeatureOptions:
@@ -122,6 +113,7 @@ def _used(options: EvaluateOptions, chosen: FeatureOptions) -> dict[str, Any]:
         "denoise": options.denoise,
         "whiten": options.whiten,
         "whiten_dimensions": options.whiten_dimensions,
+        "rank": options.rank,
     }
     if chosen.remove:
         used["remove"] = ",".join(chosen.remove)
@@ -130,48 +122,3 @@ def _used(options: EvaluateOptions, chosen: FeatureOptions) -> dict[str, Any]:
     if options.readout == "top-tokens":
         used |= {"top_k": chosen.top_k, "denoise": chosen.denoise}
     return {key: value for key, value in used.items() if value is not None}
-
-
-def whitening_sample(options: EvaluateOptions, sentences: Sequence[str]) -> list[str] | None:
-    """Return the distinct sentences for whitening, None without it. sentences: the scored ones."""
-    if options.whiten is None:
-        return None
-    if options.whiten == TASKS:
-        return list(sentences)
-    texts = read_texts(options.whiten, encoding=options.encoding)
-    if texts.dropped:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in texts.dropped.items())
-        say(f"warning: {options.whiten}: {texts.read} rows read, dropped: {reasons}")
-    return list(dict.fromkeys(texts.sentences))
-
-
-def check_whitening(options: EvaluateOptions, sample: list[str], readout: OpenReadout) -> None:
-    """Raise UserError for a sample not larger than D; record its size."""
-    check_sample(len(sample), readout.dimension, options.whiten_dimensions)
-    readout.used["whiten_sentences"] = len(sample)
-
-
-def whitened(options: EvaluateOptions, encode: Encode, sample: list[str]) -> Encode:
-    """Return `encode` with vectors whitened by those of the sample, which is encoded once."""
-    if options.whiten == TASKS:
-        encode = Remembered(encode)
-    whitening = Whitening.fit(encode(sample), options.whiten_dimensions)
-    return lambda sentences: whitening.apply(encode(sentences))
-
-
-class Remembered:
-    """An `encode` with a cache, for sentences that are both whitened by and scored."""
-
-    def __init__(self, encode: Encode) -> None:
-        self._encode = encode
-        self._place: dict[str, int] = {}
-        self._vectors: np.ndarray | None = None
-
-    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        new = [s for s in dict.fromkeys(sentences) if s not in self._place]
-        if new or self._vectors is None:
-            vectors = self._encode(new)
-            known = [] if self._vectors is None else [self._vectors]
-            self._vectors = np.concatenate([*known, vectors])
-            self._place |= {s: len(self._place) + i for i, s in enumerate(new)}
-        return np.asarray(self._vectors[[self._place[s] for s in sentences]])

@@ -10,8 +10,10 @@ import pytest
 from job_server import FakeServer, answers
 
 from cluster import command_paths, jobs, log_stream, package
+from cluster.command_paths import ENCODER_SETTINGS
 from cluster.server import JobServer
 from cotbert_core.errors import UserError
+from cotbert_core.method_settings import METHOD_SETTINGS
 from pipelines.cli import command_line, main
 from pipelines.commands import COMMANDS
 from pipelines.options.declare import declared
@@ -37,7 +39,9 @@ def place(own_place):
         "search /v model --model @model --text @text.txt",
         "evaluate @model,readout=cls gpt --dev-pairs @p.tsv",
         "evaluate @model --whiten tasks",
+        "evaluate @model --rank @text.txt",
         "train quickstart --corpus @text.txt --set encoder=@model --set seed=1 --output @o",
+        "train rankcse-base --corpus @text.txt --set method.teacher=@model --output @o",
         "prepare --input sick:@model --encoder @model --output @o",
         "spaces @model",
         "recipes model",
@@ -72,12 +76,17 @@ def test_an_input_that_is_not_here_is_refused(place, command, text):
         command_paths.absolute(command.split(), LINE)
 
 
+def test_every_setting_that_names_an_encoder_is_known():
+    names = {f"method.{name}" for kind in METHOD_SETTINGS.values() for name in kind.encoders}
+    assert {f"{name}=" for name in {"encoder", *names}} == set(ENCODER_SETTINGS)
+
+
 def test_every_argument_that_may_be_a_path_is_known():
     """A text that is no path by its type is declared as one, or is plainly something else."""
     options = [one for command in COMMANDS.values() for one in declared(command.options)]
     texts = [one for one in options if one.kind is str and not one.choices]
     assert {one.name for one in texts if one.option.path == "input"} == {
-        *("corpus", "embeddings", "exclude", "input", "inputs", "text", "whiten")
+        *("corpus", "embeddings", "exclude", "input", "inputs", "rank", "text", "whiten")
     }
     assert {one.name for one in texts if one.option.path == "name"} == {
         *("backward", "encoder", "first", "forward", "model", "models", "name", "second", "set"),

@@ -14,11 +14,11 @@ from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.evaluation import load_dev, read_pairs, score_pairs
 from cotbert_core.evaluation.sts import predict_sts, score_subsets
-from cotbert_core.readouts import FEATURES, FeatureOptions, Whitening, build_features
+from cotbert_core.readouts import FEATURES, FeatureOptions, Ranking, Whitening, build_features
 from pipelines.cli import main
 from pipelines.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions, Readout
-from pipelines.evaluating.readout_options import Remembered
+from pipelines.evaluating.transforms import Remembered
 
 WORDS = ("man", "dog", "penguin", "woman", "stage", "field", "price", "oil", "song", "line")
 
@@ -162,6 +162,21 @@ def test_whitening_by_a_text(own_store, tmp_path, own_pairs, bert_folder, encode
     assert written["whiten"] == str(text)
 
 
+@pytest.mark.parametrize("by_text", [True, False])
+def test_ranks_of_a_sample(own_store, tmp_path, own_pairs, bert_folder, encode, by_text):
+    lines = [f"{a} {b}" for a in WORDS[:8] for b in WORDS[8:12]]
+    (tmp_path / "sample.txt").write_text("\n".join([*lines, lines[0]]) + "\n")
+    pairs = read_pairs(own_pairs)
+    sample = list(dict.fromkeys(lines)) if by_text else distinct(pairs)
+    name = str(tmp_path / "sample.txt") if by_text else "tasks"
+    result = evaluate(EvaluateOptions(bert_folder, pairs=own_pairs, precision="fp32", rank=name))
+    ranking = Ranking.fit(encode(sample))
+    expected = score_pairs(lambda texts: ranking.apply(encode(texts)), pairs).spearman
+    assert result["pairs-all"]["spearman"] == pytest.approx(expected, abs=1e-3)
+    assert score_pairs(encode, pairs).spearman != pytest.approx(expected, abs=0.1)
+    assert (result["rank"], result["rank_sentences"]) == (name, len(sample))
+
+
 def test_what_was_encoded_once_is_not_again():
     calls = []
 
@@ -230,6 +245,8 @@ def test_top_tokens_of_a_checkpoint_with_a_head(own_store, tmp_path, own_pairs, 
         (["--readout", "top-tokens"], "has no masked-language-model head"),
         (["--whiten-dimensions", "9"], "whiten_dimensions is 9 and nothing is whitened: give"),
         (["--whiten", "tasks", "--whiten-dimensions", "33"], "dimensions is 33: give 1 to 32"),
+        (["--whiten", "tasks", "--rank", "few.txt"], "whiten and rank are both given: give one"),
+        (["--rank", "none.txt"], "'none.txt' does not exist"),
         (["--whiten", "few.txt"], "sample of 2 sentences for vectors of 32 numbers: it needs"),
         (["--whiten", "none.txt"], "'none.txt' does not exist"),
     ],

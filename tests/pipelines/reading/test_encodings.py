@@ -224,7 +224,7 @@ def test_other_readers_of_text_take_it_too(tmp_path, bert_folder, monkeypatch, c
     for module in (
         "evaluating.geometry",
         "templates.mask_predictions",
-        "evaluating.readout_options",
+        "evaluating.transforms",
     ):
         monkeypatch.setattr(f"pipelines.{module}.read_texts", read_texts)
     given = "--whiten" if command == "evaluate" else "--corpus"

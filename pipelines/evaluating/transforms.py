@@ -1,0 +1,77 @@
+"""Vectors that are whitened by a sample of sentences, or described by their ranks of it.
+
+Shapes: N sentences, D size of a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cotbert_core.evaluation.pairs import Encode
+from cotbert_core.readouts import Ranking, Whitening
+from cotbert_core.readouts.whitening import check_sample
+from pipelines.evaluating.options import EvaluateOptions
+from pipelines.evaluating.readout_options import OpenReadout
+from pipelines.reading.text_files import read_texts
+from pipelines.runtime.progress import say
+
+# The name of the sample that is the scored sentences.
+TASKS = "tasks"
+
+
+def sample_name(options: EvaluateOptions) -> str | None:
+    """Return the name of the sample; None if the vectors stay as they are."""
+    return options.rank if options.whiten is None else options.whiten
+
+
+def sample_sentences(options: EvaluateOptions, sentences: Sequence[str]) -> list[str] | None:
+    """Return the distinct sentences of the sample, None without one. sentences: the scored ones."""
+    name = sample_name(options)
+    if name is None or name == TASKS:
+        return None if name is None else list(sentences)
+    texts = read_texts(name, encoding=options.encoding)
+    if texts.dropped:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in texts.dropped.items())
+        say(f"warning: {name}: {texts.read} rows read, dropped: {reasons}")
+    return list(dict.fromkeys(texts.sentences))
+
+
+def check_transform(options: EvaluateOptions, sample: list[str], readout: OpenReadout) -> None:
+    """Raise UserError for a sample too small to whiten by; record its size."""
+    if options.whiten is None:
+        readout.used["rank_sentences"] = len(sample)
+        return
+    check_sample(len(sample), readout.dimension, options.whiten_dimensions)
+    readout.used["whiten_sentences"] = len(sample)
+
+
+def transformed(options: EvaluateOptions, encode: Encode, sample: list[str]) -> Encode:
+    """Return `encode` with vectors transformed by those of the sample, which is encoded once."""
+    if sample_name(options) == TASKS:
+        encode = Remembered(encode)
+    transform: Whitening | Ranking
+    if options.whiten is None:
+        transform = Ranking.fit(encode(sample))
+    else:
+        transform = Whitening.fit(encode(sample), options.whiten_dimensions)
+    return lambda sentences: transform.apply(encode(sentences))
+
+
+class Remembered:
+    """An `encode` with a cache, for sentences that are both in the sample and scored."""
+
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
+        self._place: dict[str, int] = {}
+        self._vectors: np.ndarray | None = None
+
+    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+        new = [s for s in dict.fromkeys(sentences) if s not in self._place]
+        if new or self._vectors is None:
+            vectors = self._encode(new)
+            known = [] if self._vectors is None else [self._vectors]
+            self._vectors = np.concatenate([*known, vectors])
+            self._place |= {s: len(self._place) + i for i, s in enumerate(new)}
+        return np.asarray(self._vectors[[self._place[s] for s in sentences]])
