@@ -45,7 +45,7 @@ class DiffCse(WithoutTemplate):
         plain = backbone.tokenizer.hf
         self.masking = Masking(self.method.mask_share, plain.mask_token_id, len(plain))
         self.head = NormalizedHead(backbone.hidden_size)
-        self.discriminator = Discriminator(backbone)
+        self.discriminator = Discriminator(backbone, settings.mini_batch_size)
 
     def forward(self, batch: Batch) -> MethodOutput:
         raw = [v for v, _ in self.encode([View(self.bare, batch.sentences)] * 2)]

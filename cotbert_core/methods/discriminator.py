@@ -20,13 +20,15 @@ from cotbert_core.encoder.length_batches import slices_of
 from cotbert_core.methods.contrastive import train_budget
 from cotbert_core.templates.wrapping import Rows
 from cotbert_core.training.devices import to_device
+from cotbert_core.training.gradient_cache import recomputed
 
 
 class Discriminator(nn.Module):
     """A copy of an encoder with a layer that scores each token as original or replaced."""
 
-    def __init__(self, backbone: Backbone) -> None:
+    def __init__(self, backbone: Backbone, mini_batch_size: int | None) -> None:
         super().__init__()
+        self.mini_batch_size = mini_batch_size
         self.encoder = copy.deepcopy(backbone.model)
         self.detector = nn.Linear(backbone.hidden_size, 2)
         self._mask = partial(attention_mask, replace(backbone, model=self.encoder))
@@ -42,30 +44,35 @@ class Discriminator(nn.Module):
         order = np.argsort(-lengths, kind="stable")
         total = torch.zeros((), device=device)
         budget, start_tokens = train_budget(device)
-        for start, stop in slices_of(lengths[order], budget, None, start_tokens):
-            rows, width = torch.from_numpy(order[start:stop]), int(lengths[order[start]])
-            attended = torch.arange(width) < original.lengths[rows, None]
-            rows = to_device(rows, device)
+        most = self.mini_batch_size
+        for start, stop in slices_of(lengths[order], budget, most, start_tokens):
+            chosen, width = torch.from_numpy(order[start:stop]), int(lengths[order[start]])
+            attended = torch.arange(width) < original.lengths[chosen, None]
+            rows = to_device(chosen, device)
             ids = edited.index_select(0, rows)[:, :width]
             replaced = ids != before.index_select(0, rows)[:, :width]
-            hidden = self._hidden(ids, attended, vectors.index_select(0, rows))
-            scores = self.detector(hidden).float()
             wanted = replaced.long().masked_fill(to_device(~attended, device), -100)
-            total = total + F.cross_entropy(scores.mT, wanted, reduction="sum")
+            piece = ids, self._mask_on(device, attended), vectors.index_select(0, rows), wanted
+            if most:
+                total = total + recomputed(self._loss, *piece, device=device)
+            else:
+                total = total + self._loss(*piece)
         return total
 
-    def _hidden(self, ids: Tensor, attended: Tensor, vectors: Tensor) -> Tensor:
-        """Return the last layer (n, L, D) of n rows, with vectors (n, D) in the place of [CLS].
-
-        attended: (n, L) bool on the CPU.
-        """
+    def _mask_on(self, device: torch.device, attended: Tensor) -> Tensor | None:
+        """Return the attention mask of n rows. attended: (n, L) bool on the CPU."""
         mask = self._mask(attended)
-        if mask is not None:
-            mask = to_device(mask, vectors.device)
+        return None if mask is None else to_device(mask, device)
+
+    def _loss(self, ids: Tensor, mask: Tensor | None, vectors: Tensor, wanted: Tensor) -> Tensor:
+        """Return the summed cross-entropy of n rows (n, L), with vectors (n, D) in [CLS]'s place.
+
+        wanted: (n, L) 1 at a replaced token, 0 at another, -100 at padding.
+        """
 
         def with_vectors(_: nn.Module, __: object, embedded: Tensor) -> Tensor:
             return torch.cat([vectors[:, None].to(embedded.dtype), embedded[:, 1:]], dim=1)
 
         with self.encoder.embeddings.register_forward_hook(with_vectors):
-            output: Tensor = self.encoder(ids, attention_mask=mask).last_hidden_state
-        return output
+            hidden = self.encoder(ids, attention_mask=mask).last_hidden_state
+        return F.cross_entropy(self.detector(hidden).float().mT, wanted, reduction="sum")

@@ -79,8 +79,8 @@ class ESimCse(WithoutTemplate):
         weights are those before this step's update.
         """
         assert self.slow is not None
-        for slow, trained in zip(self.slow.parameters(), self.encoder.parameters(), strict=True):
-            slow.lerp_(trained, 1 - self.method.momentum)
+        for late, now in zip(self.slow.parameters(), self.encoder.parameters(), strict=True):
+            late.lerp_(now, 1 - self.method.momentum)
         rows, slow = [self.bare.wrap(sentences)], replace(self.backbone, model=self.slow)
         (raw,) = self._encode_rows(rows, backbone=slow)
         new = gather(apply_head(raw, None, self.head).to(self.queue.dtype))

@@ -76,7 +76,7 @@ class RankCse(WithoutTemplate):
             weights = (1.0, 0.0)
         total = torch.zeros((), device=self.backbone.device)
         for weight, teacher in zip(weights, self.teachers, strict=False):
-            own = teacher.vectors(sentences)
+            own = teacher.vectors(sentences, precision=self.settings.precision)
             total = total + weight * cosines(own, gather(own))
             lengths = sentences.lengths + teacher.bound.length
             flops = encoder_flops(teacher.backbone.model, lengths, backward=False)

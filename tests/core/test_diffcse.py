@@ -29,10 +29,11 @@ def headed(encoder_folder, with_mlm_head, tmp_path):
 
 @pytest.fixture
 def make(headed, tiny_settings):
-    def build(attention="auto", **changes):
+    def build(attention="auto", mini_batch_size=None, **changes):
         given = {"name": "diffcse", "temperature": TEMPERATURE, "detection_weight": WEIGHT}
         changes = {f"method.{name}": value for name, value in {**given, **changes}.items()}
-        settings = tiny_settings(headed, {**changes, "batch_size": 6, **NONE})
+        few = {"batch_size": 6, "mini_batch_size": mini_batch_size}
+        settings = tiny_settings(headed, {**changes, **few, **NONE})
         torch.manual_seed(1)
         method = build_method(load_backbone(headed, dropout=0.0, attention=attention), settings)
         # Small layers would leave the detector and the head with nothing to tell.
@@ -81,13 +82,21 @@ def slow_detection(model, detector, ends, edited, original, vectors):
     return total / count
 
 
-@pytest.mark.parametrize("attention", ["auto", "unpadded"])
-@pytest.mark.parametrize("readout", ["cls", "mean"])
+@pytest.mark.parametrize(
+    ("readout", "attention", "mini_batch_size"),
+    [
+        ("cls", "auto", None),
+        ("mean", "unpadded", None),
+        ("cls", "auto", 2),
+        ("mean", "unpadded", 2),
+    ],
+)
 def test_loss_and_gradients_equal_a_token_at_a_time(
-    make, ids, ends, readout, attention, monkeypatch
+    make, ids, ends, readout, attention, mini_batch_size, monkeypatch
 ):
     monkeypatch.setattr(discriminator, "train_budget", lambda _: (20, 0))  # several batches
-    method, plain = make(attention, readout=readout), make(readout=readout)
+    method = make(attention, mini_batch_size, readout=readout)
+    plain = make(readout=readout)
     model, head, twin = (exact(p) for p in (plain.encoder, plain.head, plain.discriminator))
     edited = edited_texts(method, ids)
     raw = plain_vectors(model, ends, ids, readout)

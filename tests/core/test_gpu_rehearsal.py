@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 from cotbert_core.encoder import attention, forward
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.length_batches import padding
-from cotbert_core.methods import build_method, contrastive
+from cotbert_core.methods import build_method, contrastive, discriminator
 from cotbert_core.methods import denosent as denosent_module
 from cotbert_core.readouts import FEATURES, FeatureOptions, build_features
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -222,7 +222,7 @@ def test_chunks_have_the_gradient_of_the_whole_with_dropout(start, gpu, monkeypa
     changes = {"dropout": 0.3, "mini_batch_size": 4}
     loss, found = gradient(*start(name, **changes))
     with monkeypatch.context() as patch:
-        for module in (forward, denosent_module):
+        for module in (forward, denosent_module, discriminator):
             patch.setattr(module, "recomputed", lambda call, *inputs, device: call(*inputs))
         whole_loss, whole = gradient(*start(name, **changes))
     assert loss == whole_loss
