@@ -10,13 +10,13 @@ from typing import Literal
 import numpy as np
 import torch
 
-from cotbert_core.base_method_settings import Denoise
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.heads import Head, apply_head, load_head
 from cotbert_core.encoder.pooling_config import PoolingConfig, resolve_pooling_config
 from cotbert_core.encoder.template_denoising import bias_rows
 from cotbert_core.errors import UserError
+from cotbert_core.method_settings.bases import Denoise
 from cotbert_core.saving.model_folder import save_encoder
 from cotbert_core.saving.saved_encoder import SavedEncoder
 from cotbert_core.saving.training_metadata import TrainingMetadata

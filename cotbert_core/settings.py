@@ -12,16 +12,17 @@ from typing import Any, Literal, TypeVar, cast
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from cotbert_core.base_method_settings import (
+from cotbert_core.choices import Attention as Attention
+from cotbert_core.choices import Precision as Precision
+from cotbert_core.errors import UserError, did_you_mean
+from cotbert_core.method_settings import METHOD_SETTINGS, MethodSettings
+from cotbert_core.method_settings.bases import (
     ContrastiveSettings,
     DenoisedSettings,
     PromptedSettings,
     Settings,
 )
-from cotbert_core.choices import Attention as Attention
-from cotbert_core.choices import Precision as Precision
-from cotbert_core.errors import UserError, did_you_mean
-from cotbert_core.method_settings import METHOD_SETTINGS, CotBertSettings, MethodSettings
+from cotbert_core.method_settings.papers import CotBertSettings
 from cotbert_core.templates.template_texts import resolve_template
 
 Schedule = Literal["linear", "constant"]

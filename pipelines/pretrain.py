@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from cotbert_core.baseline_method_settings import MlmSettings
 from cotbert_core.encoder.backbone import load_backbone, load_tokenizer
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
+from cotbert_core.method_settings.baselines import MlmSettings
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.wrapping import BoundTemplate

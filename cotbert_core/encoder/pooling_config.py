@@ -9,7 +9,6 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from cotbert_core.base_method_settings import Denoise, HeadName, PadPositions
 from cotbert_core.encoder.heads import HEADS
 from cotbert_core.encoder.locations import hub_files, locate_encoder
 from cotbert_core.encoder.pooling import READOUTS
@@ -20,6 +19,7 @@ from cotbert_core.encoder.sentence_transformers_pooling import (
 from cotbert_core.encoder.template_denoising import DENOISERS
 from cotbert_core.errors import UserError, first_line, unknown
 from cotbert_core.files import part_of, read_object, write_json
+from cotbert_core.method_settings.bases import Denoise, HeadName, PadPositions
 from cotbert_core.templates.template_texts import Template, resolve_template
 
 POOLING_CONFIG_FILE = "cotbert.json"

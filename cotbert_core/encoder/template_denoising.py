@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotbert_core.base_method_settings import Denoise, PadPositions
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.errors import unknown
+from cotbert_core.method_settings.bases import Denoise, PadPositions
 from cotbert_core.templates.wrapping import BoundTemplate, Rows
 from cotbert_core.training.devices import to_device
 from cotbert_core.training.distributed import gather_with_gradient, rank, union, world_size

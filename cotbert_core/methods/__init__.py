@@ -1,8 +1,8 @@
 """The training methods, which turn a batch into a loss with named parts.
 
-A method is one file here, one settings class in `cotbert_core.method_settings` (those beside the
-papers' own: `baseline_method_settings`) and one entry in METHODS. It does not use Ray; it gets the
-global batch of all workers through `cotbert_core.training.distributed`.
+A method is one file here, one settings class in `cotbert_core.method_settings` and one entry in
+METHODS. It does not use Ray; it gets the global batch of all workers through
+`cotbert_core.training.distributed`.
 """
 
 from __future__ import annotations

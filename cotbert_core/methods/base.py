@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor, nn
 
-from cotbert_core.base_method_settings import PromptedSettings
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import Head
 from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.method_settings.bases import PromptedSettings
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.templates.template_texts import Template, resolve_template

@@ -14,16 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotbert_core.base_method_settings import (
-    ContrastiveSettings,
-    DenoisedSettings,
-    PositiveSettings,
-)
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.length_batches import padding
 from cotbert_core.encoder.template_denoising import gather_biases, shared_bias_rows
 from cotbert_core.losses import extended_info_nce, info_nce, same_document
+from cotbert_core.method_settings.bases import (
+    ContrastiveSettings,
+    DenoisedSettings,
+    PositiveSettings,
+)
 from cotbert_core.methods.base import Method
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged

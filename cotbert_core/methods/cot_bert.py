@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import TanhHead, apply_head
-from cotbert_core.method_settings import CotBertSettings
+from cotbert_core.method_settings.papers import CotBertSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
 from cotbert_core.settings import TrainSettings

@@ -21,7 +21,7 @@ from cotbert_core.encoder.dropout import dropout
 from cotbert_core.encoder.length_batches import slices_of
 from cotbert_core.encoder.mlm import mlm_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
-from cotbert_core.method_settings import DenoSentSettings
+from cotbert_core.method_settings.papers import DenoSentSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine, train_budget
 from cotbert_core.methods.decoder import Decoder

@@ -11,12 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cotbert_core.baseline_method_settings import DiffCseSettings
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.forward import hidden_at
 from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.errors import UserError
 from cotbert_core.losses import info_nce
+from cotbert_core.method_settings.baselines import DiffCseSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import View, mean_cosine, train_budget
 from cotbert_core.methods.discriminator import Discriminator

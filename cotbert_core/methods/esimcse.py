@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotbert_core.baseline_method_settings import ESimCseSettings
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import apply_head
 from cotbert_core.losses import info_nce
+from cotbert_core.method_settings.baselines import ESimCseSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import mean_cosine
 from cotbert_core.methods.without_template import WithoutTemplate

@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cotbert_core.baseline_method_settings import MlmSettings
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.forward import hidden_at
 from cotbert_core.encoder.length_batches import padding
 from cotbert_core.encoder.mlm import mlm_head
 from cotbert_core.encoder.pooling_config import PoolingConfig, readable_pooling
 from cotbert_core.errors import UserError
+from cotbert_core.method_settings.baselines import MlmSettings
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.contrastive import train_budget
 from cotbert_core.methods.without_template import plain_pooling_config

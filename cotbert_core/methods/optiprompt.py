@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import apply_head, head_notes, new_head
 from cotbert_core.encoder.pooling_config import PoolingConfig
-from cotbert_core.method_settings import OptiPromptSettings
+from cotbert_core.method_settings.papers import OptiPromptSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
 from cotbert_core.settings import TrainSettings

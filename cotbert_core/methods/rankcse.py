@@ -10,14 +10,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cotbert_core.baseline_method_settings import RankCseSettings
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.errors import UserError
 from cotbert_core.losses import cosines, info_nce
+from cotbert_core.method_settings.baselines import RankCseSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import mean_cosine
+from cotbert_core.methods.ranking_losses import list_mle, list_net, ranking_consistency
 from cotbert_core.methods.without_template import WithoutTemplate
-from cotbert_core.ranking_losses import list_mle, list_net, ranking_consistency
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged

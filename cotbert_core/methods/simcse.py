@@ -6,10 +6,10 @@ entailment and the contradiction is a hard negative.
 
 from __future__ import annotations
 
-from cotbert_core.base_method_settings import HeadName
-from cotbert_core.baseline_method_settings import SimCseSettings
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.method_settings.baselines import SimCseSettings
+from cotbert_core.method_settings.bases import HeadName
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import mean_cosine
 from cotbert_core.methods.without_template import WithoutTemplate, plain_pooling_config

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotbert_core.baseline_method_settings import TsdaeSettings
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.length_batches import padding
 from cotbert_core.encoder.locations import locate_encoder
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.errors import UserError
+from cotbert_core.method_settings.baselines import TsdaeSettings
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.without_template import plain_pooling_config
 from cotbert_core.saving.model_folder import ONLY_HERE

@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-from cotbert_core.base_method_settings import BareSettings, HeadName
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import TanhHead, apply_head
 from cotbert_core.encoder.pooling_config import PoolingConfig, readable_pooling
+from cotbert_core.method_settings.bases import BareSettings, HeadName
 from cotbert_core.methods.contrastive import Contrastive, View
 from cotbert_core.settings import TrainSettings, flatten
 from cotbert_core.templates.ragged_ids import Ragged

@@ -13,11 +13,11 @@ import torch
 from tokenizers import decoders
 from torch import Tensor
 
-from cotbert_core.base_method_settings import Denoise
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.template_denoising import template_bias
 from cotbert_core.errors import UserError
+from cotbert_core.method_settings.bases import Denoise
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.wrapping import BoundTemplate
 

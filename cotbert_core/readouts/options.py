@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 
-from cotbert_core.base_method_settings import Denoise
 from cotbert_core.errors import UserError
+from cotbert_core.method_settings.bases import Denoise
 from cotbert_core.templates.template_texts import Template
 
 

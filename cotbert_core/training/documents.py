@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotbert_core.base_method_settings import PositiveSettings
+from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.batches import Batch

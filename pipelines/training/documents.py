@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cotbert_core.base_method_settings import PositiveSettings
 from cotbert_core.errors import UserError
+from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cotbert_core.base_method_settings import PositiveSettings
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.locations import absolute_name
 from cotbert_core.errors import UserError
+from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.methods import Method, build_method
 from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.wrapping import BoundTemplate

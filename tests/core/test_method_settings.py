@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cotbert_core.errors import UserError
-from cotbert_core.method_settings import METHOD_SETTINGS, CotBertSettings
+from cotbert_core.method_settings import METHOD_SETTINGS
+from cotbert_core.method_settings.papers import CotBertSettings
 from cotbert_core.settings import ROLES, TrainSettings, build, flatten, override
 
 NONE = {f"templates.{role}": None for role in ROLES}

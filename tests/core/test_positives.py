@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from cotbert_core.base_method_settings import PositiveSettings
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.heads import apply_head
 from cotbert_core.errors import UserError
 from cotbert_core.losses import extended_info_nce, info_nce, same_document
 from cotbert_core.method_settings import METHOD_SETTINGS
+from cotbert_core.method_settings.bases import PositiveSettings
 from cotbert_core.methods import build_method, contrastive
 from cotbert_core.methods.contrastive import View
 from cotbert_core.settings import override

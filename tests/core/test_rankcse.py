@@ -16,7 +16,7 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import UserError
 from cotbert_core.methods import build_method, rankcse
-from cotbert_core.ranking_losses import list_mle, list_net, ranking_consistency
+from cotbert_core.methods.ranking_losses import list_mle, list_net, ranking_consistency
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.training.batches import Batch
 from pipelines.training.inputs import with_absolute_encoders

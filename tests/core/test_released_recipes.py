@@ -143,7 +143,7 @@ def test_denosent_by_other_rules_is_not_as_released(changes, different):
 
 
 def test_denosent_reads_whole_sentences_in_other_recipes():
-    from cotbert_core.method_settings import DenoSentSettings
+    from cotbert_core.method_settings.papers import DenoSentSettings
 
     assert DenoSentSettings().inference == "whole"
     for readout, template, limit in (("mask", "denosent", None), ("mean", None, 254)):

@@ -10,12 +10,12 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from cotbert_core.base_method_settings import Denoise, HeadName, Settings
 from cotbert_core.encoder.heads import HEADS
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.encoder.template_denoising import DENOISERS
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import METHOD_SETTINGS, MethodSettings
+from cotbert_core.method_settings.bases import Denoise, HeadName, Settings
 from cotbert_core.methods import METHODS
 from cotbert_core.settings import (
     ROLES,

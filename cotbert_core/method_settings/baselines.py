@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from cotbert_core.base_method_settings import (
+from cotbert_core.method_settings.bases import (
     ONE_TEMPLATE,
     AnyMethodSettings,
     BareSettings,

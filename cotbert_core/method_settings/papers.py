@@ -1,31 +1,19 @@
-"""The settings of each training method; here are those of the three papers.
-
-`name` selects the method.
-"""
+"""The settings of the three papers' methods."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from cotbert_core.base_method_settings import (
+from cotbert_core.method_settings.bases import (
     ONE_TEMPLATE,
-    AnyMethodSettings,
     Denoise,
     DenoisedSettings,
     HeadName,
     Positive,
     PositiveSettings,
     PromptedSettings,
-)
-from cotbert_core.baseline_method_settings import (
-    DiffCseSettings,
-    ESimCseSettings,
-    MlmSettings,
-    RankCseSettings,
-    SimCseSettings,
-    TsdaeSettings,
 )
 
 
@@ -120,33 +108,3 @@ class DenoSentSettings(PositiveSettings):
     @property
     def uses(self) -> tuple[str, ...]:
         return ("augmented",) if self.positive == "paired" else ()
-
-
-METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
-    "cot-bert": CotBertSettings,
-    "promptbert": PromptBertSettings,
-    "promptbert-supervised": SupervisedPromptBertSettings,
-    "optiprompt": OptiPromptSettings,
-    "denosent": DenoSentSettings,
-    "simcse": SimCseSettings,
-    "esimcse": ESimCseSettings,
-    "diffcse": DiffCseSettings,
-    "rankcse": RankCseSettings,
-    "tsdae": TsdaeSettings,
-    "mlm": MlmSettings,
-}
-
-MethodSettings = Annotated[
-    CotBertSettings
-    | PromptBertSettings
-    | SupervisedPromptBertSettings
-    | OptiPromptSettings
-    | DenoSentSettings
-    | SimCseSettings
-    | ESimCseSettings
-    | DiffCseSettings
-    | RankCseSettings
-    | TsdaeSettings
-    | MlmSettings,
-    Field(discriminator="name"),
-]

@@ -1,0 +1,53 @@
+"""The settings of each training method; `name` selects the method."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from cotbert_core.method_settings.baselines import (
+    DiffCseSettings,
+    ESimCseSettings,
+    MlmSettings,
+    RankCseSettings,
+    SimCseSettings,
+    TsdaeSettings,
+)
+from cotbert_core.method_settings.bases import AnyMethodSettings
+from cotbert_core.method_settings.papers import (
+    CotBertSettings,
+    DenoSentSettings,
+    OptiPromptSettings,
+    PromptBertSettings,
+    SupervisedPromptBertSettings,
+)
+
+METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
+    "cot-bert": CotBertSettings,
+    "promptbert": PromptBertSettings,
+    "promptbert-supervised": SupervisedPromptBertSettings,
+    "optiprompt": OptiPromptSettings,
+    "denosent": DenoSentSettings,
+    "simcse": SimCseSettings,
+    "esimcse": ESimCseSettings,
+    "diffcse": DiffCseSettings,
+    "rankcse": RankCseSettings,
+    "tsdae": TsdaeSettings,
+    "mlm": MlmSettings,
+}
+
+MethodSettings = Annotated[
+    CotBertSettings
+    | PromptBertSettings
+    | SupervisedPromptBertSettings
+    | OptiPromptSettings
+    | DenoSentSettings
+    | SimCseSettings
+    | ESimCseSettings
+    | DiffCseSettings
+    | RankCseSettings
+    | TsdaeSettings
+    | MlmSettings,
+    Field(discriminator="name"),
+]
