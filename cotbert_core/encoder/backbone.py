@@ -93,18 +93,14 @@ def load_backbone(
 ) -> Backbone:
     """Load an encoder NAME in fp32 and eval mode onto this process's device.
 
-    dropout: replaces the encoder's own hidden and attention dropout rates. allow_pickle: read
-    weights from a pickle (pytorch_model.bin) if there are no safetensors. attention: see
-    cotbert_core.encoder.attention. Raises UserError for a name that cannot be loaded.
+    dropout: replaces the encoder's own hidden and attention dropout rates, but not in its config.
+    allow_pickle: read weights from a pickle (pytorch_model.bin) if there are no safetensors.
+    attention: see cotbert_core.encoder.attention. Raises UserError for a name that cannot be
+    loaded.
     """
     from transformers import AutoModel
 
     tokenizer = load_tokenizer(name)
-    rates = (
-        {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-        if dropout is not None
-        else {}
-    )
     device = current_device()
     model = open_pretrained(
         AutoModel,
@@ -112,11 +108,10 @@ def load_backbone(
         allow_pickle=allow_pickle,
         attn_implementation=initial_attention(attention, device),
         dtype=torch.float32,
-        **rates,
     )
     if getattr(model, "pooler", None) is not None:
         model.pooler.requires_grad_(False)
     model = model.to(device).eval()
     implementation = set_attention(model, name, attention)
-    replace_dropout(model)
+    replace_dropout(model, dropout)
     return Backbone(model, tokenizer, name, implementation)

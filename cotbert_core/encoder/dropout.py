@@ -61,9 +61,18 @@ class Dropout(nn.Dropout):
         return dropout(input, self.p) if self.training else input
 
 
-def replace_dropout(model: nn.Module) -> None:
-    """Replace every nn.Dropout in a model with `Dropout`."""
+def replace_dropout(model: nn.Module, rate: float | None = None) -> None:
+    """Replace every nn.Dropout in a model with `Dropout`, at its own rate or at this one.
+
+    The model's config keeps its rates, so a saved model trains later as the original does.
+    """
     for module in model.modules():
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
-                setattr(module, name, Dropout(child.p).train(child.training))
+                p = child.p if rate is None else rate
+                setattr(module, name, Dropout(p).train(child.training))
+
+
+def has_dropout(model: nn.Module) -> bool:
+    """Return whether two passes of a model in training mode can differ."""
+    return any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())

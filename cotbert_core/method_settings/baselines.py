@@ -41,6 +41,10 @@ class SimCseSettings(BareSettings, PositiveSettings):
     def needs(self) -> tuple[str, ...]:
         return ("augmented", "negative") if self.triples else super().needs
 
+    @property
+    def needs_dropout(self) -> bool:
+        return super().needs_dropout and not self.triples
+
 
 class ESimCseSettings(BareSettings):
     """The settings of ESimCSE (Wu et al., 2022): repeated tokens and a queue of negatives."""
@@ -68,6 +72,10 @@ class DiffCseSettings(BareSettings):
     detection_weight: float = Field(0.005, ge=0)
     """The weight of the loss of finding the replaced tokens."""
 
+    @property
+    def needs_dropout(self) -> bool:
+        return True
+
 
 class RankCseSettings(BareSettings):
     """The settings of RankCSE (Liu et al., 2023): the rankings of teachers are distilled."""
@@ -89,6 +97,10 @@ class RankCseSettings(BareSettings):
     consistency_weight: float = Field(1.0, ge=0)
     """The weight of the divergence between the rankings of a sentence's two views."""
     distillation_weight: float = Field(1.0, ge=0)
+
+    @property
+    def needs_dropout(self) -> bool:
+        return True
 
 
 class TsdaeSettings(AnyMethodSettings):

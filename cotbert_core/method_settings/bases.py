@@ -53,6 +53,11 @@ class AnyMethodSettings(Settings):
         """Whether positives are found in the documents of the corpus."""
         return False
 
+    @property
+    def needs_dropout(self) -> bool:
+        """Whether the views of a sentence differ in dropout alone."""
+        return False
+
 
 class ContrastiveSettings(AnyMethodSettings):
     """Base of the settings of every method with InfoNCE in its loss."""
@@ -87,6 +92,10 @@ class PositiveSettings(ContrastiveSettings):
     @property
     def from_documents(self) -> bool:
         return self.positive in FROM_DOCUMENTS
+
+    @property
+    def needs_dropout(self) -> bool:
+        return self.positive == "dropout"
 
     @property
     def template_roles(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.dropout import has_dropout
 from cotbert_core.encoder.forward import encode_rows
 from cotbert_core.encoder.length_batches import padding
 from cotbert_core.encoder.template_denoising import gather_biases, shared_bias_rows
@@ -80,6 +81,18 @@ class Contrastive(Method):
         """Return a role's template in token ids; for None only the special tokens."""
         template = self.template(role) if role else None
         return BoundTemplate.bind(template, self.backbone.tokenizer.hf)
+
+    def notes(self, columns: Sequence[str]) -> list[str]:
+        rate, method = self.settings.dropout, self.settings.method
+        drops = has_dropout(self.encoder) if rate is None else rate > 0
+        if drops or not method.needs_dropout:
+            return super().notes(columns)
+        whose = f"encoder {self.backbone.name!r} has none" if rate is None else f"dropout is {rate}"
+        return [
+            *super().notes(columns),
+            f"{whose}: without dropout the two views of a sentence are equal and method "
+            f"{method.name} has little to learn; give --set dropout=0.1",
+        ]
 
     @property
     def positive_role(self) -> str:

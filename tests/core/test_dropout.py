@@ -62,6 +62,8 @@ def test_it_is_in_every_place_of_an_encoder_and_off_when_not_training(encoder_fo
     assert kinds == {Dropout}
     assert not any(module.training for module in model.modules())
     assert {m.p for m in model.modules() if isinstance(m, Dropout)} == {0.3}
+    own = load_backbone(encoder_folder).model.config.hidden_dropout_prob
+    assert model.config.hidden_dropout_prob == own != 0.3, "what is saved with the model"
     layer, values = Dropout(0.5), torch.ones(8)
     assert layer.eval()(values) is values
     assert dropout(values, 0.0) is values

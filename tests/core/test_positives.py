@@ -218,6 +218,26 @@ def test_positives_that_a_method_cannot_have_are_refused(bert_folder, tiny_setti
     )
 
 
+@pytest.mark.parametrize("method", ["simcse", "promptbert", "rankcse"])
+def test_equal_views_are_noted(tiny_settings, bert_folder, method):
+    """Dropout alone makes the views differ; an encoder or the settings may have none."""
+    folder = str(bert_folder)
+    positive = {"method.positive": "dropout"} if method in ("simcse", "promptbert") else {}
+    teacher = {"method.teacher": folder} if method == "rankcse" else {}
+    roles = {f"templates.{role}": None for role in ("positive", "negative")}
+    bare = {} if method == "promptbert" else {"templates.anchor": None}
+    given = {"method.name": method, **positive, **teacher, **roles, **bare}
+
+    def notes(dropout, own=0.1):
+        settings = tiny_settings(folder, given | {"dropout": dropout})
+        backbone = load_backbone(folder, dropout=own)
+        return [n for n in build_method(backbone, settings).notes(()) if "without dropout" in n]
+
+    assert notes(0.1) == notes(None) == notes(0.1, own=0.0) == []
+    assert notes(0.0)[0].startswith("dropout is 0.0: without dropout the two views of a sentence")
+    assert "has none" in notes(None, own=0.0)[0]
+
+
 def test_denosent_without_augmented_texts_says_that_it_uses_dropout(make, batch):
     fallback, chosen = make("denosent", "paired"), make("denosent", "dropout")
     assert any("positives differ only in dropout" in note for note in fallback.notes(()))
