@@ -64,6 +64,10 @@ class OptiPromptSettings(PromptedSettings):
     """The tokens that the trained embeddings replace. template: each token of the template. last:
     the last token of a row that equals it, as in the released code."""
 
+    @property
+    def needs_dropout(self) -> bool:
+        return True
+
 
 class DenoSentSettings(PositiveSettings):
     """The settings of DenoSent: a denoising decoder in addition to the contrastive loss."""
