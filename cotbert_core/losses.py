@@ -58,6 +58,26 @@ def extended_info_nce(
     return _contrast(anchor, positive, others, temperature, first, exclude)
 
 
+def nt_xent(
+    left: Tensor,
+    right: Tensor,
+    lefts: Tensor,
+    rights: Tensor,
+    *,
+    temperature: float,
+    first: int = 0,
+) -> Tensor:
+    """Return the scalar mean over both views i of -log( a(i,i') / sum_{k != i} a(i,k) ).
+
+    i' is the other view of the same sentence, k every view of the global batch (SimCLR's loss,
+    ConSERT eq. 1). left, right: (b, D) first and second views. lefts, rights: (B, D).
+    """
+    logits = cosines(torch.cat([left, right]), torch.cat([lefts, rights])) / temperature
+    own = torch.arange(first, first + len(left), device=left.device)
+    itself, other = torch.cat([own, own + len(lefts)]), torch.cat([own + len(lefts), own])
+    return F.cross_entropy(logits.scatter(1, itself[:, None], -torch.inf), other)
+
+
 def same_document(documents: Tensor, columns: Tensor, first: int = 0) -> Tensor:
     """Return the mask (b, B) of the columns that are no negatives of a row: True is left out.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -28,6 +30,7 @@ class EncoderBatch:
     with word vectors given, input_ids are row numbers of those. attended: (n, width) bool on the
     CPU, False at padding. readout: (n,) positions of the vectors to read. lengths: (n,) tokens of
     each row. unpacked: (tokens,) indices of packed tokens in the flattened padded rows, else None.
+    features: (n, D) of `Rows`, or None.
     """
 
     inputs: dict[str, Any]
@@ -35,6 +38,7 @@ class EncoderBatch:
     readout: Tensor
     lengths: Tensor
     unpacked: Tensor | None
+    features: Tensor | None
 
 
 def encode_rows(
@@ -148,6 +152,7 @@ def _encoder_batch(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -
         to_device(rows.readout[chosen], device),
         to_device(lengths, device),
         unpacked,
+        None if rows.features is None else to_device(rows.features[chosen], device),
     )
 
 
@@ -174,10 +179,30 @@ def _last_hidden(model: Any, batch: EncoderBatch, words: Tensor | None) -> Tenso
     inputs = dict(batch.inputs)
     if words is not None:
         inputs["inputs_embeds"] = F.embedding(inputs.pop("input_ids"), words)
-    if "offsets" not in inputs:
-        return cast(Tensor, model(**inputs).last_hidden_state)
-    rows, width = batch.attended.shape
-    output: Tensor = model(**inputs, longest=width).last_hidden_state
+    with _erased(model, batch, inputs["position_ids"].shape[1]):
+        if "offsets" not in inputs:
+            return cast(Tensor, model(**inputs).last_hidden_state)
+        rows, width = batch.attended.shape
+        output: Tensor = model(**inputs, longest=width).last_hidden_state
     assert batch.unpacked is not None
     padded = output.new_zeros(rows * width, output.shape[-1])
     return padded.index_copy(0, batch.unpacked, output[0]).view(rows, width, -1)
+
+
+@contextmanager
+def _erased(model: Any, batch: EncoderBatch, width: int) -> Iterator[None]:
+    """Erase the batch's features from the model's embeddings, (n, width, D) or (1, width, D)."""
+    if batch.features is None:
+        yield
+        return
+    if batch.unpacked is None:
+        features = batch.features[:, None]
+    else:
+        features = batch.features.repeat_interleave(batch.lengths, 0, output_size=width)[None]
+    hook = model.embeddings.register_forward_hook(
+        lambda _, __, embedded: embedded * features.to(embedded.dtype)
+    )
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from cotbert_core.method_settings.baselines import (
+    ConSertSettings,
     DiffCseSettings,
     ESimCseSettings,
     MlmSettings,
@@ -30,6 +31,7 @@ METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
     "optiprompt": OptiPromptSettings,
     "denosent": DenoSentSettings,
     "simcse": SimCseSettings,
+    "consert": ConSertSettings,
     "esimcse": ESimCseSettings,
     "diffcse": DiffCseSettings,
     "rankcse": RankCseSettings,
@@ -44,6 +46,7 @@ MethodSettings = Annotated[
     | OptiPromptSettings
     | DenoSentSettings
     | SimCseSettings
+    | ConSertSettings
     | ESimCseSettings
     | DiffCseSettings
     | RankCseSettings

@@ -59,6 +59,19 @@ class ESimCseSettings(BareSettings):
     """The share of its weights that the encoder of the queue keeps in each step."""
 
 
+class ConSertSettings(BareSettings):
+    """The settings of ConSERT (Yan et al., 2021): tokens out of order against fewer features."""
+
+    name: Literal["consert"] = "consert"
+    temperature: float = Field(0.1, gt=0)
+    """The temperature, which divides the cosine."""
+    readout: Literal["cls", "mean"] = "mean"
+    shuffle: bool = True
+    """Whether the tokens of the first view change places."""
+    cutoff: float = Field(0.2, ge=0, lt=1)
+    """The share of the features that is erased from the embeddings of the second view."""
+
+
 class DiffCseSettings(BareSettings):
     """The settings of DiffCSE (Chuang et al., 2022): finding the tokens that were replaced."""
 

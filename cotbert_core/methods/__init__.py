@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.methods.base import Method, MethodOutput
+from cotbert_core.methods.consert import ConSert
 from cotbert_core.methods.cot_bert import CotBert
 from cotbert_core.methods.denosent import DenoSent
 from cotbert_core.methods.diffcse import DiffCse
@@ -28,6 +29,7 @@ METHODS: dict[str, type[Method]] = {
     "optiprompt": OptiPrompt,
     "denosent": DenoSent,
     "simcse": SimCse,
+    "consert": ConSert,
     "esimcse": ESimCse,
     "diffcse": DiffCse,
     "rankcse": RankCse,

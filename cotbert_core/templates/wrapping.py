@@ -23,13 +23,15 @@ class Rows:
     """Padded rows for an encoder.
 
     ids: (N, L) int64. lengths: (N,) number of attended tokens. readout: (N,) position of the token
-    that is read. positions: (N, L) position ids, counted from 0; None: 0..L-1.
+    that is read. positions: (N, L) position ids, counted from 0; None: 0..L-1. features: (N, D) 1,
+    or 0 for a feature that is erased from the embeddings of a row's tokens; None: none is.
     """
 
     ids: Tensor
     lengths: Tensor
     readout: Tensor
     positions: Tensor | None = None
+    features: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -167,7 +169,10 @@ def _special_ends(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def concatenate_rows(parts: list[Rows], pad_id: int) -> Rows:
-    """Return all rows of `parts` padded to one width, with positions if any part has them."""
+    """Return all rows of `parts` padded to one width.
+
+    They have positions, and features, if any part has them.
+    """
     width = max(p.ids.shape[1] for p in parts)
     ids = torch.cat([_widen(p.ids, width, pad_id) for p in parts])
     positions = None
@@ -179,11 +184,17 @@ def concatenate_rows(parts: list[Rows], pad_id: int) -> Rows:
                 for p in parts
             ]
         )
+    features = None
+    if size := max(0 if p.features is None else p.features.shape[1] for p in parts):
+        features = torch.cat(
+            [torch.ones(len(p), size) if p.features is None else p.features for p in parts]
+        )
     return Rows(
         ids=ids,
         lengths=torch.cat([p.lengths for p in parts]),
         readout=torch.cat([p.readout for p in parts]),
         positions=positions,
+        features=features,
     )
 
 

@@ -33,9 +33,14 @@ class TokenNumbers:
         """Return (N,) numbers from 0 to below 1, those of first tokens: give another `draw`."""
         return _uniform(self._rows, draw)
 
+    def of_columns(self, count: int, draw: int) -> np.ndarray:
+        """Return (N, count) numbers from 0 to below 1: those of rows from this draw onwards."""
+        return _uniform(self._rows[:, None], draw + np.arange(count))
 
-def _uniform(keys: np.ndarray, draw: int) -> np.ndarray:
-    return np.asarray((_mixed(_mixed(keys) + np.uint64(draw)) >> np.uint64(11)) * 2.0**-53)
+
+def _uniform(keys: np.ndarray, draw: int | np.ndarray) -> np.ndarray:
+    draws = np.asarray(draw, np.uint64)
+    return np.asarray((_mixed(_mixed(keys) + draws) >> np.uint64(11)) * 2.0**-53)
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:

@@ -43,6 +43,7 @@ METHODS = {
         **ALONE,
     },
     "simcse": {"method.name": "simcse", **BARE},
+    "consert": {"method.name": "consert", **BARE},
     "esimcse": {"method.name": "esimcse", **BARE},
     "diffcse": {"method.name": "diffcse", **BARE},
     "rankcse": {"method.name": "rankcse", **BARE},

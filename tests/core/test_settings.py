@@ -55,6 +55,7 @@ CHANGES = {
     "optiprompt": {"method.head": "tanh"},
     "denosent": {"method.layers": 12, "method.readout": "cls", "templates.anchor": None},
     "simcse": {"method.readout": "mean", "method.triples": True},
+    "consert": {"method.shuffle": False, "method.cutoff": 0.1},
     "esimcse": {"method.queue": 0.0, "method.repetition": 0.2},
     "diffcse": {"method.generator": "folder", "method.mask_share": 0.2},
     "rankcse": {"method.teacher": "folder", "method.distillation": "listnet"},
