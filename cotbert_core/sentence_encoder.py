@@ -104,7 +104,7 @@ class SentenceEncoder:
         batch_tokens: maximum number of padded tokens in one forward pass (None: the device's
         default). normalize: scale vectors to unit length (None: as stored in the folder; False for
         models trained by this package). dtype: number format of the result. precision: number
-        format of matrix products; auto: bf16 if the device supports it, else fp32.
+        format of matrix products; auto: bf16 if the device computes it faster, else fp32.
         """
         if isinstance(sentences, str):
             raise UserError("encode takes a list of sentences, not one string: put it in a list")

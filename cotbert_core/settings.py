@@ -96,7 +96,8 @@ class TrainSettings(Settings):
     dropout: float | None = Field(None, ge=0, lt=1)
     """The encoder's dropout rates; null keeps the encoder's own rates."""
     precision: Precision = "auto"
-    """The number format of matrix products; auto: bf16 where the machine supports it, else fp32."""
+    """The number format of matrix products; auto: bf16 where the machine computes it faster, else
+    fp32."""
     attention: Attention = "auto"
     """The attention implementation (cotbert_core.encoder.attention). unpadded: rows without
     padding, which gives the same numbers but samples dropout in another order."""

@@ -126,7 +126,7 @@ READOUT = Option(
     default="the model's own",
 )
 PRECISION = Option(
-    "compute in this number format; auto is bf16 if the machine computes it fast, else fp32",
+    "compute in this number format; auto is bf16 if the machine computes it faster, else fp32",
     group=MODEL,
 )
 SEED = Option("use this seed for random choices", "N", group=GENERAL)

@@ -149,13 +149,13 @@ def seed_all(seed: int) -> None:
 
 
 def warn_slow_precision(training: Training) -> None:
-    """Warn of bf16 on a device without instructions for it: on a CPU with AVX2 alone a product of
-    matrices took 33 times as long as in fp32."""
+    """Warn of bf16 on a device that is slower in it: on a CPU with AVX2 alone a product of matrices
+    took 33 times as long as in fp32."""
     if training.settings.precision == "bf16" and not has_fast_bf16(current_device()):
         _warn(
             training,
-            f"precision is bf16, which {current_device().type} here has no instructions for: steps "
-            "take many times as long as in fp32; leave precision at auto",
+            f"precision is bf16, in which this {current_device().type} is slower than in fp32, "
+            "without fast instructions many times; leave precision at auto",
         )
 
 

@@ -170,7 +170,7 @@ def test_the_last_checkpoint_is_tried_three_times(tmp_path, warned, monkeypatch,
     ("precision", "fast", "warnings"),
     [("bf16", False, 1), ("bf16", True, 0), ("auto", False, 0), ("fp32", False, 0)],
 )
-def test_bf16_without_instructions_for_it_is_a_warning(
+def test_bf16_where_it_is_slower_is_a_warning(
     tmp_path, warned, monkeypatch, precision, fast, warnings
 ):
     monkeypatch.setattr(module, "has_fast_bf16", lambda _: fast)

@@ -1,0 +1,35 @@
+"""The number format that `auto` selects, by what a CPU says of itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cotbert_core.training.precision import autocast, has_fast_bf16, resolve_precision
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("onednn", "cpu", "chosen"),
+    [
+        (True, {"cpu_name": "AMD EPYC", "avx512_bf16": True, "amx_bf16": False}, "bf16"),
+        (True, {"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": True}, "bf16"),
+        (True, {"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": False}, "fp32"),
+        (True, {"architecture": "aarch64", "bf16": True}, "bf16"),
+        (False, {"cpu_name": "AMD EPYC", "avx2": True}, "fp32"),
+    ],
+)
+def test_auto_is_bf16_only_where_it_is_faster(monkeypatch, onednn, cpu, chosen):
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: onednn)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: cpu)
+    assert has_fast_bf16(CPU) == (chosen == "bf16")
+    assert resolve_precision("auto", CPU) == chosen
+    with autocast("auto", CPU):
+        product = torch.nn.functional.linear(torch.ones(2, 2), torch.ones(2, 2))
+    assert product.dtype == {"bf16": torch.bfloat16, "fp32": torch.float32}[chosen]
+
+
+def test_a_named_format_is_kept(monkeypatch):
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    assert [resolve_precision(given, CPU) for given in ("bf16", "fp32")] == ["bf16", "fp32"]
