@@ -269,15 +269,23 @@ def changed_paths(config: Path | None, assignments: Sequence[str]) -> set[str]:
     return set(_changes(config, assignments))
 
 
+def assigned(assignments: Sequence[str]) -> dict[str, Any]:
+    """Return the flat settings in texts such as `method.temperature=0.1`, by their current names.
+
+    Warns of former names; UserError for a text that is no assignment.
+    """
+    return _current(dict(_assignment(text) for text in assignments))
+
+
 def _changes(config: Path | None, assignments: Sequence[str]) -> dict[str, Any]:
-    sources = [_read_config(config)] if config is not None else []
-    sources.append(dict(_assignment(text) for text in assignments))
-    changes: dict[str, Any] = {}
-    for values in sources:
-        for note in rename_notes(values):
-            _warn_once(note)
-        changes |= with_current_names(values)
-    return changes
+    read = {} if config is None else _current(_read_config(config))
+    return read | assigned(assignments)
+
+
+def _current(values: dict[str, Any]) -> dict[str, Any]:
+    for note in rename_notes(values):
+        _warn_once(note)
+    return with_current_names(values)
 
 
 @cache

@@ -18,8 +18,8 @@ class Compare:
     entries: Annotated[
         tuple[str, ...],
         Option(
-            "compare this recipe, or this readout without training: cls, last, first-last, static "
-            "or whitening",
+            "compare this recipe, or a variant of it with a name (RECIPE,name=NAME,SETTING=VALUE,"
+            "...), or this readout without training: cls, last, first-last, static or whitening",
             "RECIPE",
             positional=True,
         ),

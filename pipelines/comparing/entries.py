@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cotbert_core.errors import UserError, unknown
@@ -11,7 +12,7 @@ from cotbert_core.readouts import FEATURES
 from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.comparing.untrained import WHITENING
 from pipelines.evaluating.evaluation_tasks import Tasks
-from pipelines.recipes import RECIPES
+from pipelines.recipes import RECIPES, assigned
 from pipelines.storage.corpus import Corpus
 from pipelines.training.dev_sets import DevSets, dev_digest, with_pairs
 from pipelines.training.sentence_length import with_corpus_max_length
@@ -28,6 +29,41 @@ BUDGET = (
     "workers",
     "cpus_per_worker",
 )
+_CHANGE = re.compile(r",\s*([a-z]\w*(?:\.\w+)*)=")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of the command line. name: of its row and its folder. changes: flat settings."""
+
+    name: str
+    recipe: str
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Entry:
+        """Parse RECIPE[,name=NAME][,SETTING=VALUE]...; UserError for what is no entry.
+
+        Without a name the row has the whole text as its name, in which other characters than
+        those of file names become `-`.
+        """
+        recipe, *parts = _CHANGE.split(text)
+        given = list(zip(parts[::2], parts[1::2], strict=True))
+        changes = assigned([f"{key}={value}" for key, value in given if key != "name"])
+        names = [value.strip() for key, value in given if key == "name"]
+        if len(given) > len(changes) + len(names[:1]):
+            raise UserError(f"entry {text!r} gives a setting or its name twice: give each once")
+        if fixed := [key for key in changes if key in (*BUDGET, "seed")]:
+            raise UserError(
+                f"entry {text!r} changes {', '.join(fixed)}, which all entries of a comparison "
+                "share: give it for all of them, by --set or --seeds"
+            )
+        if changes and recipe not in RECIPES:
+            raise UserError(
+                f"entry {text!r} changes settings of {recipe!r}, which is no recipe "
+                "(`cotbert recipes` lists them): leave the changes out"
+            )
+        return cls(re.sub(r"[^\w.,=+-]+", "-", names[0] if names else text), recipe, changes)
 
 
 @dataclass(frozen=True)
@@ -73,23 +109,29 @@ class Comparison:
 
 
 def same_budget(
-    names: Sequence[str], settings_of: Callable[[str], TrainSettings], changed: set[str]
+    texts: Sequence[str], settings_of: Callable[[str], TrainSettings], changed: set[str]
 ) -> dict[str, TrainSettings | None]:
-    """Return the entries of a comparison; UserError for an unknown name.
+    """Return the entries of a comparison by name; UserError for an unknown recipe.
 
-    settings_of: gives a recipe's settings with the user's changes. changed: names of the changed
-    settings.
+    texts: `Entry.parse` reads them. settings_of: gives a recipe's settings with the user's changes.
+    changed: names of the changed settings.
     """
-    readouts = {*FEATURES, WHITENING}
-    for name in names:
-        if name not in RECIPES and name not in readouts:
-            raise unknown("recipe or readout", name, {**RECIPES, **dict.fromkeys(readouts)})
+    entries, readouts = [Entry.parse(text) for text in texts], {*FEATURES, WHITENING}
+    for entry in entries:
+        if entry.recipe not in RECIPES and entry.recipe not in readouts:
+            choices = {**RECIPES, **dict.fromkeys(readouts)}
+            raise unknown("recipe or readout", entry.recipe, choices)
+    names = [entry.name for entry in entries]
     if len(set(names)) < len(names):
-        raise UserError(f"the entries {', '.join(names)} name one twice: give each once")
-    trained = {name: settings_of(name) for name in names if name in RECIPES}
-    if not trained:
+        raise UserError(
+            f"the entries {', '.join(names)} name one twice: give each once, variants of a recipe "
+            "as RECIPE,name=NAME,SETTING=VALUE"
+        )
+    recipes = [entry for entry in entries if entry.recipe in RECIPES]
+    if not recipes:
         raise UserError(f"the entries {', '.join(names)} hold no recipe: give at least one")
-    first = next(iter(trained))
+    trained = {e.name: override(settings_of(e.recipe), e.changes) for e in recipes}
+    first = recipes[0].name
     budget = {key: getattr(trained[first], key) for key in BUDGET if key not in changed}
     same = {name: override(settings, budget) for name, settings in trained.items()}
     # The first recipe stays unchanged: its settings know which values the user gave.

@@ -66,12 +66,45 @@ def test_what_is_set_is_set_in_all():
     }
 
 
+def test_variants_of_a_recipe_have_its_settings_but_one():
+    texts = (
+        "cot-bert-base",
+        "cot-bert-base,name=no denoising,method.denoise=none",
+        "cot-bert-base,templates.anchor=cot-bert/only-prefix/anchor, templates.positive=cot-bert/"
+        "only-prefix/positive,templates.negative=a [X] means , not [MASK] .",
+    )
+    whole, bare, worded = (flatten(s) for s in _entries(texts).values())
+    names = list(_entries(texts))
+    assert names[:2] == ["cot-bert-base", "no-denoising"]
+    assert "/" not in names[2], "a folder's name"
+    assert bare == whole | {"method.denoise": "none"}
+    assert worded == whole | {
+        "templates.anchor": "cot-bert/only-prefix/anchor",
+        "templates.positive": "cot-bert/only-prefix/positive",
+        "templates.negative": "a [X] means , not [MASK] .",
+    }
+
+
+def _entries(texts):
+    return same_budget(texts, settings_with({}), set())
+
+
 @pytest.mark.parametrize(
     ("names", "fault"),
     [
         (["simcse-base", "bert"], "unknown recipe or readout 'bert': choose one of .*whitening"),
         (["last", "simcse-base", "last"], "name one twice"),
         (["last", "whitening"], "hold no recipe: give at least one"),
+        (["simcse-base,seed=1"], "changes seed, which .* by --set or --seeds"),
+        (
+            ["simcse-base,method.readout=cls,method.readout=mean"],
+            "gives a setting or its name twice",
+        ),
+        (["simcse-base,name=a,name=b"], "gives a setting or its name twice"),
+        (["simcse-base,max_steps=9"], "changes max_steps, which all entries .* by --set"),
+        (["simcse-base", "last,seed=1"], "changes settings of 'last', which is no recipe"),
+        (["simcse-base", "simcse-base,method.blur=1"], "method.blur"),
+        (["simcse-base", "cot-bert-base,name=simcse-base"], "name one twice"),
     ],
 )
 def test_entries_that_make_no_comparison_are_refused(names, fault):
