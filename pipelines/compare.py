@@ -20,6 +20,7 @@ from pipelines.comparing.rows import (
     trained_row,
     untouched_rows,
     untrained_row,
+    with_differences,
 )
 from pipelines.comparing.untrained import check_readout
 from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
@@ -69,7 +70,7 @@ def compare(
             parent=run.key,
             kept=kept,
         )
-        rows = _rows(comparison, corpus, output, found, runs_of, run)
+        rows = with_differences(_rows(comparison, corpus, output, found, runs_of, run))
         result = {
             **_facts(comparison),
             "rows": [*rows, *untouched_rows(found, encoders, comparison.tasks)],

@@ -84,6 +84,27 @@ def baseline_sentences(
     return sentences
 
 
+def with_differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with the mean difference of each recipe from the first, and its p-value.
+
+    The scores of the tasks, or without tasks those on dev, are paired by seed in a t-test. The
+    p-values are those of all recipes together (Benjamini and Hochberg, 1995); one seed has none.
+    """
+    from scipy.stats import false_discovery_control, ttest_rel
+
+    trained = [row for row in rows if row["method"] != compare_page.NOT_TRAINED]
+    key = "test" if trained[0]["test"] else "dev"
+    gaps = [np.subtract(row[key], trained[0][key]) for row in trained[1:]]
+    found = {r["entry"]: {"difference": g.mean()} for r, g in zip(trained[1:], gaps, strict=True)}
+    if gaps and len(gaps[0]) > 1:
+        # Equal scores in every seed have no variance and no p-value: they do not differ.
+        alone = [ttest_rel(gap, 0 * gap).pvalue if gap.any() else 1.0 for gap in gaps]
+        for entry, p in zip(found.values(), false_discovery_control(alone), strict=True):
+            entry["p"] = p
+    plain = {name: {k: float(v) for k, v in entry.items()} for name, entry in found.items()}
+    return [row | plain.get(row["entry"], {}) for row in rows]
+
+
 def _test(folder: Path, tasks: Tasks, parent: str | None) -> float:
     """Return the average Spearman over the tasks; it is stored in a file for a resumed job."""
     path = folder / TEST_FILE
@@ -107,6 +128,7 @@ def _row(
         "dev_before": before,
         **{f"dev_{key}": value for key, value in spread(dev).items()},
         "dev": list(dev),
+        "test": list(tests),
         **{f"test_{key}": value for key, value in (spread(tests) if tests else {}).items()},
         "seconds": float(np.mean(seconds)),
     }

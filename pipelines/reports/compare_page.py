@@ -14,7 +14,10 @@ from pipelines.reports.plots import legend, number_axis, points, rows_plot
 
 Row = Mapping[str, Any]
 NOT_TRAINED = "not trained"
-HEADER = ("entry", "method", "dev before", "dev after", "least", "most", "test", "seconds")
+HEADER = (
+    *("entry", "method", "dev before", "dev after", "least", "most", "test"),
+    *("against the first", "seconds"),
+)
 _BEFORE: dict[str, Any] = {"marker": "o", "ms": 6, "mfc": "none", "mec": INK, "zorder": 3}
 _SEED: dict[str, Any] = {"marker": "o", "ms": 6, "mfc": BLUE, "mec": "none", "alpha": 0.75}
 
@@ -30,6 +33,7 @@ def cells(row: Row) -> tuple[str, ...]:
         f"{row['dev_min']:.2f}",
         f"{row['dev_max']:.2f}",
         test,
+        _difference(row),
         f"{row['seconds']:.0f}",
     )
 
@@ -38,6 +42,12 @@ def _with_spread(row: Row, key: str) -> str:
     if len(row["dev"]) == 1:  # a single number has no spread
         return f"{row[f'{key}_mean']:.2f}"
     return f"{row[f'{key}_mean']:.2f} ± {row[f'{key}_spread']:.2f}"
+
+
+def _difference(row: Row) -> str:
+    if "difference" not in row:
+        return ""
+    return f"{row['difference']:+.2f}" + (f" (p {row['p']:.3f})" if "p" in row else "")
 
 
 def write(path: Path, result: Mapping[str, Any]) -> None:
@@ -63,8 +73,21 @@ def _explained(result: Mapping[str, Any], metric: DevMetric) -> str:
     several = ", mean and sample standard deviation over the seeds" * (len(result["seeds"]) > 1)
     test = f"test: the average Spearman x 100 over {tasks}; " if tasks else ""
     return (
-        f"{metric.label}{several}. dev: {result['dev']}; {test}seconds: the time of one run's "
-        "training steps. The methods' losses are on different scales and are not compared."
+        f"{metric.label}{several}. dev: {result['dev']}; {test}{_against(result)}seconds: the time "
+        "of one run's training steps. The methods' losses are on different scales and are not "
+        "compared."
+    )
+
+
+def _against(result: Mapping[str, Any]) -> str:
+    """Return what the differences from the first recipe are; nothing where there are none."""
+    if not any("difference" in row for row in result["rows"]):
+        return ""
+    of = "the tasks" if result["tasks"] else "dev"
+    tested = ", and p of a paired t-test over the seeds, adjusted for the number of recipes"
+    return (
+        f"against the first: mean difference from the first recipe on {of}"
+        f"{tested * (len(result['seeds']) > 1)}; "
     )
 
 

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_rel
 
 from cotbert_core.errors import UserError
 from cotbert_core.settings import flatten, override
 from pipelines.cli import main
 from pipelines.comparing.entries import BUDGET, Comparison, same_budget
-from pipelines.comparing.rows import baseline_sentences, untouched_rows
+from pipelines.comparing.rows import baseline_sentences, untouched_rows, with_differences
 from pipelines.recipes import RECIPES, changed_paths
 from pipelines.reports import compare_page
 from pipelines.reports.compare_page import cells, dots
@@ -102,7 +103,10 @@ def _entries(texts):
         ),
         (["simcse-base,name=a,name=b"], "gives a setting or its name twice"),
         (["simcse-base,max_steps=9"], "changes max_steps, which all entries .* by --set"),
-        (["simcse-base", "last,seed=1"], "changes settings of 'last', which is no recipe"),
+        (
+            ["simcse-base", "last,method.readout=cls"],
+            "changes settings of 'last', which is no recipe",
+        ),
         (["simcse-base", "simcse-base,method.blur=1"], "method.blur"),
         (["simcse-base", "cot-bert-base,name=simcse-base"], "name one twice"),
     ],
@@ -114,11 +118,33 @@ def test_entries_that_make_no_comparison_are_refused(names, fault):
 
 def test_a_row_shows_mean_and_spread():
     assert cells(ROW) == (
-        *("simcse-base", "simcse", "31.00", "70.25 ± 0.50", "69.90", "70.60", "", "91"),
+        *("simcse-base", "simcse", "31.00", "70.25 ± 0.50", "69.90", "70.60", "", "", "91"),
     )
-    tested = {**ROW, "test_mean": 64.0, "test_spread": 0.25}
-    assert cells(tested)[6] == "64.00 ± 0.25"
+    tested = {**ROW, "test_mean": 64.0, "test_spread": 0.25, "difference": -0.5, "p": 0.0324}
+    assert cells(tested)[6:8] == ("64.00 ± 0.25", "-0.50 (p 0.032)")
     assert cells({**tested, "dev": [70.25]})[3:7] == ("70.25", "69.90", "70.60", "64.00")
+
+
+def test_differences_from_the_first_recipe_are_paired_by_seed():
+    def row(name, dev, test=(), method="simcse"):
+        return {"entry": name, "method": method, "dev": list(dev), "test": list(test)}
+
+    first = row("a", [1, 2, 3, 4], [60, 61, 63, 64])
+    better = row("b", [1, 2, 3, 4], [61, 62.1, 64, 64.9])
+    noisy = row("c", [1, 2, 3, 4], [59, 64, 60, 67])
+    untrained = row("last", [70], [99], compare_page.NOT_TRAINED)
+    rows = with_differences([untrained, first, better, noisy])
+    assert not any("difference" in row for row in rows[:2])
+    assert rows[2]["difference"] == pytest.approx(1.0)
+    assert rows[3]["difference"] == pytest.approx(0.5)
+    alone = [ttest_rel(r["test"], first["test"]).pvalue for r in (better, noisy)]
+    assert alone[0] < 0.01 < 0.5 < alone[1], "paired: the seeds differ more than the recipes"
+    assert [r["p"] for r in rows[2:]] == pytest.approx([2 * alone[0], alone[1]])
+    by_dev = with_differences([row("a", [1, 2, 3]), row("b", [2, 3, 4.5])])
+    assert by_dev[1]["difference"] == pytest.approx(7 / 6)
+    same = with_differences([row("a", [1, 2]), row("b", [1, 2])])
+    assert (same[1]["difference"], same[1]["p"]) == (0, 1)
+    assert "p" not in with_differences([row("a", [1]), row("b", [2])])[1], "one seed has no spread"
 
 
 def test_the_picture_has_a_point_for_every_seed():
@@ -253,6 +279,8 @@ def test_the_command_trains_every_recipe_under_every_seed(
         losses = [json.loads((r / "result.json").read_text())["loss"] for r in runs]
         assert losses[0] != losses[1]
         assert (runs[0] / "model" / "cotbert.json").is_file()
+    assert rows[1]["difference"] == pytest.approx(rows[1]["dev_mean"] - rows[0]["dev_mean"])
+    assert 0 < rows[1]["p"] <= 1
     assert result["rows"][2]["method"] == "not trained"
     assert result["rows"][2]["dev_before"] == result["rows"][2]["dev_mean"]
     page = (tmp_path / "out" / "report.html").read_text()
