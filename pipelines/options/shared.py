@@ -26,12 +26,16 @@ def comma_names(text: str) -> tuple[str, ...]:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Return seeds 0 to 9 for `10`, and 3, 5 and 8 for `3,5,8`; UserError for anything else."""
+    """Return seeds 0 to 9 for `10`, seed 10 for `10,`, and 3, 5 and 8 for `3,5,8`.
+
+    UserError for anything else.
+    """
     try:
-        numbers = tuple(int(part) for part in text.split(","))
+        numbers = tuple(int(part) for part in text.removesuffix(",").split(","))
     except ValueError:
         numbers = ()
-    seeds = tuple(range(numbers[0])) if len(numbers) == 1 else numbers
+    counted = len(numbers) == 1 and "," not in text
+    seeds = tuple(range(numbers[0])) if counted else numbers
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
         raise UserError(
             f"seeds is {text!r}: give how many (10), or different whole numbers with commas (3,5,8)"
@@ -131,7 +135,7 @@ PRECISION = Option(
 )
 SEED = Option("use this seed for random choices", "N", group=GENERAL)
 SEEDS = Option(
-    "train with this many seeds, from 0, or with the seeds in a list such as 3,5,8",
+    "train with this many seeds, from 0, or with the seeds in a list such as 3,5,8 (one: 3,)",
     "N",
     group=TRAINING,
     convert=parse_seeds,

@@ -15,13 +15,13 @@ from pipelines.training.multi_seed import spread
 
 
 @pytest.mark.parametrize(
-    ("text", "seeds"), [("3", (0, 1, 2)), ("1", (0,)), ("3,5,8", (3, 5, 8)), ("0,7", (0, 7))]
+    ("text", "seeds"), [("3", (0, 1, 2)), ("1", (0,)), ("3,5,8", (3, 5, 8)), ("7,", (7,))]
 )
 def test_seeds_are_a_count_or_a_list(text, seeds):
     assert parse_seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "1,1", "1,-2", "two", "1.5", "1,"])
+@pytest.mark.parametrize("text", ["", "0", "-1", "1,1", "1,-2", "two", "1.5", ",", "1,,"])
 def test_seeds_that_are_neither_are_refused(text):
     with pytest.raises(UserError, match=f"seeds is '{text}': give how many"):
         parse_seeds(text)

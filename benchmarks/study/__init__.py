@@ -1,0 +1,1 @@
+"""The papers' tables on one encoder and one budget: what is run, the runs, and docs/papers.md."""

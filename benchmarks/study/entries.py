@@ -1,0 +1,168 @@
+"""What the study runs: variants of recipes in groups, each on one corpus, and untrained readouts.
+
+A group is one `cotbert compare`; its first entry is the one that the others differ from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# The corpora: single sentences, documents, and triples of sentence, entailment and contradiction.
+SENTENCES, DOCUMENTS, TRIPLES = "sentences", "documents", "triples"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A recipe with changed settings. name: of its row, the recipe's where it is not given."""
+
+    recipe: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.recipe
+
+    def text(self, more: Mapping[str, Any]) -> str:
+        """Return the entry as an argument of `cotbert compare`, with more changes."""
+        given = {"name": self.label} | dict(self.changes) | dict(more)
+        return ",".join([self.recipe, *(f"{key}={_written(v)}" for key, v in given.items())])
+
+
+@dataclass(frozen=True)
+class Group:
+    """Entries that are compared on one corpus. seeds, steps: at most as many as these."""
+
+    name: str
+    entries: tuple[Entry, ...]
+    corpus: str = SENTENCES
+    seeds: int = 100
+    steps: int = 1_000_000
+
+
+def _written(value: Any) -> str:
+    return {None: "null", True: "true", False: "false"}.get(value, str(value))
+
+
+def _templates(group: str) -> dict[str, str]:
+    return {f"templates.{role}": f"{group}/{role}" for role in ("anchor", "positive", "negative")}
+
+
+def _stages(*clauses: str) -> dict[str, str]:
+    """Return CoT-BERT's templates with these clauses after the sentence, affirmed and denied."""
+    denied = {"means": "does not mean", "is": "is not", "can": "cannot"}
+    no = []
+    for clause in clauses:
+        verb = next(word for word in clause.split() if word in denied)
+        no.append(clause.replace(verb, denied[verb], 1))
+    said, unsaid = (" , ".join(some) + " ." for some in (clauses, no))
+    return {
+        "templates.anchor": f'The sentence of "[X]" {said}',
+        "templates.positive": f'The sentence : "[X]" {said}',
+        "templates.negative": f'The sentence : "[X]" {unsaid}',
+    }
+
+
+COT, PROMPT, DENO = "cot-bert-base", "promptbert-base", "denosent-base"
+# RankCSE and DCLR learn from encoders that were trained before; `runs` gives them.
+TAUGHT = ("rankcse-base", "dclr-base")
+METHODS = Group(
+    "methods",
+    tuple(
+        Entry(recipe)
+        for recipe in (
+            *("simcse-base", COT, "conpvp-base", PROMPT, "optiprompt-base", DENO, "denosent-paper"),
+            *("consert-base", "esimcse-base", "dclr-base", "arccse-base", "diffcse-base"),
+            *("pcl-base", "sncse-base", "rankcse-base", "tsdae-base"),
+        )
+    ),
+)
+COT_BERT = Group(
+    "cot-bert",
+    (
+        *(
+            Entry(COT, _templates(f"cot-bert/{way}"), way)
+            for way in (
+                *("only-prefix", "only-suffix", "irrelevant-prefix", "static-prefix", "reversed"),
+            )
+        ),
+        Entry(
+            COT,
+            _stages("means [MASK]", "it is about [MASK]", "so it can be summarized as [MASK]"),
+            "three-stages",
+        ),
+        Entry(COT, {"method.denoise": "none"}, "no-denoising"),
+        Entry(COT, {"method.denoise": "position"}, "position-denoising"),
+    ),
+)
+_ONE_TEMPLATE = {"templates.positive": "promptbert/anchor", "method.denoise": "none"}
+PROMPTBERT = Group(
+    "promptbert",
+    (
+        Entry(PROMPT, _ONE_TEMPLATE, "one-template"),
+        Entry(PROMPT, {"method.denoise": "none"}, "two-templates"),
+    ),
+)
+# The rest of a document takes the place of back-translations.
+_REST = {"method.positive": "rest"}
+_DROPOUT = {"method.positive": "dropout"}
+_CONTRASTIVE = {"method.objective": "contrastive"}
+_GENERATIVE = {"method.objective": "generative"}
+DENOSENT = Group(
+    "denosent",
+    (
+        Entry(DENO, _REST, "rest"),
+        Entry(DENO, _REST | _CONTRASTIVE, "rest-contrastive"),
+        Entry(DENO, _REST | _GENERATIVE, "rest-generative"),
+        Entry(DENO, _DROPOUT, "dropout"),
+        Entry(DENO, _DROPOUT | _CONTRASTIVE, "dropout-contrastive"),
+        Entry(DENO, _DROPOUT | _GENERATIVE, "dropout-generative"),
+        Entry(DENO, _REST | {"method.readout": "cls", "templates.anchor": None}, "rest-cls"),
+    ),
+    DOCUMENTS,
+)
+NOISE = Group(
+    "denosent-noise",
+    (
+        *(Entry(DENO, _REST | {"method.heads": n}, f"heads-{n}") for n in (2, 4, 8)),
+        *(
+            Entry(DENO, _REST | {"method.dropout": p}, f"dropout-{p}")
+            for p in (0.8, 0.85, 0.875, 0.9)
+        ),
+        *(Entry(DENO, _REST | {"method.layers": n}, f"layers-{n}") for n in (12, 14)),
+    ),
+    DOCUMENTS,
+    seeds=2,
+)
+SUPERVISED = Group(
+    "supervised",
+    (Entry("simcse-supervised"), Entry("promptbert-supervised")),
+    TRIPLES,
+)
+GROUPS = (METHODS, COT_BERT, PROMPTBERT, DENOSENT, SUPERVISED, NOISE)
+
+# Options of `cotbert evaluate` by the name of the readout. SAMPLE stands for a text of sentences.
+SAMPLE = "SAMPLE"
+_MANUAL = ("--template", "promptbert/manual")
+_TOKENS = ("--readout", "top-tokens", *_MANUAL)
+_BIASES = ("frequent", "subwords", "case", "punctuation")
+READOUTS: dict[str, tuple[str, ...]] = {
+    "static": ("--readout", "static"),
+    **{
+        f"static-{n}": ("--readout", "static", "--remove", ",".join(_BIASES[:n]))
+        for n in range(1, 5)
+    },
+    "last": ("--readout", "last"),
+    "first-last": ("--readout", "first-last"),
+    "cls": ("--readout", "cls"),
+    "whitening": ("--readout", "first-last", "--whiten", SAMPLE),
+    "flow": ("--readout", "first-last", "--flow", SAMPLE),
+    "ranks": ("--readout", "last", "--rank", SAMPLE),
+    "manual": _MANUAL,
+    "manual-denoised": (*_MANUAL, "--denoise", "position"),
+    "top-tokens": _TOKENS,
+    "top-tokens-denoised": (*_TOKENS, "--denoise", "position"),
+    "cot-bert-mask": ("--template", "cot-bert/anchor"),
+}

@@ -1,0 +1,250 @@
+"""The runs of the study in their order: commands of `cotbert`, each of which resumes.
+
+A command that is finished is not run again, so an interrupted study continues where it was. On a
+small budget (`steps` is given) all entries of a group share it, and each method first tries
+learning rates with a seed that is not reported; without one, each recipe is trained as published.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.study.entries import (
+    DOCUMENTS,
+    GROUPS,
+    METHODS,
+    READOUTS,
+    SAMPLE,
+    SENTENCES,
+    TAUGHT,
+    TRIPLES,
+    Entry,
+    Group,
+)
+from cotbert_core.files import read_json
+
+# The rates that each method tries, and those of methods that train a few vectors alone.
+RATES, PROMPT_RATES = (5e-5, 2e-4, 8e-4), (2e-3, 1e-2, 5e-2)
+PROMPTS_ALONE = ("optiprompt-base", "promcse-base")
+RATE_SEED = 100
+TEACHERS = ("simcse-base", "promptbert-base")
+TASKS = "STS12,STS13,STS14,STS15,STS16,STS-B,SICK-R"
+HELD_OUT = 1000
+GEOMETRY = ("promptbert-base", "conpvp-base", "cot-bert-base")
+
+
+@dataclass(frozen=True)
+class Study:
+    """The encoder, the data and the budget.
+
+    sentences: a text of single sentences. documents: texts whose rows are documents. steps: of a
+    small budget; None to train as published. checks: dev checks of a run on a small budget.
+    """
+
+    output: Path
+    encoder: str
+    senteval: Path
+    sentences: Path
+    documents: tuple[Path, ...]
+    seeds: int = 5
+    steps: int | None = 50
+    batch_size: int = 64
+    checks: int = 5
+    groups: tuple[str, ...] = tuple(group.name for group in GROUPS)
+
+    def chosen(self) -> list[Group]:
+        return [group for group in GROUPS if group.name in self.groups]
+
+    def folder(self, group: str, entry: str) -> Path:
+        """Return the folder of the comparison that holds an entry."""
+        return self.output / group / ("" if self.steps else entry)
+
+    def budget(self, group: Group) -> tuple[str, ...]:
+        """Return the settings that all entries of a group share."""
+        if self.steps is None:
+            return ("dev=sts-b",)
+        steps = min(self.steps, group.steps)
+        return (
+            "dev=sts-b",
+            f"batch_size={self.batch_size}",
+            f"max_steps={steps}",
+            f"eval_every={max(1, steps // self.checks)}",
+            "optimizer.warmup_steps=0",
+            "optimizer.schedule=linear",
+            "max_length=32",
+        )
+
+
+@dataclass(frozen=True)
+class Command:
+    """Words of a `cotbert` command and the file that exists when it is finished."""
+
+    words: tuple[str, ...]
+    finished: Path
+    resumes: bool = False
+
+    def run(self) -> None:
+        """Run the command unless it is finished; CalledProcessError where it fails."""
+        if self.finished.is_file():
+            return
+        again = ["--resume"] if self.resumes and self.finished.parent.exists() else []
+        words = [*self.words, *again]
+        print("cotbert", *words, flush=True)
+        self.finished.parent.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, "-m", "pipelines.cli", *words], check=True)
+
+
+def run(study: Study) -> None:
+    """Run everything that is not finished."""
+    for command in commands(study):
+        command.run()
+
+
+def commands(study: Study) -> Iterator[Command]:
+    """Yield the commands; a later one may read what an earlier one has written."""
+    yield from _corpora(study)
+    if METHODS.name in study.groups:
+        yield from _readouts(study)
+        yield from _rates(study)
+    for group in study.chosen():
+        yield from _group(study, group)
+        if group is METHODS:
+            yield from _other_scores(study)
+
+
+def _corpora(study: Study) -> Iterator[Command]:
+    wanted = {group.corpus for group in study.chosen()}
+    clean = ("--exclude", str(study.senteval))
+    given: dict[str, tuple[str, ...]] = {
+        SENTENCES: ("--input", str(study.sentences), *clean, "--hold-out", str(HELD_OUT)),
+        DOCUMENTS: (
+            *("--input", *map(str, study.documents), *clean, "--documents", "row"),
+            *("--split", "en", "--clean", "markup", "--hold-out", str(HELD_OUT)),
+        ),
+        TRIPLES: ("--input", f"sick:{study.senteval / 'SICK'}"),
+    }
+    for name in sorted(wanted):
+        folder = study.output / name
+        words = ("prepare", *given[name], "--encoder", study.encoder, "--output", str(folder))
+        yield Command(words, folder / "manifest.json")
+
+
+def _readouts(study: Study) -> Iterator[Command]:
+    """Score the untrained readouts; find a template; measure the space of the vectors."""
+    for name, options in READOUTS.items():
+        given = [str(study.sentences) if word == SAMPLE else word for word in options]
+        yield _evaluation(study, [study.encoder], f"readouts/{name}.json", TASKS, given)
+    senteval = ("--senteval", str(study.senteval))
+    search = study.output / "search-template"
+    words = ("search-template", study.encoder, *senteval, "--output", str(search))
+    yield Command(words, search / "result.json", resumes=True)
+    models = [f"{study.encoder},readout={name}" for name in ("static", "last", "cls")]
+    yield _geometry(study, "geometry-untrained", models)
+
+
+def _rates(study: Study) -> Iterator[Command]:
+    """Try the learning rates of each method, without further encoders to learn from."""
+    if study.steps is None:
+        return
+    recipes = [entry.recipe for entry in METHODS.entries if entry.recipe not in TAUGHT]
+    entries = tuple(
+        Entry(recipe, {"optimizer.learning_rate": rate}, f"{recipe}-{rate:g}")
+        for recipe in recipes
+        for rate in (PROMPT_RATES if recipe in PROMPTS_ALONE else RATES)
+    )
+    group = Group("rates", entries)
+    yield _compare(study, group, entries, (str(RATE_SEED),), study.output / "rates")
+
+
+def _group(study: Study, group: Group) -> Iterator[Command]:
+    """Yield the comparison of a group; as published, one for each entry."""
+    seeds = tuple(map(str, range(min(study.seeds, group.seeds))))
+    entries = tuple(replace(e, changes={**e.changes, **_given(study, e)}) for e in group.entries)
+    together = [entries] if study.steps else [(entry,) for entry in entries]
+    for some in together:
+        yield _compare(study, group, some, seeds, study.folder(group.name, some[0].label))
+
+
+def _given(study: Study, entry: Entry) -> dict[str, Any]:
+    """Return an entry's learning rate and the encoders that it learns from."""
+    given: dict[str, Any] = {}
+    if study.steps:
+        recipe = "simcse-base" if entry.recipe in TAUGHT else entry.recipe
+        given["optimizer.learning_rate"] = best_rate(study.output, recipe)
+    if entry.recipe in TAUGHT:
+        first, second = (_teacher(study, recipe) for recipe in TEACHERS)
+        if entry.recipe == "dclr-base":
+            return given | {"method.complement": first}
+        given |= {"method.teacher": first, "method.second_teacher": second}
+    return given
+
+
+def _teacher(study: Study, recipe: str) -> Path:
+    """Return a model that no reported seed has trained; as published, the first seed's."""
+    if study.steps is None:
+        return study.folder("methods", recipe) / recipe / "seed-0" / "model"
+    name = f"{recipe}-{best_rate(study.output, recipe):g}"
+    return study.output / "rates" / name / f"seed-{RATE_SEED}" / "model"
+
+
+def best_rate(output: Path, recipe: str) -> float:
+    """Return the rate with the best dev score; another method's best where it tried none."""
+    rows = read_json(output / "rates" / "result.json")["rows"]
+    tried = {row["entry"]: row["dev_mean"] for row in rows}
+    rates = PROMPT_RATES if recipe in PROMPTS_ALONE else RATES
+    found = {rate: tried[name] for rate in rates if (name := f"{recipe}-{rate:g}") in tried}
+    # Supervised methods are too few to try rates: they have SimCSE's.
+    return max(found, key=found.__getitem__) if found else best_rate(output, "simcse-base")
+
+
+def _compare(
+    study: Study, group: Group, entries: Sequence[Entry], seeds: Sequence[str], folder: Path
+) -> Command:
+    words = (
+        *("compare", *(entry.text({}) for entry in entries)),
+        *("--corpus", str(study.output / group.corpus), "--encoder", study.encoder),
+        *("--senteval", str(study.senteval), "--tasks", TASKS, "--seeds", ",".join(seeds) + ","),
+        *(word for one in study.budget(group) for word in ("--set", one)),
+        *("--output", str(folder)),
+    )
+    return Command(words, folder / "result.json", resumes=True)
+
+
+def _other_scores(study: Study) -> Iterator[Command]:
+    """Score the methods' first seeds on transfer tasks and without labels, and their geometry."""
+    for entry in METHODS.entries:
+        model = str(_model(study, entry.label))
+        yield _evaluation(study, [model], f"transfer/{entry.label}.json", "transfer", ())
+        corpus = ("--corpus", str(study.output / SENTENCES))
+        words = ("evaluate", model, *corpus)
+        path = study.output / "held-out" / f"{entry.label}.json"
+        yield Command((*words, "--output", str(path)), path)
+    models = [f"{study.encoder},template=cot-bert/anchor"]
+    models += [str(_model(study, name)) for name in GEOMETRY]
+    yield _geometry(study, "geometry", models)
+
+
+def _model(study: Study, entry: str) -> Path:
+    return study.folder(METHODS.name, entry) / entry / "seed-0" / "model"
+
+
+def _evaluation(
+    study: Study, models: Sequence[str], name: str, tasks: str, options: Sequence[str]
+) -> Command:
+    path = study.output / name
+    words = (
+        *("evaluate", *models, *options, "--senteval", str(study.senteval), "--tasks", tasks),
+        *("--allow-missing", "--output", str(path)),
+    )
+    return Command(words, path)
+
+
+def _geometry(study: Study, name: str, models: Sequence[str]) -> Command:
+    folder = study.output / name
+    words = ("geometry", *models, "--senteval", str(study.senteval), "--output", str(folder))
+    return Command(words, folder / "result.json")
