@@ -19,6 +19,7 @@ from cotbert_core.files import read_json
 
 def collect(study: Study) -> dict[str, Any]:
     """Return the record of everything that is finished."""
+    tokens = study.output / "tokens.txt"
     return {
         "about": _about(study),
         "trained": {
@@ -36,6 +37,7 @@ def collect(study: Study) -> dict[str, Any]:
             if (path := study.output / name / "geometry.json").is_file()
         },
         "templates": _templates(study.output / "search-template"),
+        "tokens": tokens.read_text("utf-8") if tokens.is_file() else "",
     }
 
 

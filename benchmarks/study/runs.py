@@ -26,7 +26,7 @@ from benchmarks.study.entries import (
     Entry,
     Group,
 )
-from cotbert_core.files import read_json
+from cotbert_core.files import read_json, write_text
 
 # The rates that each method tries, and those of methods that train a few vectors alone.
 RATES, PROMPT_RATES = (5e-5, 2e-4, 8e-4), (2e-3, 1e-2, 5e-2)
@@ -82,11 +82,15 @@ class Study:
 
 @dataclass(frozen=True)
 class Command:
-    """Words of a `cotbert` command and the file that exists when it is finished."""
+    """Words of a `cotbert` command and the file that exists when it is finished.
+
+    printed: whether that file holds what the command prints.
+    """
 
     words: tuple[str, ...]
     finished: Path
     resumes: bool = False
+    printed: bool = False
 
     def run(self) -> None:
         """Run the command unless it is finished; CalledProcessError where it fails."""
@@ -96,7 +100,12 @@ class Command:
         words = [*self.words, *again]
         print("cotbert", *words, flush=True)
         self.finished.parent.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([sys.executable, "-m", "pipelines.cli", *words], check=True)
+        command = [sys.executable, "-m", "pipelines.cli", *words]
+        if not self.printed:
+            subprocess.run(command, check=True)
+            return
+        shown = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        write_text(self.finished, shown)
 
 
 def run(study: Study) -> None:
@@ -110,7 +119,7 @@ def commands(study: Study) -> Iterator[Command]:
     yield from _corpora(study)
     if METHODS.name in study.groups:
         yield from _readouts(study)
-        yield from _rates(study)
+    yield from _rates(study)
     for group in study.chosen():
         yield from _group(study, group)
         if group is METHODS:
@@ -143,15 +152,17 @@ def _readouts(study: Study) -> Iterator[Command]:
     search = study.output / "search-template"
     words = ("search-template", study.encoder, *senteval, "--output", str(search))
     yield Command(words, search / "result.json", resumes=True)
+    yield Command(("tokens", study.encoder), study.output / "tokens.txt", printed=True)
     models = [f"{study.encoder},readout={name}" for name in ("static", "last", "cls")]
     yield _geometry(study, "geometry-untrained", models)
 
 
 def _rates(study: Study) -> Iterator[Command]:
-    """Try the learning rates of each method, without further encoders to learn from."""
+    """Try the learning rates of each method that learns from sentences alone."""
     if study.steps is None:
         return
-    recipes = [entry.recipe for entry in METHODS.entries if entry.recipe not in TAUGHT]
+    chosen = [e.recipe for g in study.chosen() if g.corpus != TRIPLES for e in g.entries]
+    recipes = [r for r in dict.fromkeys([*TEACHERS, *chosen]) if r not in TAUGHT]
     entries = tuple(
         Entry(recipe, {"optimizer.learning_rate": rate}, f"{recipe}-{rate:g}")
         for recipe in recipes

@@ -66,7 +66,9 @@ def _stage(what: str, name: str, paper: str) -> Row:
 
 
 def _read(what: str, options: str, paper: str, name: str, against: Ours | None = None) -> Row:
-    return Row(what, f"cotbert evaluate bert-base-uncased {options} T", paper, readout(name), against)
+    return Row(
+        what, f"cotbert evaluate bert-base-uncased {options} T", paper, readout(name), against
+    )
 
 
 NO_HUB = "needs a file that is not to be had here"

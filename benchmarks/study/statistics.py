@@ -1,0 +1,91 @@
+"""Means, spreads and paired tests of the study's scores, and whether a paper's order holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import false_discovery_control, ttest_1samp
+
+from benchmarks.study.tables import Ours, Row
+
+LEVEL = 0.05
+HOLDS, OTHERWISE, UNTOLD = "holds", "does not hold", "cannot be told"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far a score is above another. p: of a paired t-test over the seeds, or None."""
+
+    mean: float
+    p: float | None
+
+
+def scores(record: Mapping[str, Any], ours: Ours) -> list[float]:
+    """Return the scores of a row by seed; one score of what is not trained; none if not run."""
+    entry = record[ours.part].get(ours.name)
+    if entry is None:
+        return []
+    return list(entry["test"]) if ours.part == "trained" else [entry["score"]]
+
+
+def gap(record: Mapping[str, Any], one: Ours, other: Ours) -> Gap | None:
+    """Return the difference of two rows, paired by seed; None where one of them was not run.
+
+    A row that is not trained has the same score under every seed. Two of those have no p: their
+    intervals are compared instead (`told_apart`).
+    """
+    first, second = scores(record, one), scores(record, other)
+    if not first or not second:
+        return None
+    if len(first) > 1 and len(second) > 1:
+        count = min(len(first), len(second))
+        first, second = first[:count], second[:count]
+    moved = np.subtract(first, second)
+    if len(moved) == 1:
+        return Gap(float(moved[0]), None)
+    return Gap(float(moved.mean()), float(ttest_1samp(moved, 0).pvalue) if moved.any() else 1.0)
+
+
+def adjusted(gaps: Sequence[Gap | None]) -> list[Gap | None]:
+    """Return the gaps with p-values of all comparisons together (Benjamini and Hochberg, 1995)."""
+    found = [gap.p for gap in gaps if gap is not None and gap.p is not None]
+    values = iter(false_discovery_control(found) if found else ())
+    return [g if g is None or g.p is None else Gap(g.mean, float(next(values))) for g in gaps]
+
+
+def verdict(record: Mapping[str, Any], row: Row, found: Gap | None, published: float) -> str:
+    """Return whether the paper's order of a row and the one it is against holds.
+
+    published: the paper's number of the other row.
+    """
+    if found is None or row.published is None or row.published == published:
+        return ""
+    assert isinstance(row.ours, Ours)
+    assert row.against is not None
+    told = told_apart(record, row.ours, row.against) if found.p is None else found.p < LEVEL
+    if not told:
+        return UNTOLD
+    return HOLDS if (row.published > published) == (found.mean > 0) else OTHERWISE
+
+
+def told_apart(record: Mapping[str, Any], one: Ours, other: Ours) -> bool:
+    """Return whether the 95 % intervals of two scores have nothing in common."""
+    ends = [record[ours.part][ours.name] for ours in (one, other)]
+    if any(entry.get("low") is None for entry in ends):
+        return False
+    return max(e["low"] for e in ends) > min(e["high"] for e in ends)
+
+
+def at_time(curve: Sequence[Sequence[float]], seconds: float) -> float:
+    """Return the best dev score that a run had reached after so many seconds of training."""
+    return max(score for spent, score in curve if spent <= seconds + 1e-6)
+
+
+def mean_spread(values: Sequence[float]) -> str:
+    """Return mean and sample standard deviation; of one value the value."""
+    if len(values) < 2:
+        return f"{values[0]:.2f}"
+    return f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}"

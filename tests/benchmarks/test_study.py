@@ -1,0 +1,180 @@
+"""The study of the papers' tables: its commands, statistics, and the page made of its record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+
+from benchmarks.study.entries import GROUPS, METHODS, READOUTS, TRIPLES
+from benchmarks.study.page import page
+from benchmarks.study.picture import picture
+from benchmarks.study.record import curve
+from benchmarks.study.runs import (
+    PROMPT_RATES,
+    PROMPTS_ALONE,
+    RATES,
+    TEACHERS,
+    Study,
+    best_rate,
+    commands,
+)
+from benchmarks.study.statistics import HOLDS, OTHERWISE, UNTOLD, adjusted, at_time, gap, verdict
+from benchmarks.study.tables import SIMCSE, TABLES, Ours, Row, readout, trained
+from pipelines.cli import build_parser
+from pipelines.comparing.entries import Entry, same_budget
+from pipelines.recipes import RECIPES
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = sorted((ROOT / "docs" / "papers").glob("*.json"))
+LABELS = [entry.label for group in GROUPS for entry in group.entries]
+
+
+def study(output: Path, **changes) -> Study:
+    given = {"sentences": Path("lines.txt"), "documents": (Path("a.jsonl"), Path("b.jsonl"))}
+    return Study(output, "own/model", Path("SentEval"), **given | changes)
+
+
+def write_rates(output: Path) -> None:
+    """A finished search for learning rates, in which the middle one was the best."""
+    rows = [
+        {"entry": f"{recipe}-{rate:g}", "dev_mean": {1: 60.0}.get(place, 50.0 + place)}
+        for recipe in RECIPES
+        for place, rate in enumerate(PROMPT_RATES if recipe in PROMPTS_ALONE else RATES)
+    ]
+    (output / "rates").mkdir()
+    (output / "rates" / "result.json").write_text(json.dumps({"rows": rows}))
+
+
+@pytest.mark.parametrize("steps", [50, None])
+def test_every_command_is_one_and_its_entries_fit_their_recipes(tmp_path, steps):
+    write_rates(tmp_path)
+    seen = []
+    for command in commands(study(tmp_path, steps=steps)):
+        arguments = build_parser().parse_args(list(command.words))
+        assert arguments.command_name == command.words[0]
+        seen.append(command.words[0])
+        if command.words[0] != "compare":
+            continue
+        entries = same_budget(arguments.entries, lambda name: RECIPES[name](), set())
+        if steps is None:
+            assert len(entries) == 1, "each recipe has its own budget"
+        elif "rates" not in str(command.finished):
+            rates = {name: s.optimizer.learning_rate for name, s in entries.items()}
+            expected = {n: PROMPT_RATES[1] if n in PROMPTS_ALONE else RATES[1] for n in rates}
+            assert rates == expected
+    assert set(seen) == {
+        *("prepare", "evaluate", "search-template", "tokens", "geometry", "compare"),
+    }
+    assert seen.count("compare") == (len(LABELS) if steps is None else len(GROUPS) + 1)
+
+
+def test_those_that_are_taught_learn_from_models_of_a_seed_that_is_not_reported(tmp_path):
+    write_rates(tmp_path)
+    words = [w for c in commands(study(tmp_path)) for w in c.words if w.startswith("rankcse")]
+    (entry,) = map(Entry.parse, words)
+    for key, recipe in zip(("teacher", "second_teacher"), TEACHERS, strict=True):
+        assert entry.changes[f"method.{key}"] == str(
+            tmp_path / "rates" / f"{recipe}-{RATES[1]:g}" / "seed-100" / "model"
+        )
+    assert entry.changes["optimizer.learning_rate"] == RATES[1]
+    assert best_rate(tmp_path, "simcse-supervised") == RATES[1], "not of the three: SimCSE's"
+
+
+def test_every_row_of_the_papers_stands_for_something_that_is_run():
+    assert len(set(LABELS)) == len(LABELS)
+    known = {"trained": LABELS, "readouts": [*READOUTS], "transfer": LABELS}
+    rows = [row for rows in TABLES.values() for row in rows]
+    for row in rows:
+        for ours in (row.ours, row.against):
+            if isinstance(ours, Ours):
+                assert ours.name in known[ours.part], row.what
+        if row.against is not None:
+            assert any(r.ours == row.against and r.published for r in rows), row.what
+    in_tables = {row.ours.name for row in rows if isinstance(row.ours, Ours)}
+    assert {name for name in LABELS if name not in in_tables} == set()
+    assert set(READOUTS) - in_tables == {"cot-bert-mask"}
+
+
+def record(**tests) -> dict:
+    """A record of trained entries with these scores by seed, and two untrained readouts."""
+    entries = {name.replace("_", "-"): {"test": values} for name, values in tests.items()}
+    scored = {
+        "last": {"score": 60.0, "low": 58.0, "high": 62.0},
+        "first-last": {"score": 61.0, "low": 59.0, "high": 63.0},
+        "static": {"score": 50.0, "low": 48.0, "high": 52.0},
+    }
+    return {"trained": entries, "readouts": scored}
+
+
+def test_gaps_are_paired_by_seed():
+    one, other = [50.0, 52.0, 57.0], [51.0, 53.2, 57.9]
+    found = gap(record(a=one, b=other), trained("b"), trained("a"))
+    assert found.mean == pytest.approx(np.mean(other) - np.mean(one))
+    assert found.p == pytest.approx(ttest_rel(other, one).pvalue)
+    assert found.p < 0.02, "not for unpaired ones, whose spread is larger than the gap"
+    fewer = gap(record(a=one, b=other[:2]), trained("b"), trained("a"))
+    assert fewer.mean == pytest.approx(1.1), "the seeds that both have"
+    constant = gap(record(a=one), trained("a"), readout("static"))
+    assert constant.mean == pytest.approx(3.0)
+    assert gap(record(a=one), trained("a"), trained("c")) is None
+    assert gap(record(), readout("last"), readout("static")).p is None
+    same = gap(record(a=one, b=one), trained("a"), trained("b"))
+    assert (same.mean, same.p) == (0, 1)
+    both = adjusted([found, None, same, gap(record(), readout("last"), readout("static"))])
+    assert both[0].p == pytest.approx(2 * found.p)
+    assert (both[1], both[2].p, both[3].p) == (None, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("ours", "against", "paper", "said"),
+    [
+        ([62.0, 63.1, 64.0], [60.0, 61.0, 62.0], "79.4", HOLDS),
+        ([62.0, 63.1, 64.0], [60.0, 61.0, 62.0], "70.1", OTHERWISE),
+        ([58.0, 59.1, 60.0], [60.0, 61.0, 62.0], "70.1", HOLDS),
+        ([59.0, 63.1, 61.0], [60.0, 61.0, 62.0], "79.4", UNTOLD),
+        ([62.0, 63.1, 64.0], [60.0, 61.0, 62.0], "76.25", ""),
+        ([62.0, 63.1, 64.0], [60.0, 61.0, 62.0], "a picture", ""),
+    ],
+)
+def test_an_order_holds_only_where_the_seeds_tell(ours, against, paper, said):
+    row = Row("a row", "", paper, trained("a"), SIMCSE)
+    values = record(a=ours, simcse_base=against)
+    assert verdict(values, row, gap(values, trained("a"), SIMCSE), 76.25) == said
+
+
+@pytest.mark.parametrize(("name", "said"), [("static", HOLDS), ("first-last", UNTOLD)])
+def test_readouts_are_told_apart_by_their_intervals(name, said):
+    row = Row("a row", "", "56.02", readout(name), readout("last"))
+    found = gap(record(), readout(name), readout("last"))
+    assert verdict(record(), row, found, 70.0) == said
+
+
+def test_a_curve_is_read_at_a_time(tmp_path):
+    lines = [{"step": 0, "dev_spearman": 30.0}]
+    lines += [{"step": n, "step_seconds": 0.5} for n in (1, 2)]
+    lines += [{"step": 2, "dev_spearman": 44.0}, {"step": 3, "step_seconds": 2.0}]
+    lines += [{"step": 3, "dev_spearman": 41.0}]
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert curve(path) == [(0.0, 30.0), (1.0, 44.0), (3.0, 41.0)]
+    found = [at_time(curve(path), seconds) for seconds in (0.9, 1.0, 5.0)]
+    assert found == [30.0, 44.0, 44.0], "the best step's model is the one that is kept"
+
+
+def test_the_page_is_what_the_records_say():
+    """No number on it is typed by hand."""
+    records = [json.loads(path.read_text("utf-8")) for path in RECORDS]
+    assert (ROOT / "docs" / "papers.md").read_text("utf-8") == page(records)
+    assert (ROOT / "docs" / "methods.svg").read_text("utf-8") == picture(records[0])
+
+
+def test_the_record_has_every_method_under_five_seeds():
+    values = json.loads(RECORDS[0].read_text("utf-8"))
+    methods = {entry.label: values["trained"][entry.label] for entry in METHODS.entries}
+    assert len(methods) >= 14
+    assert all(len(entry["test"]) >= 5 for entry in methods.values())
+    assert {g.corpus for g in GROUPS} >= {TRIPLES}
