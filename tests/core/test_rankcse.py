@@ -220,7 +220,7 @@ def test_ranks_of_two_together_are_one(make, ids, monkeypatch):
     whole = {name: value.item() for name, value in method(Batch(ids)).parts.items()}
     texts = [ids.take(range(3)), ids.take(range(3, 6))]
     teachers = [
-        torch.cat([torch.from_numpy(teacher.encode_tokens(half)) for half in texts])
+        torch.cat([teacher.vectors(half, precision="fp32").detach() for half in texts])
         for teacher in method.teachers
     ]
     found = []
