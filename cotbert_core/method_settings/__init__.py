@@ -8,6 +8,7 @@ from pydantic import Field
 
 from cotbert_core.method_settings.baselines import (
     ConSertSettings,
+    DclrSettings,
     DiffCseSettings,
     ESimCseSettings,
     MlmSettings,
@@ -33,6 +34,7 @@ METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
     "simcse": SimCseSettings,
     "consert": ConSertSettings,
     "esimcse": ESimCseSettings,
+    "dclr": DclrSettings,
     "diffcse": DiffCseSettings,
     "rankcse": RankCseSettings,
     "tsdae": TsdaeSettings,
@@ -48,6 +50,7 @@ MethodSettings = Annotated[
     | SimCseSettings
     | ConSertSettings
     | ESimCseSettings
+    | DclrSettings
     | DiffCseSettings
     | RankCseSettings
     | TsdaeSettings

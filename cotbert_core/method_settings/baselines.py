@@ -72,6 +72,28 @@ class ConSertSettings(BareSettings):
     """The share of the features that is erased from the embeddings of the second view."""
 
 
+class DclrSettings(BareSettings):
+    """The settings of DCLR (Zhou et al., 2022): noise as negatives, without false negatives."""
+
+    encoders: ClassVar[tuple[str, ...]] = ("complement",)
+    name: Literal["dclr"] = "dclr"
+    noise: float = Field(1.0, ge=0)
+    """The number of noise vectors that are negatives, in batches; 0: none."""
+    noise_steps: int = Field(4, ge=0)
+    """The number of steps in which the noise moves towards the sentences."""
+    noise_step_size: float = Field(1e-3, gt=0)
+    """The length of such a step; a noise vector's elements have a standard deviation of 1."""
+    complement: str | None = None
+    """An encoder with the same tokenizer that finds false negatives; null: every other sentence is
+    a negative."""
+    threshold: float = Field(0.9, ge=-1, le=1)
+    """The complement's cosine from which a sentence is no negative of another (the paper's phi)."""
+
+    @property
+    def needs_dropout(self) -> bool:
+        return True
+
+
 class DiffCseSettings(BareSettings):
     """The settings of DiffCSE (Chuang et al., 2022): finding the tokens that were replaced."""
 

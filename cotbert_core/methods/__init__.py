@@ -11,6 +11,7 @@ from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.consert import ConSert
 from cotbert_core.methods.cot_bert import CotBert
+from cotbert_core.methods.dclr import Dclr
 from cotbert_core.methods.denosent import DenoSent
 from cotbert_core.methods.diffcse import DiffCse
 from cotbert_core.methods.esimcse import ESimCse
@@ -31,6 +32,7 @@ METHODS: dict[str, type[Method]] = {
     "simcse": SimCse,
     "consert": ConSert,
     "esimcse": ESimCse,
+    "dclr": Dclr,
     "diffcse": DiffCse,
     "rankcse": RankCse,
     "tsdae": Tsdae,

@@ -16,14 +16,13 @@ from cotbert_core.losses import cosines, info_nce
 from cotbert_core.method_settings.baselines import RankCseSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import mean_cosine
+from cotbert_core.methods.frozen_encoders import open_frozen, similarities
 from cotbert_core.methods.ranking_losses import list_mle, list_net, ranking_consistency
 from cotbert_core.methods.without_template import WithoutTemplate
-from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
-from cotbert_core.training.distributed import gather, gather_with_gradient, rank
-from cotbert_core.training.flops import Work, encoder_flops
+from cotbert_core.training.distributed import gather_with_gradient, rank
 from cotbert_core.training.step_timer import section
 
 
@@ -40,7 +39,9 @@ class RankCse(WithoutTemplate):
                 "method.teacher=ENCODER, for example the model/ of a run of simcse-base"
             )
         names = [self.method.teacher, self.method.second_teacher]
-        self.teachers = tuple(_teacher(name, backbone) for name in names if name is not None)
+        self.teachers = tuple(
+            open_frozen("teacher", name, backbone) for name in names if name is not None
+        )
 
     def forward(self, batch: Batch) -> MethodOutput:
         first, second = self.vectors(batch.sentences, batch.sentences)
@@ -68,7 +69,6 @@ class RankCse(WithoutTemplate):
             return list_mle(student, teacher, temperature)
         return list_net(student, teacher, temperature, self.method.teacher_temperature)
 
-    @torch.no_grad()
     def _ranking(self, sentences: Ragged) -> Tensor:
         """Return the teachers' weighted similarities (b, B) of this worker's sentences to all."""
         weights = (self.method.teacher_weight, 1 - self.method.teacher_weight)
@@ -76,20 +76,7 @@ class RankCse(WithoutTemplate):
             weights = (1.0, 0.0)
         total = torch.zeros((), device=self.backbone.device)
         for weight, teacher in zip(weights, self.teachers, strict=False):
-            own = teacher.vectors(sentences, precision=self.settings.precision)
-            total = total + weight * cosines(own, gather(own))
-            lengths = sentences.lengths + teacher.bound.length
-            flops = encoder_flops(teacher.backbone.model, lengths, backward=False)
-            self.work += Work(tokens=float(lengths.sum()), flops=flops)
+            similar, work = similarities(teacher, sentences, self.settings.precision)
+            total = total + weight * similar
+            self.work += work
         return total
-
-
-def _teacher(name: str, student: Backbone) -> SentenceEncoder:
-    """Open a teacher; UserError if its tokenizer is not the student's."""
-    teacher = SentenceEncoder.from_pretrained(name)
-    if teacher.backbone.tokenizer.hash != student.tokenizer.hash:
-        raise UserError(
-            f"teacher {name!r} has another tokenizer than encoder {student.name!r}: a teacher "
-            "reads the token ids of the corpus; give one with the same vocabulary"
-        )
-    return teacher

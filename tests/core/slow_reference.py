@@ -121,7 +121,9 @@ def gradients(module):
 def wide_head(settings, folder=None):
     """The method of some settings, with a head wide enough to matter."""
     torch.manual_seed(1)
-    backbone = load_backbone(folder or settings.encoder, dropout=settings.dropout)
+    backbone = load_backbone(
+        folder or settings.encoder, dropout=settings.dropout, attention=settings.attention
+    )
     method = build_method(backbone, settings)
     # A head of std 0.02 leaves vectors so short that cosines are all that is left of them.
     torch.nn.init.normal_((method.kept_head or method.head).dense.weight, std=0.3)

@@ -45,6 +45,7 @@ METHODS = {
     "simcse": {"method.name": "simcse", **BARE},
     "consert": {"method.name": "consert", **BARE},
     "esimcse": {"method.name": "esimcse", **BARE},
+    "dclr": {"method.name": "dclr", **BARE},
     "diffcse": {"method.name": "diffcse", **BARE},
     "rankcse": {"method.name": "rankcse", **BARE},
     "tsdae": {"method.name": "tsdae", **BARE},
@@ -53,6 +54,7 @@ METHODS = {
 WHOLE = attention.unpadded_attention
 # The further encoders of a method, from a folder.
 OTHERS = {
+    "dclr": lambda folder: {"method.complement": folder},
     "diffcse": lambda folder: {"method.generator": folder},
     "rankcse": lambda folder: {"method.teacher": folder},
 }

@@ -15,7 +15,7 @@ from torch.nn.functional import cosine_similarity
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import UserError
-from cotbert_core.methods import build_method, rankcse
+from cotbert_core.methods import build_method, frozen_encoders, rankcse
 from cotbert_core.methods.ranking_losses import list_mle, list_net, ranking_consistency
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.training.batches import Batch
@@ -229,7 +229,7 @@ def test_ranks_of_two_together_are_one(make, ids, monkeypatch):
         gathered, taught = iter([views[1], views[0]]), iter(teachers)
         monkeypatch.setattr(rankcse, "rank", lambda rank=rank: rank)
         monkeypatch.setattr(rankcse, "gather_with_gradient", lambda _, g=gathered: next(g))
-        monkeypatch.setattr(rankcse, "gather", lambda _, t=taught: next(t))
+        monkeypatch.setattr(frozen_encoders, "gather", lambda _, t=taught: next(t))
         method.vectors = lambda *_, own=own: [view[own] for view in views]
         found.append({k: v.item() for k, v in method(Batch(texts[rank])).parts.items()})
     mean = {name: (found[0][name] + found[1][name]) / 2 for name in whole}

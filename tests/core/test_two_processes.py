@@ -18,7 +18,7 @@ from cotbert_core.training.distributed import in_parallel
 from cotbert_core.training.sampling import own_share
 from cotbert_core.training.step import make_optimizer, train_step
 
-METHODS = ("consert", "esimcse", "diffcse", "rankcse")
+METHODS = ("consert", "esimcse", "dclr", "diffcse", "rankcse")
 NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
 STEPS = 3
 
@@ -53,7 +53,15 @@ def test_two_processes_have_the_curves_of_one(
     bert_folder, with_mlm_head, tiny_settings, sentences, tmp_path
 ):
     folder = with_mlm_head(bert_folder, tmp_path / Path(bert_folder).name, noise=0.1)
-    own = {"rankcse": {"method.teacher": bert_folder}, "esimcse": {"method.momentum": 0.5}}
+    own = {
+        "rankcse": {"method.teacher": bert_folder},
+        "esimcse": {"method.momentum": 0.5},
+        "dclr": {
+            "method.complement": bert_folder,
+            "method.threshold": 0.92,
+            "method.noise_step_size": 2.0,
+        },
+    }
     few = {"workers": 2, "batch_size": 6, "optimizer.learning_rate": 1e-2, **NONE}
     settings = [
         tiny_settings(folder, {**few, "method.name": name, **own.get(name, {})}) for name in METHODS
