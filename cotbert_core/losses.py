@@ -8,16 +8,21 @@ Each worker returns the mean over its own rows; the mean over workers is the glo
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from cotbert_core.errors import UserError
 
+HALF_PRECISION = (torch.bfloat16, torch.float16)
 # A shorter vector has no direction: it is the rounding error of an empty sentence minus its own
 # bias (at most 1e-5 in fp32; real vectors have lengths of 1 to 5). Scaling it to unit length would
 # make its gradient 1e12.
 SMALLEST_NORM = 1e-4
+# Above this square of a cosine (0.06 degrees) rounding decides the angle, whose sine is 1e-3 there.
+LARGEST_SQUARE = 1 - 1e-6
 
 
 def info_nce(
@@ -78,6 +83,35 @@ def nt_xent(
     return F.cross_entropy(logits.scatter(1, itself[:, None], -torch.inf), other)
 
 
+def arc_con(
+    anchor: Tensor, positive: Tensor, *, temperature: float, margin: float, first: int = 0
+) -> Tensor:
+    """Return the scalar mean over i of -log( p(i) / (p(i) + sum_{j != i} a(i,j+)) ).
+
+    p(i) = exp(cos(angle(i,i+) + margin) / temperature), so that the positive has to be nearer by
+    the margin, in radians (the ArcCon loss of ArcCSE). anchor: (b, D); positive: (B, D).
+    """
+    cosine = cosines(anchor, positive)
+    target = torch.arange(first, first + len(anchor), device=anchor.device)
+    own = cosine.gather(1, target[:, None])
+    sine = (1 - own.square().clamp(max=LARGEST_SQUARE)).sqrt()
+    nearer = own * math.cos(margin) - sine * math.sin(margin)
+    return F.cross_entropy(cosine.scatter(1, target[:, None], nearer) / temperature, target)
+
+
+def triplet_hinge(
+    anchor: Tensor, nearer: Tensor, farther: Tensor, ordered: Tensor, *, margin: float = 0.0
+) -> Tensor:
+    """Return the scalar mean over i of max(0, cos(i, farther i) - cos(i, nearer i) + margin).
+
+    It is 0 for a row that is not `ordered`, (b,) bool (the triplet loss of ArcCSE). anchor, nearer,
+    farther: (b, D).
+    """
+    rows = torch.stack([anchor, nearer, farther])
+    unit, near, far = _unit(rows.float() if rows.dtype in HALF_PRECISION else rows)
+    return (F.relu((unit * (far - near)).sum(dim=-1) + margin) * ordered).mean()
+
+
 def same_document(documents: Tensor, columns: Tensor, first: int = 0) -> Tensor:
     """Return the mask (b, B) of the columns that are no negatives of a row: True is left out.
 
@@ -114,7 +148,7 @@ def cosines(rows: Tensor, columns: Tensor) -> Tensor:
 
     At temperature 0.05 the logit of a bf16 cosine is wrong by up to 0.08.
     """
-    if rows.dtype in (torch.bfloat16, torch.float16):
+    if rows.dtype in HALF_PRECISION:
         rows, columns = rows.float(), columns.float()
     with torch.autocast(rows.device.type, enabled=False):
         return _unit(rows) @ _unit(columns).T

@@ -144,6 +144,11 @@ def esimcse_base() -> TrainSettings:
     return override(simcse_base(), {"method.name": "esimcse"})
 
 
+def arccse_base() -> TrainSettings:
+    """Train ArcCSE on bert-base-uncased: an angular margin, and masked texts in order (78.11)."""
+    return override(simcse_base(), {"method.name": "arccse"})
+
+
 def dclr_base() -> TrainSettings:
     """Train DCLR on bert-base-uncased: noise as negatives, SimCSE against false ones (77.22)."""
     changes = {
@@ -256,6 +261,7 @@ RECIPES: dict[str, Recipe] = {
     "simcse-supervised": simcse_supervised,
     "consert-base": consert_base,
     "esimcse-base": esimcse_base,
+    "arccse-base": arccse_base,
     "dclr-base": dclr_base,
     "diffcse-base": diffcse_base,
     "rankcse-base": rankcse_base,

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from cotbert_core.method_settings.baselines import (
+    ArcCseSettings,
     ConSertSettings,
     DclrSettings,
     DiffCseSettings,
@@ -34,6 +35,7 @@ METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
     "simcse": SimCseSettings,
     "consert": ConSertSettings,
     "esimcse": ESimCseSettings,
+    "arccse": ArcCseSettings,
     "dclr": DclrSettings,
     "diffcse": DiffCseSettings,
     "rankcse": RankCseSettings,
@@ -50,6 +52,7 @@ MethodSettings = Annotated[
     | SimCseSettings
     | ConSertSettings
     | ESimCseSettings
+    | ArcCseSettings
     | DclrSettings
     | DiffCseSettings
     | RankCseSettings

@@ -72,6 +72,35 @@ class ConSertSettings(BareSettings):
     """The share of the features that is erased from the embeddings of the second view."""
 
 
+class ArcCseSettings(BareSettings):
+    """The settings of ArcCSE (Zhang et al., 2022): an angular margin, and triplets of one text."""
+
+    name: Literal["arccse"] = "arccse"
+    margin: float = Field(10.0, ge=0, lt=90)
+    """The angle in degrees by which the positive has to be nearer."""
+    less_masked: float = Field(0.2, gt=0, lt=1)
+    """The share of a sentence's words, all in a row, that is masked in the text that has to be
+    closer to it."""
+    more_masked: float = Field(0.4, gt=0, le=1)
+    """The share of its words that is masked in the other text."""
+    triplet_weight: float = Field(0.1, ge=0)
+    """The weight of the loss on the order of the two; 0: no text is masked."""
+    triplet_margin: float = Field(0.0, ge=0)
+    """The difference by which the cosine of the closer text has to be larger."""
+
+    @field_validator("more_masked")
+    @classmethod
+    def _more(cls, share: float, info: ValidationInfo) -> float:
+        less = info.data.get("less_masked", 0.0)
+        if share <= less:
+            raise ValueError(f"give a larger share than method.less_masked ({less})")
+        return share
+
+    @property
+    def needs_dropout(self) -> bool:
+        return True
+
+
 class DclrSettings(BareSettings):
     """The settings of DCLR (Zhou et al., 2022): noise as negatives, without false negatives."""
 

@@ -8,6 +8,7 @@ METHODS. It does not use Ray; it gets the global batch of all workers through
 from __future__ import annotations
 
 from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.methods.arccse import ArcCse
 from cotbert_core.methods.base import Method, MethodOutput
 from cotbert_core.methods.consert import ConSert
 from cotbert_core.methods.cot_bert import CotBert
@@ -32,6 +33,7 @@ METHODS: dict[str, type[Method]] = {
     "simcse": SimCse,
     "consert": ConSert,
     "esimcse": ESimCse,
+    "arccse": ArcCse,
     "dclr": Dclr,
     "diffcse": DiffCse,
     "rankcse": RankCse,

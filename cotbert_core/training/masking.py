@@ -65,9 +65,7 @@ class Masking:
         row = np.repeat(np.arange(len(rows)), rows.lengths)
         word = np.arange(len(rows.flat))
         if self.continues is not None:
-            begins = ~self.continues[rows.flat]
-            begins[rows.offsets[:-1][rows.lengths > 0]] = True
-            word = np.cumsum(begins) - 1
+            word = word_numbers(rows, self.continues)
         first = np.unique(word, return_index=True)[1]
         order = np.lexsort((numbers[first], row[first]))
         sizes = np.bincount(word)[order]
@@ -76,6 +74,16 @@ class Masking:
         taken = np.zeros(len(first), bool)
         taken[order] = before < wanted
         return taken[word] if len(word) else np.zeros(0, bool)
+
+
+def word_numbers(rows: Ragged, continues: np.ndarray) -> np.ndarray:
+    """Return the word (T,) of each token, counted from 0 through all rows.
+
+    continues: (V,) bool, True for a token that continues a word. A row begins with a word.
+    """
+    begins = ~continues[rows.flat]
+    begins[rows.offsets[:-1][rows.lengths > 0]] = True
+    return np.asarray(np.cumsum(begins) - 1)
 
 
 def word_continuations(tokenizer: Any, tokens: int) -> np.ndarray:

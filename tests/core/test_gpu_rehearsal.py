@@ -45,6 +45,7 @@ METHODS = {
     "simcse": {"method.name": "simcse", **BARE},
     "consert": {"method.name": "consert", **BARE},
     "esimcse": {"method.name": "esimcse", **BARE},
+    "arccse": {"method.name": "arccse", **BARE},
     "dclr": {"method.name": "dclr", **BARE},
     "diffcse": {"method.name": "diffcse", **BARE},
     "rankcse": {"method.name": "rankcse", **BARE},

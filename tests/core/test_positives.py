@@ -218,7 +218,7 @@ def test_positives_that_a_method_cannot_have_are_refused(bert_folder, tiny_setti
     )
 
 
-@pytest.mark.parametrize("method", ["simcse", "promptbert", "rankcse"])
+@pytest.mark.parametrize("method", ["simcse", "promptbert", "arccse", "dclr", "rankcse"])
 def test_equal_views_are_noted(tiny_settings, bert_folder, method):
     """Dropout alone makes the views differ; an encoder or the settings may have none."""
     folder = str(bert_folder)

@@ -57,6 +57,7 @@ CHANGES = {
     "simcse": {"method.readout": "mean", "method.triples": True},
     "consert": {"method.shuffle": False, "method.cutoff": 0.1},
     "esimcse": {"method.queue": 0.0, "method.repetition": 0.2},
+    "arccse": {"method.margin": 5.0, "method.more_masked": 0.5},
     "dclr": {"method.complement": "folder", "method.noise_steps": 2},
     "diffcse": {"method.generator": "folder", "method.mask_share": 0.2},
     "rankcse": {"method.teacher": "folder", "method.distillation": "listnet"},

@@ -69,7 +69,7 @@ MISTAKES = {
     "recipe": ("train nothing --corpus text.txt --output out", "unknown recipe 'nothing'"),
     "recipe mistyped": ("recipes cotbert-base", r"\(did you mean cot-bert-base\?\)"),
     "setting mistyped": (f"{TRAIN} --set sede=1", r"'sede' is unknown: .*\(did you mean seed\?\)"),
-    "recipe printed": ("recipes nothing", "unknown recipe 'nothing': choose one of conpvp-base"),
+    "recipe printed": ("recipes nothing", "unknown recipe 'nothing': choose one of arccse-base"),
     "space printed": ("spaces nothing", "unknown space 'nothing': choose one of cot-bert-ablat"),
     "space file": ("spaces bad.yaml", r"space file 'bad\.yaml': it cannot be read"),
     "setting": (f"{TRAIN} --set method.heat=1", "setting 'method.heat' is unknown"),

@@ -241,7 +241,7 @@ def test_all_faults_are_reported_at_once():
 
 def test_an_unknown_recipe_is_refused_with_the_known_ones():
     with pytest.raises(
-        UserError, match=r"unknown recipe 'bert': choose one of conpvp-base, consert-base, "
+        UserError, match=r"unknown recipe 'bert': choose one of arccse-base, conpvp-base, "
     ):
         settings(recipe="bert")
 

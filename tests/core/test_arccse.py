@@ -1,0 +1,360 @@
+"""ArcCSE: its two losses and its masked words, against an angle and a sentence at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core.errors import UserError
+from cotbert_core.losses import arc_con, info_nce, triplet_hinge
+from cotbert_core.methods import arccse
+from cotbert_core.methods.arccse import differ, masked_spans
+from cotbert_core.templates.ragged_ids import Ragged, concatenate
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.token_numbers import TokenNumbers
+from tests.core import slow_reference
+from tests.core.slow_reference import assert_same_gradients, exact, plain_vectors, wide_head
+
+TEMPERATURE, MARGIN, WEIGHT, TRIPLET_MARGIN, STEP = 0.5, 20.0, 0.7, 0.3, 3
+NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
+ATTENTIONS = ("auto", "plain", "eager", "sdpa", "unpadded")
+NEXT = [1, 2, 3, 4, 5, 0]
+
+
+def cosine(u, v):
+    return u @ v / (u.norm() * v.norm())
+
+
+def slow_arc_con(anchors, positives, temperature, margin):
+    """By the angles themselves; margin in degrees."""
+    total = 0.0
+    for i, own in enumerate(anchors):
+        angle = torch.acos(cosine(own, positives[i])) + margin * math.pi / 180
+        nearer = torch.exp(torch.cos(angle) / temperature)
+        others = sum(
+            torch.exp(cosine(own, other) / temperature)
+            for j, other in enumerate(positives)
+            if j != i
+        )
+        total = total - torch.log(nearer / (nearer + others))
+    return total / len(anchors)
+
+
+def slow_triplet(anchors, nearer, farther, ordered, margin):
+    total = 0 * sum(part[0].sum() for part in (anchors, nearer, farther))
+    for own, near, far, counts in zip(anchors, nearer, farther, ordered, strict=True):
+        if counts:
+            total = total + max(cosine(own, far) - cosine(own, near) + margin, 0 * total)
+    return total / len(anchors)
+
+
+@pytest.fixture
+def vectors():
+    """Four of six values, each with a gradient: anchors, positives, and two more."""
+    torch.manual_seed(0)
+    return [torch.randn(4, 6, dtype=torch.float64, requires_grad=True) for _ in range(4)]
+
+
+def gradients(loss, *inputs):
+    return torch.autograd.grad(loss, inputs)
+
+
+@pytest.mark.parametrize("margin", [0.0, 10.0, 60.0])
+def test_arc_con_adds_the_margin_to_the_positive_s_angle(vectors, margin):
+    given = {"temperature": TEMPERATURE, "margin": math.radians(margin)}
+    loss = arc_con(*vectors[:2], **given)
+    expected = slow_arc_con(*vectors[:2], TEMPERATURE, margin)
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-10)
+    for one, two in zip(
+        gradients(loss, *vectors[:2]), gradients(expected, *vectors[:2]), strict=True
+    ):
+        torch.testing.assert_close(one, two)
+    plain = info_nce(*vectors[:2], temperature=TEMPERATURE).item()
+    assert (abs(loss.item() - plain) < 1e-10) == (margin == 0)
+    halves = [arc_con(vectors[0][n : n + 2], vectors[1], **given, first=n) for n in (0, 2)]
+    assert sum(halves).item() / 2 == pytest.approx(expected.item(), abs=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_equal_and_opposite_and_empty_vectors_have_finite_gradients(dtype):
+    """The angle's own gradient is infinite at 0 and 180 degrees."""
+    torch.manual_seed(0)
+    anchor = torch.randn(4, 6).to(dtype)
+    positive = anchor.clone()
+    positive[1] *= -1
+    anchor[2] = 0
+    anchor.requires_grad_()
+    loss = arc_con(anchor, positive, temperature=0.05, margin=math.radians(10))
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert torch.isfinite(anchor.grad).all()
+    assert not anchor.grad[2].any()
+    equal = arc_con(positive[:1], positive[:1], temperature=1.0, margin=0.5)
+    assert equal.item() == 0, "alone"
+
+
+def test_nearly_equal_vectors_have_the_gradient_of_the_angle():
+    """A third of a degree apart, in fp32."""
+    torch.manual_seed(0)
+    anchor, noise = torch.randn(2, 3, 64, dtype=torch.float64)
+    positive = anchor + 0.005 * noise
+    exactly = anchor.clone().requires_grad_()
+    slow_arc_con(exactly, positive, TEMPERATURE, 10.0).backward()
+    rounded = anchor.float().requires_grad_()
+    margin = math.radians(10)
+    arc_con(rounded, positive.float(), temperature=TEMPERATURE, margin=margin).backward()
+    distance = (rounded.grad.double() - exactly.grad).norm() / exactly.grad.norm()
+    assert distance < 2e-2
+
+
+def test_the_triplet_loss_is_its_definition(vectors):
+    anchors, _, nearer, farther = vectors
+    for margin in (0.0, 0.5):
+        for counts in ([True] * 4, [True, False, True, False]):
+            ordered = torch.tensor(counts)
+            loss = triplet_hinge(anchors, nearer, farther, ordered, margin=margin)
+            expected = slow_triplet(anchors, nearer, farther, counts, margin)
+            assert loss.item() == pytest.approx(expected.item(), abs=1e-12)
+            found = gradients(loss, anchors, nearer, farther)
+            wanted = gradients(expected, anchors, nearer, farther)
+            for one, two in zip(found, wanted, strict=True):
+                torch.testing.assert_close(one, two)
+    halves = [v.bfloat16() for v in (anchors, nearer, farther)]
+    close = triplet_hinge(*halves, ordered, margin=margin)
+    assert close.dtype == torch.float32
+    assert close.item() == pytest.approx(expected.item(), abs=0.02)
+
+
+@pytest.fixture
+def make(encoder_folder, tiny_settings):
+    def build(**changes):
+        given = {
+            "name": "arccse",
+            "temperature": TEMPERATURE,
+            "margin": MARGIN,
+            "less_masked": 0.3,
+            "more_masked": 0.6,
+            "triplet_weight": WEIGHT,
+            "triplet_margin": TRIPLET_MARGIN,
+        }
+        flat = ("dropout", "attention", "mini_batch_size", "seed")
+        changes = {k if k in flat else f"method.{k}": v for k, v in changes.items()}
+        given = {f"method.{name}": value for name, value in given.items()}
+        method = wide_head(tiny_settings(encoder_folder, {**given, **NONE, **changes}))
+        method.step = STEP
+        return method
+
+    return build
+
+
+@pytest.fixture
+def make_other(make):
+    """A method whose second view is of the batch's augmented texts: another than the first view, as
+    dropout makes it."""
+
+    def build(batch, **changes):
+        method = make(**changes)
+        encode = method.vectors
+        method.vectors = lambda first, _, *masked: encode(first, batch.augmented, *masked)
+        return method
+
+    return build
+
+
+@pytest.fixture
+def batch(ids):
+    return Batch(ids, ids.take(NEXT))
+
+
+@pytest.mark.parametrize("readout", ["cls", "mean"])
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_loss_and_gradients_equal_a_sentence_at_a_time(
+    make_other, exact_model, batch, ends, readout, attention
+):
+    method = make_other(batch, readout=readout, attention=attention)
+    head = exact(method.head)
+    alone = [method.masked(batch.sentences.take([i])) for i in range(6)]
+    texts = [batch.sentences, batch.augmented, *map(concatenate, zip(*alone, strict=True))]
+    anchors, positives, nearer, farther = (
+        [slow_reference.tanh_head(head, v) for v in plain_vectors(exact_model, ends, t, readout)]
+        for t in texts
+    )
+    ordered = [left.flat.tolist() != right.flat.tolist() for left, right in alone]
+    contrast = slow_arc_con(anchors, positives, TEMPERATURE, MARGIN)
+    triplet = slow_triplet(anchors, nearer, farther, ordered, TRIPLET_MARGIN)
+    expected = contrast + WEIGHT * triplet
+    output = method(batch)
+    output.loss.backward()
+    expected.backward()
+    assert output.loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    assert output.parts["contrastive"].item() == pytest.approx(contrast.item(), abs=1e-5)
+    assert output.parts["triplet"].item() == pytest.approx(triplet.item(), abs=1e-5)
+    assert_same_gradients(method.encoder, exact_model)
+    assert_same_gradients(method.head, head)
+    assert 2 <= sum(ordered) < 6, "premise"
+    assert triplet.item() > 0.05, "premise"
+    plain = slow_reference.info_nce(TEMPERATURE, anchors, positives)
+    assert contrast.item() - plain.item() > 0.05, "premise"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"margin": 5.0},
+        {"less_masked": 0.2, "more_masked": 0.4},
+        {"triplet_weight": 0.1},
+        {"triplet_margin": 0.0},
+        {"seed": 1},
+    ],
+)
+def test_every_setting_matters(make_other, batch, changes):
+    losses = [make_other(batch, **given)(batch).loss.item() for given in ({}, changes)]
+    assert abs(losses[0] - losses[1]) > 1e-4
+
+
+def test_without_the_triplet_loss_nothing_is_masked(make_other, batch):
+    whole, contrast = make_other(batch), make_other(batch, triplet_weight=0.0)
+    output = contrast(batch)
+    assert output.loss.item() == pytest.approx(whole(batch).parts["contrastive"].item(), abs=1e-6)
+    assert set(output.parts) == {"positive_cosine"}
+    assert whole.work.tokens == 2 * contrast.work.tokens
+
+
+@pytest.mark.parametrize("lengths", [[1, 1, 1], [1, 0, 6]])
+def test_short_and_empty_sentences(make, lengths):
+    """Both texts of one word mask it, so there is no order to learn."""
+    method = make()
+    special = method.backbone.tokenizer.hf.all_special_ids
+    words = np.setdiff1d(np.flatnonzero(~method.continues), special)
+    output = method.train()(Batch(Ragged.from_lists([words[:n] for n in lengths])))
+    output.loss.backward()
+    assert (output.parts["triplet"].item() > 0) == (lengths[2] > 1)
+    assert all(torch.isfinite(p.grad).all() for p in method.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("attention", ["auto", "unpadded"])
+def test_mini_batches_have_the_loss_and_gradient_of_the_whole_batch(make_other, batch, attention):
+    gradients = []
+    for rows in (None, 2):
+        method = make_other(batch, attention=attention, mini_batch_size=rows)
+        method(batch).loss.backward()
+        gradients.append([p.grad for p in method.encoder.parameters() if p.grad is not None])
+    for one, two in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-4)
+
+
+def test_bf16_is_close(make_other, batch):
+    expected, method = make_other(batch)(batch).loss.item(), make_other(batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = method(batch).loss
+    loss.backward()
+    assert loss.item() == pytest.approx(expected, abs=0.02)
+    assert loss.dtype == torch.float32
+
+
+def test_a_step_masks_the_same_words_after_a_resume(make_other, batch):
+    state = make_other(batch).state_dict()
+    assert {name.split(".")[0] for name in state} == {"encoder", "head"}
+    first, resumed = make_other(batch), make_other(batch)
+    resumed.load_state_dict(state)
+    first.step = resumed.step = 8
+    assert first(batch).loss.equal(resumed(batch).loss)
+    resumed.step = 9
+    assert not first(batch).loss.equal(resumed(batch).loss)
+
+
+def test_ranks_of_two_together_are_one(make_other, batch, monkeypatch):
+    whole = make_other(batch)(batch).loss.item()
+    halves = [
+        Batch(batch.sentences.take(part), batch.augmented.take(part))
+        for part in (range(3), range(3, 6))
+    ]
+    sent = []
+    for half in halves:
+        with monkeypatch.context() as patch:
+            patch.setattr(arccse, "gather_with_gradient", lambda v: sent.append(v) or v)
+            make_other(half)(half)
+    losses = []
+    for rank, half in enumerate(halves):
+        with monkeypatch.context() as patch:
+            patch.setattr(arccse, "rank", lambda rank=rank: rank)
+            patch.setattr(arccse, "gather_with_gradient", lambda _: torch.cat(sent))
+            losses.append(make_other(half)(half).loss.item())
+    assert sum(losses) / 2 == pytest.approx(whole, abs=1e-6)
+    assert abs(losses[0] - losses[1]) > 1e-3, "premise"
+
+
+MASK, CONTINUES = 4, np.arange(1000) % 3 == 0
+
+
+def spans(rows, shares=(0.2, 0.4), seed=0, step=0):
+    return masked_spans(rows, CONTINUES, MASK, shares, TokenNumbers(rows, seed, step))
+
+
+def words_of(row):
+    """The places of the tokens of each word; the first token always begins one."""
+    words = []
+    for place, token in enumerate(row):
+        if place and CONTINUES[token]:
+            words[-1].append(place)
+        else:
+            words.append([place])
+    return words
+
+
+def random_rows(lengths):
+    random = np.random.default_rng(0)
+    return Ragged.from_lists([5 + random.permutation(990)[:n] for n in lengths])
+
+
+@pytest.mark.parametrize("shares", [(0.2, 0.4), (0.5, 1.0), (0.01, 0.02)])
+def test_whole_words_in_a_row_are_masked_the_fewer_among_the_more(shares):
+    rows = random_rows([0, 1, 2, 5, 12, 40])
+    for step in range(100):
+        less, more = spans(rows, shares, step=step)
+        assert less.lengths.tolist() == more.lengths.tolist() == rows.lengths.tolist()
+        for i in range(len(rows)):
+            words, hidden = words_of(rows[i]), []
+            for text, share in zip((less[i], more[i]), shares, strict=True):
+                masked = [n for n, word in enumerate(words) if (text[word] == MASK).all()]
+                assert masked == list(range(masked[0], masked[0] + len(masked))) if masked else True
+                assert len(masked) == min(len(words), max(1, round(share * len(words))))
+                kept = [n for n in range(len(rows[i])) if text[n] != MASK]
+                assert text[kept].tolist() == rows[i][kept].tolist()
+                assert len(rows[i]) - len(kept) == sum(len(words[n]) for n in masked)
+                hidden.append(set(masked))
+            assert hidden[0] <= hidden[1]
+
+
+def test_every_span_occurs_as_often():
+    rows = Ragged.from_lists([[7, 8, 10, 11, 13, 14, 16, 17, 19, 20]])
+    starts = np.zeros((2, 10))
+    for step in range(4000):
+        for number, text in enumerate(spans(rows, step=step)):
+            starts[number, np.flatnonzero(text.flat == MASK)[0]] += 1
+    np.testing.assert_allclose(starts[1, :7] / 4000, 1 / 7, atol=0.03)
+    assert starts[1, 7:].sum() == 0
+    assert (starts[0, :9] > 0).all()
+
+
+def test_a_row_s_masks_do_not_depend_on_the_others():
+    rows = random_rows([9, 7, 12])
+    whole = spans(rows, seed=3, step=11)
+    alone = [spans(rows.take([i]), seed=3, step=11) for i in range(3)]
+    for text, parts in zip(whole, zip(*alone, strict=True), strict=True):
+        assert text.flat.tolist() == concatenate(parts).flat.tolist()
+    for seed, step in ((3, 12), (4, 11)):
+        assert spans(rows, seed=seed, step=step)[1].flat.tolist() != whole[1].flat.tolist()
+
+
+def test_sentences_whose_texts_are_equal_are_no_triplets():
+    rows = random_rows([0, 1, 2, 30])
+    assert differ(*spans(rows)).tolist() == [False, False, False, True]
+
+
+def test_masking_more_means_more(make):
+    with pytest.raises(UserError, match=r"more_masked is 0\.2: give a larger share than method\."):
+        make(less_masked=0.2, more_masked=0.2)
