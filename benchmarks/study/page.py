@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.study.entries import METHODS
+from benchmarks.study.language_model import section
 from benchmarks.study.statistics import (
     HOLDS,
     OTHERWISE,
@@ -37,7 +38,8 @@ def page(records: Sequence[Record]) -> str:
     ]
     parts.append("## What was run\n")
     for record in records:
-        parts += [_about(record), _methods(record), _other_scores(record), _geometry(record)]
+        parts += [_about(record), section(record["pretraining"]), _methods(record)]
+        parts += [_other_scores(record), _geometry(record)]
     parts += [_templates(first), _tokens(first)]
     return "\n".join(part for part in parts if part)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.harness import machine, machine_line
 from benchmarks.study.entries import METHODS, READOUTS, Entry, Group
+from benchmarks.study.language_model import read_pretraining
 from benchmarks.study.runs import Study, best_rate
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.files import read_json
@@ -22,6 +23,7 @@ def collect(study: Study) -> dict[str, Any]:
     tokens = study.output / "tokens.txt"
     return {
         "about": _about(study),
+        "pretraining": read_pretraining(study.encoder),
         "trained": {
             entry.label: found
             for group in study.chosen()
