@@ -154,8 +154,15 @@ def cosines(rows: Tensor, columns: Tensor) -> Tensor:
         return _unit(rows) @ _unit(columns).T
 
 
+def paired_cosines(left: Tensor, right: Tensor) -> Tensor:
+    """Return the cosines (...) of the vectors (..., D) in equal places, in fp32 or better."""
+    if left.dtype in (torch.bfloat16, torch.float16):
+        left, right = left.float(), right.float()
+    return (_unit(left) * _unit(right)).sum(dim=-1)
+
+
 def _unit(vectors: Tensor) -> Tensor:
-    """Return (N, D) vectors scaled to length 1; NaN stays NaN.
+    """Return (..., D) vectors scaled to length 1; NaN stays NaN.
 
     A vector without a direction becomes 0 and gets no gradient.
     """

@@ -13,6 +13,7 @@ from cotbert_core.method_settings.baselines import (
     DiffCseSettings,
     ESimCseSettings,
     MlmSettings,
+    PclSettings,
     RankCseSettings,
     SimCseSettings,
     TsdaeSettings,
@@ -39,6 +40,7 @@ METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
     "dclr": DclrSettings,
     "diffcse": DiffCseSettings,
     "rankcse": RankCseSettings,
+    "pcl": PclSettings,
     "tsdae": TsdaeSettings,
     "mlm": MlmSettings,
 }
@@ -56,6 +58,7 @@ MethodSettings = Annotated[
     | DclrSettings
     | DiffCseSettings
     | RankCseSettings
+    | PclSettings
     | TsdaeSettings
     | MlmSettings,
     Field(discriminator="name"),

@@ -14,6 +14,9 @@ from cotbert_core.method_settings.bases import (
     PositiveSettings,
 )
 
+# PCL's changes of a sentence's tokens, each of which makes a positive.
+AUGMENTATIONS = ("shuffle", "invert", "delete", "repeat")
+
 
 class SimCseSettings(BareSettings, PositiveSettings):
     """The settings of SimCSE (Gao et al., 2021): two dropout masks of a sentence, or triples."""
@@ -165,6 +168,34 @@ class RankCseSettings(BareSettings):
     @property
     def needs_dropout(self) -> bool:
         return True
+
+
+class PclSettings(BareSettings):
+    """The settings of PCL (Wu et al., 2022): a group of positives, and a second network."""
+
+    name: Literal["pcl"] = "pcl"
+    augmentations: str = ",".join(AUGMENTATIONS)
+    """The changes of the tokens that make the positives, separated by commas: shuffle, invert,
+    delete, repeat. Another positive is the sentence itself."""
+    copies: int = Field(2, ge=1)
+    """The number of positives that each augmentation makes."""
+    share: float = Field(0.2, ge=0, lt=1)
+    """The share of its tokens that a sentence loses (delete) or has twice (repeat)."""
+    group_weight: float = Field(1.0, ge=0)
+    """The weight of the loss that has all positives of a sentence on one side."""
+    cooperation_weight: float = Field(1.0, ge=0)
+    """The weight of the divergences between the two networks; 0: no second network."""
+
+    @field_validator("augmentations")
+    @classmethod
+    def _known(cls, augmentations: str) -> str:
+        for name in augmentations.split(","):
+            if name not in AUGMENTATIONS:
+                raise ValueError(
+                    f"there is no augmentation {name!r}; give one or more of "
+                    f"{', '.join(AUGMENTATIONS)}, separated by commas"
+                )
+        return augmentations
 
 
 class TsdaeSettings(AnyMethodSettings):

@@ -18,6 +18,7 @@ from cotbert_core.methods.diffcse import DiffCse
 from cotbert_core.methods.esimcse import ESimCse
 from cotbert_core.methods.mlm import Mlm
 from cotbert_core.methods.optiprompt import OptiPrompt
+from cotbert_core.methods.pcl import Pcl
 from cotbert_core.methods.promptbert import PromptBert, SupervisedPromptBert
 from cotbert_core.methods.rankcse import RankCse
 from cotbert_core.methods.simcse import SimCse
@@ -37,6 +38,7 @@ METHODS: dict[str, type[Method]] = {
     "dclr": Dclr,
     "diffcse": DiffCse,
     "rankcse": RankCse,
+    "pcl": Pcl,
     "tsdae": Tsdae,
     "mlm": Mlm,
 }

@@ -27,6 +27,7 @@ from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.distributed import gather, gather_with_gradient, rank
 from cotbert_core.training.step_timer import section
+from cotbert_core.training.token_changes import repeat_sampled
 from cotbert_core.training.token_numbers import TokenNumbers
 
 
@@ -95,10 +96,5 @@ def repeat_tokens(sentences: Ragged, share: float, seed: int, step: int) -> Ragg
     """
     numbers, lengths = TokenNumbers(sentences, seed, step), sentences.lengths
     most = np.minimum(np.maximum(2, (share * lengths).astype(np.int64)), lengths)
-    wanted = (numbers.of_rows(0) * (most + 1)).astype(np.int64)
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    order = np.lexsort((numbers.of_tokens(1), row))
-    times = np.ones(len(row), np.int64)
-    times[order] += np.arange(len(row)) - sentences.offsets[row] < wanted[row]
-    repeated = np.bincount(row, times, len(lengths)).astype(np.int64)
-    return Ragged.from_lengths(np.repeat(sentences.flat, times), repeated)
+    counts = (numbers.of_rows(0) * (most + 1)).astype(np.int64)
+    return repeat_sampled(sentences, counts, numbers.of_tokens(1))

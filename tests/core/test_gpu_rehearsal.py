@@ -49,6 +49,7 @@ METHODS = {
     "dclr": {"method.name": "dclr", **BARE},
     "diffcse": {"method.name": "diffcse", **BARE},
     "rankcse": {"method.name": "rankcse", **BARE},
+    "pcl": {"method.name": "pcl", **BARE},
     "tsdae": {"method.name": "tsdae", **BARE},
     "mlm": {"method.name": "mlm", **BARE},
 }

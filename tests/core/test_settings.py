@@ -61,6 +61,7 @@ CHANGES = {
     "dclr": {"method.complement": "folder", "method.noise_steps": 2},
     "diffcse": {"method.generator": "folder", "method.mask_share": 0.2},
     "rankcse": {"method.teacher": "folder", "method.distillation": "listnet"},
+    "pcl": {"method.augmentations": "invert,repeat", "method.copies": 1},
     "tsdae": {"method.deletion": 0.4},
     "mlm": {"method.whole_word": True, "method.mask_share": 0.3},
 }
@@ -81,6 +82,21 @@ def test_a_wrong_setting_is_named_with_its_value_and_the_rule(key):
 @pytest.mark.parametrize("temperature", [-0.05, float("nan")])
 def test_a_temperature_that_is_not_positive_is_refused(temperature):
     assert "method.temperature is" in fault_of({"method.temperature": temperature})
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        (
+            "pcl",
+            {"method.augmentations": "shuffle,invrt"},
+            "there is no augmentation 'invrt'",
+        ),
+        ("pcl", {"method.augmentations": ""}, "there is no augmentation ''; give one or more of"),
+    ],
+)
+def test_a_fault_of_a_method_is_reported(name, changes, message):
+    assert message in fault_of(changes, settings_for(name))
 
 
 def test_all_faults_are_reported_at_once():

@@ -133,6 +133,7 @@ DIFFERENT = {
         "templates.anchor": "denosent/paper",
     },
     "simcse-base": {"batch_size": 64, "optimizer.learning_rate": 3e-5, "method.readout": "cls"},
+    "pcl-base": {"batch_size": 64, "optimizer.learning_rate": 3e-5, "method.copies": 2},
 }
 
 

@@ -1,0 +1,324 @@
+"""PCL: its positives, and losses and gradients of both networks against a pair at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity
+
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.method_settings.baselines import AUGMENTATIONS
+from cotbert_core.methods import build_method, pcl
+from cotbert_core.methods.group_losses import divergence, group_loss
+from cotbert_core.templates.ragged_ids import Ragged, concatenate
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.precision import autocast
+from tests.core import slow_reference
+from tests.core.slow_reference import assert_same_gradients, exact, plain_vectors
+
+TEMPERATURE, STEP = 0.1, 3
+GROUP, COOPERATION = 0.7, 1.3
+NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
+
+
+@pytest.fixture
+def make(encoder_folder, tiny_settings):
+    def build(**changes):
+        flat = ("dropout", "attention", "mini_batch_size", "seed")
+        changes = {k if k in flat else f"method.{k}": v for k, v in changes.items()}
+        weights = {"method.group_weight": GROUP, "method.cooperation_weight": COOPERATION}
+        few = {"method.name": "pcl", "method.temperature": TEMPERATURE, **weights, **NONE}
+        settings = tiny_settings(encoder_folder, {**few, **changes})
+        torch.manual_seed(1)
+        backbone = load_backbone(
+            encoder_folder, attention=settings.attention, dropout=settings.dropout
+        )
+        method = build_method(backbone, settings)
+        method.step = STEP
+        # Wide heads, since narrow ones leave vectors nearly equal, and a second network that is not
+        # as it was at the start.
+        torch.nn.init.normal_(method.head.dense.weight, std=0.3)
+        if method.peer is not None:
+            torch.nn.init.normal_(method.pooler.dense.weight, std=0.3)
+            with torch.no_grad():
+                for weight in method.peer.parameters():
+                    weight += 0.2 * torch.randn_like(weight)
+        return method
+
+    return build
+
+
+@pytest.fixture
+def batch(ids):
+    return Batch(ids.take([0, 1, 2, 3, 4, 5]))
+
+
+def slow_logits(anchors, positives, columns):
+    """A row each: the own positives, then all other sentences."""
+    return [
+        [
+            cosine_similarity(anchor, other, dim=0) / TEMPERATURE
+            for other in (*own, *columns[:i], *columns[i + 1 :])
+        ]
+        for i, (anchor, own) in enumerate(zip(anchors, positives, strict=True))
+    ]
+
+
+def shares(row):
+    powers = [torch.exp(torch.as_tensor(value)) for value in row]
+    return [power / sum(powers) for power in powers]
+
+
+def slow_group_loss(logits, positives):
+    total, count = 0.0, 0
+    for row in logits:
+        for j, share in enumerate(shares(row)):
+            likely = 1 / (1 + torch.exp(-share))
+            total = total - torch.log(likely if j < positives else 1 - likely)
+            count += 1
+    return total / count
+
+
+def slow_divergence(own, peer):
+    terms = [
+        q * torch.log(q / p)
+        for ours, theirs in zip(own, peer, strict=True)
+        for p, q in zip(shares(ours), shares(theirs), strict=True)
+    ]
+    return sum(terms) / len(terms)
+
+
+def slow_losses(sentences, positives):
+    """InfoNCE and the group's loss. positives: a list for each sentence."""
+    contrast = slow_reference.info_nce(TEMPERATURE, sentences, [own[0] for own in positives])
+    logits = slow_logits(sentences, positives, sentences)
+    return contrast + GROUP * slow_group_loss(logits, len(positives[0])), logits
+
+
+def slow_views(read, ends, model, texts, readout):
+    """The vectors of the sentences, and for each sentence those of its positives."""
+    views = [[read(v) for v in plain_vectors(model, ends, t, readout)] for t in texts]
+    return views[0], list(zip(*views[1:], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("readout", "attention", "mini_batch_size"),
+    [("cls", "auto", None), ("mean", "eager", None), ("mean", "sdpa", 4), ("cls", "unpadded", 4)],
+)
+def test_loss_and_gradients_equal_a_pair_at_a_time(
+    make, exact_model, batch, ends, readout, attention, mini_batch_size
+):
+    method = make(readout=readout, attention=attention, mini_batch_size=mini_batch_size)
+    plain = make(readout=readout)
+    peer, head, pooler = exact(plain.peer), exact(method.head), exact(method.pooler)
+    texts = [batch.sentences, batch.sentences, *method.augmented(batch.sentences)]
+    assert len(texts) == 2 + 8
+
+    def behind_head(vector):
+        return slow_reference.tanh_head(head, vector)
+
+    def behind_both(vector):
+        return behind_head(slow_reference.tanh_head(pooler, vector))
+
+    own = slow_views(behind_head, ends, exact_model, texts, readout)
+    other = slow_views(behind_both, ends, peer, texts, readout)
+    first, within = slow_losses(*own)
+    second, peer_within = slow_losses(*other)
+    across = slow_logits(own[0], other[1], other[0]), slow_logits(other[0], own[1], own[0])
+    cooperation = slow_divergence(within, peer_within) + slow_divergence(*across)
+    expected = first + second + COOPERATION * cooperation
+    output = method(batch)
+    assert output.loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    assert output.parts["cooperation"].item() == pytest.approx(cooperation.item(), abs=1e-6)
+    assert slow_divergence(within, peer_within).item() > 5e-4, "premise: the networks differ"
+    turned = slow_divergence(peer_within, within) + slow_divergence(*across[::-1])
+    assert abs(cooperation.item() - turned.item()) > 1e-5, "premise: the direction"
+    output.loss.backward()
+    expected.backward()
+    assert_same_gradients(method.encoder, exact_model)
+    assert_same_gradients(method.peer, peer)
+    assert_same_gradients(method.head, head)
+    assert_same_gradients(method.pooler, pooler)
+
+
+def test_the_losses_are_their_definitions():
+    torch.manual_seed(0)
+    own, peer = torch.randn(2, 3, 7, dtype=torch.float64)
+    assert group_loss(own, 4).item() == pytest.approx(slow_group_loss(own, 4).item())
+    assert divergence(own, peer).item() == pytest.approx(slow_divergence(own, peer).item())
+    assert divergence(own, peer).item() != pytest.approx(divergence(peer, own).item())
+    assert divergence(own, own + 3).item() == pytest.approx(0, abs=1e-12)
+    equal = torch.cat([torch.full((3, 4), 50.0), torch.full((3, 3), -50.0)], dim=1)
+    best = (4 * math.log1p(math.exp(-1 / 4)) + 3 * math.log(2)) / 7
+    assert group_loss(equal, 4).item() == pytest.approx(best)
+    assert group_loss(own, 4).item() > best
+
+
+CHANGES = [
+    {"augmentations": "shuffle,invert,delete"},
+    {"copies": 1},
+    {"share": 0.4},
+    {"group_weight": 0.0},
+    {"cooperation_weight": 0.1},
+    {"cooperation_weight": 0.0},
+    {"seed": 1},
+    {"readout": "mean"},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_every_setting_matters(make, batch, changes):
+    losses = [make(**given)(batch).loss.item() for given in ({}, changes)]
+    assert abs(losses[0] - losses[1]) > 1e-4
+
+
+def test_without_cooperation_there_is_one_network(make, batch):
+    method = make(cooperation_weight=0.0)
+    assert {name.split(".")[0] for name in method.state_dict()} == {"encoder", "head"}
+    output = method(batch)
+    parts = {name: part.item() for name, part in output.parts.items()}
+    assert output.loss.item() == pytest.approx(parts["contrastive"] + GROUP * parts["group"])
+    assert parts.keys() == {"positive_cosine", "contrastive", "group"}
+
+
+def test_the_networks_begin_equal_but_for_the_pooler(encoder_folder, tiny_settings):
+    settings = tiny_settings(encoder_folder, {"method.name": "pcl", **NONE})
+    backbone = load_backbone(encoder_folder)
+    method = build_method(backbone, settings)
+    for name, weight in backbone.model.state_dict().items():
+        torch.testing.assert_close(method.peer.state_dict()[name], weight, msg=name)
+    torch.testing.assert_close(method.pooler.state_dict(), backbone.model.pooler.state_dict())
+    assert method.pooler.dense.weight.requires_grad
+    backbone.model.pooler = None
+    assert build_method(backbone, settings).pooler.dense.weight.std().item() < 0.03
+
+
+def test_both_networks_have_dropout(make, batch):
+    method = make(dropout=0.3).train()
+    assert method.peer.training
+    first, second = (method(batch).parts["cooperation"].item() for _ in range(2))
+    assert first != second
+    assert method.eval()(batch).parts["cooperation"].item() not in (first, second)
+
+
+def test_a_resumed_run_has_the_second_network(make, batch):
+    """A run of two steps, of which the second is made again from the state after the first."""
+
+    def step(method):
+        method.zero_grad()
+        loss = method(batch).loss
+        loss.backward()
+        with torch.no_grad():
+            for weight in method.parameters():
+                if weight.grad is not None:
+                    weight -= 0.05 * weight.grad
+        return loss.item()
+
+    whole = make()
+    step(whole)
+    state = {name: value.clone() for name, value in whole.state_dict().items()}
+    resumed, without = make(), make()
+    resumed.load_state_dict(state)
+    trained = {k: v for k, v in state.items() if k.startswith(("encoder.", "head."))}
+    without.load_state_dict(trained, strict=False)
+    losses = [step(method) for method in (whole, resumed, without)]
+    assert losses[0] == losses[1]
+    assert abs(losses[0] - losses[2]) > 1e-3
+
+
+def test_ranks_of_two_together_are_one(make, batch, monkeypatch):
+    """First each half alone, to record what its rank sends, then with what both have sent."""
+    whole = {name: part.item() for name, part in make()(batch).parts.items()}
+    halves = [Batch(batch.sentences.take(part)) for part in (range(3), range(3, 6))]
+    sent = [[], []]
+    for half, kept in zip(halves, sent, strict=True):
+        with monkeypatch.context() as patch:
+            patch.setattr(pcl, "gather_with_gradient", lambda v, kept=kept: kept.append(v) or v)
+            make()(half)
+    found = []
+    for rank, half in enumerate(halves):
+        both = iter([torch.cat(pair) for pair in zip(*sent, strict=True)])
+        with monkeypatch.context() as patch:
+            patch.setattr(pcl, "rank", lambda rank=rank: rank)
+            patch.setattr(pcl, "gather_with_gradient", lambda _, both=both: next(both))
+            found.append({k: v.item() for k, v in make()(half).parts.items()})
+    for name, value in whole.items():
+        assert (found[0][name] + found[1][name]) / 2 == pytest.approx(value, abs=1e-6), name
+    for name in ("contrastive", "group", "cooperation"):
+        assert abs(found[0][name] - found[1][name]) > 1e-5, f"premise: {name}"
+
+
+def test_bf16_has_about_the_same_loss(make, batch):
+    whole = make()(batch)
+    with autocast("bf16", torch.device("cpu")):
+        rounded = make()(batch)
+    assert rounded.loss.dtype == torch.float32
+    for name, part in whole.parts.items():
+        assert rounded.parts[name].item() == pytest.approx(part.item(), rel=0.1, abs=2e-3), name
+
+
+def random_rows(lengths):
+    random = np.random.default_rng(0)
+    return Ragged.from_lists([random.permutation(1000)[:n] for n in lengths])
+
+
+def test_the_positives_are_what_their_names_say(make):
+    rows = random_rows([0, 1, 2, 5, 20])
+    method = make()
+    assert tuple(pcl.AUGMENT) == AUGMENTATIONS
+    texts = method.augmented(rows)
+    for name, made in zip(AUGMENTATIONS * 2, texts, strict=True):
+        for row, text in zip(rows, made, strict=True):
+            changed = min(round(0.2 * len(row)), max(len(row) - 1, 0))
+            if name == "shuffle":
+                assert sorted(text) == sorted(row)
+            elif name == "invert":
+                assert text.tolist() == row.tolist()[::-1]
+            elif name == "delete":
+                assert text.tolist() == [t for t in row if t in text]
+                assert len(text) == len(row) - changed
+            else:
+                assert len(text) == len(row) + changed
+                assert list(dict.fromkeys(text)) == row.tolist(), "right behind its first"
+    for name, first, second in zip(AUGMENTATIONS, texts[:4], texts[4:], strict=True):
+        assert (first[4].tolist() == second[4].tolist()) == (name == "invert"), "drawn anew"
+
+
+def test_a_sentence_keeps_a_token(make):
+    lengths = [0, 1, 2, 3]
+    method = make(share=0.9, augmentations="delete", copies=1)
+    (made,) = method.augmented(random_rows(lengths))
+    assert made.lengths.tolist() == [0, 1, 1, 1]
+
+
+def test_a_row_s_positives_do_not_depend_on_the_others(make):
+    rows = random_rows([9, 7, 12])
+    method = make()
+    whole = concatenate(method.augmented(rows))
+    alone = [method.augmented(rows.take([i])) for i in range(3)]
+    assert [r.tolist() for r in whole] == [
+        alone[i][view][0].tolist() for view in range(8) for i in range(3)
+    ]
+    method.step += 1
+    assert concatenate(method.augmented(rows)).flat.tolist() != whole.flat.tolist()
+
+
+def test_a_positive_never_exceeds_the_encoder(make):
+    method = make()
+    room = method.backbone.max_tokens - 2
+    rows = Ragged.from_lists([np.full(room, 7), np.full(room - 1, 9)])
+    assert torch.isfinite(method(Batch(rows)).loss)
+    assert max(text.lengths.max() for text in method.augmented(rows)) == room
+
+
+def test_all_views_of_a_network_are_encoded_together(make, batch, monkeypatch):
+    method, calls = make(), []
+    real = method._encode_rows
+    monkeypatch.setattr(
+        method, "_encode_rows", lambda rows, **given: calls.append(len(rows)) or real(rows, **given)
+    )
+    method(batch)
+    assert calls == [10, 10]
