@@ -107,9 +107,20 @@ def triplet_hinge(
     It is 0 for a row that is not `ordered`, (b,) bool (the triplet loss of ArcCSE). anchor, nearer,
     farther: (b, D).
     """
-    rows = torch.stack([anchor, nearer, farther])
-    unit, near, far = _unit(rows.float() if rows.dtype in HALF_PRECISION else rows)
-    return (F.relu((unit * (far - near)).sum(dim=-1) + margin) * ordered).mean()
+    difference = paired_cosines(anchor, farther) - paired_cosines(anchor, nearer)
+    return (F.relu(difference + margin) * ordered).mean()
+
+
+def bidirectional_margin(
+    anchor: Tensor, positive: Tensor, negative: Tensor, *, alpha: float, beta: float
+) -> Tensor:
+    """Return the scalar mean over i of ReLU(d + alpha) + ReLU(-d - beta) (SNCSE's second loss).
+
+    d = cos(i, i-) - cos(i, i+): the soft negative i- is to be less similar than the positive, by
+    alpha at least and by beta at most. anchor, positive, negative: (b, D).
+    """
+    difference = paired_cosines(anchor, negative) - paired_cosines(anchor, positive)
+    return (F.relu(difference + alpha) + F.relu(-difference - beta)).mean()
 
 
 def same_document(documents: Tensor, columns: Tensor, first: int = 0) -> Tensor:

@@ -16,6 +16,7 @@ from cotbert_core.method_settings.baselines import (
     PclSettings,
     RankCseSettings,
     SimCseSettings,
+    SncseSettings,
     TsdaeSettings,
 )
 from cotbert_core.method_settings.bases import AnyMethodSettings
@@ -41,6 +42,7 @@ METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
     "diffcse": DiffCseSettings,
     "rankcse": RankCseSettings,
     "pcl": PclSettings,
+    "sncse": SncseSettings,
     "tsdae": TsdaeSettings,
     "mlm": MlmSettings,
 }
@@ -59,6 +61,7 @@ MethodSettings = Annotated[
     | DiffCseSettings
     | RankCseSettings
     | PclSettings
+    | SncseSettings
     | TsdaeSettings
     | MlmSettings,
     Field(discriminator="name"),

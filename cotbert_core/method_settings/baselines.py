@@ -10,6 +10,7 @@ from cotbert_core.method_settings.bases import (
     ONE_TEMPLATE,
     AnyMethodSettings,
     BareSettings,
+    ContrastiveSettings,
     Positive,
     PositiveSettings,
 )
@@ -196,6 +197,27 @@ class PclSettings(BareSettings):
                     f"{', '.join(AUGMENTATIONS)}, separated by commas"
                 )
         return augmentations
+
+
+class SncseSettings(ContrastiveSettings):
+    """The settings of SNCSE (Wang et al., 2022): the sentence's negation as a soft negative."""
+
+    roles: ClassVar[tuple[str, ...]] = ("anchor", "positive")
+    name: Literal["sncse"] = "sncse"
+    alpha: float = Field(0.1, ge=0)
+    """By how much the negation's cosine must be below the positive's at least."""
+    beta: float = Field(0.3, ge=0)
+    """By how much the negation's cosine may be below the positive's at most."""
+    margin_weight: float = Field(1e-3, ge=0)
+    """The weight of the loss that keeps the difference of the cosines between the two."""
+
+    @field_validator("beta")
+    @classmethod
+    def _after_alpha(cls, beta: float, info: ValidationInfo) -> float:
+        alpha = info.data.get("alpha", 0.0)
+        if beta < alpha:
+            raise ValueError(f"it is the larger margin; give at least method.alpha ({alpha})")
+        return beta
 
 
 class TsdaeSettings(AnyMethodSettings):

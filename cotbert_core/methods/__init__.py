@@ -22,6 +22,7 @@ from cotbert_core.methods.pcl import Pcl
 from cotbert_core.methods.promptbert import PromptBert, SupervisedPromptBert
 from cotbert_core.methods.rankcse import RankCse
 from cotbert_core.methods.simcse import SimCse
+from cotbert_core.methods.sncse import Sncse
 from cotbert_core.methods.tsdae import Tsdae
 from cotbert_core.settings import TrainSettings
 
@@ -39,6 +40,7 @@ METHODS: dict[str, type[Method]] = {
     "diffcse": DiffCse,
     "rankcse": RankCse,
     "pcl": Pcl,
+    "sncse": Sncse,
     "tsdae": Tsdae,
     "mlm": Mlm,
 }

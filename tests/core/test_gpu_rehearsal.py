@@ -50,6 +50,7 @@ METHODS = {
     "diffcse": {"method.name": "diffcse", **BARE},
     "rankcse": {"method.name": "rankcse", **BARE},
     "pcl": {"method.name": "pcl", **BARE},
+    "sncse": {"method.name": "sncse", "templates.negative": None},
     "tsdae": {"method.name": "tsdae", **BARE},
     "mlm": {"method.name": "mlm", **BARE},
 }

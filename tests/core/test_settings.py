@@ -62,6 +62,7 @@ CHANGES = {
     "diffcse": {"method.generator": "folder", "method.mask_share": 0.2},
     "rankcse": {"method.teacher": "folder", "method.distillation": "listnet"},
     "pcl": {"method.augmentations": "invert,repeat", "method.copies": 1},
+    "sncse": {"method.alpha": 0.2, "method.margin_weight": 5e-4},
     "tsdae": {"method.deletion": 0.4},
     "mlm": {"method.whole_word": True, "method.mask_share": 0.3},
 }
@@ -93,6 +94,7 @@ def test_a_temperature_that_is_not_positive_is_refused(temperature):
             "there is no augmentation 'invrt'",
         ),
         ("pcl", {"method.augmentations": ""}, "there is no augmentation ''; give one or more of"),
+        ("sncse", {"method.beta": 0.05}, "method.beta is 0.05: it is the larger margin; give at"),
     ],
 )
 def test_a_fault_of_a_method_is_reported(name, changes, message):

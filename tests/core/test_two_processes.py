@@ -18,7 +18,7 @@ from cotbert_core.training.distributed import in_parallel
 from cotbert_core.training.sampling import own_share
 from cotbert_core.training.step import make_optimizer, train_step
 
-METHODS = ("consert", "esimcse", "arccse", "dclr", "diffcse", "rankcse", "pcl")
+METHODS = ("consert", "esimcse", "arccse", "dclr", "diffcse", "rankcse", "pcl", "sncse")
 NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
 STEPS = 3
 
@@ -61,6 +61,7 @@ def test_two_processes_have_the_curves_of_one(
             "method.threshold": 0.92,
             "method.noise_step_size": 2.0,
         },
+        "sncse": {f"templates.{role}": f"promptbert/{role}" for role in ("anchor", "positive")},
     }
     few = {"workers": 2, "batch_size": 6, "optimizer.learning_rate": 1e-2, **NONE}
     settings = [

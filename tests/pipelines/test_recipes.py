@@ -134,6 +134,14 @@ DIFFERENT = {
     },
     "simcse-base": {"batch_size": 64, "optimizer.learning_rate": 3e-5, "method.readout": "cls"},
     "pcl-base": {"batch_size": 64, "optimizer.learning_rate": 3e-5, "method.copies": 2},
+    "sncse-base": {
+        "batch_size": 256,
+        "max_length": 22,
+        "optimizer.learning_rate": 1e-5,
+        "method.margin_weight": 1e-3,
+        "templates.anchor": "promptbert/positive",
+        "templates.positive": "promptbert/anchor",
+    },
 }
 
 

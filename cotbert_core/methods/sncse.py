@@ -1,0 +1,52 @@
+"""SNCSE (Wang et al., 2022): the negation of a sentence is its soft negative.
+
+Two templates around a sentence are contrasted by InfoNCE. Its negation, in the second template,
+says the opposite in the same words: the bidirectional margin loss keeps it less similar than the
+positive, but not by much. Vectors are read at the mask; the head behind it is dropped afterwards.
+"""
+
+from __future__ import annotations
+
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.heads import TanhHead, apply_head
+from cotbert_core.losses import bidirectional_margin
+from cotbert_core.method_settings.baselines import SncseSettings
+from cotbert_core.methods.base import MethodOutput
+from cotbert_core.methods.contrastive import Contrastive, View, mean_cosine
+from cotbert_core.methods.negation import Negation
+from cotbert_core.settings import TrainSettings
+from cotbert_core.training.batches import Batch
+from cotbert_core.training.step_timer import section
+
+
+class Sncse(Contrastive):
+    """SNCSE without labels: two templates around a sentence, the second one around its negation."""
+
+    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
+        super().__init__(backbone, settings)
+        assert isinstance(settings.method, SncseSettings)
+        self.method = settings.method
+        self.anchor, self.positive = self.bind("anchor"), self.bind("positive")
+        self.negation = Negation(backbone.tokenizer)
+        self.head = TanhHead(backbone.model.config)
+
+    def forward(self, batch: Batch) -> MethodOutput:
+        # A negation is longer than its sentence, by a few tokens.
+        room = self.backbone.max_tokens - self.positive.length
+        negated = self.negation(batch.sentences).cut(room)
+        views = [
+            View(self.anchor, batch.sentences),
+            View(self.positive, batch.sentences),
+            View(self.positive, negated),
+        ]
+        vectors = [apply_head(v, bias, self.head) for v, bias in self.encode(views)]
+        contrast = self.contrast(vectors[:2])
+        with section("loss"):
+            margin = bidirectional_margin(*vectors, alpha=self.method.alpha, beta=self.method.beta)
+        parts = {
+            "positive_cosine": mean_cosine(vectors[0], vectors[1]),
+            "negative_cosine": mean_cosine(vectors[0], vectors[2]),
+            "contrastive": contrast.detach(),
+            "margin": margin.detach(),
+        }
+        return MethodOutput(contrast + self.method.margin_weight * margin, parts)
