@@ -167,7 +167,7 @@ def cosines(rows: Tensor, columns: Tensor) -> Tensor:
 
 def paired_cosines(left: Tensor, right: Tensor) -> Tensor:
     """Return the cosines (...) of the vectors (..., D) in equal places, in fp32 or better."""
-    if left.dtype in (torch.bfloat16, torch.float16):
+    if left.dtype in HALF_PRECISION:
         left, right = left.float(), right.float()
     return (_unit(left) * _unit(right)).sum(dim=-1)
 
