@@ -28,6 +28,7 @@ _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/|(docstrings|hf|models|runs):")
 # The settings that name an encoder, as --set has them.
 ENCODER_SETTINGS = (
     "encoder=",
+    "method.complement=",
     "method.generator=",
     "method.teacher=",
     "method.second_teacher=",
@@ -139,7 +140,7 @@ def _is_local(path: str, one: Declared, surely: bool) -> bool:
     if one.option.path == "input" or (surely and one.name != "set"):
         if one.name == "input" and glob.glob(here, recursive=True):
             return True
-        if one.name in ("whiten", "rank") and path == "tasks":
+        if one.name in ("whiten", "rank", "flow") and path == "tasks":
             return False
         raise UserError(
             f"{one.name} {path!r} is not in this folder, and the job runs in another: give an "

@@ -135,7 +135,8 @@ def _read(options: EvaluateOptions) -> _EvaluationData:
         raise UserError(f"tasks is {options.tasks!r} without a SentEval folder: give --senteval")
     if mteb and sample_name(options) is not None:
         raise UserError(
-            "MTEB's tasks cannot be whitened or ranked: leave --whiten, --rank or mteb out"
+            "MTEB's tasks cannot be whitened, ranked or mapped by a flow: leave --whiten, --rank, "
+            "--flow or mteb out"
         )
     tasks = choose_tasks(folder, own, options.allow_missing) if folder and own else None
     held_out = read_held_out(options.corpus, "test") if options.corpus is not None else None

@@ -14,6 +14,7 @@ import numpy as np
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import unknown
+from cotbert_core.readouts.flow import Flow
 from cotbert_core.readouts.layers import first_and_last
 from cotbert_core.readouts.options import FeatureOptions, refuse_unused
 from cotbert_core.readouts.ranking import Ranking
@@ -95,6 +96,7 @@ __all__ = [
     "Feature",
     "FeatureOptions",
     "Features",
+    "Flow",
     "Ranking",
     "StaticFeatures",
     "Whitening",

@@ -10,7 +10,7 @@ from typing import Any
 from cotbert_core.errors import UserError, unknown
 from cotbert_core.readouts import FEATURES
 from cotbert_core.settings import TrainSettings, flatten, override
-from pipelines.comparing.untrained import WHITENING
+from pipelines.comparing.untrained import FITTED
 from pipelines.evaluating.evaluation_tasks import Tasks
 from pipelines.recipes import RECIPES, assigned
 from pipelines.storage.corpus import Corpus
@@ -116,7 +116,7 @@ def same_budget(
     texts: `Entry.parse` reads them. settings_of: gives a recipe's settings with the user's changes.
     changed: names of the changed settings.
     """
-    entries, readouts = [Entry.parse(text) for text in texts], {*FEATURES, WHITENING}
+    entries, readouts = [Entry.parse(text) for text in texts], {*FEATURES, *FITTED}
     for entry in entries:
         if entry.recipe not in RECIPES and entry.recipe not in readouts:
             choices = {**RECIPES, **dict.fromkeys(readouts)}

@@ -1,4 +1,4 @@
-"""Readouts of the untrained encoder, by the name of their entry; one is whitened by the corpus."""
+"""Readouts of the untrained encoder, by the name of their entry; two are fitted to the corpus."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ import numpy as np
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.evaluation.pairs import Encode
-from cotbert_core.readouts import Whitening, build_features
+from cotbert_core.readouts import Flow, Whitening, build_features
+from cotbert_core.readouts.flow import check_flow_sample
 from cotbert_core.readouts.whitening import check_sample
 from cotbert_core.settings import TrainSettings
 from pipelines.storage.corpus import Corpus
 
-WHITENING = "whitening"
-# Number of sentences of the corpus from which the whitening baseline is fitted.
-WHITENING_SAMPLE = 10_000
+WHITENING, FLOW = "whitening", "flow"
+# The entries that map the first-last average, and the number of sentences to which they are fitted.
+FITTED = (WHITENING, FLOW)
+SAMPLE = 10_000
 
 
 def check_readout(name: str, settings: TrainSettings, corpus: Corpus) -> None:
     """Raise UserError for a readout that needs another encoder or a larger corpus."""
     backbone = load_backbone(settings.encoder)
+    sample = min(len(corpus), SAMPLE)
     if name == WHITENING:
-        check_sample(min(len(corpus), WHITENING_SAMPLE), backbone.hidden_size)
+        check_sample(sample, backbone.hidden_size)
+    elif name == FLOW:
+        check_flow_sample(sample)
     else:
         build_features(name, backbone)
 
@@ -28,10 +33,11 @@ def check_readout(name: str, settings: TrainSettings, corpus: Corpus) -> None:
 def open_readout(name: str, settings: TrainSettings, corpus: Corpus) -> Encode:
     """Return the readout as a function of sentences."""
     backbone = load_backbone(settings.encoder)
-    if name != WHITENING:
+    if name not in FITTED:
         return build_features(name, backbone, precision=settings.precision)
     plain = build_features("first-last", backbone, precision=settings.precision)
     texts = list(corpus.texts().values())
-    rows = np.random.default_rng(0).permutation(len(texts))[:WHITENING_SAMPLE]
-    whitening = Whitening.fit(plain([texts[row] for row in rows]))
-    return lambda sentences: whitening.apply(plain(sentences))
+    rows = np.random.default_rng(0).permutation(len(texts))[:SAMPLE]
+    vectors = plain([texts[row] for row in rows])
+    fitted = Whitening.fit(vectors) if name == WHITENING else Flow.fit(vectors)
+    return lambda sentences: fitted.apply(plain(sentences))

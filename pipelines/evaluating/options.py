@@ -136,6 +136,17 @@ class EvaluateOptions:
             default="no ranks",
         ),
     ] = None
+    flow: Annotated[
+        str | None,
+        Option(
+            "map the vectors by a normalizing flow fitted to those of this text file, folder or "
+            "corpus, or to the scored sentences: tasks",
+            "TEXT",
+            group=MODEL,
+            path="input",
+            default="no flow",
+        ),
+    ] = None
     resamples: Annotated[
         int,
         Option(

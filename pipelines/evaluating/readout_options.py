@@ -69,8 +69,9 @@ def check_readout(options: EvaluateOptions) -> None:
             f"whiten_dimensions is {options.whiten_dimensions} and nothing is whitened: give "
             "--whiten FILE or --whiten tasks too"
         )
-    if options.whiten is not None and options.rank is not None:
-        raise UserError("whiten and rank are both given: give one of them")
+    given = [name for name in ("whiten", "rank", "flow") if getattr(options, name) is not None]
+    if len(given) > 1:
+        raise UserError(f"{given[0]} and {given[1]} are both given: give one of them")
 
 
 def feature_options(options: EvaluateOptions) -> FeatureOptions:
@@ -114,6 +115,7 @@ def _used(options: EvaluateOptions, chosen: FeatureOptions) -> dict[str, Any]:
         "whiten": options.whiten,
         "whiten_dimensions": options.whiten_dimensions,
         "rank": options.rank,
+        "flow": options.flow,
     }
     if chosen.remove:
         used["remove"] = ",".join(chosen.remove)

@@ -1,4 +1,4 @@
-"""Vectors that are whitened by a sample of sentences, or described by their ranks of it.
+"""Vectors that are whitened, ranked or mapped by a flow, fitted to a sample of sentences.
 
 Shapes: N sentences, D size of a vector.
 """
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from cotbert_core.evaluation.pairs import Encode
-from cotbert_core.readouts import Ranking, Whitening
+from cotbert_core.readouts import Flow, Ranking, Whitening
+from cotbert_core.readouts.flow import check_flow_sample
 from cotbert_core.readouts.whitening import check_sample
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.readout_options import OpenReadout
@@ -23,7 +24,7 @@ TASKS = "tasks"
 
 def sample_name(options: EvaluateOptions) -> str | None:
     """Return the name of the sample; None if the vectors stay as they are."""
-    return options.rank if options.whiten is None else options.whiten
+    return next((n for n in (options.whiten, options.rank, options.flow) if n is not None), None)
 
 
 def sample_sentences(options: EvaluateOptions, sentences: Sequence[str]) -> list[str] | None:
@@ -39,23 +40,28 @@ def sample_sentences(options: EvaluateOptions, sentences: Sequence[str]) -> list
 
 
 def check_transform(options: EvaluateOptions, sample: list[str], readout: OpenReadout) -> None:
-    """Raise UserError for a sample too small to whiten by; record its size."""
-    if options.whiten is None:
+    """Raise UserError for a sample too small to fit; record its size."""
+    if options.whiten is not None:
+        check_sample(len(sample), readout.dimension, options.whiten_dimensions)
+        readout.used["whiten_sentences"] = len(sample)
+    elif options.flow is not None:
+        check_flow_sample(len(sample))
+        readout.used["flow_sentences"] = len(sample)
+    else:
         readout.used["rank_sentences"] = len(sample)
-        return
-    check_sample(len(sample), readout.dimension, options.whiten_dimensions)
-    readout.used["whiten_sentences"] = len(sample)
 
 
 def transformed(options: EvaluateOptions, encode: Encode, sample: list[str]) -> Encode:
     """Return `encode` with vectors transformed by those of the sample, which is encoded once."""
     if sample_name(options) == TASKS:
         encode = Remembered(encode)
-    transform: Whitening | Ranking
-    if options.whiten is None:
-        transform = Ranking.fit(encode(sample))
-    else:
+    transform: Whitening | Flow | Ranking
+    if options.whiten is not None:
         transform = Whitening.fit(encode(sample), options.whiten_dimensions)
+    elif options.flow is not None:
+        transform = Flow.fit(encode(sample))
+    else:
+        transform = Ranking.fit(encode(sample))
     return lambda sentences: transform.apply(encode(sentences))
 
 

@@ -40,6 +40,8 @@ def place(own_place):
         "evaluate @model,readout=cls gpt --dev-pairs @p.tsv",
         "evaluate @model --whiten tasks",
         "evaluate @model --rank @text.txt",
+        "evaluate @model --flow @text.txt",
+        "evaluate @model --flow tasks",
         "train quickstart --corpus @text.txt --set encoder=@model --set seed=1 --output @o",
         "train rankcse-base --corpus @text.txt --set method.teacher=@model --output @o",
         "prepare --input sick:@model --encoder @model --output @o",
@@ -86,7 +88,7 @@ def test_every_argument_that_may_be_a_path_is_known():
     options = [one for command in COMMANDS.values() for one in declared(command.options)]
     texts = [one for one in options if one.kind is str and not one.choices]
     assert {one.name for one in texts if one.option.path == "input"} == {
-        *("corpus", "embeddings", "exclude", "input", "inputs", "rank", "text", "whiten")
+        *("corpus", "embeddings", "exclude", "flow", "input", "inputs", "rank", "text", "whiten")
     }
     assert {one.name for one in texts if one.option.path == "name"} == {
         *("backward", "encoder", "first", "forward", "model", "models", "name", "second", "set"),

@@ -1,4 +1,4 @@
-"""cotbert evaluate with readouts that need no training, with denoising and with whitening."""
+"""cotbert evaluate with readouts that need no training, denoising, and maps fitted to a text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.evaluation import load_dev, read_pairs, score_pairs
 from cotbert_core.evaluation.sts import predict_sts, score_subsets
-from cotbert_core.readouts import FEATURES, FeatureOptions, Ranking, Whitening, build_features
+from cotbert_core.readouts import (
+    FEATURES,
+    FeatureOptions,
+    Flow,
+    Ranking,
+    Whitening,
+    build_features,
+    flow,
+)
 from pipelines.cli import main
 from pipelines.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions, Readout
@@ -177,6 +185,24 @@ def test_ranks_of_a_sample(own_store, tmp_path, own_pairs, bert_folder, encode, 
     assert (result["rank"], result["rank_sentences"]) == (name, len(sample))
 
 
+@pytest.mark.parametrize("by_text", [True, False])
+def test_a_flow_fitted_to_a_sample(
+    own_store, tmp_path, own_pairs, bert_folder, encode, by_text, monkeypatch
+):
+    monkeypatch.setattr(flow, "FEWEST_STEPS", 40)
+    lines = [f"{a} {b}" for a in WORDS for b in WORDS if a != b]
+    (tmp_path / "sample.txt").write_text("\n".join([*lines, lines[0]]) + "\n")
+    pairs = read_pairs(own_pairs)
+    sample = list(dict.fromkeys(lines)) if by_text else distinct(pairs)
+    name = str(tmp_path / "sample.txt") if by_text else "tasks"
+    result = evaluate(EvaluateOptions(bert_folder, pairs=own_pairs, precision="fp32", flow=name))
+    fitted = Flow.fit(encode(sample))
+    expected = score_pairs(lambda texts: fitted.apply(encode(texts)), pairs).spearman
+    assert result["pairs-all"]["spearman"] == pytest.approx(expected, abs=1e-3)
+    assert score_pairs(encode, pairs).spearman != pytest.approx(expected, abs=0.1)
+    assert (result["flow"], result["flow_sentences"]) == (name, len(sample))
+
+
 def test_what_was_encoded_once_is_not_again():
     calls = []
 
@@ -246,6 +272,11 @@ def test_top_tokens_of_a_checkpoint_with_a_head(own_store, tmp_path, own_pairs, 
         (["--whiten-dimensions", "9"], "whiten_dimensions is 9 and nothing is whitened: give"),
         (["--whiten", "tasks", "--whiten-dimensions", "33"], "dimensions is 33: give 1 to 32"),
         (["--whiten", "tasks", "--rank", "few.txt"], "whiten and rank are both given: give one"),
+        (["--whiten", "tasks", "--flow", "tasks"], "whiten and flow are both given: give one"),
+        (["--rank", "few.txt", "--flow", "tasks"], "rank and flow are both given: give one of"),
+        (["--flow", "few.txt"], "the flow has a sample of 2 sentences: it needs at least 64"),
+        (["--flow", "none.txt"], "'none.txt' does not exist"),
+        (["--flow", "tasks", "--tasks", "mteb"], "cannot be whitened, ranked or mapped by a flow"),
         (["--rank", "none.txt"], "'none.txt' does not exist"),
         (["--whiten", "few.txt"], "sample of 2 sentences for vectors of 32 numbers: it needs"),
         (["--whiten", "none.txt"], "'none.txt' does not exist"),
