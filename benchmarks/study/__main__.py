@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,16 +18,13 @@ PAGE, PICTURE = Path("docs/papers.md"), Path("docs/methods.svg")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return 0; 1 where a command failed; 2 for a mistake of the user."""
+    """Return 0; 1 where a command failed, and the same one continues; 2 for a user's mistake."""
     given = _parser().parse_args(arguments)
     try:
         given.act(given)
-    except UserError as error:
+    except (UserError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    except subprocess.CalledProcessError as error:
-        print(f"error: {error.cmd[3]} failed; the same command continues", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UserError) else 1
     return 0
 
 

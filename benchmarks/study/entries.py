@@ -1,7 +1,4 @@
-"""What the study runs: variants of recipes in groups, each on one corpus, and untrained readouts.
-
-A group is one `cotbert compare`; its first entry is the one that the others differ from.
-"""
+"""What the study runs: variants of recipes in groups by corpus, and untrained readouts."""
 
 from __future__ import annotations
 
@@ -25,21 +22,20 @@ class Entry:
     def label(self) -> str:
         return self.name or self.recipe
 
-    def text(self, more: Mapping[str, Any]) -> str:
-        """Return the entry as an argument of `cotbert compare`, with more changes."""
-        given = {"name": self.label} | dict(self.changes) | dict(more)
+    def text(self) -> str:
+        """Return the entry as an argument of `cotbert compare`."""
+        given = {"name": self.label} | dict(self.changes)
         return ",".join([self.recipe, *(f"{key}={_written(v)}" for key, v in given.items())])
 
 
 @dataclass(frozen=True)
 class Group:
-    """Entries that are compared on one corpus. seeds, steps: at most as many as these."""
+    """Entries that are compared on one corpus. seeds: at most as many as these."""
 
     name: str
     entries: tuple[Entry, ...]
     corpus: str = SENTENCES
     seeds: int = 100
-    steps: int = 1_000_000
 
 
 def _written(value: Any) -> str:

@@ -72,7 +72,7 @@ def _name(encoder: str) -> str:
 
 def _trained(study: Study, group: Group, entry: Entry) -> dict[str, Any] | None:
     """Return the scores of an entry by seed; None before its comparison is finished."""
-    folder = study.folder(group.name, entry.label)
+    folder = study.output / group.name / entry.label
     if not (folder / "result.json").is_file():
         return None
     result = read_json(folder / "result.json")

@@ -1,16 +1,17 @@
 """The runs of the study in their order: commands of `cotbert`, each of which resumes.
 
-A command that is finished is not run again, so an interrupted study continues where it was. On a
-small budget (`steps` is given) all entries of a group share it, and each method first tries
-learning rates with a seed that is not reported; without one, each recipe is trained as published.
+A command that is finished is not run again, so an interrupted study continues where it was. Each
+entry is a comparison of its own, so that a new one needs none of the others again. On a small
+budget (`steps` is given) all share it, and each method first tries learning rates with a seed that
+is not reported; without one, each recipe is trained as published.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from benchmarks.study.entries import (
     Group,
 )
 from cotbert_core.files import read_json, write_text
+from pipelines.cli import main
 
 # The rates that each method tries, and those of methods that train a few vectors alone.
 RATES, PROMPT_RATES = (5e-5, 2e-4, 8e-4), (2e-3, 1e-2, 5e-2)
@@ -60,20 +62,16 @@ class Study:
     def chosen(self) -> list[Group]:
         return [group for group in GROUPS if group.name in self.groups]
 
-    def folder(self, group: str, entry: str) -> Path:
-        """Return the folder of the comparison that holds an entry."""
-        return self.output / group / ("" if self.steps else entry)
-
-    def budget(self, group: Group) -> tuple[str, ...]:
-        """Return the settings that all entries of a group share."""
+    @property
+    def budget(self) -> tuple[str, ...]:
+        """Return the settings that all trainings share."""
         if self.steps is None:
             return ("dev=sts-b",)
-        steps = min(self.steps, group.steps)
         return (
             "dev=sts-b",
             f"batch_size={self.batch_size}",
-            f"max_steps={steps}",
-            f"eval_every={max(1, steps // self.checks)}",
+            f"max_steps={self.steps}",
+            f"eval_every={max(1, self.steps // self.checks)}",
             "optimizer.warmup_steps=0",
             "optimizer.schedule=linear",
             "max_length=32",
@@ -93,19 +91,22 @@ class Command:
     printed: bool = False
 
     def run(self) -> None:
-        """Run the command unless it is finished; CalledProcessError where it fails."""
+        """Run the command unless it is finished; RuntimeError where it fails.
+
+        It runs in this process, which has everything imported after the first one.
+        """
         if self.finished.is_file():
             return
         again = ["--resume"] if self.resumes and self.finished.parent.exists() else []
         words = [*self.words, *again]
         print("cotbert", *words, flush=True)
         self.finished.parent.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pipelines.cli", *words]
-        if not self.printed:
-            subprocess.run(command, check=True)
-            return
-        shown = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        write_text(self.finished, shown)
+        with redirect_stdout(io.StringIO()) as shown:
+            status = main(words)
+        if status:
+            raise RuntimeError(f"cotbert {self.words[0]} ended with status {status}")
+        if self.printed:
+            write_text(self.finished, shown.getvalue())
 
 
 def run(study: Study) -> None:
@@ -162,31 +163,36 @@ def _rates(study: Study) -> Iterator[Command]:
     if study.steps is None:
         return
     chosen = [e.recipe for g in study.chosen() if g.corpus != TRIPLES for e in g.entries]
-    recipes = [r for r in dict.fromkeys([*TEACHERS, *chosen]) if r not in TAUGHT]
-    entries = tuple(
-        Entry(recipe, {"optimizer.learning_rate": rate}, f"{recipe}-{rate:g}")
-        for recipe in recipes
-        for rate in (PROMPT_RATES if recipe in PROMPTS_ALONE else RATES)
-    )
-    group = Group("rates", entries)
-    yield _compare(study, group, entries, (str(RATE_SEED),), study.output / "rates")
+    for recipe in dict.fromkeys([*TEACHERS, *chosen]):
+        if recipe not in TAUGHT:
+            rates = [
+                Entry(recipe, {"optimizer.learning_rate": rate}, _rate_name(recipe, rate))
+                for rate in _rates_of(recipe)
+            ]
+            yield _compare(study, METHODS, rates, (RATE_SEED,), study.output / "rates" / recipe)
+
+
+def _rates_of(recipe: str) -> tuple[float, ...]:
+    return PROMPT_RATES if recipe in PROMPTS_ALONE else RATES
+
+
+def _rate_name(recipe: str, rate: float) -> str:
+    return f"{recipe}-{rate:g}"
 
 
 def _group(study: Study, group: Group) -> Iterator[Command]:
-    """Yield the comparison of a group; as published, one for each entry."""
-    seeds = tuple(map(str, range(min(study.seeds, group.seeds))))
-    entries = tuple(replace(e, changes={**e.changes, **_given(study, e)}) for e in group.entries)
-    together = [entries] if study.steps else [(entry,) for entry in entries]
-    for some in together:
-        yield _compare(study, group, some, seeds, study.folder(group.name, some[0].label))
+    """Yield the trainings of a group."""
+    seeds = range(min(study.seeds, group.seeds))
+    for entry in group.entries:
+        changed = Entry(entry.recipe, {**entry.changes, **_given(study, entry)}, entry.label)
+        yield _compare(study, group, [changed], seeds, study.output / group.name / entry.label)
 
 
 def _given(study: Study, entry: Entry) -> dict[str, Any]:
     """Return an entry's learning rate and the encoders that it learns from."""
     given: dict[str, Any] = {}
     if study.steps:
-        recipe = "simcse-base" if entry.recipe in TAUGHT else entry.recipe
-        given["optimizer.learning_rate"] = best_rate(study.output, recipe)
+        given["optimizer.learning_rate"] = best_rate(study.output, entry.recipe)
     if entry.recipe in TAUGHT:
         first, second = (_teacher(study, recipe) for recipe in TEACHERS)
         if entry.recipe == "dclr-base":
@@ -198,29 +204,29 @@ def _given(study: Study, entry: Entry) -> dict[str, Any]:
 def _teacher(study: Study, recipe: str) -> Path:
     """Return a model that no reported seed has trained; as published, the first seed's."""
     if study.steps is None:
-        return study.folder("methods", recipe) / recipe / "seed-0" / "model"
-    name = f"{recipe}-{best_rate(study.output, recipe):g}"
-    return study.output / "rates" / name / f"seed-{RATE_SEED}" / "model"
+        return _model(study, recipe)
+    name = _rate_name(recipe, best_rate(study.output, recipe))
+    return study.output / "rates" / recipe / name / f"seed-{RATE_SEED}" / "model"
 
 
 def best_rate(output: Path, recipe: str) -> float:
-    """Return the rate with the best dev score; another method's best where it tried none."""
-    rows = read_json(output / "rates" / "result.json")["rows"]
-    tried = {row["entry"]: row["dev_mean"] for row in rows}
-    rates = PROMPT_RATES if recipe in PROMPTS_ALONE else RATES
-    found = {rate: tried[name] for rate in rates if (name := f"{recipe}-{rate:g}") in tried}
-    # Supervised methods are too few to try rates: they have SimCSE's.
-    return max(found, key=found.__getitem__) if found else best_rate(output, "simcse-base")
+    """Return the rate with the best dev score; SimCSE's for a recipe that tried none."""
+    path = output / "rates" / recipe / "result.json"
+    if not path.is_file():
+        return best_rate(output, TEACHERS[0])
+    scores = {row["entry"]: row["dev_mean"] for row in read_json(path)["rows"]}
+    return max(_rates_of(recipe), key=lambda rate: scores[_rate_name(recipe, rate)])
 
 
 def _compare(
-    study: Study, group: Group, entries: Sequence[Entry], seeds: Sequence[str], folder: Path
+    study: Study, group: Group, entries: Sequence[Entry], seeds: Sequence[int], folder: Path
 ) -> Command:
     words = (
-        *("compare", *(entry.text({}) for entry in entries)),
+        *("compare", *(entry.text() for entry in entries)),
         *("--corpus", str(study.output / group.corpus), "--encoder", study.encoder),
-        *("--senteval", str(study.senteval), "--tasks", TASKS, "--seeds", ",".join(seeds) + ","),
-        *(word for one in study.budget(group) for word in ("--set", one)),
+        *("--senteval", str(study.senteval), "--tasks", TASKS),
+        *("--seeds", ",".join(map(str, seeds)) + ","),
+        *(word for one in study.budget for word in ("--set", one)),
         *("--output", str(folder)),
     )
     return Command(words, folder / "result.json", resumes=True)
@@ -241,7 +247,7 @@ def _other_scores(study: Study) -> Iterator[Command]:
 
 
 def _model(study: Study, entry: str) -> Path:
-    return study.folder(METHODS.name, entry) / entry / "seed-0" / "model"
+    return study.output / METHODS.name / entry / entry / "seed-0" / "model"
 
 
 def _evaluation(
