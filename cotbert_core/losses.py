@@ -123,6 +123,22 @@ def bidirectional_margin(
     return (F.relu(difference + alpha) + F.relu(-difference - beta)).mean()
 
 
+def energy_hinge(
+    anchor: Tensor, positive: Tensor, negative: Tensor, *, margin: float, first: int = 0
+) -> Tensor:
+    """Return the scalar mean over i of max(0, margin + m_i - cos(i,i+)).
+
+    m_i is the largest of cos(i,j+) for j other than i, and of cos(i,j-) for all j (PromCSE, section
+    3.3). anchor: (b, D); positive, negative: (B, D).
+    """
+    positives = cosines(anchor, positive)
+    own = positives.diagonal(first)
+    target = torch.arange(first, first + len(anchor), device=anchor.device)[:, None]
+    others = positives.scatter(1, target, -torch.inf)
+    hardest = torch.cat([others, cosines(anchor, negative)], dim=1).amax(dim=1)
+    return F.relu(margin + hardest - own).mean()
+
+
 def same_document(documents: Tensor, columns: Tensor, first: int = 0) -> Tensor:
     """Return the mask (b, B) of the columns that are no negatives of a row: True is left out.
 

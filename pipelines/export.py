@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from cotbert_core.encoder.prefixes import prefix_length
 from cotbert_core.errors import UserError
 from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.saving.model_card import onnx_card
@@ -76,6 +77,11 @@ def _check_exportable(name: str, encoder: SentenceEncoder) -> None:
         raise UserError(
             f"model {name!r} replaces an empty text by a blank, which a tokenizer.json cannot: use "
             "`cotbert embed`, or train with method.empty_sentence=bare"
+        )
+    if prefix_length(encoder.backbone.model):
+        raise UserError(
+            f"model {name!r} attends to trained prefixes, which the graph would leave out: use "
+            "`cotbert embed`, or train another method"
         )
     if encoder.pooling.last:
         raise UserError(

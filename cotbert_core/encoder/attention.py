@@ -8,6 +8,7 @@ CPU by padding inside the attention, which is correct but slower than padded row
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.settings import Attention
 
 PLAIN, UNPADDED = "plain", "unpadded"
+PREFIXED = "prefixed-"
 # Families whose layers pass unknown keyword arguments on to the attention function.
 FAMILIES = ("bert", "roberta", "xlm-roberta")
 
@@ -59,6 +61,46 @@ def _register() -> None:
     AttentionMaskInterface.register(PLAIN, eager_mask)
     AttentionInterface.register(UNPADDED, unpadded_attention)
     AttentionMaskInterface.register(UNPADDED, sdpa_mask)
+
+
+def attend_to_prefixes(model: Any) -> None:
+    """Let every layer of a model that has a prefix attend to it (cotbert_core.encoder.prefixes)."""
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_mask
+
+    fused = model.config._attn_implementation == "sdpa"
+    name = f"{PREFIXED}{'sdpa' if fused else PLAIN}"
+    AttentionInterface.register(
+        name, _with_prefix(sdpa_attention_forward if fused else plain_attention)
+    )
+    AttentionMaskInterface.register(name, sdpa_mask if fused else eager_mask)
+    model.set_attn_implementation(name)
+
+
+def _with_prefix(attention: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an attention function in which a layer's prefix precedes the keys and values."""
+
+    def prefixed(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> Any:
+        prefix: Any = getattr(module, "prefix", None)
+        if prefix is None:
+            return attention(module, query, key, value, attention_mask, **options)
+        keys, values = prefix(len(query))
+        key = torch.cat([keys.to(key.dtype), key], dim=2)
+        value = torch.cat([values.to(value.dtype), value], dim=2)
+        if attention_mask is not None:
+            seen = attention_mask.dtype == torch.bool  # True, or 0 as what is added to a score
+            attention_mask = F.pad(attention_mask, (keys.shape[2], 0), value=seen)
+        return attention(module, query, key, value, attention_mask, **options)
+
+    return prefixed
 
 
 def plain_attention(

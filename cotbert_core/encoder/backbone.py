@@ -14,6 +14,7 @@ import torch
 from cotbert_core.encoder.attention import UNPADDED, initial_attention, set_attention
 from cotbert_core.encoder.dropout import replace_dropout
 from cotbert_core.encoder.locations import saved_part
+from cotbert_core.encoder.prefixes import load_prefixes
 from cotbert_core.encoder.pretrained import open_pretrained
 from cotbert_core.settings import Attention
 from cotbert_core.templates.tokenizing import SentenceTokenizer
@@ -113,5 +114,6 @@ def load_backbone(
         model.pooler.requires_grad_(False)
     model = model.to(device).eval()
     implementation = set_attention(model, name, attention)
+    load_prefixes(model, name)
     replace_dropout(model, dropout)
     return Backbone(model, tokenizer, name, implementation)

@@ -23,6 +23,8 @@ from cotbert_core.method_settings.bases import Denoise, HeadName, PadPositions
 from cotbert_core.templates.template_texts import Template, resolve_template
 
 POOLING_CONFIG_FILE = "cotbert.json"
+# The format in folders with trained prefixes: versions that would leave them out do not know it.
+PREFIXED_FORMAT = 2
 # What a configuration loses when its readout or template is replaced: it belongs to the old one.
 _REPLACED: dict[str, Any] = {"normalize": False, "denoise": "none", "head": None, "last": ()}
 
@@ -139,10 +141,10 @@ def readable_pooling(name: str) -> dict[str, Any]:
 def _read_fields(folder: Path) -> dict[str, Any]:
     file = folder / POOLING_CONFIG_FILE
     values = read_object(part_of(folder, POOLING_CONFIG_FILE))
-    if values.pop("format", None) != 1:
+    if values.pop("format", None) not in (1, PREFIXED_FORMAT):
         raise UserError(
-            f"{file} is not of format 1: open the folder with the version that wrote it, or copy "
-            "it again"
+            f"{file} is not of format 1 or {PREFIXED_FORMAT}: open the folder with the version "
+            "that wrote it, or copy it again"
         )
     unexpected = sorted(set(values) - {field.name for field in fields(PoolingConfig)})
     if unexpected:
@@ -196,6 +198,10 @@ def _small_hub_files(name: str) -> Path:
         ) from None
 
 
-def save_pooling_config(pooling: PoolingConfig, folder: Path) -> None:
-    """Write the configuration into a folder, for `load_pooling_config`."""
-    write_json(folder / POOLING_CONFIG_FILE, {"format": 1} | asdict(pooling))
+def save_pooling_config(pooling: PoolingConfig, folder: Path, *, prefixed: bool = False) -> None:
+    """Write the configuration into a folder, for `load_pooling_config`.
+
+    prefixed: whether the folder has trained prefixes.
+    """
+    version = {"format": PREFIXED_FORMAT if prefixed else 1}
+    write_json(folder / POOLING_CONFIG_FILE, version | asdict(pooling))

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cotbert_core.encoder.prefixes import prefix_length
 from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -30,11 +31,16 @@ PRECISIONS = {"bf16": "bf16", "fp32": "f32"}
 
 
 def check_openvino(encoder: SentenceEncoder) -> None:
-    """Raise UserError if OpenVINO is not installed or the encoder is not on the CPU."""
+    """Raise UserError if OpenVINO is not installed or cannot compute this encoder here."""
     if find_spec("openvino") is None:
         raise UserError(
             "backend 'openvino' needs the package openvino: install the extra, "
             "pip install 'cotbert[openvino]'"
+        )
+    if prefix_length(encoder.backbone.model):
+        raise UserError(
+            f"encoder {encoder.backbone.name!r} attends to trained prefixes, which backend "
+            "'openvino' would leave out: leave the backend out"
         )
     if encoder.backbone.device.type != "cpu":
         raise UserError(

@@ -14,6 +14,7 @@ from cotbert_core.method_settings.baselines import (
     ESimCseSettings,
     MlmSettings,
     PclSettings,
+    PromCseSettings,
     RankCseSettings,
     SimCseSettings,
     SncseSettings,
@@ -35,6 +36,7 @@ METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
     "optiprompt": OptiPromptSettings,
     "denosent": DenoSentSettings,
     "simcse": SimCseSettings,
+    "promcse": PromCseSettings,
     "consert": ConSertSettings,
     "esimcse": ESimCseSettings,
     "arccse": ArcCseSettings,
@@ -54,6 +56,7 @@ MethodSettings = Annotated[
     | OptiPromptSettings
     | DenoSentSettings
     | SimCseSettings
+    | PromCseSettings
     | ConSertSettings
     | ESimCseSettings
     | ArcCseSettings

@@ -19,11 +19,10 @@ from cotbert_core.method_settings.bases import (
 AUGMENTATIONS = ("shuffle", "invert", "delete", "repeat")
 
 
-class SimCseSettings(BareSettings, PositiveSettings):
-    """The settings of SimCSE (Gao et al., 2021): two dropout masks of a sentence, or triples."""
+class TripleSettings(BareSettings, PositiveSettings):
+    """Base of the settings of methods on two dropout masks of a sentence, or on triples."""
 
     positives = ONE_TEMPLATE
-    name: Literal["simcse"] = "simcse"
     positive: Positive = "dropout"
     triples: bool = False
     """Whether to train on (sentence, entailment, contradiction) triples instead of dropout."""
@@ -48,6 +47,24 @@ class SimCseSettings(BareSettings, PositiveSettings):
     @property
     def needs_dropout(self) -> bool:
         return super().needs_dropout and not self.triples
+
+
+class SimCseSettings(TripleSettings):
+    """The settings of SimCSE (Gao et al., 2021)."""
+
+    name: Literal["simcse"] = "simcse"
+
+
+class PromCseSettings(TripleSettings):
+    """The settings of PromCSE (Jiang et al., 2022): SimCSE's, for prefixes of a frozen encoder."""
+
+    name: Literal["promcse"] = "promcse"
+    length: int = Field(16, ge=1)
+    """The number of trained keys and values to which the tokens of each layer attend too."""
+    hinge_weight: float = Field(10.0, ge=0)
+    """The weight of the energy-based hinge loss on triples."""
+    hinge_margin: float = Field(0.2, ge=0)
+    """The margin of the energy-based hinge loss, a difference of two cosines."""
 
 
 class ESimCseSettings(BareSettings):

@@ -19,6 +19,7 @@ from cotbert_core.methods.esimcse import ESimCse
 from cotbert_core.methods.mlm import Mlm
 from cotbert_core.methods.optiprompt import OptiPrompt
 from cotbert_core.methods.pcl import Pcl
+from cotbert_core.methods.promcse import PromCse
 from cotbert_core.methods.promptbert import PromptBert, SupervisedPromptBert
 from cotbert_core.methods.rankcse import RankCse
 from cotbert_core.methods.simcse import SimCse
@@ -33,6 +34,7 @@ METHODS: dict[str, type[Method]] = {
     "optiprompt": OptiPrompt,
     "denosent": DenoSent,
     "simcse": SimCse,
+    "promcse": PromCse,
     "consert": ConSert,
     "esimcse": ESimCse,
     "arccse": ArcCse,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
-from cotbert_core.method_settings.baselines import SimCseSettings
+from cotbert_core.method_settings.baselines import TripleSettings
 from cotbert_core.method_settings.bases import HeadName
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import mean_cosine
@@ -22,7 +22,7 @@ class SimCse(WithoutTemplate):
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
-        assert isinstance(settings.method, SimCseSettings)
+        assert isinstance(settings.method, TripleSettings)
         self.method = settings.method
         if self.method.keep_head:
             self.kept_head = self.head

@@ -25,6 +25,7 @@ from cotbert_core.encoder.backbone import PLAIN_TOKENIZER
 from cotbert_core.encoder.heads import HEAD_FILE, TanhHead
 from cotbert_core.encoder.mlm import with_mlm_head
 from cotbert_core.encoder.pooling_config import save_pooling_config
+from cotbert_core.encoder.prefixes import prefix_length, save_prefixes
 from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.messages.printable import printable
 from cotbert_core.saving import server_files
@@ -78,6 +79,7 @@ def _write_folder(encoder: SavedEncoder, folder: Path) -> None:
     model = copy.deepcopy(encoder.backbone.model).cpu()
     if read_token == READOUT_TOKEN:
         copy_embedding(model, plain.mask_token_id, tokenizer.convert_tokens_to_ids(read_token))
+    save_prefixes(model, folder)
     head = encoder.backbone.vocabulary
     model = model if head is None else with_mlm_head(model, head)
     model.save_pretrained(str(folder))
@@ -87,7 +89,7 @@ def _write_folder(encoder: SavedEncoder, folder: Path) -> None:
     if encoder.head is not None:
         save_file(_cpu_weights(encoder.head), str(folder / HEAD_FILE))
     _make_readable(folder)
-    save_pooling_config(encoder.pooling, folder)
+    save_pooling_config(encoder.pooling, folder, prefixed=prefix_length(model) > 0)
     write_text(folder / CARD_FILE, card_text(encoder, read_token, encoder.metadata))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import Head
 from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.encoder.prefixes import prefix_length
 from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.templates.wrapping import BoundTemplate
 
@@ -39,6 +40,8 @@ class SavedEncoder:
             missing.append("an empty text gets a blank, which no tokenizer.json can add")
         if self.pooling.last:
             missing.append("its trained tokens stand where a word of a text occurs last")
+        if prefix_length(self.backbone.model):
+            missing.append("its layers attend to trained prefixes")
         return " and ".join(missing) or None
 
     @property

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from cotbert_core.encoder.prefixes import prefix_length
 from cotbert_core.settings import Precision
 from cotbert_core.training.precision import resolve_precision
 
@@ -77,9 +78,11 @@ def encoder_flops(model: Any, lengths: np.ndarray, *, backward: bool = True) -> 
     """
     weights, trained = linear_weights(model, but="pooler")
     config = model.config
-    return transformer_flops(
-        lengths, config.hidden_size, config.num_hidden_layers, weights, trained, backward=backward
-    )
+    size, layers = config.hidden_size, config.num_hidden_layers
+    whole = transformer_flops(lengths, size, layers, weights, trained, backward=backward)
+    # Every token attends to the trained prefixes too.
+    pairs = float(lengths.sum()) * prefix_length(model)
+    return whole + 4.0 * pairs * float(size * layers) * (3 if backward else 1)
 
 
 def linear_weights(model: nn.Module, but: str | None = None) -> tuple[int, int]:

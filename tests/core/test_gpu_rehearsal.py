@@ -43,6 +43,7 @@ METHODS = {
         **ALONE,
     },
     "simcse": {"method.name": "simcse", **BARE},
+    "promcse": {"method.name": "promcse", **BARE},
     "consert": {"method.name": "consert", **BARE},
     "esimcse": {"method.name": "esimcse", **BARE},
     "arccse": {"method.name": "arccse", **BARE},
@@ -65,7 +66,8 @@ OTHERS = {
 PLAIN = ("tsdae", "mlm")
 CHUNKED = [name for name in METHODS if name not in PLAIN]
 ATTENTIONS = ("auto", "eager", "plain", "sdpa", "unpadded")
-# TSDAE has neither chunks nor packed rows. In chunks the two ways that differ most.
+# TSDAE has neither chunks nor packed rows, PromCSE no packed rows. In chunks the two ways that
+# differ most.
 STEPS = [
     (way, name, mini_batch_size)
     for mini_batch_size, ways in ((None, ATTENTIONS), (4, ("auto", "unpadded")))
@@ -73,7 +75,7 @@ STEPS = [
     for name in METHODS
     if name != "cot-bert frozen bias"
     if name not in PLAIN or mini_batch_size is None
-    if name != "tsdae" or way != "unpadded"
+    if name not in ("tsdae", "promcse") or way != "unpadded"
 ]
 # Waits of a step beyond the one for its numbers: transformers asks for the mask of eager and plain
 # attention in each forward pass, and of both halves of TSDAE.
@@ -236,7 +238,7 @@ def test_chunks_have_the_gradient_of_the_whole_with_dropout(start, gpu, monkeypa
     # As it was: no tensor of the device among the inputs that torch looks at.
     monkeypatch.setattr(torch_checkpoint, "get_device_states", lambda *_: ([], []))
     _, wrong = gradient(*start(name, **changes))
-    assert apart(wrong, whole) > 0.1, "premise: other dropout in the second pass shows"
+    assert apart(wrong, whole) > 0.01, "premise: other dropout in the second pass shows"
 
 
 @pytest.mark.parametrize("name", CHUNKED)

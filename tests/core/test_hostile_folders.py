@@ -39,7 +39,7 @@ HOSTILE_SETTINGS = {
     "bytes": "\x00\x01",
     "a long number": '{"format": ' + "9" * 5000 + "}",
     "no format": json.dumps({key: value for key, value in SETTINGS.items() if key != "format"}),
-    "another format": json.dumps(SETTINGS | {"format": 2}),
+    "another format": json.dumps(SETTINGS | {"format": 3}),
     "a readout that is no text": json.dumps(SETTINGS | {"readout": ["mean"]}),
     "a length that is no number": json.dumps(SETTINGS | {"max_length": "32"}),
     "a length that is NaN": json.dumps(SETTINGS | {"max_length": float("nan")}),

@@ -55,6 +55,7 @@ CHANGES = {
     "optiprompt": {"method.head": "tanh"},
     "denosent": {"method.layers": 12, "method.readout": "cls", "templates.anchor": None},
     "simcse": {"method.readout": "mean", "method.triples": True},
+    "promcse": {"method.length": 4, "method.hinge_margin": 0.1, "method.triples": True},
     "consert": {"method.shuffle": False, "method.cutoff": 0.1},
     "esimcse": {"method.queue": 0.0, "method.repetition": 0.2},
     "arccse": {"method.margin": 5.0, "method.more_masked": 0.5},

@@ -18,7 +18,10 @@ from cotbert_core.training.distributed import in_parallel
 from cotbert_core.training.sampling import own_share
 from cotbert_core.training.step import make_optimizer, train_step
 
-METHODS = ("consert", "esimcse", "arccse", "dclr", "diffcse", "rankcse", "pcl", "sncse")
+METHODS = (
+    *("promcse", "consert", "esimcse", "arccse", "dclr"),
+    *("diffcse", "rankcse", "pcl", "sncse"),
+)
 NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
 STEPS = 3
 

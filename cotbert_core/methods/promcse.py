@@ -1,0 +1,57 @@
+"""PromCSE (Jiang et al., Findings of EMNLP 2022): trained prefixes of a frozen encoder.
+
+The objective is SimCSE's. With triples an energy-based hinge loss is added, which wants the cosine
+of a sentence and its entailment above all others of the sentence by a margin.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from cotbert_core.encoder.backbone import Backbone
+from cotbert_core.encoder.dropout import replace_dropout
+from cotbert_core.encoder.prefixes import add_new_prefixes, prefix_length, prefixes_of
+from cotbert_core.errors import UserError
+from cotbert_core.losses import energy_hinge
+from cotbert_core.method_settings.baselines import PromCseSettings
+from cotbert_core.methods.simcse import SimCse
+from cotbert_core.settings import TrainSettings
+from cotbert_core.training.distributed import gather_with_gradient, rank
+
+
+class PromCse(SimCse):
+    """PromCSE, which trains the encoder's prefixes and a head; prefixes that it has go on."""
+
+    def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
+        super().__init__(backbone, settings)
+        assert isinstance(settings.method, PromCseSettings)
+        self.hinge = settings.method
+        model, length = backbone.model, prefix_length(backbone.model)
+        if length not in (0, self.hinge.length):
+            raise UserError(
+                f"method.length is {self.hinge.length} and encoder {backbone.name!r} has trained "
+                f"prefixes of {length} vectors: set method.length={length}"
+            )
+        if not length:
+            add_new_prefixes(model, backbone.name, self.hinge.length)
+            replace_dropout(model, settings.dropout)
+        model.requires_grad_(False)
+        for prefix in prefixes_of(model):
+            prefix.requires_grad_(True)
+
+    def contrast(
+        self,
+        vectors: list[Tensor],
+        *,
+        extended: bool = False,
+        documents: np.ndarray | None = None,
+    ) -> Tensor:
+        loss = super().contrast(vectors, extended=extended, documents=documents)
+        if len(vectors) < 3 or not self.hinge.hinge_weight:
+            return loss
+        anchor, *others = vectors
+        columns = [gather_with_gradient(v) for v in others]
+        margin, first = self.hinge.hinge_margin, len(anchor) * rank()
+        hinge = energy_hinge(anchor, *columns, margin=margin, first=first)
+        return loss + self.hinge.hinge_weight * hinge
