@@ -71,7 +71,7 @@ METHODS = Group(
         for recipe in (
             *("simcse-base", COT, "conpvp-base", PROMPT, "optiprompt-base", DENO, "denosent-paper"),
             *("consert-base", "esimcse-base", "dclr-base", "arccse-base", "diffcse-base"),
-            *("pcl-base", "sncse-base", "rankcse-base", "tsdae-base"),
+            *("pcl-base", "promcse-base", "sncse-base", "rankcse-base", "tsdae-base"),
         )
     ),
 )
