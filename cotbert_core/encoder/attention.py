@@ -53,6 +53,12 @@ def set_attention(model: Any, name: str, attention: Attention) -> str:
     return chosen
 
 
+def attention_of(model: Any) -> str:
+    """Return the name in transformers of the attention that a model computes."""
+    # private: set_attn_implementation is public, and nothing public tells what it was set to
+    return str(model.config._attn_implementation)
+
+
 def _register() -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_mask
@@ -69,7 +75,7 @@ def attend_to_prefixes(model: Any) -> None:
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_mask
 
-    fused = model.config._attn_implementation == "sdpa"
+    fused = attention_of(model) == "sdpa"
     name = f"{PREFIXED}{'sdpa' if fused else PLAIN}"
     AttentionInterface.register(
         name, _with_prefix(sdpa_attention_forward if fused else plain_attention)

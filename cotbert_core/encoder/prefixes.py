@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from cotbert_core.encoder.attention import FAMILIES, UNPADDED, attend_to_prefixes
+from cotbert_core.encoder.attention import FAMILIES, UNPADDED, attend_to_prefixes, attention_of
 from cotbert_core.encoder.locations import saved_part
 from cotbert_core.errors import UserError
 
@@ -102,7 +102,7 @@ def _check(model: Any, name: str) -> None:
             f"encoder {name!r} is of the family {family!r}, whose attention cannot have trained "
             f"prefixes: give one of the families {', '.join(FAMILIES)}"
         )
-    if model.config._attn_implementation == UNPADDED:
+    if attention_of(model) == UNPADDED:
         raise UserError(
             f"attention is {UNPADDED!r} and encoder {name!r} has trained prefixes, which packed "
             "rows cannot have: set attention=auto"

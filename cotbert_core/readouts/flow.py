@@ -136,7 +136,7 @@ class Flow:
         # The products are so small that several threads would only wait for each other.
         torch.set_num_threads(1)
         try:
-            _train(network, flow._standardized(exact), torch.Generator().manual_seed(seed))
+            _train(network, flow.standardized(exact), torch.Generator().manual_seed(seed))
         finally:
             torch.set_num_threads(threads)
         return flow
@@ -144,10 +144,10 @@ class Flow:
     def apply(self, vectors: np.ndarray) -> np.ndarray:
         """Return the Gaussian vectors (M, K) in float32. vectors: (M, D)."""
         with torch.no_grad():
-            parts = torch.split(self._standardized(np.asarray(vectors, np.float64)), ROWS)
+            parts = torch.split(self.standardized(np.asarray(vectors, np.float64)), ROWS)
             return np.asarray(torch.cat([self.network(part) for part in parts]).numpy())
 
-    def _standardized(self, exact: np.ndarray) -> Tensor:
+    def standardized(self, exact: np.ndarray) -> Tensor:
         scaled = (exact[:, self.varying] - self.mean) / self.deviation
         return torch.from_numpy(scaled.astype(np.float32))
 

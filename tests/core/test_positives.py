@@ -30,6 +30,7 @@ DEFAULTS = {
     "promptbert": "template",
     "denosent": "paired",
     "simcse": "dropout",
+    "promcse": "dropout",
 }
 FROM_TEXTS = ("paired", "neighbour", "rest")
 CASES = [
