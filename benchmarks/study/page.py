@@ -108,11 +108,27 @@ def _about(record: Record) -> str:
             f"{about['layers']} layers x {about['hidden']}, "
             f"{about['parameters'] / 1e6:.1f} million weights. {about['note']}\n",
             f"{about['steps']} steps of {about['batch_size']} sentences, "
-            f"{' to '.join(map(str, seeds))} seeds, learning rate decaying to 0. Each method has "
-            "the best of three learning rates by STS-B dev, tried with a seed that is not "
-            f"reported. Commit {about['commit']}; {about['machine']}.\n",
+            f"{_listed(seeds, ' or ')} seeds, learning rate decaying to 0. {_rates(record)}"
+            f"Commit {about['commit']}; {about['machine']}.\n",
         ]
     )
+
+
+def _rates(record: Record) -> str:
+    """Say which learning rates were tried."""
+    tried = {tuple(sorted(map(float, scores))) for scores in record["rates"].values()}
+    if not tried:
+        return ""
+    given = "; ".join(_listed([f"{rate:g}" for rate in rates], " and ") for rates in sorted(tried))
+    return (
+        f"Each method has the learning rate with the best STS-B dev of those tried ({given} where "
+        "only prompts or prefixes are trained) with a seed that is not reported. "
+    )
+
+
+def _listed(values: Sequence[Any], last: str) -> str:
+    *some, end = map(str, values)
+    return f"{', '.join(some)}{last}{end}" if some else end
 
 
 def _methods(record: Record) -> str:
@@ -189,8 +205,10 @@ def _geometry(record: Record) -> str:
 
 def _label(row: Mapping[str, Any]) -> str:
     """Return a model's run and readout, without the folders of this machine."""
-    parts = str(row["model"]).split("/")
-    name = parts[-3] if parts[-1] == "model" and len(parts) > 2 else parts[-1]
+    folders = Path(row["model"]).parts
+    if folders[-1] == "model":
+        folders = folders[:-1]
+    name = folders[-2] if folders[-1].startswith("seed-") else folders[-1]
     return f"{name}, {row['readout']}"
 
 

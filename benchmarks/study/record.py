@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.harness import machine, machine_line
 from benchmarks.study.entries import METHODS, READOUTS, Entry, Group
 from benchmarks.study.language_model import read_pretraining
-from benchmarks.study.runs import Study, best_rate
+from benchmarks.study.runs import Study, best_rate, tried_rates
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.files import read_json
 
@@ -30,6 +30,7 @@ def collect(study: Study) -> dict[str, Any]:
             for entry in group.entries
             if (found := _trained(study, group, entry)) is not None
         },
+        "rates": tried_rates(study.output),
         "readouts": _scores(study.output / "readouts", list(READOUTS), "average"),
         "transfer": _scores(study.output / "transfer", _labels(), "transfer_average"),
         "held_out": _scores(study.output / "held-out", _labels(), "held-out"),

@@ -31,7 +31,7 @@ from cotbert_core.files import read_json, write_text
 from pipelines.cli import main
 
 # The rates that each method tries, and those of methods that train a few vectors alone.
-RATES, PROMPT_RATES = (5e-5, 2e-4, 8e-4), (2e-3, 1e-2, 5e-2)
+RATES, PROMPT_RATES = (5e-5, 2e-4), (2e-3, 1e-2)
 PROMPTS_ALONE = ("optiprompt-base", "promcse-base")
 RATE_SEED = 100
 TEACHERS = ("simcse-base", "promptbert-base")
@@ -212,11 +212,20 @@ def _teacher(study: Study, recipe: str) -> Path:
 
 def best_rate(output: Path, recipe: str) -> float:
     """Return the rate with the best dev score; SimCSE's for a recipe that tried none."""
-    path = output / "rates" / recipe / "result.json"
-    if not path.is_file():
-        return best_rate(output, TEACHERS[0])
-    scores = {row["entry"]: row["dev_mean"] for row in read_json(path)["rows"]}
-    return max(_rates_of(recipe), key=lambda rate: scores[_rate_name(recipe, rate)])
+    tried = tried_rates(output)
+    scores = tried.get(recipe, tried[TEACHERS[0]])
+    return max(scores, key=lambda rate: scores[rate])
+
+
+def tried_rates(output: Path) -> dict[str, dict[float, float]]:
+    """Return the dev score of each learning rate that a recipe has tried."""
+    tried = {}
+    for path in sorted((output / "rates").glob("*/result.json")):
+        recipe = path.parent.name
+        rates = {_rate_name(recipe, rate): rate for rate in _rates_of(recipe)}
+        rows = read_json(path)["rows"]
+        tried[recipe] = {rates[r["entry"]]: r["dev_mean"] for r in rows if r["entry"] in rates}
+    return tried
 
 
 def _compare(

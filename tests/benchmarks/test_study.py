@@ -30,6 +30,7 @@ from pipelines.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = sorted((ROOT / "docs" / "papers").glob("*.json"))
+needs_records = pytest.mark.skipif(not RECORDS, reason="docs/papers holds no record of a study")
 LABELS = [entry.label for group in GROUPS for entry in group.entries]
 
 
@@ -39,12 +40,12 @@ def study(output: Path, **changes) -> Study:
 
 
 def write_rates(output: Path) -> None:
-    """A finished search for learning rates, in which the middle one was the best."""
+    """A finished search for learning rates, in which the higher one was the best."""
     for recipe in RECIPES:
         if recipe in (*TAUGHT, "simcse-supervised", "promptbert-supervised"):
             continue
         rates = PROMPT_RATES if recipe in PROMPTS_ALONE else RATES
-        scores = zip(rates, (50.0, 60.0, 55.0), strict=True)
+        scores = zip(rates, (50.0, 60.0), strict=True)
         rows = [{"entry": f"{recipe}-{rate:g}", "dev_mean": score} for rate, score in scores]
         (output / "rates" / recipe).mkdir(parents=True)
         (output / "rates" / recipe / "result.json").write_text(json.dumps({"rows": rows}))
@@ -166,6 +167,7 @@ def test_a_curve_is_read_at_a_time(tmp_path):
     assert found == [30.0, 44.0, 44.0], "the best step's model is the one that is kept"
 
 
+@needs_records
 def test_the_page_is_what_the_records_say():
     """No number on it is typed by hand."""
     records = [json.loads(path.read_text("utf-8")) for path in RECORDS]
@@ -173,6 +175,7 @@ def test_the_page_is_what_the_records_say():
     assert (ROOT / "docs" / "methods.svg").read_text("utf-8") == picture(records[0])
 
 
+@needs_records
 def test_the_record_has_every_method_under_five_seeds():
     values = json.loads(RECORDS[0].read_text("utf-8"))
     methods = {entry.label: values["trained"][entry.label] for entry in METHODS.entries}
