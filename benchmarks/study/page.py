@@ -121,8 +121,10 @@ def _rates(record: Record) -> str:
         return ""
     given = "; ".join(_listed([f"{rate:g}" for rate in rates], " and ") for rates in sorted(tried))
     return (
-        f"Each method has the learning rate with the best STS-B dev of those tried ({given} where "
-        "only prompts or prefixes are trained) with a seed that is not reported. "
+        f"The learning rate has the best STS-B dev of those tried ({given} where only prompts or "
+        "prefixes are trained) with a seed that is not reported: "
+        f"{_listed(sorted(record['rates']), ' and ')} have their own, the others that of the one "
+        "of these whose vector they train by a similar loss. "
     )
 
 

@@ -13,7 +13,8 @@ from typing import Any
 from benchmarks.harness import machine, machine_line
 from benchmarks.study.entries import METHODS, READOUTS, Entry, Group
 from benchmarks.study.language_model import read_pretraining
-from benchmarks.study.runs import Study, best_rate, tried_rates
+from benchmarks.study.rates import best_rate, tried_rates
+from benchmarks.study.runs import Study
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.files import read_json
 

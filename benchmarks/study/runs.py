@@ -2,8 +2,8 @@
 
 A command that is finished is not run again, so an interrupted study continues where it was. Each
 entry is a comparison of its own, so that a new one needs none of the others again. On a small
-budget (`steps` is given) all share it, and each method first tries learning rates with a seed that
-is not reported; without one, each recipe is trained as published.
+budget (`steps` is given) all share it, and learning rates are tried first (`rates`); without one,
+each recipe is trained as published.
 """
 
 from __future__ import annotations
@@ -27,13 +27,10 @@ from benchmarks.study.entries import (
     Entry,
     Group,
 )
-from cotbert_core.files import read_json, write_text
+from benchmarks.study.rates import SEED, best_rate, rate_name, rates_of, recipes_that_try
+from cotbert_core.files import write_text
 from pipelines.cli import main
 
-# The rates that each method tries, and those of methods that train a few vectors alone.
-RATES, PROMPT_RATES = (5e-5, 2e-4), (2e-3, 1e-2)
-PROMPTS_ALONE = ("optiprompt-base", "promcse-base")
-RATE_SEED = 100
 TEACHERS = ("simcse-base", "promptbert-base")
 TASKS = "STS12,STS13,STS14,STS15,STS16,STS-B,SICK-R"
 # How many are held out: at most a tenth of the long sentences in 12,000 lines of Wikipedia.
@@ -160,25 +157,16 @@ def _readouts(study: Study) -> Iterator[Command]:
 
 
 def _rates(study: Study) -> Iterator[Command]:
-    """Try the learning rates of each method that learns from sentences alone."""
+    """Try learning rates."""
     if study.steps is None:
         return
-    chosen = [e.recipe for g in study.chosen() if g.corpus != TRIPLES for e in g.entries]
-    for recipe in dict.fromkeys([*TEACHERS, *chosen]):
-        if recipe not in TAUGHT:
-            rates = [
-                Entry(recipe, {"optimizer.learning_rate": rate}, _rate_name(recipe, rate))
-                for rate in _rates_of(recipe)
-            ]
-            yield _compare(study, METHODS, rates, (RATE_SEED,), study.output / "rates" / recipe)
-
-
-def _rates_of(recipe: str) -> tuple[float, ...]:
-    return PROMPT_RATES if recipe in PROMPTS_ALONE else RATES
-
-
-def _rate_name(recipe: str, rate: float) -> str:
-    return f"{recipe}-{rate:g}"
+    chosen = [entry.recipe for group in study.chosen() for entry in group.entries]
+    for recipe in recipes_that_try([*TEACHERS, *chosen]):
+        trials = [
+            Entry(recipe, {"optimizer.learning_rate": rate}, rate_name(recipe, rate))
+            for rate in rates_of(recipe)
+        ]
+        yield _compare(study, METHODS, trials, (SEED,), study.output / "rates" / recipe)
 
 
 def _group(study: Study, group: Group) -> Iterator[Command]:
@@ -206,26 +194,8 @@ def _teacher(study: Study, recipe: str) -> Path:
     """Return a model that no reported seed has trained; as published, the first seed's."""
     if study.steps is None:
         return _model(study, recipe)
-    name = _rate_name(recipe, best_rate(study.output, recipe))
-    return study.output / "rates" / recipe / name / f"seed-{RATE_SEED}" / "model"
-
-
-def best_rate(output: Path, recipe: str) -> float:
-    """Return the rate with the best dev score; SimCSE's for a recipe that tried none."""
-    tried = tried_rates(output)
-    scores = tried.get(recipe, tried[TEACHERS[0]])
-    return max(scores, key=lambda rate: scores[rate])
-
-
-def tried_rates(output: Path) -> dict[str, dict[float, float]]:
-    """Return the dev score of each learning rate that a recipe has tried."""
-    tried = {}
-    for path in sorted((output / "rates").glob("*/result.json")):
-        recipe = path.parent.name
-        rates = {_rate_name(recipe, rate): rate for rate in _rates_of(recipe)}
-        rows = read_json(path)["rows"]
-        tried[recipe] = {rates[r["entry"]]: r["dev_mean"] for r in rows if r["entry"] in rates}
-    return tried
+    name = rate_name(recipe, best_rate(study.output, recipe))
+    return study.output / "rates" / recipe / name / f"seed-{SEED}" / "model"
 
 
 def _compare(

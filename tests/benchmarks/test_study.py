@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from benchmarks.study.entries import GROUPS, METHODS, READOUTS, TAUGHT, TRIPLES
+from benchmarks.study.entries import GROUPS, METHODS, READOUTS, TRIPLES
 from benchmarks.study.page import page
 from benchmarks.study.picture import picture
-from benchmarks.study.record import curve
-from benchmarks.study.runs import (
+from benchmarks.study.rates import (
     PROMPT_RATES,
     PROMPTS_ALONE,
     RATES,
-    TEACHERS,
-    Study,
+    SHARED,
     best_rate,
-    commands,
+    rate_name,
+    rates_of,
 )
+from benchmarks.study.record import curve
+from benchmarks.study.runs import TEACHERS, Study, commands
 from benchmarks.study.statistics import HOLDS, OTHERWISE, UNTOLD, adjusted, at_time, gap, verdict
 from benchmarks.study.tables import SIMCSE, TABLES, Ours, Row, readout, trained
 from pipelines.cli import build_parser
@@ -42,11 +43,11 @@ def study(output: Path, **changes) -> Study:
 def write_rates(output: Path) -> None:
     """A finished search for learning rates, in which the higher one was the best."""
     for recipe in RECIPES:
-        if recipe in (*TAUGHT, "simcse-supervised", "promptbert-supervised"):
+        if recipe in SHARED:
             continue
-        rates = PROMPT_RATES if recipe in PROMPTS_ALONE else RATES
-        scores = zip(rates, (50.0, 60.0), strict=True)
-        rows = [{"entry": f"{recipe}-{rate:g}", "dev_mean": score} for rate, score in scores]
+        scores = zip(rates_of(recipe), (50.0, 60.0), strict=True)
+        rows = [{"entry": rate_name(recipe, rate), "dev_mean": score} for rate, score in scores]
+        rows.append({"entry": "untouched", "dev_mean": 70.0})
         (output / "rates" / recipe).mkdir(parents=True)
         (output / "rates" / recipe / "result.json").write_text(json.dumps({"rows": rows}))
 
@@ -70,8 +71,7 @@ def test_every_command_is_one_and_its_entries_fit_their_recipes(tmp_path, steps)
         *("prepare", "evaluate", "search-template", "tokens", "geometry", "compare"),
     }
     recipes = {entry.recipe for group in GROUPS for entry in group.entries}
-    tried = {r for r in recipes if r not in TAUGHT and "supervised" not in r}
-    assert seen.count("compare") == len(LABELS) + (len(tried) if steps else 0)
+    assert seen.count("compare") == len(LABELS) + (len(recipes - {*SHARED}) if steps else 0)
 
 
 def test_those_that_are_taught_learn_from_models_of_a_seed_that_is_not_reported(tmp_path):
@@ -83,7 +83,7 @@ def test_those_that_are_taught_learn_from_models_of_a_seed_that_is_not_reported(
             tmp_path / "rates" / recipe / f"{recipe}-{RATES[1]:g}" / "seed-100" / "model"
         )
     assert entry.changes["optimizer.learning_rate"] == RATES[1]
-    assert best_rate(tmp_path, "simcse-supervised") == RATES[1], "not of the three: SimCSE's"
+    assert best_rate(tmp_path, "simcse-supervised") == RATES[1], "SimCSE's"
 
 
 def test_every_row_of_the_papers_stands_for_something_that_is_run():
