@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.study.entries import METHODS
 from benchmarks.study.language_model import section
+from benchmarks.study.rows import SIMCSE, Ours, Row, trained
 from benchmarks.study.statistics import (
     HOLDS,
     OTHERWISE,
@@ -22,7 +23,7 @@ from benchmarks.study.statistics import (
     scores,
     verdict,
 )
-from benchmarks.study.tables import SIMCSE, TABLES, Ours, Row, trained
+from benchmarks.study.tables import TABLES
 
 Record = Mapping[str, Any]
 NOT_RUN = "not run"

@@ -22,9 +22,10 @@ from benchmarks.study.rates import (
     rates_of,
 )
 from benchmarks.study.record import curve
+from benchmarks.study.rows import SIMCSE, Ours, Row, readout, trained
 from benchmarks.study.runs import TEACHERS, Study, commands
 from benchmarks.study.statistics import HOLDS, OTHERWISE, UNTOLD, adjusted, at_time, gap, verdict
-from benchmarks.study.tables import SIMCSE, TABLES, Ours, Row, readout, trained
+from benchmarks.study.tables import TABLES
 from pipelines.cli import build_parser
 from pipelines.comparing.entries import Entry, same_budget
 from pipelines.recipes import RECIPES
