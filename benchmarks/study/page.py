@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.study.entries import METHODS
+from benchmarks.study.entries import METHODS, READOUTS
 from benchmarks.study.language_model import section
 from benchmarks.study.rows import SIMCSE, Ours, Row, trained
 from benchmarks.study.statistics import (
@@ -40,7 +40,7 @@ def page(records: Sequence[Record]) -> str:
     parts.append("## What was run\n")
     for record in records:
         parts += [_about(record), section(record["pretraining"]), _methods(record)]
-        parts += [_other_scores(record), _geometry(record)]
+        parts += [_readouts(record), _other_scores(record), _geometry(record)]
     parts += [_templates(first), _tokens(first)]
     return "\n".join(part for part in parts if part)
 
@@ -173,6 +173,26 @@ def _methods(record: Record) -> str:
 
 def _mean(entries: Mapping[str, Any], pair: tuple[str, Gap | None]) -> float:
     return -float(np.mean(entries[pair[0]]["test"]))
+
+
+def _readouts(record: Record) -> str:
+    found = record["readouts"]
+    if not found:
+        return ""
+    tasks = list(next(iter(found.values()))["tasks"])
+    rows = [
+        (
+            f"`{' '.join(READOUTS[name])}`",
+            *(f"{entry['tasks'][task]:.2f}" for task in tasks),
+            f"{entry['score']:.2f} ({entry['low']:.2f} to {entry['high']:.2f})",
+        )
+        for name, entry in found.items()
+    ]
+    return (
+        "#### Not trained\n\nThe same encoder by `cotbert evaluate` with these options, and the "
+        "95 % interval of the average over the pairs. SAMPLE: the text of the sentences.\n\n"
+        + _table(("options", *tasks, "average"), rows)
+    )
 
 
 def _other_scores(record: Record) -> str:

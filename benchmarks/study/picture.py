@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,30 +11,47 @@ from scipy.stats import t
 
 from benchmarks.study.entries import METHODS
 from pipelines.reports.colours import BLUE, INK, ORANGE
-from pipelines.reports.plots import number_axis, rows_plot
+from pipelines.reports.plots import plot
+
+# Untrained readouts that stand below the methods, and what they are called.
+UNTRAINED = {"whitening": "whitening, not trained", "last": "mean pooling, not trained"}
+UNTRAINED |= {"cls": "[CLS], not trained", "manual": "[MASK], not trained"}
+# Inches of the picture, of a row, and of the axis below the rows.
+WIDTH, ROW, AXIS = 7.2, 0.24, 0.8
 
 
 def picture(record: Mapping[str, Any]) -> str:
-    """Return an SVG: the mean of each method, its 95 % interval over the seeds, and each seed."""
-    trained = record["trained"]
+    """Return an SVG: the mean of each method, its 95 % interval over the seeds, and each seed.
+
+    Of a readout that is not trained it shows the 95 % interval over the pairs of the tasks.
+    """
+    trained, readouts = record["trained"], record["readouts"]
     names = [e.label for e in METHODS.entries if e.label in trained]
-    names.sort(key=lambda name: -float(np.mean(trained[name]["test"])))
-    reference = np.mean(trained[names[-1] if "simcse-base" not in names else "simcse-base"]["test"])
+    names.sort(key=lambda name: float(np.mean(trained[name]["test"])))
+    untrained = sorted(UNTRAINED.keys() & readouts.keys(), key=lambda n: readouts[n]["score"])
 
     def draw(axes: Any) -> None:
-        axes.axvline(reference, color=INK, lw=1, ls=":")
-        for place, name in enumerate(names):
+        for place, name in enumerate(untrained):
+            found = readouts[name]
+            axes.plot([found["low"], found["high"]], [place, place], color=INK, lw=1.2)
+            axes.plot([found["score"]], [place], "|", ms=11, mec=INK, mew=2)
+        for place, name in enumerate(names, len(untrained)):
             values = np.array(trained[name]["test"])
-            half = _half_width(values)
-            mean = values.mean()
-            axes.plot([mean - half, mean + half], [place, place], color=INK, lw=1.4)
+            half, mean = _half_width(values), values.mean()
+            axes.plot([mean - half, mean + half], [place, place], color=ORANGE, lw=1.2)
             axes.plot(values, [place] * len(values), "o", ms=4, mfc=BLUE, mec="none", alpha=0.6)
-            axes.plot([mean], [place], "|", ms=12, mec=ORANGE, mew=2)
-        number_axis(axes.xaxis, [0.5])
+            axes.plot([mean], [place], "|", ms=11, mec=ORANGE, mew=2)
+        labels = [*(UNTRAINED[name] for name in untrained), *names]
+        axes.set_yticks(range(len(labels)), labels)
+        axes.set_ylim(-0.6, len(labels) - 0.4)
+        about = record["about"]
+        tasks = ", ".join(next(iter(trained.values()))["tasks"])
+        budget = f"{about['steps']} steps of {about['batch_size']} sentences"
+        axes.set_xlabel(f"average Spearman x 100 of {tasks}; {budget}")
 
-    about = record["about"]
-    tasks = ", ".join(trained[names[0]]["tasks"])
-    return rows_plot(draw, names, f"average Spearman x 100 of {tasks}", f"{about['steps']} steps")
+    text = plot(draw, WIDTH, ROW * (len(names) + len(untrained)) + AXIS)
+    # A file of its own has no style sheet that gives the colours by name.
+    return re.sub(r"var\(--\w+, (#\w+)\)", r"\1", text)
 
 
 def _half_width(values: np.ndarray) -> float:
