@@ -168,6 +168,20 @@ def _methods(record: Record) -> str:
         _table(header, rows)
         + f"\nSpearman x 100. after {seconds:.0f} s: the dev score when the fastest method had "
         "ended, with the schedule of the whole run. seconds: of training, on average.\n"
+        + _beside_untrained(record, names)
+    )
+
+
+def _beside_untrained(record: Record, names: Sequence[str]) -> str:
+    """Say how many methods are better than what the encoder gives without training."""
+    if "last" not in record["readouts"]:
+        return ""
+    untrained = record["readouts"]["last"]["score"]
+    means = [float(np.mean(record["trained"][name]["test"])) for name in names]
+    above = sum(mean > untrained for mean in means)
+    return (
+        f"\nThe mean pooling of the untrained encoder has {untrained:.2f}: {above} of {len(names)} "
+        "methods are above it.\n"
     )
 
 
