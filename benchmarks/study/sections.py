@@ -1,0 +1,187 @@
+"""What docs/papers.md says of each study that was run: its budget, methods and other scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.study.entries import METHODS, READOUTS
+from benchmarks.study.rows import SIMCSE, trained
+from benchmarks.study.statistics import Gap, adjusted, at_time, gap, mean_spread
+
+Record = Mapping[str, Any]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def about(record: Record) -> str:
+    about = record["about"]
+    seeds = sorted({len(entry["seeds"]) for entry in record["trained"].values()})
+    return "\n".join(
+        [
+            f"### {about['encoder']}\n",
+            f"{about['layers']} layers x {about['hidden']}, "
+            f"{about['parameters'] / 1e6:.1f} million weights. {about['note']}\n",
+            f"{about['steps']} steps of {about['batch_size']} sentences, "
+            f"{_listed(seeds, ' or ')} seeds, learning rate decaying to 0. {_rates(record)}"
+            f"Commit {about['commit']}; {about['machine']}.\n",
+        ]
+    )
+
+
+def _rates(record: Record) -> str:
+    """Say which learning rates were tried."""
+    tried = {tuple(sorted(map(float, scores))) for scores in record["rates"].values()}
+    if not tried:
+        return ""
+    given = "; ".join(_listed([f"{rate:g}" for rate in rates], " and ") for rates in sorted(tried))
+    return (
+        f"The learning rate has the best STS-B dev of those tried ({given} where only prompts or "
+        "prefixes are trained) with a seed that is not reported: "
+        f"{_listed(sorted(record['rates']), ' and ')} have their own, the others that of the one "
+        "of these whose vector they train by a similar loss. "
+    )
+
+
+def _listed(values: Sequence[Any], last: str) -> str:
+    *some, end = map(str, values)
+    return f"{', '.join(some)}{last}{end}" if some else end
+
+
+def methods(record: Record) -> str:
+    names = [e.label for e in METHODS.entries if e.label in record["trained"]]
+    if not names:
+        return ""
+    entries = {name: record["trained"][name] for name in names}
+    tasks = list(next(iter(entries.values()))["tasks"])
+    against = [gap(record, trained(name), SIMCSE) for name in names]
+    seconds = min(np.mean([c[-1][0] for c in entry["curves"]]) for entry in entries.values())
+    order = sorted(
+        zip(names, adjusted(against), strict=True), key=lambda pair: _mean(entries, pair)
+    )
+    rows = []
+    for name, found in order:
+        entry = entries[name]
+        means = [f"{np.mean(entry['tasks'][task]):.2f}" for task in tasks]
+        early = np.mean([at_time(curve, seconds) for curve in entry["curves"]])
+        gapped = (
+            "" if found is None or name == SIMCSE.name else f"{found.mean:+.2f} ({found.p:.3f})"
+        )
+        rows.append(
+            (
+                *(name, f"{entry['rate']:g}", f"{entry['dev_before']:.2f}"),
+                *(mean_spread(entry["dev"]), f"{early:.2f}", *means),
+                *(mean_spread(entry["test"]), gapped, f"{entry['seconds']:.0f}"),
+            )
+        )
+    header = (
+        *("recipe", "rate", "STS-B dev before", "after", f"after {seconds:.0f} s", *tasks),
+        *("average", "against SimCSE (p)", "seconds"),
+    )
+    return (
+        table(header, rows)
+        + f"\nSpearman x 100. after {seconds:.0f} s: the dev score when the fastest method had "
+        "ended, with the schedule of the whole run. seconds: of training, on average.\n"
+        + _beside_untrained(record, names)
+    )
+
+
+def _beside_untrained(record: Record, names: Sequence[str]) -> str:
+    """Say how many methods are better than what the encoder gives without training."""
+    if "last" not in record["readouts"]:
+        return ""
+    untrained = record["readouts"]["last"]["score"]
+    means = [float(np.mean(record["trained"][name]["test"])) for name in names]
+    above = sum(mean > untrained for mean in means)
+    return (
+        f"\nThe mean pooling of the untrained encoder has {untrained:.2f}: {above} of {len(names)} "
+        "methods are above it.\n"
+    )
+
+
+def _mean(entries: Mapping[str, Any], pair: tuple[str, Gap | None]) -> float:
+    return -float(np.mean(entries[pair[0]]["test"]))
+
+
+def readouts(record: Record) -> str:
+    found = record["readouts"]
+    if not found:
+        return ""
+    tasks = list(next(iter(found.values()))["tasks"])
+    rows = [
+        (
+            f"`{' '.join(READOUTS[name])}`",
+            *(f"{entry['tasks'][task]:.2f}" for task in tasks),
+            f"{entry['score']:.2f} ({entry['low']:.2f} to {entry['high']:.2f})",
+        )
+        for name, entry in found.items()
+    ]
+    return (
+        "#### Not trained\n\nThe same encoder by `cotbert evaluate` with these options, and the "
+        "95 % interval of the average over the pairs. SAMPLE: the text of the sentences.\n\n"
+        + table(("options", *tasks, "average"), rows)
+    )
+
+
+def other_scores(record: Record) -> str:
+    names = [name for name in record["transfer"] if name in record["held_out"]]
+    if not names:
+        return ""
+    tasks = list(record["transfer"][names[0]]["tasks"])
+    rows = []
+    for name in names:
+        transfer, held_out = record["transfer"][name], record["held_out"][name]
+        accuracies = [f"{transfer['tasks'][task]:.2f}" for task in tasks]
+        interval = f"{held_out['score']:.1f} ({held_out['low']:.1f} to {held_out['high']:.1f})"
+        rows.append((name, *accuracies, f"{transfer['score']:.2f}", interval))
+    header = ("recipe, seed 0", *tasks, "average", "halves found first, %")
+    return (
+        "Accuracy x 100 on the transfer tasks at hand, and the score without labels: how often "
+        f"the half of a held-out sentence finds the other.\n\n{table(header, rows)}"
+    )
+
+
+def geometry(record: Record) -> str:
+    rows = [row for part in record["geometry"].values() for row in part]
+    if not rows:
+        return ""
+    keys = ("spearman", "alignment", "uniformity", "anisotropy", "token_anisotropy")
+    cells = [(_label(r), *(f"{r[key]:.4f}" for key in keys)) for r in rows]
+    header = ("encoder", "Spearman", "alignment", "uniformity", "anisotropy", "of the token table")
+    return (
+        "#### Geometry\n\nSTS-B test; alignment over pairs graded above 4; lower is better for "
+        f"alignment and uniformity.\n\n{table(header, cells)}"
+    )
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    """Return a model's run and readout, without the folders of this machine."""
+    folders = Path(row["model"]).parts
+    if folders[-1] == "model":
+        folders = folders[:-1]
+    name = folders[-2] if folders[-1].startswith("seed-") else folders[-1]
+    return f"{name}, {row['readout']}"
+
+
+def templates(record: Record) -> str:
+    if not record["templates"]:
+        return ""
+    ours = sorted(record["templates"].items(), key=lambda item: -(item[1] or 0))
+    rows = [(f"`{text}`", f"{score:.2f}") for text, score in ours if score is not None]
+    return (
+        "### Template search\n\nSTS-B dev of the untrained `[MASK]` under each template of the "
+        "greedy search (PromptBERT, Table 4: 39.34 to 73.44).\n\n"
+        + table(("template", "STS-B dev"), rows)
+    )
+
+
+def tokens(record: Record) -> str:
+    if not record.get("tokens"):
+        return ""
+    return f"### Predicted tokens\n\n```\n{record['tokens'].rstrip()}\n```\n"
