@@ -17,7 +17,7 @@ from pipelines.reports.plots import plot
 UNTRAINED = {"whitening": "whitening, not trained", "last": "mean pooling, not trained"}
 UNTRAINED |= {"cls": "[CLS], not trained", "manual": "[MASK], not trained"}
 # Inches of the picture, of a row, and of the axis below the rows.
-WIDTH, ROW, AXIS = 7.2, 0.24, 0.8
+WIDTH, ROW, AXIS = 7.2, 0.24, 0.95
 
 
 def picture(record: Mapping[str, Any]) -> str:
@@ -47,7 +47,7 @@ def picture(record: Mapping[str, Any]) -> str:
         about = record["about"]
         tasks = ", ".join(next(iter(trained.values()))["tasks"])
         budget = f"{about['steps']} steps of {about['batch_size']} sentences"
-        axes.set_xlabel(f"average Spearman x 100 of {tasks}; {budget}")
+        axes.set_xlabel(f"average Spearman x 100 of {tasks}\n{budget}")
 
     text = plot(draw, WIDTH, ROW * (len(names) + len(untrained)) + AXIS)
     # A file of its own has no style sheet that gives the colours by name.
