@@ -197,15 +197,28 @@ class Contrastive(Method):
         """
         anchor, *others = vectors
         columns = [gather_with_gradient(v) for v in others]
-        loss = extended_info_nce if extended else info_nce
         first, exclude = len(anchor) * rank(), None
         if documents is not None:
             own = to_device(torch.from_numpy(documents), anchor.device)
             exclude = same_document(own, gather(own), first)
         with section("loss"):
-            return loss(
-                anchor, *columns, temperature=self.temperature, first=first, exclude=exclude
-            )
+            return self.gathered_loss(anchor, columns, first, extended=extended, exclude=exclude)
+
+    def gathered_loss(
+        self,
+        anchor: Tensor,
+        columns: list[Tensor],
+        first: int,
+        *,
+        extended: bool,
+        exclude: Tensor | None,
+    ) -> Tensor:
+        """Return the scalar loss of (b, D) anchors with (B, D) positives and negatives.
+
+        first: the column of the first anchor's positive. exclude: (b, B), no negatives if True.
+        """
+        loss = extended_info_nce if extended else info_nce
+        return loss(anchor, *columns, temperature=self.temperature, first=first, exclude=exclude)
 
 
 def mean_cosine(left: Tensor, right: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ of a sentence and its entailment above all others of the sentence by a margin.
 
 from __future__ import annotations
 
-import numpy as np
 from torch import Tensor
 
 from cotbert_core.encoder.backbone import Backbone
@@ -17,7 +16,6 @@ from cotbert_core.losses import energy_hinge
 from cotbert_core.method_settings.baselines import PromCseSettings
 from cotbert_core.methods.simcse import SimCse
 from cotbert_core.settings import TrainSettings
-from cotbert_core.training.distributed import gather_with_gradient, rank
 
 
 class PromCse(SimCse):
@@ -40,18 +38,18 @@ class PromCse(SimCse):
         for prefix in prefixes_of(model):
             prefix.requires_grad_(True)
 
-    def contrast(
+    def gathered_loss(
         self,
-        vectors: list[Tensor],
+        anchor: Tensor,
+        columns: list[Tensor],
+        first: int,
         *,
-        extended: bool = False,
-        documents: np.ndarray | None = None,
+        extended: bool,
+        exclude: Tensor | None,
     ) -> Tensor:
-        loss = super().contrast(vectors, extended=extended, documents=documents)
-        if len(vectors) < 3 or not self.hinge.hinge_weight:
+        loss = super().gathered_loss(anchor, columns, first, extended=extended, exclude=exclude)
+        if len(columns) < 2 or not self.hinge.hinge_weight:
             return loss
-        anchor, *others = vectors
-        columns = [gather_with_gradient(v) for v in others]
-        margin, first = self.hinge.hinge_margin, len(anchor) * rank()
+        margin = self.hinge.hinge_margin
         hinge = energy_hinge(anchor, *columns, margin=margin, first=first)
         return loss + self.hinge.hinge_weight * hinge
