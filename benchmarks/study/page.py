@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.study import sections
 from benchmarks.study.language_model import section
 from benchmarks.study.rows import Ours, Row
+from benchmarks.study.sections import Record
 from benchmarks.study.statistics import (
     HOLDS,
     OTHERWISE,
@@ -22,7 +22,6 @@ from benchmarks.study.statistics import (
 )
 from benchmarks.study.tables import TABLES
 
-Record = Mapping[str, Any]
 NOT_RUN = "not run"
 INTRODUCTION = Path(__file__).parent / "introduction.md"
 
@@ -59,10 +58,14 @@ def _paper(name: str, rows: Sequence[Row], record: Record) -> str:
         )
         for row, g, told in found
     ]
-    counts = {said: sum(told == said for *_, told in found) for said in (HOLDS, OTHERWISE, UNTOLD)}
-    said = ", ".join(f"{what} {count}" for what, count in counts.items())
+    holds, otherwise, untold = (
+        sum(told == said for *_, told in found) for said in (HOLDS, OTHERWISE, UNTOLD)
+    )
     table = sections.table(("table", "command", "paper", "ours", "order"), cells)
-    return f"## {name}\n\n{table}\nThe orders of this paper: {said}.\n"
+    return (
+        f"## {name}\n\n{table}\nOrders of this paper that hold: {holds}; that do not: {otherwise}; "
+        f"that cannot be told: {untold}.\n"
+    )
 
 
 def _gap(record: Record, row: Row) -> Gap | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.study.entries import COT, DENO, PROMPT
 from cotbert_core.files import read_json
 
 # The rates that are tried, and those of methods that train a few vectors alone.
@@ -12,7 +13,7 @@ RATES, PROMPT_RATES = (5e-5, 2e-4), (2e-3, 1e-2)
 PROMPTS_ALONE = ("optiprompt-base", "promcse-base")
 # The seed of the trials, which is not reported.
 SEED = 100
-SIMCSE, PROMPT, COT, DENO = "simcse-base", "promptbert-base", "cot-bert-base", "denosent-base"
+SIMCSE = "simcse-base"
 # Recipes that take the rate of another, since they train the same vector by a similar loss.
 SHARED = {
     **dict.fromkeys(("consert-base", "esimcse-base", "dclr-base", "arccse-base"), SIMCSE),
@@ -39,17 +40,22 @@ def recipes_that_try(recipes: Sequence[str]) -> list[str]:
 
 
 def best_rate(output: Path, recipe: str) -> float:
-    """Return the rate with the best dev score of those that were tried."""
-    scores = tried_rates(output)[SHARED.get(recipe, recipe)]
+    """Return the learning rate whose trial has the best dev score."""
+    scores = _tried(_trials(output) / SHARED.get(recipe, recipe))
     return max(scores, key=lambda rate: scores[rate])
 
 
 def tried_rates(output: Path) -> dict[str, dict[float, float]]:
     """Return the dev score of each learning rate that a recipe has tried."""
-    tried = {}
-    for path in sorted((output / "rates").glob("*/result.json")):
-        recipe = path.parent.name
-        rates = {rate_name(recipe, rate): rate for rate in rates_of(recipe)}
-        rows = [row for row in read_json(path)["rows"] if row["entry"] in rates]
-        tried[recipe] = {rates[row["entry"]]: row["dev_mean"] for row in rows}
-    return tried
+    finished = sorted(_trials(output).glob("*/result.json"))
+    return {path.parent.name: _tried(path.parent) for path in finished}
+
+
+def _trials(output: Path) -> Path:
+    return output / "rates"
+
+
+def _tried(folder: Path) -> dict[float, float]:
+    names = {rate_name(folder.name, rate): rate for rate in rates_of(folder.name)}
+    rows = [row for row in read_json(folder / "result.json")["rows"] if row["entry"] in names]
+    return {names[row["entry"]]: row["dev_mean"] for row in rows}

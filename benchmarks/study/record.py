@@ -36,18 +36,13 @@ def collect(study: Study) -> dict[str, Any]:
         "transfer": _scores(study.output / "transfer", _labels(), "transfer_average"),
         "held_out": _scores(study.output / "held-out", _labels(), "held-out"),
         "geometry": {
-            name: [row | {"model": _below(row["model"])} for row in read_json(path)["models"]]
+            name: [row | {"model": _name(row["model"])} for row in read_json(path)["models"]]
             for name in ("geometry-untrained", "geometry")
             if (path := study.output / name / "geometry.json").is_file()
         },
         "templates": _templates(study.output / "search-template"),
         "tokens": tokens.read_text("utf-8") if tokens.is_file() else "",
     }
-
-
-def _below(model: str) -> str:
-    """Return a model's recipe, seed and folder, without the folders of this machine."""
-    return "/".join(Path(model).parts[-3:])
 
 
 def _labels() -> list[str]:
@@ -71,10 +66,13 @@ def _about(study: Study) -> dict[str, Any]:
     }
 
 
-def _name(encoder: str) -> str:
-    """Return an encoder's name; of a run's model/ that of the run."""
-    path = Path(encoder)
-    return path.resolve().parent.name if path.name == "model" else path.name
+def _name(model: str) -> str:
+    """Return an encoder's name; of a run's model/ that of the run, or of the recipe of a seed."""
+    path = Path(model)
+    if path.name != "model":
+        return path.name
+    run = path.resolve().parent
+    return run.parent.name if run.name.startswith("seed-") else run.name
 
 
 def _trained(study: Study, group: Group, entry: Entry) -> dict[str, Any] | None:

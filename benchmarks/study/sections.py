@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,16 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def about(record: Record) -> str:
-    about = record["about"]
+    facts = record["about"]
     seeds = sorted({len(entry["seeds"]) for entry in record["trained"].values()})
     return "\n".join(
         [
-            f"### {about['encoder']}\n",
-            f"{about['layers']} layers x {about['hidden']}, "
-            f"{about['parameters'] / 1e6:.1f} million weights. {about['note']}\n",
-            f"{about['steps']} steps of {about['batch_size']} sentences, "
+            f"### {facts['encoder']}\n",
+            f"{facts['layers']} layers x {facts['hidden']}, "
+            f"{facts['parameters'] / 1e6:.1f} million weights. {facts['note']}\n",
+            f"{facts['steps']} steps of {facts['batch_size']} sentences, "
             f"{_listed(seeds, ' or ')} seeds, learning rate decaying to 0. {_rates(record)}"
-            f"Commit {about['commit']}; {about['machine']}.\n",
+            f"Commit {facts['commit']}; {facts['machine']}.\n",
         ]
     )
 
@@ -152,21 +151,12 @@ def geometry(record: Record) -> str:
     if not rows:
         return ""
     keys = ("spearman", "alignment", "uniformity", "anisotropy", "token_anisotropy")
-    cells = [(_label(r), *(f"{r[key]:.4f}" for key in keys)) for r in rows]
+    cells = [(f"{r['model']}, {r['readout']}", *(f"{r[key]:.4f}" for key in keys)) for r in rows]
     header = ("encoder", "Spearman", "alignment", "uniformity", "anisotropy", "of the token table")
     return (
         "#### Geometry\n\nSTS-B test; alignment over pairs graded above 4; lower is better for "
         f"alignment and uniformity.\n\n{table(header, cells)}"
     )
-
-
-def _label(row: Mapping[str, Any]) -> str:
-    """Return a model's run and readout, without the folders of this machine."""
-    folders = Path(row["model"]).parts
-    if folders[-1] == "model":
-        folders = folders[:-1]
-    name = folders[-2] if folders[-1].startswith("seed-") else folders[-1]
-    return f"{name}, {row['readout']}"
 
 
 def templates(record: Record) -> str:
