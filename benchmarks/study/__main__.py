@@ -46,6 +46,7 @@ def _study(given: argparse.Namespace) -> Study:
         documents=tuple(path.absolute() for path in given.documents),
         seeds=given.seeds or (10 if given.published else 5),
         steps=None if given.published else given.steps,
+        checks=given.checks,
         groups=tuple(given.groups),
     )
 
@@ -77,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--documents", type=Path, nargs="+", required=True, help="a row each")
         one.add_argument("--published", action="store_true", help="train as published")
         one.add_argument("--steps", type=int, default=50, help="of each run (default 50)")
+        one.add_argument("--checks", type=int, default=5, help="on dev in each run (default 5)")
         one.add_argument("--seeds", type=int, help="of each entry (default 5; published: 10)")
         names = [group.name for group in GROUPS]
         one.add_argument("--groups", nargs="+", choices=names, default=names)

@@ -33,6 +33,8 @@ from pipelines.cli import main
 
 TEACHERS = ("simcse-base", "promptbert-base")
 TASKS = "STS12,STS13,STS14,STS15,STS16,STS-B,SICK-R"
+# Of a sentence, and of the rest of a document, on a small budget; in tokens.
+MAX_LENGTH = 32
 # How many are held out: at most a tenth of the long sentences in 12,000 lines of Wikipedia.
 HELD_OUT = {SENTENCES: "700", DOCUMENTS: "1000"}
 GEOMETRY = ("promptbert-base", "conpvp-base", "cot-bert-base")
@@ -72,7 +74,7 @@ class Study:
             f"eval_every={max(1, self.steps // self.checks)}",
             "optimizer.warmup_steps=0",
             "optimizer.schedule=linear",
-            "max_length=32",
+            f"max_length={MAX_LENGTH}",
         )
 
 
@@ -121,8 +123,8 @@ def commands(study: Study) -> Iterator[Command]:
     yield from _rates(study)
     for group in study.chosen():
         yield from _group(study, group)
-        if group is METHODS:
-            yield from _other_scores(study)
+    if METHODS in study.chosen():
+        yield from _other_scores(study)
 
 
 def _corpora(study: Study) -> Iterator[Command]:
@@ -182,6 +184,8 @@ def _given(study: Study, entry: Entry) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if study.steps:
         given["optimizer.learning_rate"] = best_rate(study.output, entry.recipe)
+        if entry.changes.get("method.positive") == "rest":
+            given["method.rest_length"] = MAX_LENGTH
     if entry.recipe in TAUGHT:
         first, second = (_teacher(study, recipe) for recipe in TEACHERS)
         if entry.recipe == "dclr-base":

@@ -129,21 +129,36 @@ def readouts(record: Record) -> str:
 
 
 def other_scores(record: Record) -> str:
-    names = [name for name in record["transfer"] if name in record["held_out"]]
+    transfer, held_out = record["transfer"], record["held_out"]
+    names = [e.label for e in METHODS.entries if e.label in transfer or e.label in held_out]
     if not names:
         return ""
-    tasks = list(record["transfer"][names[0]]["tasks"])
-    rows = []
-    for name in names:
-        transfer, held_out = record["transfer"][name], record["held_out"][name]
-        accuracies = [f"{transfer['tasks'][task]:.2f}" for task in tasks]
-        interval = f"{held_out['score']:.1f} ({held_out['low']:.1f} to {held_out['high']:.1f})"
-        rows.append((name, *accuracies, f"{transfer['score']:.2f}", interval))
+    tasks = list(next(iter(transfer.values()), {"tasks": ()})["tasks"])
+    rows = [
+        (name, *_accuracies(transfer.get(name), tasks), _found_first(held_out.get(name)))
+        for name in names
+    ]
     header = ("recipe, seed 0", *tasks, "average", "halves found first, %")
     return (
         "Accuracy x 100 on the transfer tasks at hand, and the score without labels: how often "
         f"the half of a held-out sentence finds the other.\n\n{table(header, rows)}"
     )
+
+
+def _accuracies(scores: Mapping[str, Any] | None, tasks: Sequence[str]) -> list[str]:
+    """Return the accuracy of each transfer task and their average."""
+    if scores is None:
+        return ["not run"] * (len(tasks) + 1)
+    return [
+        f"{value:.2f}" for value in (*(scores["tasks"][task] for task in tasks), scores["score"])
+    ]
+
+
+def _found_first(score: Mapping[str, float] | None) -> str:
+    """Return the score without labels and its interval."""
+    if score is None:
+        return "not run"
+    return f"{score['score']:.1f} ({score['low']:.1f} to {score['high']:.1f})"
 
 
 def geometry(record: Record) -> str:
