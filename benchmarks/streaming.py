@@ -39,7 +39,7 @@ PART_ROWS, SHUFFLE_ROWS = 50_000, 200_000
 BATCH, STEPS = 256, 800
 # Tokens of a row, each as likely: 20 on average, as of Wikipedia.
 LEAST_TOKENS, MOST_TOKENS = 8, 32
-WORKER, READER = b"ray::RayTrainWo", b"ray::Read"
+WORKER, READER = b"ray::SingleWork", b"ray::Read"
 SETTINGS = (
     *("method.name=simcse", "templates.anchor=null", "templates.positive=null"),
     *("templates.negative=null", f"batch_size={BATCH}", f"max_length={MOST_TOKENS}"),

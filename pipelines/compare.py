@@ -35,6 +35,7 @@ from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import dev_metric
 from pipelines.training.inputs import check_inputs
 from pipelines.training.multi_seed import SeededRuns
+from pipelines.training.worker_process import worker_process
 
 
 def compare(
@@ -56,6 +57,7 @@ def compare(
             "compare", params, about=_about(comparison), home=output, queue_folder=output
         ) as run,
         ray_session(verbose, output),
+        worker_process() as process,
     ):
         run.dataset(corpus)
         encoders = {s.encoder: s.precision for s in comparison.trained.values()}
@@ -69,6 +71,7 @@ def compare(
             verbose=verbose,
             parent=run.key,
             kept=kept,
+            process=process,
         )
         rows = with_differences(_rows(comparison, corpus, output, found, runs_of, run))
         result = {

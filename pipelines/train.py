@@ -7,7 +7,7 @@ during the run, then model/ (best by dev score), report.html and, written last, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
@@ -46,6 +46,7 @@ from pipelines.training.metrics_log import METRICS_FILE, read_log
 from pipelines.training.profile_table import write_table
 from pipelines.training.resources import check_gpus
 from pipelines.training.run_result import run_result, save_best
+from pipelines.training.worker_process import WorkerProcess
 
 
 def train(
@@ -60,18 +61,19 @@ def train(
     name: str | None = None,
     recipe: str = "",
     tags: Mapping[str, str] = MappingProxyType({}),
-    callbacks: Sequence[Any] = (),
+    on_check: Callable[[int, float], None] | None = None,
     early_stopping: bool = False,
     profile: bool = False,
     patience: float = 0.0,
     baseline: Baseline | None = None,
     inside: Sequence[str] = (),
     kept: KeptFiles = MODEL_ALONE,
+    process: WorkerProcess | None = None,
 ) -> dict[str, Any]:
     """Train and return the result; UserError before anything starts, TrainingError afterwards.
 
     parent, name, tags: those of its MLflow run. recipe: the one that the settings come from.
-    callbacks: callbacks of Ray Train, for a sweep.
+    on_check: called with the step and the score of every dev check after the first step.
     early_stopping: whether the sweep decides after every dev check if the run continues
     (pipelines.training.early_stopping).
     profile: whether to write a profile to `output` (pipelines.training.profiling).
@@ -79,6 +81,7 @@ def train(
     baseline: that of the settings' encoder on these dev sets; None to compute it here.
     inside: names of folders that may be in `output` before the run begins.
     kept: what stays after the run has ended well, besides the model.
+    process: where a run with one worker trains; None to start a process that ends with the run.
     """
     settings = with_absolute_encoders(settings)
     notes = check_inputs(settings, corpus)
@@ -107,12 +110,11 @@ def train(
                 dev=dev,
                 output=output,
                 early_stopping=early_stopping,
-                callbacks=tuple(callbacks),
                 part_rows=part_rows,
                 profile=output / profiling.FOLDER if profile else None,
                 kept=kept,
             )
-            return _run(training, corpus, run, verbose, found)
+            return _run(training, corpus, run, verbose, found, on_check, process)
 
 
 def _streamed(settings: TrainSettings, corpus: Corpus) -> tuple[tuple[int, ...] | None, list[str]]:
@@ -189,19 +191,25 @@ def _check_metrics(output: Path) -> None:
 
 
 def _run(
-    training: TrainingRun, corpus: Corpus, run: tracking.Run, verbose: bool, baseline: Baseline
+    training: TrainingRun,
+    corpus: Corpus,
+    run: tracking.Run,
+    verbose: bool,
+    baseline: Baseline,
+    on_check: Callable[[int, float], None] | None,
+    process: WorkerProcess | None,
 ) -> dict[str, Any]:
     """Run the workers, save the best model and write the report; return the result."""
     settings, output = training.settings, training.output
     steps = training_steps(settings, corpus)
-    follower = MetricsFollower(run, output, settings.batch_size, steps)
+    follower = MetricsFollower(run, output, settings.batch_size, steps, on_check)
     say(f"starting {settings.workers} worker{'s' if settings.workers > 1 else ''}")
     with (
         ray_session(verbose, output),
         polled(follower.poll),
         message_queue(_say_warnings) as messages,
     ):
-        fit(training, messages)
+        fit(training, messages, process)
     follower.close()
     log = read_log(output / METRICS_FILE, settings.batch_size)
     from pipelines.reports import training_page  # matplotlib would delay the first step by 0.5 s

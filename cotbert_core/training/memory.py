@@ -10,8 +10,11 @@ busy, mean of steps 15 to 36). With memory that is kept and in 2-MiB pages it is
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import platform
+
+import torch
 
 # mallopt(3): the number of blocks outside the heap, and the free memory allowed at the heap's end.
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1
@@ -21,8 +24,8 @@ _WITHOUT_LIMIT = -1
 def keep_freed_memory() -> None:
     """Make this process reuse freed memory, and put tensors into large pages.
 
-    Call it before the first tensor. The process returns no memory to the system until it ends.
-    Without glibc only the page size changes.
+    Call it before the first tensor. The process returns no memory to the system until it ends or
+    calls `return_freed_memory`. Without glibc only the page size changes.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it at its first tensor
     if platform.libc_ver()[0] != "glibc":
@@ -30,3 +33,15 @@ def keep_freed_memory() -> None:
     library = ctypes.CDLL(None)
     library.mallopt(_M_MMAP_MAX, 0)
     library.mallopt(_M_TRIM_THRESHOLD, _WITHOUT_LIMIT)
+
+
+def return_freed_memory() -> None:
+    """Return what a training that has ended used to the system, and the GPU's to other processes.
+
+    The next training of this process may begin much later, or never.
+    """
+    gc.collect()  # the model, if cycles still hold it
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)

@@ -37,8 +37,8 @@ def cause(error: Any) -> str:
             return f"worker {worker}: its process died (killed, out of memory, or a lost node)"
         if is_loss(error):
             return f"worker {worker}: another is gone (killed, out of memory, or a lost node)"
-        lines = str(failures[worker]).strip().splitlines()
-        return f"worker {worker}: {lines[-1] if lines else failures[worker]!r}"
+        lines = str(failures[worker]).strip().splitlines() or [repr(failures[worker])]
+        return f"worker {worker}: {lines[-1]}"
     if is_loss(error):
         return "a process of the training died (killed, out of memory, or a lost node)"
     return str(error).strip().splitlines()[-1]

@@ -1,4 +1,6 @@
-"""Run the training workers with Ray Train, and restart them when one of them dies.
+"""Run the training workers, and restart them when one of them dies.
+
+Several workers run under Ray Train; one worker trains in a process that later runs can use too.
 
 A run continues from its last checkpoint when a worker or a node is lost. After a failure that a
 restart cannot mend (a loss that is not finite, a full disk) it ends at once.
@@ -14,6 +16,7 @@ from typing import Any
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.checkpoints import begin_attempt, checkpoints
 from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
+from pipelines.runtime import ray_private
 from pipelines.runtime.progress import say
 from pipelines.runtime.stop_signals import restored_signal_handlers
 from pipelines.runtime.worker_resources import cpus_per_worker
@@ -21,6 +24,7 @@ from pipelines.training.dev_sets import DevSets
 from pipelines.training.failures import cause, is_loss, lacked_resources
 from pipelines.training.metrics_log import METRICS_FILE
 from pipelines.training.resources import gpus_there, takes_gpus, workers_now
+from pipelines.training.worker_process import WorkerError, WorkerProcess, worker_process
 
 CHECKPOINTS = "checkpoints"
 # Restarts without a new checkpoint in between, after which the run ends.
@@ -38,9 +42,9 @@ class TrainingError(RuntimeError):
 class TrainingRun:
     """The training run that `fit` performs.
 
-    early_stopping: whether a sweep decides after every dev check if the run continues. callbacks:
-    Ray Train's callbacks, for a sweep that receives reports. part_rows: rows of each part of a
-    streamed corpus. profile: folder of the profile. kept: what stays after the run has ended well.
+    early_stopping: whether a sweep decides after every dev check if the run continues. part_rows:
+    rows of each part of a streamed corpus. profile: folder of the profile. kept: what stays after
+    the run has ended well.
     """
 
     settings: TrainSettings
@@ -48,7 +52,6 @@ class TrainingRun:
     dev: DevSets
     output: Path
     early_stopping: bool = False
-    callbacks: tuple[Any, ...] = ()
     part_rows: tuple[int, ...] | None = None
     profile: Path | None = None
     kept: KeptFiles = MODEL_ALONE
@@ -58,13 +61,16 @@ class TrainingRun:
         return self.output / CHECKPOINTS
 
 
-def fit(training: TrainingRun, messages: Any) -> None:
-    """Run the workers to the last step; raise TrainingError if they cannot reach it."""
-    from ray.exceptions import RayActorError
-    from ray.train import TrainingFailedError
+def fit(training: TrainingRun, messages: Any, kept: WorkerProcess | None = None) -> None:
+    """Run the workers to the last step; raise TrainingError if they cannot reach it.
 
-    from pipelines.runtime import ray_private
+    kept: the process of a run with one worker; None to start one, which ends with the run.
+    """
+    with worker_process(kept) as process:
+        _fit(training, messages, process)
 
+
+def _fit(training: TrainingRun, messages: Any, process: WorkerProcess) -> None:
     restarts, before = 0, _done(training)
     on_gpus = _on_gpus(training.settings)
     if training.settings.min_workers is not None:
@@ -74,9 +80,12 @@ def fit(training: TrainingRun, messages: Any) -> None:
         attempt = begin_attempt(training.checkpoints)
         try:
             with restored_signal_handlers():  # Ray Train leaves a handler of SIGINT behind
-                _trainer(training, workers, on_gpus, attempt, messages).fit()
+                _run_workers(training, workers, on_gpus, attempt, messages, process)
             return
-        except (TrainingFailedError, RayActorError) as error:
+        # SystemExit: Ray Train's answer to Ctrl-C, after it has stopped the workers.
+        except (SystemExit, KeyboardInterrupt):
+            raise KeyboardInterrupt("give the same command with --resume to continue") from None
+        except _errors_of_workers() as error:
             ray_private.release_cores(messages)
             if lacked_resources(error):  # the workers did not start, so nothing was lost
                 say(f"still waiting for resources for {workers} workers")
@@ -90,9 +99,14 @@ def fit(training: TrainingRun, messages: Any) -> None:
                 f"warning: {cause(error)}: continuing from "
                 f"{f'the checkpoint of step {done}' if done else 'the beginning'}"
             )
-        # SystemExit: Ray Train's answer to Ctrl-C, after it has stopped the workers.
-        except (SystemExit, KeyboardInterrupt):
-            raise KeyboardInterrupt("give the same command with --resume to continue") from None
+
+
+def _errors_of_workers() -> tuple[type[Exception], ...]:
+    """Return what an attempt that failed raises."""
+    from ray.exceptions import RayActorError
+    from ray.train import TrainingFailedError
+
+    return TrainingFailedError, RayActorError, WorkerError
 
 
 def _done(training: TrainingRun) -> int:
@@ -109,9 +123,42 @@ def _on_gpus(settings: TrainSettings) -> bool:
     return on_gpus
 
 
-def _trainer(
-    training: TrainingRun, workers: int, on_gpus: bool, attempt: str, messages: Any
-) -> Any:
+def _run_workers(
+    training: TrainingRun,
+    workers: int,
+    on_gpus: bool,
+    attempt: str,
+    messages: Any,
+    process: WorkerProcess,
+) -> None:
+    """Run an attempt to its end."""
+    cpus = training.settings.cpus_per_worker or cpus_per_worker(workers, on_gpus=on_gpus)
+    job = _job(training, cpus, attempt, messages)
+    # A run that lost its other workers stays with Ray Train, which does not wait for ever.
+    if training.settings.workers == 1:
+        process.train(job, {"num_cpus": cpus, "num_gpus": int(on_gpus)})
+    else:
+        _trainer(training, job, workers, on_gpus).fit()
+
+
+def _job(training: TrainingRun, cpus: int, attempt: str, messages: Any) -> dict[str, Any]:
+    """Return what a worker needs."""
+    return {
+        "settings": training.settings.model_dump(),
+        "corpus": str(training.corpus),
+        "part_rows": training.part_rows,
+        "dev": training.dev,
+        "cpus": cpus,
+        "messages": messages,
+        "metrics": str(training.output / METRICS_FILE),
+        "early_stopping": str(training.output) if training.early_stopping else None,
+        "checkpoints": str(training.checkpoints),
+        "profile": str(training.profile) if training.profile else None,
+        "attempt": attempt,
+    }
+
+
+def _trainer(training: TrainingRun, job: dict[str, Any], workers: int, on_gpus: bool) -> Any:
     """Return Ray Train's trainer of the workers.
 
     Checkpoints are not reported to Ray Train. It copies a reported one file by file; with
@@ -120,39 +167,23 @@ def _trainer(
     """
     import ray.train
 
-    from pipelines.runtime.ray_private import trainer
     from pipelines.training.process_group import LoopbackTorchConfig
-    from pipelines.training.worker import train_worker
+    from pipelines.training.worker import ray_train_worker
 
-    cpus = training.settings.cpus_per_worker or cpus_per_worker(workers, on_gpus=on_gpus)
-    return trainer(
-        messages,
-        train_worker,
-        train_loop_config={
-            "settings": training.settings.model_dump(),
-            "corpus": str(training.corpus),
-            "part_rows": training.part_rows,
-            "dev": training.dev,
-            "cpus": cpus,
-            "messages": messages,
-            "metrics": str(training.output / METRICS_FILE),
-            "early_stopping": str(training.output) if training.early_stopping else None,
-            "reported": bool(training.callbacks),
-            "checkpoints": str(training.checkpoints),
-            "profile": str(training.profile) if training.profile else None,
-            "attempt": attempt,
-        },
+    return ray_private.trainer(
+        job["messages"],
+        ray_train_worker,
+        train_loop_config=job,
         torch_config=LoopbackTorchConfig(),
         scaling_config=ray.train.ScalingConfig(
             num_workers=workers,
             use_gpu=on_gpus,
-            resources_per_worker={"CPU": cpus},
+            resources_per_worker={"CPU": job["cpus"]},
         ),
         run_config=ray.train.RunConfig(
             storage_path=str(training.output),
             name=CHECKPOINTS,
             # `fit` decides what to do about a loss; Ray Train would restart the same forever.
             failure_config=ray.train.FailureConfig(controller_failure_limit=0),
-            callbacks=list(training.callbacks),
         ),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,10 +31,21 @@ REMEMBERED_STEPS = 10_000
 
 
 class MetricsFollower:
-    """Reports each row of the metrics file in `folder` once. total: steps of the run."""
+    """Reports each row of the metrics file in `folder` once. total: steps of the run.
 
-    def __init__(self, run: Run, folder: Path, batch_size: int, total: int) -> None:
+    on_check: called with the step and the score of every dev check after the first step.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        folder: Path,
+        batch_size: int,
+        total: int,
+        on_check: Callable[[int, float], None] | None = None,
+    ) -> None:
         self._run, self._batch_size, self._total = run, batch_size, total
+        self._on_check = on_check
         self._lines = AppendedRows(folder / METRICS_FILE)
         self._reported = folder / REPORTED_FILE
         self._remembered: dict[int, Row] = {}
@@ -87,6 +98,8 @@ class MetricsFollower:
         metric = metric_in(row)
         if metric.name in row:
             self._progress.show(step, f"{metric.words} {row[metric.name]:.2f}", always=True)
+            if self._on_check is not None and step > 0:
+                self._on_check(step, float(row[metric.name]))
             return
         self._seconds.append(row["step_seconds"])
         rate = sentence_rate(self._seconds, self._batch_size)

@@ -23,6 +23,7 @@ from pipelines.storage.corpus import Corpus
 from pipelines.storage.output_folder import RESULT_FILE, SETTINGS_FILE, open_output
 from pipelines.training.baseline import Baseline, baselines
 from pipelines.training.dev_sets import DevSets, dev_digest, dev_metric, dev_name, with_pairs
+from pipelines.training.worker_process import WorkerProcess, worker_process
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -41,6 +42,7 @@ class SeededRuns:
 
     train: `pipelines.train.train`, which this module may not import. parent: the
     key of the MLflow run above theirs. baseline: that of the settings' encoder on these dev sets.
+    process: where runs with one worker train.
     """
 
     train: Callable[..., dict[str, Any]]
@@ -54,6 +56,7 @@ class SeededRuns:
     baseline: Baseline
     recipe: str
     kept: KeptFiles = MODEL_ALONE
+    process: WorkerProcess | None = None
 
     def run(self, seed: int) -> dict[str, Any]:
         """Return the result of a seed's run; an earlier run's if it is finished."""
@@ -75,6 +78,7 @@ class SeededRuns:
             recipe=self.recipe,
             baseline=self.baseline,
             kept=self.kept,
+            process=self.process,
         )
         return result | {"seconds": round(time.monotonic() - started, 1)}
 
@@ -113,6 +117,7 @@ def train_seeds(
             "train-seeds", params, about=about, home=output, queue_folder=output
         ) as run,
         ray_session(verbose, output),
+        worker_process() as process,
     ):
         run.dataset(corpus)
         encoder = settings.encoder
@@ -129,6 +134,7 @@ def train_seeds(
             baseline=baseline,
             recipe=recipe,
             kept=kept,
+            process=process,
         )
         results = [runs.run(seed) for seed in seeds]
         result = _result(runs, seeds, results, run.id)

@@ -49,8 +49,6 @@ class Training:
     """Writes this attempt's checkpoints, on rank 0."""
     metrics: MetricsWriter
     """Writes the metrics file, on rank 0."""
-    reported: bool = False
-    """Whether every dev check is reported to a sweep."""
     early_stopping: Path | None = None
     """Folder of a sweep's decisions on whether the run continues; None: there is no sweep."""
     measured_peak_flops: float = float("nan")

@@ -1,4 +1,4 @@
-"""The loop of every training worker: load, restore, then step, check, save (Ray Train).
+"""The loop of every training worker: load, restore, then step, check, save.
 
 All that a worker needs comes in one plain dict; the mathematics is cotbert_core's.
 """
@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray.train
-import ray.train.torch
 import torch
 
 from cotbert_core.encoder.backbone import load_backbone
@@ -27,7 +25,6 @@ from cotbert_core.training.memory import keep_freed_memory
 from cotbert_core.training.step import make_optimizer, train_step
 from cotbert_core.training.step_timer import section
 from pipelines.recording.metric_names import (
-    DEV_SCORE,
     LOSS,
     MFU,
     MODEL_FLOPS_PER_SECOND,
@@ -52,8 +49,16 @@ from pipelines.training.training_state import (
 )
 
 
+def ray_train_worker(job: dict[str, Any]) -> None:
+    """The whole run of one of several workers, on the device that Ray Train gives it."""
+    from ray.train.torch import get_device  # 3.4 s, which a single worker does without
+
+    use_device(get_device())
+    train_worker(job)
+
+
 def train_worker(job: dict[str, Any]) -> None:
-    """The whole run of one worker. job: what the driver packed for it."""
+    """The whole run of one worker on this process's device. job: what the driver packed for it."""
     keep_freed_memory()
     torch.set_num_threads(job["cpus"])
     training = _set_up(job)
@@ -81,7 +86,7 @@ def _steps(training: Training, lap: Lap) -> None:
         _step(training, step, batch, waited)
         checked = step % settings.eval_every == 0 or step == training.total
         if checked:
-            _keep(training, _check(training))
+            save(training, _check(training))
         lap(step, training.method.work)
         if checked and step < training.total and not _should_continue(training):
             return
@@ -94,9 +99,6 @@ def _should_continue(training: Training, wait: float = WAIT_SECONDS) -> bool:
 
 
 def _set_up(job: dict[str, Any]) -> Training:
-    # Before anything is loaded: Ray gives the CPU to a worker that requested no GPU, though it sees
-    # all GPUs of its machine.
-    use_device(ray.train.torch.get_device())
     settings = build(TrainSettings, job["settings"])
     seed_all(settings.seed)
     backbone = load_backbone(
@@ -119,7 +121,6 @@ def _set_up(job: dict[str, Any]) -> Training:
             Path(job["checkpoints"]), job["attempt"], background=backbone.device.type == "cuda"
         ),
         metrics=MetricsWriter(Path(job["metrics"])),
-        reported=job["reported"],
         early_stopping=Path(job["early_stopping"]) if job["early_stopping"] else None,
         measured_peak_flops=sums([measured_peak_flops(settings.precision, backbone.device)])[0],
     )
@@ -178,10 +179,3 @@ def _check(training: Training) -> float:
             scores = score_dev(lambda s: encode_together(encode, s), training.dev)
     log_metrics(training, {**scores, "check_seconds": time.perf_counter() - started})
     return scores[dev_metric(training.dev).name]
-
-
-def _keep(training: Training, score: float) -> None:
-    """Save a checkpoint, and report the score to a sweep."""
-    save(training, score)
-    if training.reported:
-        ray.train.report({DEV_SCORE: score, "step": training.step})

@@ -11,9 +11,8 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
 from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.training.early_stopping import answer_run
-from pipelines.tuning.progress import STEP
 from pipelines.tuning.state import dev_scores, trained_scores
-from pipelines.tuning.trial import TRIAL
+from pipelines.tuning.trial import STEP, TRIAL
 
 
 class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]

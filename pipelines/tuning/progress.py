@@ -20,10 +20,9 @@ from pipelines.tuning.state import (
     dev_scores,
     status_of,
 )
-from pipelines.tuning.trial import TRIAL, one_line
+from pipelines.tuning.trial import STEP, TRIAL, one_line
 from pipelines.tuning.trial_plan import TrialPlan
 
-STEP = "step"
 # The table of trials is shown at most this often, and whenever a trial has ended.
 TABLE_SECONDS = 60.0
 

@@ -18,9 +18,9 @@ from pipelines.storage.output_folder import earlier_run
 from pipelines.training.dev_sets import DevSets
 from pipelines.training.resources import gpus_there, takes_gpus
 from pipelines.tuning.options import Stopping
-from pipelines.tuning.progress import STEP, ProgressCallback
+from pipelines.tuning.progress import ProgressCallback
 from pipelines.tuning.state import ENDED, FAILED_FILE, UNFINISHED, status_of
-from pipelines.tuning.trial import TRIAL, Sweep, run_trial
+from pipelines.tuning.trial import STEP, TRIAL, Sweep, run_trial
 from pipelines.tuning.trial_plan import TrialPlan
 
 # The folder of Ray Tune's own files, which exists while a sweep runs; nothing is read from it.

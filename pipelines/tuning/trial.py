@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,22 @@ from cotbert_core.files import read_json, write_json
 from cotbert_core.messages.redaction import redact
 from cotbert_core.settings import TrainSettings, build, override
 from pipelines.options.kept_files import MODEL_ALONE, KeptFiles
+from pipelines.recording.metric_names import DEV_SCORE
 from pipelines.storage.output_folder import SETTINGS_FILE
 from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets
+from pipelines.training.worker_process import WorkerProcess
 from pipelines.tuning.state import FAILED_FILE, TRIAL_FILE, has_begun
 
 # Keys of a trial's config: its name, its settings as plain values, and its run's name in MLflow.
 TRIAL, SETTINGS, RUN_NAME = "trial", "settings", "run_name"
+# A key of a trial's reports to Ray Tune, beside the dev score.
+STEP = "step"
 # The trials of a killed sweep live for some more seconds; that a trial on another machine is gone
 # is known after a minute.
 PATIENCE_SECONDS = 90.0
+# Ray Tune runs the next trial in the process of one that has ended; it finds this one again.
+_PROCESS = WorkerProcess()
 
 
 @dataclass(frozen=True)
@@ -64,8 +70,6 @@ def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
 
 
 def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> None:
-    from ray.tune.integration.ray_train import TuneReportCallback
-
     from pipelines.storage.corpus import Corpus
     from pipelines.train import train
 
@@ -81,12 +85,25 @@ def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> 
         name=config[RUN_NAME],
         recipe=sweep.recipe,
         tags={TRIAL: config[TRIAL]},
-        callbacks=[TuneReportCallback()],
+        on_check=_reporter(),
         early_stopping=sweep.early_stopping,
         patience=PATIENCE_SECONDS,
         baseline=sweep.baselines.get(settings.encoder),
         kept=sweep.kept,
+        process=_PROCESS,
     )
+
+
+def _reporter() -> Callable[[int, float], None]:
+    """Return a function that reports a dev check to the sweep, from any thread."""
+    from ray.tune.integration.ray_train import TuneReportCallback
+
+    callback = TuneReportCallback()
+
+    def report(step: int, score: float) -> None:
+        callback.after_report(None, [{DEV_SCORE: score, STEP: step}], None)
+
+    return report
 
 
 def _with_first_cores(settings: TrainSettings, folder: Path) -> TrainSettings:

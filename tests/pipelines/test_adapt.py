@@ -147,7 +147,7 @@ def test_a_killed_adaptation_continues_to_the_same_result(adapted, home, bert_fo
     job.wait()
     assert not (home / "killed" / "result.json").exists()
     again = start(home, words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    kill_first(again.pid, "ray::RayTrainWo")
+    kill_first(again.pid, "ray::SingleWork")
     _, stderr = again.communicate(timeout=400)
     assert again.returncode == 0, stderr
     assert "continuing the adaptation" in stderr

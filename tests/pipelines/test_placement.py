@@ -128,18 +128,27 @@ def test_a_training_worker_takes_the_device_that_ray_names(monkeypatch, eight_gp
     """Ray names the CPU where a worker requests no GPU, and torch's set_device refuses that."""
     from pipelines.training import worker
 
-    class SetUpError(Exception):
-        pass
-
-    def load(*_, **__):
-        raise SetUpError
-
+    jobs = []
     monkeypatch.setattr("ray.train.torch.get_device", lambda: torch.device(given))
-    monkeypatch.setattr(worker, "load_backbone", load)
-    with pytest.raises(SetUpError):
-        worker._set_up({"settings": {}})
+    monkeypatch.setattr(worker, "train_worker", jobs.append)
+    worker.ray_train_worker({"cpus": 2})
+    assert jobs == [{"cpus": 2}]
     assert devices.current_device() == torch.device(given)
     assert eight_gpus == ([] if given == "cpu" else [torch.device(given).index])
+
+
+@pytest.mark.parametrize(("given", "device"), [([], "cpu"), (["3"], "cuda:0")])
+def test_a_single_worker_takes_the_device_that_ray_gives(monkeypatch, eight_gpus, given, device):
+    """Ray shows a process with a GPU that one alone; a process without one sees them all."""
+    from pipelines.training import worker
+    from pipelines.training.worker_process import SingleWorker
+
+    jobs = []
+    monkeypatch.setattr(ray, "get_gpu_ids", lambda: given)
+    monkeypatch.setattr(worker, "train_worker", jobs.append)
+    SingleWorker().train({"cpus": 2})
+    assert jobs == [{"cpus": 2}]
+    assert devices.current_device() == torch.device(device)
 
 
 def test_random_states_are_those_of_the_own_device(monkeypatch, eight_gpus):

@@ -309,7 +309,7 @@ def test_a_killed_run_continues_where_it_was(
     line = [COTBERT, *command(bert_folder, corpus, output)]
     job = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for_checkpoint(output)
-    workers = below(job.pid, "ray::RayTrainWo")
+    workers = below(job.pid, "ray::SingleWork")
     job.send_signal(signal.SIGKILL)
     job.wait()
     wait_for_end(workers)  # they live a little longer, and would write behind the half line

@@ -106,13 +106,13 @@ def test_a_death_is_a_loss_and_a_failure_is_none():
     assert not is_loss(error())
 
 
-class Trainer:
+class Workers:
     """Fails as `ends` lists, and writes a checkpoint first where `ends` names its step."""
 
     def __init__(self, training, ends):
         self._training, self._ends, self.started = training, ends, 0
 
-    def fit(self):
+    def run(self, *_):
         import ray.train
 
         failure, step = self._ends[self.started]
@@ -130,14 +130,14 @@ def trained(tmp_path, monkeypatch):
     training = TrainingRun(settings(), tmp_path, {}, tmp_path)
 
     def run(*ends):
-        trainer = Trainer(training, ends)
-        monkeypatch.setattr(fitting, "_trainer", lambda *_: trainer)
+        workers = Workers(training, ends)
+        monkeypatch.setattr(fitting, "_run_workers", workers.run)
         monkeypatch.setattr(fitting, "gpus_there", lambda: 0)
         monkeypatch.setattr("pipelines.runtime.ray_private.release_cores", lambda messages: None)
         try:
             fit(training, messages=None)
         finally:
-            run.started = trainer.started
+            run.started = workers.started
 
     return run
 

@@ -63,6 +63,18 @@ def test_rows_are_sent_and_shown_when_they_come(tmp_path, follow, sent, capsys):
     assert "step 100/100  loss 0.2500  4 sentences/s" in shown
 
 
+def test_dev_checks_are_passed_on_once_and_that_of_step_0_is_not(tmp_path, sent):
+    checks = []
+    follower = MetricsFollower(
+        sent, tmp_path, batch_size=8, total=100, on_check=lambda *given: checks.append(given)
+    )
+    add(tmp_path, '{"step": 0, "dev_spearman": 30.0}\n', line(1), line(2))
+    add(tmp_path, '{"step": 2, "dev_spearman": 31.5}\n')
+    follower.poll()
+    follower.poll()
+    assert checks == [(2, 31.5)]
+
+
 @pytest.mark.parametrize("half", ['{"step": 2, "lo', '{"step": 2, "loss": 0.5}', "\0\0\0\0\n"])
 def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path, follow, sent, half):
     follower = follow()

@@ -1,0 +1,85 @@
+"""The process in which a run with one worker trains, and after it the command's next such run.
+
+Ray Train starts a controller and a worker for each run, and both import their libraries anew: 10 of
+the 12 seconds from the start of a run to step 0, of which a process that has trained before needs
+none (4 layers x 256, two cores). One worker has nobody to meet, so a plain actor does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class WorkerError(RuntimeError):
+    """The run failed, or its process died. worker_failures: by rank, as Ray Train's errors."""
+
+    def __init__(self, failure: Exception) -> None:
+        super().__init__(str(failure))
+        self.worker_failures = {0: failure}
+
+
+class SingleWorker:
+    """The actor: trains one run after another."""
+
+    def train(self, job: dict[str, Any]) -> None:
+        from cotbert_core.training.memory import return_freed_memory
+        from pipelines.runtime.placement import use_own_device
+        from pipelines.training.worker import train_worker
+
+        use_own_device()
+        try:
+            train_worker(job)
+        finally:
+            return_freed_memory()
+
+
+class WorkerProcess:
+    """A process that is started with the first run and ended with `end`."""
+
+    def __init__(self) -> None:
+        self._actor: Any = None
+        self._resources: dict[str, float] = {}
+
+    def train(self, job: dict[str, Any], resources: dict[str, float]) -> None:
+        """Train a run; WorkerError if it fails. resources: num_cpus and num_gpus."""
+        import ray
+        from ray.exceptions import RayError
+
+        if self._actor is not None and self._resources != resources:
+            self.end()
+        if self._actor is None:
+            # Not out of the resources of the trial that starts it: those have no core.
+            options = {"scheduling_strategy": "DEFAULT", **resources}
+            self._actor = ray.remote(SingleWorker).options(**options).remote()
+            self._resources = resources
+        try:
+            ray.get(self._actor.train.remote(job))
+        except BaseException as error:
+            # What it holds in memory, and after Ctrl-C the run itself, ends with the process.
+            self.end()
+            if isinstance(error, RayError):
+                raise WorkerError(error) from error
+            raise
+
+    def end(self) -> None:
+        """End the process, if there is one."""
+        import ray
+
+        if self._actor is not None and ray.is_initialized():
+            ray.kill(self._actor)
+        self._actor = None
+
+
+@contextmanager
+def worker_process(kept: WorkerProcess | None = None) -> Iterator[WorkerProcess]:
+    """Yield the process that is kept; without one a new one, which ends with the block."""
+    if kept is not None:
+        yield kept
+        return
+    process = WorkerProcess()
+    try:
+        yield process
+    finally:
+        process.end()
