@@ -11,6 +11,7 @@ import pytest
 from cotbert_core.errors import UserError
 from pipelines.cli import main
 from pipelines.options.shared import parse_seeds
+from pipelines.training.metrics_log import read_rows
 from pipelines.training.multi_seed import spread
 
 
@@ -58,6 +59,12 @@ def own_scores(monkeypatch):
 
     monkeypatch.setattr(baseline, "score_untouched", counted)
     return scored
+
+
+def curve(run):
+    """The losses and dev scores of a run by step."""
+    rows = read_rows(run / "metrics.jsonl")
+    return {step: [row.get(n) for n in ("loss", "dev_spearman")] for step, row in rows.items()}
 
 
 @pytest.mark.ray_local
@@ -110,3 +117,10 @@ def test_train_with_seeds_reports_mean_and_spread_and_continues(
     assert again["dev_spearman_mean"] == result["dev_spearman_mean"]
     assert again["mlflow_run_id"] == result["mlflow_run_id"]
     assert (tmp_path / "runs" / "seed-4" / "result.json").stat().st_mtime_ns == kept
+
+    # The second run has trained in the process of the first; here it has one of its own.
+    alone = [word for word in command if word not in ("--seeds", "4,9")]
+    alone[alone.index("--output") + 1] = str(tmp_path / "alone")
+    assert main([*alone, "--set", "seed=9"]) == 0
+    assert curve(tmp_path / "alone") == curve(tmp_path / "runs" / "seed-9")
+    assert curve(tmp_path / "alone") != curve(tmp_path / "runs" / "seed-4")
