@@ -39,7 +39,7 @@ from pipelines.training.dev_sets import (
     with_pairs,
 )
 from pipelines.training.documents import streamed_rows, training_steps
-from pipelines.training.fitting import CHECKPOINTS, TrainingRun, fit
+from pipelines.training.fitting import CHECKPOINTS, TrainingRun, begun_process, fit
 from pipelines.training.inputs import check_inputs, with_absolute_encoders
 from pipelines.training.metrics_follower import MetricsFollower
 from pipelines.training.metrics_log import METRICS_FILE, read_log
@@ -98,7 +98,11 @@ def train(
         # Another run may have ended, or begun, while this one waited for the lock.
         output = open_output(output, "run", record, resume, inside)
         _check_metrics(output)
-        with _tracked(settings, corpus, dev, record, output, name, recipe, parent) as run:
+        with (
+            _tracked(settings, corpus, dev, record, output, name, recipe, parent) as run,
+            ray_session(verbose, output),
+            begun_process(settings, process) as begun,
+        ):
             run.dataset(corpus)
             _report_notes([*notes, *streaming], tags, run)
             encoder = settings.encoder
@@ -114,7 +118,7 @@ def train(
                 profile=output / profiling.FOLDER if profile else None,
                 kept=kept,
             )
-            return _run(training, corpus, run, verbose, found, on_check, process)
+            return _run(training, corpus, run, found, on_check, begun)
 
 
 def _streamed(settings: TrainSettings, corpus: Corpus) -> tuple[tuple[int, ...] | None, list[str]]:
@@ -194,10 +198,9 @@ def _run(
     training: TrainingRun,
     corpus: Corpus,
     run: tracking.Run,
-    verbose: bool,
     baseline: Baseline,
     on_check: Callable[[int, float], None] | None,
-    process: WorkerProcess | None,
+    process: WorkerProcess,
 ) -> dict[str, Any]:
     """Run the workers, save the best model and write the report; return the result."""
     settings, output = training.settings, training.output
@@ -205,7 +208,6 @@ def _run(
     follower = MetricsFollower(run, output, settings.batch_size, steps, on_check)
     say(f"starting {settings.workers} worker{'s' if settings.workers > 1 else ''}")
     with (
-        ray_session(verbose, output),
         polled(follower.poll),
         message_queue(_say_warnings) as messages,
     ):

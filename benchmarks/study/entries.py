@@ -139,6 +139,9 @@ SUPERVISED = Group(
 )
 GROUPS = (METHODS, COT_BERT, PROMPTBERT, DENOSENT, SUPERVISED, NOISE)
 
+# The encoder before any training, beside the methods in the tables of other scores.
+UNTRAINED, UNTRAINED_READOUT = "untrained", "last"
+
 # Options of `cotbert evaluate` by the name of the readout. SAMPLE stands for a text of sentences.
 SAMPLE = "SAMPLE"
 _MANUAL = ("--template", "promptbert/manual")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import machine, machine_line
-from benchmarks.study.entries import METHODS, READOUTS, Entry, Group
+from benchmarks.study.entries import METHODS, READOUTS, UNTRAINED, Entry, Group
 from benchmarks.study.language_model import read_pretraining
 from benchmarks.study.rates import best_rate, tried_rates
 from benchmarks.study.runs import Study
@@ -46,7 +46,7 @@ def collect(study: Study) -> dict[str, Any]:
 
 
 def _labels() -> list[str]:
-    return [entry.label for entry in METHODS.entries]
+    return [UNTRAINED, *(entry.label for entry in METHODS.entries)]
 
 
 def _about(study: Study) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from benchmarks.study.entries import (
     SENTENCES,
     TAUGHT,
     TRIPLES,
+    UNTRAINED,
+    UNTRAINED_READOUT,
     Entry,
     Group,
 )
@@ -218,13 +220,14 @@ def _compare(
 
 def _other_scores(study: Study) -> Iterator[Command]:
     """Score the methods' first seeds on transfer tasks and without labels, and their geometry."""
-    for entry in METHODS.entries:
-        model = str(_model(study, entry.label))
-        yield _evaluation(study, [model], f"transfer/{entry.label}.json", "transfer", ())
-        corpus = ("--corpus", str(study.output / SENTENCES))
-        words = ("evaluate", model, *corpus)
-        path = study.output / "held-out" / f"{entry.label}.json"
+    scored = {UNTRAINED: f"{study.encoder},readout={UNTRAINED_READOUT}"}
+    scored |= {entry.label: str(_model(study, entry.label)) for entry in METHODS.entries}
+    for name, model in scored.items():
+        words = ("evaluate", model, "--corpus", str(study.output / SENTENCES))
+        path = study.output / "held-out" / f"{name}.json"
         yield Command((*words, "--output", str(path)), path)
+    for name, model in scored.items():
+        yield _evaluation(study, [model], f"transfer/{name}.json", "transfer", ())
     models = [f"{study.encoder},template=cot-bert/anchor"]
     models += [str(_model(study, name)) for name in GEOMETRY]
     yield _geometry(study, "geometry", models)

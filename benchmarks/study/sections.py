@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.study.entries import METHODS, READOUTS
+from benchmarks.study.entries import METHODS, READOUTS, UNTRAINED
 from benchmarks.study.rows import SIMCSE, trained
 from benchmarks.study.statistics import Gap, adjusted, at_time, gap, mean_spread
 
@@ -130,7 +130,8 @@ def readouts(record: Record) -> str:
 
 def other_scores(record: Record) -> str:
     transfer, held_out = record["transfer"], record["held_out"]
-    names = [e.label for e in METHODS.entries if e.label in transfer or e.label in held_out]
+    labels = (UNTRAINED, *(entry.label for entry in METHODS.entries))
+    names = [label for label in labels if label in transfer or label in held_out]
     if not names:
         return ""
     tasks = list(next(iter(transfer.values()), {"tasks": ()})["tasks"])
@@ -141,7 +142,8 @@ def other_scores(record: Record) -> str:
     header = ("recipe, seed 0", *tasks, "average", "halves found first, %")
     return (
         "Accuracy x 100 on the transfer tasks at hand, and the score without labels: how often "
-        f"the half of a held-out sentence finds the other.\n\n{table(header, rows)}"
+        "the half of a held-out sentence finds the other. The untrained encoder is read by mean "
+        f"pooling.\n\n{table(header, rows)}"
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,25 @@ def loopback_address() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = previous
+
+
+@contextmanager
+def free_agent_port() -> Iterator[None]:
+    """Let a Ray that this process starts inside the block take any free port for its agent.
+
+    Its agent listens at 52365 by default. Where another Ray of this machine has that port, it tries
+    six times, and the start takes 7.5 s instead of 2.5.
+
+    Public way: `ray start` has --dashboard-agent-listen-port, `ray.init` has no such argument.
+    """
+    from ray._private import parameter
+
+    real = parameter.RayParams
+    parameter.RayParams = partial(real, dashboard_agent_listen_port=0)
+    try:
+        yield
+    finally:
+        parameter.RayParams = real
 
 
 def keep_replica_on_loopback() -> None:

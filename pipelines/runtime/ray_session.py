@@ -100,7 +100,7 @@ def _own_ray() -> Iterator[dict[str, Any]]:
 
     Ray gives all its folders of logs and sockets mode 0777, so they are put into a private folder.
     """
-    with private_folder() as folder, _loopback():
+    with private_folder() as folder, _loopback(), ray_private.free_agent_port():
         yield {"include_dashboard": False, **ray_private.temporary_folder(folder / "r")}
 
 

@@ -9,6 +9,8 @@ restart cannot mend (a loss that is not finite, a full disk) it ends at once.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,16 +63,21 @@ class TrainingRun:
         return self.output / CHECKPOINTS
 
 
-def fit(training: TrainingRun, messages: Any, kept: WorkerProcess | None = None) -> None:
-    """Run the workers to the last step; raise TrainingError if they cannot reach it.
+@contextmanager
+def begun_process(settings: TrainSettings, kept: WorkerProcess | None) -> Iterator[WorkerProcess]:
+    """Yield the process of a run with one worker, which begins to import what it needs.
 
-    kept: the process of a run with one worker; None to start one, which ends with the run.
+    kept: one that outlives the run; None to end it with the block.
     """
     with worker_process(kept) as process:
-        _fit(training, messages, process)
+        if settings.workers == 1:
+            on_gpus = takes_gpus(settings, gpus_there())
+            process.start(_resources(_cpus(settings, 1, on_gpus), on_gpus))
+        yield process
 
 
-def _fit(training: TrainingRun, messages: Any, process: WorkerProcess) -> None:
+def fit(training: TrainingRun, messages: Any, process: WorkerProcess) -> None:
+    """Run the workers to the last step; raise TrainingError if they cannot reach it."""
     restarts, before = 0, _done(training)
     on_gpus = _on_gpus(training.settings)
     if training.settings.min_workers is not None:
@@ -132,13 +139,21 @@ def _run_workers(
     process: WorkerProcess,
 ) -> None:
     """Run an attempt to its end."""
-    cpus = training.settings.cpus_per_worker or cpus_per_worker(workers, on_gpus=on_gpus)
+    cpus = _cpus(training.settings, workers, on_gpus)
     job = _job(training, cpus, attempt, messages)
     # A run that lost its other workers stays with Ray Train, which does not wait for ever.
     if training.settings.workers == 1:
-        process.train(job, {"num_cpus": cpus, "num_gpus": int(on_gpus)})
+        process.train(job, _resources(cpus, on_gpus))
     else:
         _trainer(training, job, workers, on_gpus).fit()
+
+
+def _cpus(settings: TrainSettings, workers: int, on_gpus: bool) -> int:
+    return settings.cpus_per_worker or cpus_per_worker(workers, on_gpus=on_gpus)
+
+
+def _resources(cpus: int, on_gpus: bool) -> dict[str, float]:
+    return {"num_cpus": cpus, "num_gpus": int(on_gpus)}
 
 
 def _job(training: TrainingRun, cpus: int, attempt: str, messages: Any) -> dict[str, Any]:

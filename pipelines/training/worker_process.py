@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 
@@ -23,6 +24,10 @@ class WorkerError(RuntimeError):
 class SingleWorker:
     """The actor: trains one run after another."""
 
+    def load(self) -> None:
+        """Import what a training needs."""
+        import_module("pipelines.training.worker")
+
     def train(self, job: dict[str, Any]) -> None:
         from cotbert_core.training.memory import return_freed_memory
         from pipelines.runtime.placement import use_own_device
@@ -36,16 +41,15 @@ class SingleWorker:
 
 
 class WorkerProcess:
-    """A process that is started with the first run and ended with `end`."""
+    """A process that is started with the first run, or before, and ended with `end`."""
 
     def __init__(self) -> None:
         self._actor: Any = None
         self._resources: dict[str, float] = {}
 
-    def train(self, job: dict[str, Any], resources: dict[str, float]) -> None:
-        """Train a run; WorkerError if it fails. resources: num_cpus and num_gpus."""
+    def start(self, resources: dict[str, float]) -> None:
+        """Start the process if there is none with these resources (num_cpus and num_gpus)."""
         import ray
-        from ray.exceptions import RayError
 
         if self._actor is not None and self._resources != resources:
             self.end()
@@ -53,7 +57,15 @@ class WorkerProcess:
             # Not out of the resources of the trial that starts it: those have no core.
             options = {"scheduling_strategy": "DEFAULT", **resources}
             self._actor = ray.remote(SingleWorker).options(**options).remote()
+            self._actor.load.remote()
             self._resources = resources
+
+    def train(self, job: dict[str, Any], resources: dict[str, float]) -> None:
+        """Train a run; WorkerError if it fails. resources: as for `start`."""
+        import ray
+        from ray.exceptions import RayError
+
+        self.start(resources)
         try:
             ray.get(self._actor.train.remote(job))
         except BaseException as error:

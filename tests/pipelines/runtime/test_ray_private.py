@@ -54,6 +54,20 @@ def test_a_node_can_be_kept_on_loopback(monkeypatch):
         assert ray_constants.ENABLE_RAY_CLUSTER is True
 
 
+def test_the_agent_of_a_ray_can_have_any_free_port():
+    with explained(
+        "ray._private.parameter.RayParams, which ray.init makes",
+        "look whether ray.init has an argument for the agent's port now, and delete "
+        "free_agent_port. Without it the second Ray of a machine starts 5 s later",
+    ):
+        from ray._private import parameter, worker
+
+        assert "ray._private.parameter.RayParams(" in inspect.getsource(worker.init)
+        with ray_private.free_agent_port():
+            assert parameter.RayParams().dashboard_agent_listen_port == 0
+        assert parameter.RayParams().dashboard_agent_listen_port == 52365
+
+
 def test_a_replica_of_serve_can_be_kept_on_loopback(monkeypatch):
     with explained(
         "the gRPC port of a replica of Ray Serve",

@@ -25,6 +25,7 @@ from pipelines.training.resources import (
     worker_capacity,
     workers_now,
 )
+from pipelines.training.worker_process import WorkerProcess
 
 
 def settings(**changes):
@@ -135,7 +136,7 @@ def trained(tmp_path, monkeypatch):
         monkeypatch.setattr(fitting, "gpus_there", lambda: 0)
         monkeypatch.setattr("pipelines.runtime.ray_private.release_cores", lambda messages: None)
         try:
-            fit(training, messages=None)
+            fit(training, None, WorkerProcess())
         finally:
             run.started = workers.started
 

@@ -24,6 +24,9 @@ def recorder():
     class Recorder:
         """Does what a job says in place of a training: writes its process's number, and ends."""
 
+        def load(self):
+            pass
+
         def train(self, job):
             Path(job["file"]).write_text(str(os.getpid()))
             if job["end"] == "killed":
