@@ -201,24 +201,19 @@ class Contrastive(Method):
         if documents is not None:
             own = to_device(torch.from_numpy(documents), anchor.device)
             exclude = same_document(own, gather(own), first)
-        with section("loss"):
-            return self.gathered_loss(anchor, columns, first, extended=extended, exclude=exclude)
-
-    def gathered_loss(
-        self,
-        anchor: Tensor,
-        columns: list[Tensor],
-        first: int,
-        *,
-        extended: bool,
-        exclude: Tensor | None,
-    ) -> Tensor:
-        """Return the scalar loss of (b, D) anchors with (B, D) positives and negatives.
-
-        first: the column of the first anchor's positive. exclude: (b, B), no negatives if True.
-        """
         loss = extended_info_nce if extended else info_nce
-        return loss(anchor, *columns, temperature=self.temperature, first=first, exclude=exclude)
+        with section("loss"):
+            return loss(
+                anchor, *columns, temperature=self.temperature, first=first, exclude=exclude
+            ) + self.added_loss(anchor, columns, first)
+
+    def added_loss(self, anchor: Tensor, columns: list[Tensor], first: int) -> Tensor | float:
+        """Return what a method adds to the scalar contrastive loss.
+
+        anchor: (b, D). columns: (B, D) positives and, if given, hard negatives of all workers.
+        first: the column of the first anchor's positive.
+        """
+        return 0.0
 
 
 def mean_cosine(left: Tensor, right: Tensor) -> Tensor:

@@ -38,18 +38,9 @@ class PromCse(SimCse):
         for prefix in prefixes_of(model):
             prefix.requires_grad_(True)
 
-    def gathered_loss(
-        self,
-        anchor: Tensor,
-        columns: list[Tensor],
-        first: int,
-        *,
-        extended: bool,
-        exclude: Tensor | None,
-    ) -> Tensor:
-        loss = super().gathered_loss(anchor, columns, first, extended=extended, exclude=exclude)
+    def added_loss(self, anchor: Tensor, columns: list[Tensor], first: int) -> Tensor | float:
+        """Return the weighted hinge loss of triples, 0 without hard negatives."""
         if len(columns) < 2 or not self.hinge.hinge_weight:
-            return loss
+            return 0.0
         margin = self.hinge.hinge_margin
-        hinge = energy_hinge(anchor, *columns, margin=margin, first=first)
-        return loss + self.hinge.hinge_weight * hinge
+        return self.hinge.hinge_weight * energy_hinge(anchor, *columns, margin=margin, first=first)

@@ -28,11 +28,9 @@ def keep_freed_memory() -> None:
     calls `return_freed_memory`. Without glibc only the page size changes.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it at its first tensor
-    if platform.libc_ver()[0] != "glibc":
-        return
-    library = ctypes.CDLL(None)
-    library.mallopt(_M_MMAP_MAX, 0)
-    library.mallopt(_M_TRIM_THRESHOLD, _WITHOUT_LIMIT)
+    if (library := _glibc()) is not None:
+        library.mallopt(_M_MMAP_MAX, 0)
+        library.mallopt(_M_TRIM_THRESHOLD, _WITHOUT_LIMIT)
 
 
 def return_freed_memory() -> None:
@@ -43,5 +41,9 @@ def return_freed_memory() -> None:
     gc.collect()  # the model, if cycles still hold it
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
-    if platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).malloc_trim(0)
+    if (library := _glibc()) is not None:
+        library.malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None

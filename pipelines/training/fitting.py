@@ -141,7 +141,7 @@ def _run_workers(
     """Run an attempt to its end."""
     cpus = _cpus(training.settings, workers, on_gpus)
     job = _job(training, cpus, attempt, messages)
-    # A run that lost its other workers stays with Ray Train, which does not wait for ever.
+    # A run that lost its other workers stays with Ray Train, which waits for a limited time.
     if training.settings.workers == 1:
         process.train(job, _resources(cpus, on_gpus))
     else:

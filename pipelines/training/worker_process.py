@@ -34,10 +34,8 @@ class SingleWorker:
         from pipelines.training.worker import train_worker
 
         use_own_device()
-        try:
-            train_worker(job)
-        finally:
-            return_freed_memory()
+        train_worker(job)
+        return_freed_memory()
 
 
 class WorkerProcess:

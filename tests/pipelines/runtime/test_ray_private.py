@@ -58,7 +58,7 @@ def test_the_agent_of_a_ray_can_have_any_free_port():
     with explained(
         "ray._private.parameter.RayParams, which ray.init makes",
         "look whether ray.init has an argument for the agent's port now, and delete "
-        "free_agent_port. Without it the second Ray of a machine starts 5 s later",
+        "free_agent_port. Without it the second Ray of a machine starts some 4 s later",
     ):
         from ray._private import parameter, worker
 
