@@ -8,21 +8,20 @@ from pathlib import Path
 from benchmarks.study import sections
 from benchmarks.study.language_model import section
 from benchmarks.study.rows import Ours, Row
-from benchmarks.study.sections import Record
+from benchmarks.study.sections import NOT_RUN, Record
 from benchmarks.study.statistics import (
     HOLDS,
+    INCONCLUSIVE,
     OTHERWISE,
-    UNTOLD,
     Gap,
     adjusted,
     gap,
     mean_spread,
+    outcome,
     scores,
-    verdict,
 )
 from benchmarks.study.tables import TABLES
 
-NOT_RUN = "not run"
 INTRODUCTION = Path(__file__).parent / "introduction.md"
 
 
@@ -47,24 +46,24 @@ def page(records: Sequence[Record]) -> str:
 
 def _paper(name: str, rows: Sequence[Row], record: Record) -> str:
     gaps = adjusted([_gap(record, row) for row in rows])
-    found = [(row, g, _verdict(record, row, g)) for row, g in zip(rows, gaps, strict=True)]
+    found = [(row, g, _outcome(record, row, g)) for row, g in zip(rows, gaps, strict=True)]
     cells = [
         (
             row.what,
             f"`{row.command}`" if row.command else "",
             row.paper,
             _ours(record, row),
-            _order(g, told),
+            _order(g, outcome),
         )
-        for row, g, told in found
+        for row, g, outcome in found
     ]
-    holds, otherwise, untold = (
-        sum(told == said for *_, told in found) for said in (HOLDS, OTHERWISE, UNTOLD)
+    holds, otherwise, inconclusive = (
+        sum(each == outcome for *_, each in found) for outcome in (HOLDS, OTHERWISE, INCONCLUSIVE)
     )
     table = sections.table(("table", "command", "paper", "ours", "order"), cells)
     return (
         f"## {name}\n\n{table}\nOrders of this paper that hold: {holds}; that do not: {otherwise}; "
-        f"that cannot be told: {untold}.\n"
+        f"inconclusive: {inconclusive}.\n"
     )
 
 
@@ -74,9 +73,9 @@ def _gap(record: Record, row: Row) -> Gap | None:
     return gap(record, row.ours, row.against)
 
 
-def _verdict(record: Record, row: Row, found: Gap | None) -> str:
+def _outcome(record: Record, row: Row, found: Gap | None) -> str:
     published = _published(row.against)
-    return "" if published is None else verdict(record, row, found, published)
+    return "" if published is None else outcome(record, row, found, published)
 
 
 def _published(ours: Ours | None) -> float | None:
@@ -92,8 +91,8 @@ def _ours(record: Record, row: Row) -> str:
     return mean_spread(found) if found else NOT_RUN
 
 
-def _order(found: Gap | None, told: str) -> str:
-    if found is None or not told:
+def _order(found: Gap | None, outcome: str) -> str:
+    if found is None or not outcome:
         return ""
     p = "" if found.p is None else f", p {found.p:.3f}"
-    return f"{found.mean:+.2f}{p}: {told}"
+    return f"{found.mean:+.2f}{p}: {outcome}"

@@ -12,6 +12,7 @@ from benchmarks.study.rows import SIMCSE, trained
 from benchmarks.study.statistics import Gap, adjusted, at_time, gap, mean_spread
 
 Record = Mapping[str, Any]
+NOT_RUN = "not run"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -134,7 +135,7 @@ def other_scores(record: Record) -> str:
     names = [label for label in labels if label in transfer or label in held_out]
     if not names:
         return ""
-    tasks = list(next(iter(transfer.values()), {"tasks": ()})["tasks"])
+    tasks = next((list(scores["tasks"]) for scores in transfer.values()), [])
     rows = [
         (name, *_accuracies(transfer.get(name), tasks), _found_first(held_out.get(name)))
         for name in names
@@ -150,16 +151,15 @@ def other_scores(record: Record) -> str:
 def _accuracies(scores: Mapping[str, Any] | None, tasks: Sequence[str]) -> list[str]:
     """Return the accuracy of each transfer task and their average."""
     if scores is None:
-        return ["not run"] * (len(tasks) + 1)
-    return [
-        f"{value:.2f}" for value in (*(scores["tasks"][task] for task in tasks), scores["score"])
-    ]
+        return [NOT_RUN] * (len(tasks) + 1)
+    values = [*(scores["tasks"][task] for task in tasks), scores["score"]]
+    return [f"{value:.2f}" for value in values]
 
 
 def _found_first(score: Mapping[str, float] | None) -> str:
     """Return the score without labels and its interval."""
     if score is None:
-        return "not run"
+        return NOT_RUN
     return f"{score['score']:.1f} ({score['low']:.1f} to {score['high']:.1f})"
 
 

@@ -12,7 +12,7 @@ from scipy.stats import false_discovery_control, ttest_1samp
 from benchmarks.study.rows import Ours, Row
 
 LEVEL = 0.05
-HOLDS, OTHERWISE, UNTOLD = "holds", "does not hold", "cannot be told"
+HOLDS, OTHERWISE, INCONCLUSIVE = "holds", "does not hold", "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def gap(record: Mapping[str, Any], one: Ours, other: Ours) -> Gap | None:
     """Return the difference of two rows, paired by seed; None where one of them was not run.
 
     A row that is not trained has the same score under every seed. Two of those have no p: their
-    intervals are compared instead (`told_apart`).
+    intervals are compared instead (`are_separate`).
     """
     first, second = scores(record, one), scores(record, other)
     if not first or not second:
@@ -56,7 +56,7 @@ def adjusted(gaps: Sequence[Gap | None]) -> list[Gap | None]:
     return [g if g is None or g.p is None else Gap(g.mean, float(next(values))) for g in gaps]
 
 
-def verdict(record: Mapping[str, Any], row: Row, found: Gap | None, published: float) -> str:
+def outcome(record: Mapping[str, Any], row: Row, found: Gap | None, published: float) -> str:
     """Return whether the paper's order of a row and the one it is against holds.
 
     published: the paper's number of the other row.
@@ -65,13 +65,13 @@ def verdict(record: Mapping[str, Any], row: Row, found: Gap | None, published: f
         return ""
     assert isinstance(row.ours, Ours)
     assert row.against is not None
-    told = told_apart(record, row.ours, row.against) if found.p is None else found.p < LEVEL
-    if not told:
-        return UNTOLD
+    conclusive = are_separate(record, row.ours, row.against) if found.p is None else found.p < LEVEL
+    if not conclusive:
+        return INCONCLUSIVE
     return HOLDS if (row.published > published) == (found.mean > 0) else OTHERWISE
 
 
-def told_apart(record: Mapping[str, Any], one: Ours, other: Ours) -> bool:
+def are_separate(record: Mapping[str, Any], one: Ours, other: Ours) -> bool:
     """Return whether the 95 % intervals of two scores have nothing in common."""
     ends = [record[ours.part][ours.name] for ours in (one, other)]
     if any(entry.get("low") is None for entry in ends):

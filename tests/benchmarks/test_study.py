@@ -24,7 +24,15 @@ from benchmarks.study.rates import (
 from benchmarks.study.record import curve
 from benchmarks.study.rows import SIMCSE, Ours, Row, readout, trained
 from benchmarks.study.runs import TEACHERS, Study, commands
-from benchmarks.study.statistics import HOLDS, OTHERWISE, UNTOLD, adjusted, at_time, gap, verdict
+from benchmarks.study.statistics import (
+    HOLDS,
+    INCONCLUSIVE,
+    OTHERWISE,
+    adjusted,
+    at_time,
+    gap,
+    outcome,
+)
 from benchmarks.study.tables import TABLES
 from pipelines.cli import build_parser
 from pipelines.comparing.entries import Entry, same_budget
@@ -137,7 +145,7 @@ def test_gaps_are_paired_by_seed():
         ([62.0, 63.1, 64.0], [60.0, 61.0, 62.0], "79.4", HOLDS),
         ([62.0, 63.1, 64.0], [60.0, 61.0, 62.0], "70.1", OTHERWISE),
         ([58.0, 59.1, 60.0], [60.0, 61.0, 62.0], "70.1", HOLDS),
-        ([59.0, 63.1, 61.0], [60.0, 61.0, 62.0], "79.4", UNTOLD),
+        ([59.0, 63.1, 61.0], [60.0, 61.0, 62.0], "79.4", INCONCLUSIVE),
         ([62.0, 63.1, 64.0], [60.0, 61.0, 62.0], "76.25", ""),
         ([62.0, 63.1, 64.0], [60.0, 61.0, 62.0], "a picture", ""),
     ],
@@ -145,14 +153,14 @@ def test_gaps_are_paired_by_seed():
 def test_an_order_holds_only_where_the_seeds_tell(ours, against, paper, said):
     row = Row("a row", "", paper, trained("a"), SIMCSE)
     values = record(a=ours, simcse_base=against)
-    assert verdict(values, row, gap(values, trained("a"), SIMCSE), 76.25) == said
+    assert outcome(values, row, gap(values, trained("a"), SIMCSE), 76.25) == said
 
 
-@pytest.mark.parametrize(("name", "said"), [("static", HOLDS), ("first-last", UNTOLD)])
-def test_readouts_are_told_apart_by_their_intervals(name, said):
+@pytest.mark.parametrize(("name", "said"), [("static", HOLDS), ("first-last", INCONCLUSIVE)])
+def test_readouts_are_separate_by_their_intervals(name, said):
     row = Row("a row", "", "56.02", readout(name), readout("last"))
     found = gap(record(), readout(name), readout("last"))
-    assert verdict(record(), row, found, 70.0) == said
+    assert outcome(record(), row, found, 70.0) == said
 
 
 def test_a_curve_is_read_at_a_time(tmp_path):
