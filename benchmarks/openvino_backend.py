@@ -1,12 +1,22 @@
-"""`encode()` with the encoder compiled by OpenVINO against the same in torch."""
+"""`encode()` with the encoder compiled by OpenVINO against the same in torch, and by an int8 graph
+against torch and sentence-transformers."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
+from sentence_transformers import SentenceTransformer
+
+from benchmarks.encoding import PEER_BATCH
 from benchmarks.harness import Row, device, first, interleave, least_cosine
-from cotbert_core.encoder.locations import MINILM
+from cotbert_core.encoder.locations import MINILM, locate_encoder
+from cotbert_core.evaluation.pairs import cosines
+from cotbert_core.exporting.int8_graph import save_int8
 from cotbert_core.exporting.openvino_model import with_openvino
+from cotbert_core.exporting.quantization import quantized
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from cotbert_core.training.precision import has_fast_bf16
@@ -15,6 +25,9 @@ SENTENCES = 2000
 # It is offered as long as it is worth it.
 TARGETS: dict[Precision, float | None] = {"fp32": None, "bf16": 1.1}
 LEAST_COSINE = 0.999
+# Without AMX, against fp32; what AMX does to int8 and to torch's bf16 was not measured.
+INT8_TARGETS = {"torch": 2.0, "sentence-transformers fp32": 3.0}
+CALIBRATION = 1024
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
@@ -38,4 +51,30 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
         pair = f"OpenVINO {p}", f"torch {p}"
         what = f"encode {SENTENCES} sentences"
         rows.append(Row(what, *pair, seconds["openvino"], seconds["torch"], TARGETS[p], check))
-    return rows
+    others = first(texts, SENTENCES + CALIBRATION)[SENTENCES:]
+    return rows + _int8(chosen, exact, others, rounds)
+
+
+def _int8(
+    chosen: Sequence[str], exact: np.ndarray, calibration: Sequence[str], rounds: int
+) -> list[Row]:
+    """Rows of an int8 graph that was calibrated on other texts than the chosen ones."""
+    encoder = SentenceEncoder.from_pretrained(MINILM)  # another was made ready for OpenVINO
+    peer = SentenceTransformer(locate_encoder(MINILM), device="cpu")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "model"
+        encoder.save_pretrained(folder)
+        save_int8(quantized(SentenceEncoder.from_pretrained(folder), calibration), folder)
+        compiled = with_openvino(SentenceEncoder.from_pretrained(folder))
+    tasks = {
+        "int8": lambda _: compiled.encode(chosen),
+        "torch": lambda _: encoder.encode(chosen),
+        "sentence-transformers fp32": lambda _: peer.encode(chosen, batch_size=PEER_BATCH),
+    }
+    cosine = float(cosines(tasks["int8"](0), exact).mean())
+    seconds = interleave(tasks, rounds)
+    what, check = f"encode {SENTENCES} sentences", f"mean cosine to fp32 {cosine:.4f}"
+    return [
+        Row(what, "OpenVINO int8", name, seconds["int8"], seconds[name], INT8_TARGETS[name], check)
+        for name in INT8_TARGETS
+    ]

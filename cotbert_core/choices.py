@@ -6,4 +6,5 @@ from typing import Literal
 
 Precision = Literal["auto", "bf16", "fp32"]
 Attention = Literal["auto", "plain", "eager", "sdpa", "unpadded"]
+Backend = Literal["auto", "torch", "openvino"]
 Denoise = Literal["none", "position", "pad"]

@@ -4,24 +4,24 @@ a corpus's held-out documents."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import HeldOut, Pairs, score_held_out, score_pairs
-from cotbert_core.evaluation.pairs import Encode
-from pipelines.evaluating.counting import CountedEncode, read_splits
+from pipelines.evaluating.counting import CountedEncode
 from pipelines.evaluating.differences import difference_sentences, differences
-from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
+from pipelines.evaluating.evaluation_data import (
+    LEAST_RESAMPLES,
+    EvaluationData,
+    read_evaluation_data,
+)
 from pipelines.evaluating.files import Files
 from pipelines.evaluating.metrics import difference_metrics, flat_metrics
 from pipelines.evaluating.model import Model
 from pipelines.evaluating.model_specs import ModelSpec, label_of, numbered
-from pipelines.evaluating.mteb_tasks import MtebTasks, open_tasks, split_tasks
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.evaluating.readout_options import OpenReadout, check_readout, open_readout
-from pipelines.evaluating.scoring import Scored, add_held_out, add_pairs
 from pipelines.evaluating.transforms import (
     check_transform,
     sample_name,
@@ -30,42 +30,6 @@ from pipelines.evaluating.transforms import (
 )
 from pipelines.recording import tracking
 from pipelines.runtime.progress import say
-from pipelines.storage.held_out_file import read_held_out
-from pipelines.training.dev_sets import BUILT_IN_PAIRS
-
-# With fewer resamples the 2.5th percentile is one of the two lowest.
-LEAST_RESAMPLES = 100
-
-
-@dataclass(frozen=True)
-class _EvaluationData:
-    """The tasks and pairs to score, read before any encoder is opened."""
-
-    tasks: Tasks | None
-    pairs: dict[str, Pairs]
-    mteb: MtebTasks | None = None
-    held_out: HeldOut | None = None
-
-    def sentences(self) -> list[str]:
-        """Return all distinct texts of the SentEval tasks, the pairs and the documents."""
-        own = [s for p in self.pairs.values() for s in (*p.left, *p.right)]
-        if self.held_out is not None:
-            own += [*self.held_out.queries, *self.held_out.targets]
-        return list(dict.fromkeys([*(self.tasks.sentences() if self.tasks else ()), *own]))
-
-    def score(self, encode: Encode, resamples: int) -> Scored:
-        """Return the scores of the tasks, their averages, the pairs and the documents."""
-        scored = Scored()
-        if self.tasks is not None:
-            self.tasks.score_into(scored, encode, resamples)
-        splits = {name: (score_pairs(encode, p), p.gold) for name, p in self.pairs.items()}
-        add_pairs(scored, splits, resamples)
-        if self.held_out is not None:
-            found = score_held_out(encode, self.held_out)
-            add_held_out(scored, found, self.held_out, resamples)
-        if self.mteb is not None:
-            self.mteb.score_into(scored, encode)
-        return scored
 
 
 def evaluate(
@@ -80,7 +44,7 @@ def evaluate(
     UserError for missing data or options that cannot be combined, before the encoder is opened.
     """
     files = Files.checked(output, reports)
-    data = _read(options)
+    data = read_evaluation_data(options)
     return _score(options, data, parent, files).result
 
 
@@ -102,7 +66,7 @@ def evaluate_several(
             f"resamples is 0 and {len(several)} models are compared, which needs resamples: give "
             f"at least {LEAST_RESAMPLES}, or a single model"
         )
-    data = _read(common)
+    data = read_evaluation_data(common)
     labels = _labels(several)
     params = _params(replace(common, model=", ".join(labels), template=None, readout=None))
     about = f"Scores {params['model']} on the same tasks, with the differences between them."
@@ -124,29 +88,6 @@ def evaluate_several(
     return result
 
 
-def _read(options: EvaluateOptions) -> _EvaluationData:
-    """Read the tasks and pairs; UserError if they are missing."""
-    if 0 < options.resamples < LEAST_RESAMPLES or options.resamples < 0:
-        raise UserError(
-            f"resamples is {options.resamples}: give at least {LEAST_RESAMPLES}, or 0 for none"
-        )
-    folder, (own, mteb) = options.senteval, split_tasks(options.tasks or "sts")
-    if options.tasks is not None and own and folder is None:
-        raise UserError(f"tasks is {options.tasks!r} without a SentEval folder: give --senteval")
-    if mteb and sample_name(options) is not None:
-        raise UserError(
-            "MTEB's tasks cannot be whitened, ranked or mapped by a flow: leave --whiten, --rank, "
-            "--flow or mteb out"
-        )
-    tasks = choose_tasks(folder, own, options.allow_missing) if folder and own else None
-    held_out = read_held_out(options.corpus, "test") if options.corpus is not None else None
-    others = (tasks, mteb, held_out)
-    use_pairs = options.pairs is not None or not any(others)
-    pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}
-    opened = open_tasks(mteb, options.allow_missing) if mteb else None
-    return _EvaluationData(tasks, pairs, opened, held_out)
-
-
 def _labels(several: Sequence[EvaluateOptions]) -> list[str]:
     """Return a label for each model. Each is opened and closed again, so that a model that cannot
     be read does not stop the job halfway."""
@@ -160,7 +101,7 @@ def _label(options: EvaluateOptions, readout: OpenReadout) -> str:
 
 
 def _score(
-    options: EvaluateOptions, data: _EvaluationData, parent: str | None, files: Files | None = None
+    options: EvaluateOptions, data: EvaluationData, parent: str | None, files: Files | None = None
 ) -> Model:
     """Score a model in an MLflow run of its own; write `files` if given."""
     check_readout(options)

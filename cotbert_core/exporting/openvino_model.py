@@ -14,15 +14,17 @@ import warnings
 from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cotbert_core.choices import Backend
 from cotbert_core.encoder.prefixes import prefix_length
 from cotbert_core.encoder.pretrained import no_loading_report
 from cotbert_core.errors import UserError
+from cotbert_core.exporting.int8_graph import int8_graph
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from cotbert_core.training.precision import resolve_precision
@@ -49,16 +51,36 @@ def check_openvino(encoder: SentenceEncoder) -> None:
         )
 
 
+def choose_backend(
+    backend: Backend, encoder: SentenceEncoder, precision: Precision = "auto"
+) -> Literal["torch", "openvino"]:
+    """Return the library that runs the encoder on this machine.
+
+    `auto` is OpenVINO for a folder with an int8 graph, where OpenVINO is installed and the machine
+    has no GPU, else torch. Raises UserError as check_openvino does if OpenVINO was asked for.
+    """
+    if backend == "openvino":
+        check_openvino(encoder)
+    if backend != "auto":
+        return backend
+    quantized = precision == "auto" and int8_graph(encoder.backbone.name) is not None
+    on_cpu = encoder.backbone.device.type == "cpu"
+    return "openvino" if quantized and on_cpu and find_spec("openvino") else "torch"
+
+
 def with_openvino(encoder: SentenceEncoder, precision: Precision = "auto") -> SentenceEncoder:
     """Return the encoder with its model compiled for this machine's cores; it cannot be trained.
 
-    precision: number format of the compiled model, which cannot be changed later. Raises UserError
-    as check_openvino does.
+    precision: number format of the compiled model, which cannot be changed later; auto: the int8
+    graph of its folder if it has one, else the machine's faster format. Raises UserError as
+    check_openvino does.
     """
     check_openvino(encoder)
     backbone = encoder.backbone
-    chosen = resolve_precision(precision, backbone.device)
-    model = OpenVinoModel(backbone.model, PRECISIONS[chosen])
+    graph = int8_graph(backbone.name) if precision == "auto" else None
+    source = converted(backbone.model) if graph is None else str(graph)
+    chosen = PRECISIONS[resolve_precision(precision, backbone.device)]
+    model = OpenVinoModel(backbone.model, source, chosen)
     return SentenceEncoder(
         replace(backbone, model=model, attention="eager"), encoder.pooling, encoder.head
     )
@@ -71,7 +93,8 @@ class OpenVinoModel(nn.Module):
     in float32. The number of parallel requests is the number of threads.
     """
 
-    def __init__(self, model: nn.Module, precision: str) -> None:
+    def __init__(self, model: nn.Module, graph: Any, precision: str) -> None:
+        """model: that of transformers. graph: it as OpenVINO's graph, or the path of one."""
         super().__init__()
         self.config: Any = model.config
         self.device = torch.device("cpu")
@@ -79,9 +102,13 @@ class OpenVinoModel(nn.Module):
         padding = getattr(model.embeddings, "padding_idx", None)
         self.embeddings: Any = SimpleNamespace(padding_idx=padding)
         self.place = nn.Parameter(torch.empty(0), requires_grad=False)  # on the CPU
-        self._compiled = _compile(model, precision, torch.get_num_threads())
+        self._compiled = _compile(graph, precision, torch.get_num_threads())
         self._own = threading.local()
         self.eval()
+        # OpenVINO's binding (2026.4) prepares its arrays at their first use, and hangs for ever if
+        # two threads get there together: one has its lock, the other the interpreter's.
+        one = torch.ones((1, 1), dtype=torch.int64)
+        self(one, one, one)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None, position_ids: Tensor
@@ -115,26 +142,27 @@ class _Last(nn.Module):
         return hidden
 
 
-def _compile(model: Any, precision: str, threads: int) -> Any:
+def _compile(graph: Any, precision: str, threads: int) -> Any:
     import openvino
 
-    model.set_attn_implementation("eager")
     hints = {
         "INFERENCE_PRECISION_HINT": precision,
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": threads,  # one core per batch, as in cotbert_core/encoder/threads.py
     }
-    return openvino.Core().compile_model(_converted(_Last(model.eval())), "CPU", hints)
+    return openvino.Core().compile_model(graph, "CPU", hints)
 
 
-def _converted(model: nn.Module) -> Any:
-    """Convert a model like openvino.convert_model, but without sending usage statistics."""
+def converted(model: Any) -> Any:
+    """Return a transformers model as OpenVINO's graph, without sending usage statistics as
+    openvino.convert_model does."""
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
+    model.set_attn_implementation("eager")
     ids = torch.ones((2, 3), dtype=torch.int64)  # the traced input; both sizes stay dynamic
     with torch.no_grad(), warnings.catch_warnings(), no_loading_report():
         warnings.simplefilter("ignore")  # warnings of tracing about sizes that it does not follow
-        traced = TorchScriptPythonDecoder(model, example_input=(ids, ids, ids))
+        traced = TorchScriptPythonDecoder(_Last(model.eval()), example_input=(ids, ids, ids))
     frontend = FrontEndManager().load_by_framework("pytorch")
     return frontend.convert(frontend.load(traced))

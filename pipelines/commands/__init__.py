@@ -24,6 +24,7 @@ from pipelines.commands import (
     merge,
     prepare,
     pretrain,
+    quantize,
     quickstart,
     search,
     search_template,
@@ -93,6 +94,11 @@ COMMANDS: dict[str, Command] = {
     ),
     "export": Command(
         export.Export, export.run, "write an encoder as an ONNX graph or a folder of safetensors"
+    ),
+    "quantize": Command(
+        quantize.Quantize,
+        quantize.run,
+        "make an encoder faster on CPUs, by an int8 graph calibrated on your texts",
     ),
     "merge": Command(merge.Merge, merge.run, "average the weights of two encoders of one shape"),
     "geometry": Command(

@@ -22,6 +22,7 @@ EXAMPLES = {
     "index": "cotbert index vectors --output vectors.faiss",
     "serve": "cotbert serve runs/mine/model --port 8000",
     "export": "cotbert export runs/mine/model --format onnx --output graph",
+    "quantize": "cotbert quantize runs/mine/model --input texts.parquet --output fast",
     "merge": "cotbert merge all-MiniLM-L6-v2 runs/mine/model --output merged",
     "geometry": """cotbert geometry all-MiniLM-L6-v2 runs/mine/model \\
       --output runs/geometry""",

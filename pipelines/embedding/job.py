@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cotbert_core.encoder.locations import model_digest
 from cotbert_core.errors import UserError
-from cotbert_core.exporting.openvino_model import check_openvino
+from cotbert_core.exporting.openvino_model import choose_backend
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.manifest import described, vectors_metadata
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
@@ -78,8 +78,7 @@ def open_job(options: EmbedOptions) -> EmbedJob:
     encoder = SentenceEncoder.from_pretrained(
         model, options.template, options.readout, attention=options.attention
     )
-    if options.backend == "openvino":
-        check_openvino(encoder)
+    options = replace(options, backend=_backend(options, encoder))
     dimension = options.truncate_dim or encoder.dimension
     if dimension > encoder.dimension:
         raise UserError(
@@ -92,6 +91,12 @@ def open_job(options: EmbedOptions) -> EmbedJob:
     )
     job = EmbedJob(options, plan, model, model_digest(model), encoder, storage)
     return job if options.update is None else _updating(job, open_earlier(options.update))
+
+
+def _backend(options: EmbedOptions, encoder: SentenceEncoder) -> Literal["torch", "openvino"]:
+    """Return the library that runs the encoder, which a setting of the attention decides too."""
+    backend = options.backend if options.attention == "auto" else "torch"
+    return choose_backend(backend, encoder, options.precision)
 
 
 def _updating(job: EmbedJob, earlier: Earlier) -> EmbedJob:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from cotbert_core.choices import Attention
+from cotbert_core.choices import Attention, Backend
 from cotbert_core.errors import UserError, unknown
 from pipelines.options import shared
 from pipelines.options.checks import at_least
@@ -16,7 +16,6 @@ from pipelines.reading.encodings import named_encoding
 
 Dtype = Literal["float32", "float16", "int8"]
 OnLong = Literal["truncate", "error", "split-mean"]
-Backend = Literal["torch", "openvino"]
 # The columns of a part that do not come from the input.
 ID_COLUMN, VECTOR_COLUMN = "id", "embedding"
 # The reason of a row that has no vector because it has more tokens than the model reads.
@@ -90,14 +89,7 @@ class EmbedOptions:
             unit="rows",
         ),
     ] = 2048
-    backend: Annotated[
-        Backend,
-        Option(
-            "run the encoder with this library; openvino is faster on CPUs and needs the extra "
-            "openvino",
-            group=RESOURCES,
-        ),
-    ] = "torch"
+    backend: shared.EncoderBackend = "auto"
     attention: Annotated[
         Attention,
         Option(
@@ -127,7 +119,7 @@ class EmbedOptions:
         for name, choices in (("dtype", Dtype), ("on_long", OnLong), ("backend", Backend)):
             if getattr(self, name) not in get_args(choices):
                 raise unknown(name, getattr(self, name), get_args(choices))
-        if self.backend != "torch" and self.attention != "auto":
+        if self.backend == "openvino" and self.attention != "auto":
             raise UserError(
                 f"attention is {self.attention!r}, and backend {self.backend!r} has its own "
                 "attention: leave one of them out"

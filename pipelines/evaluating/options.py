@@ -157,17 +157,7 @@ class EvaluateOptions:
         ),
     ] = 1000
     encoding: shared.Encoding = None
-    corpus: Annotated[
-        Path | None,
-        Option(
-            "score how often a test query finds its own document among the held-out documents of "
-            "this corpus (`cotbert prepare --hold-out`)",
-            "DIR",
-            group=SCORES,
-            path="input",
-            default="no documents",
-        ),
-    ] = None
+    corpus: Annotated[Path | None, shared.HELD_OUT_CORPUS] = None
 
     def of_model(self, text: str) -> EvaluateOptions:
         """The same for another MODEL: a name, NAME,template=T or NAME,readout=R."""

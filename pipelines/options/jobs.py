@@ -1,15 +1,19 @@
-"""The options of `cotbert export`, `merge` and `quickstart`, each a single module."""
+"""The options of `cotbert export`, `quantize`, `merge` and `quickstart`, each a single module."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from cotbert_core.errors import UserError, unknown
 from pipelines.options import shared
-from pipelines.options.declare import INPUT, MODEL, OUTPUT, TRAINING, Option
+from pipelines.options.checks import at_least
+from pipelines.options.declare import INPUT, MODEL, OUTPUT, SCORES, TRAINING, Option
 
 Format = Literal["onnx", "folder"]
+# Texts that calibrate an int8 graph: with fewer, ranges are those of a few sentences.
+LEAST_TEXTS = 64
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,48 @@ class ExportOptions:
     def __post_init__(self) -> None:
         if self.format not in get_args(Format):
             raise unknown("format", self.format, get_args(Format))
+
+
+@dataclass(frozen=True)
+class QuantizeOptions:
+    """The encoder, the texts that calibrate its int8 graph, and what it may cost."""
+
+    model: Annotated[str, shared.MODEL_ADDRESS]
+    inputs: Annotated[tuple[str, ...], shared.INPUTS]
+    text_column: Annotated[str, shared.TEXT_COLUMN] = "text"
+    encoding: shared.Encoding = None
+    delimiter: shared.Delimiter = None
+    rows: Annotated[
+        int,
+        Option(
+            "calibrate on this many texts, from places all over the input; as many others are "
+            "compared",
+            "N",
+            group=INPUT,
+            unit="texts",
+        ),
+    ] = 1024
+    max_loss: Annotated[
+        float,
+        Option(
+            "write nothing if a score falls by more than this: Spearman or accuracy x 100, or "
+            "MRR@10 x 100 of held-out documents",
+            "X",
+            group=SCORES,
+            unit="points",
+        ),
+    ] = 0.5
+    senteval: Annotated[
+        Path | None,
+        replace(shared.SENTEVAL, help="score the STS tasks in this SentEval folder", exclusive=""),
+    ] = None
+    pairs: Annotated[Path | None, replace(shared.DEV_PAIRS, exclusive="")] = None
+    corpus: Annotated[Path | None, shared.HELD_OUT_CORPUS] = None
+
+    def __post_init__(self) -> None:
+        at_least(self, LEAST_TEXTS, "rows")
+        if not self.max_loss >= 0:
+            raise UserError(f"max_loss is {self.max_loss}: give a number of points from 0")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cotbert_core.choices import Precision
+from cotbert_core.choices import Backend, Precision
 from cotbert_core.errors import UserError
 from pipelines.options.declare import (
     GENERAL,
@@ -130,7 +130,8 @@ READOUT = Option(
     default="the model's own",
 )
 PRECISION = Option(
-    "compute in this number format; auto is bf16 if the machine computes it faster, else fp32",
+    "compute in this number format; auto is int8 with an int8 graph and openvino, bf16 if the "
+    "machine computes it faster, else fp32",
     group=MODEL,
 )
 SEED = Option("use this seed for random choices", "N", group=GENERAL)
@@ -182,6 +183,20 @@ DEV_PAIRS = Option(
     default="the pairs in this package",
 )
 
+HELD_OUT_CORPUS = Option(
+    "score how often a test query finds its own document among the held-out documents of "
+    "this corpus (`cotbert prepare --hold-out`)",
+    "DIR",
+    group=SCORES,
+    path="input",
+    default="no documents",
+)
+BACKEND = Option(
+    "run the encoder with this library; auto is openvino for a MODEL with an int8 graph (`cotbert "
+    "quantize`) on a machine without GPUs, else torch; openvino needs the extra openvino",
+    group=RESOURCES,
+)
+
 Verbose = Annotated[bool, VERBOSE]
 MaxConcurrent = Annotated[int | None, MAX_CONCURRENT]
 OutputFolder = Annotated[Path, OUTPUT_FOLDER]
@@ -200,6 +215,7 @@ Limit = Annotated[int | None, LIMIT]
 Template = Annotated[str | None, TEMPLATE]
 Readout = Annotated[Literal["mask", "cls", "mean"] | None, READOUT]
 EncoderPrecision = Annotated[Precision, PRECISION]
+EncoderBackend = Annotated[Backend, BACKEND]
 Workers = Annotated[int | None, WORKERS]
 DevPairs = Annotated[Path | None, DEV_PAIRS]
 SentEval = Annotated[Path | None, SENTEVAL]

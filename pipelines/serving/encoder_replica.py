@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cotbert_core.choices import Backend
 from cotbert_core.settings import Precision
 from pipelines.runtime import ray_private
 from pipelines.runtime.placement import use_own_device
@@ -27,6 +28,7 @@ class ReplicaTask:
     readout: str | None
     precision: Precision
     threads: int
+    backend: Backend = "torch"
 
 
 class EncoderReplica:
@@ -45,7 +47,12 @@ class EncoderReplica:
         use_own_device()
         torch.set_num_threads(task.threads)
         self._threads = task.threads
-        self._encoder = SentenceEncoder.from_pretrained(task.model, task.template, task.readout)
+        encoder = SentenceEncoder.from_pretrained(task.model, task.template, task.readout)
+        if task.backend == "openvino":
+            from cotbert_core.exporting.openvino_model import with_openvino
+
+            encoder = with_openvino(encoder, task.precision)
+        self._encoder = encoder
         self._precision = task.precision
         self._one_at_a_time = asyncio.Lock()
         self._encode(["A first batch takes longer than others."])

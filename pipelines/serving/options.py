@@ -81,6 +81,7 @@ class ServeOptions:
     template: shared.Template = None
     readout: shared.Readout = None
     precision: shared.EncoderPrecision = "auto"
+    backend: shared.EncoderBackend = "auto"
 
     def __post_init__(self) -> None:
         at_least(self, 1, "max_texts", "max_body_mb", "replicas", "batch_tokens")

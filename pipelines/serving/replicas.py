@@ -57,13 +57,17 @@ class Replicas:
 
 @contextmanager
 def running_replicas(model: str, options: ServeOptions, verbose: bool) -> Iterator[Replicas]:
-    """Start the replicas of a model on the Ray session, and end them after the block."""
+    """Start the replicas of a model on the Ray session, and end them after the block.
+
+    options.backend: the library that was chosen, not auto.
+    """
     from ray import serve
 
     _quieten(verbose)
-    count, resources, threads = worker_pool(options.replicas)
+    count, resources, threads = worker_pool(options.replicas, on_gpus=options.backend == "torch")
     batches = BATCHES_ON_GPU if "num_gpus" in resources else BATCHES_ON_CPU
-    task = ReplicaTask(model, options.template, options.readout, options.precision, threads)
+    how = options.precision, threads, options.backend
+    task = ReplicaTask(model, options.template, options.readout, *how)
     # Of its own name, since a cluster may have other applications.
     name = f"cotbert-{secrets.token_hex(4)}"
     serve.start(proxy_location="Disabled")

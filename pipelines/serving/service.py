@@ -10,10 +10,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from cotbert_core.errors import UserError
+from cotbert_core.exporting.openvino_model import choose_backend
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
@@ -31,11 +33,13 @@ EXTRA = ("aiohttp", "fastapi", "httptools", "prometheus_client", "starlette", "u
 
 
 class _Facts(NamedTuple):
-    """What the model is: size of a vector, whether it has unit length, tokens read of a text."""
+    """What the model is: size of a vector, whether it has unit length, tokens read of a text, and
+    the library that runs it."""
 
     dimension: int
     normalized: bool
     max_tokens: int
+    backend: Literal["torch", "openvino"]
 
 
 def serve_model(options: ServeOptions, verbose: bool = False) -> None:
@@ -53,7 +57,7 @@ def serve_model(options: ServeOptions, verbose: bool = False) -> None:
     with (
         bound_socket(options.host, options.port) as listener,
         ray_session(verbose),
-        running_replicas(model, options, verbose) as replicas,
+        running_replicas(model, replace(options, backend=facts.backend), verbose) as replicas,
     ):
         service = Service(
             ServedModel(options.model, facts.dimension, facts.normalized, options.max_texts),
@@ -88,7 +92,8 @@ def _check_extra() -> None:
 def _facts(model: str, options: ServeOptions) -> _Facts:
     """Open the model here first: a replica that cannot open it would be started again and again."""
     encoder = SentenceEncoder.from_pretrained(model, options.template, options.readout)
-    return _Facts(encoder.dimension, encoder.pooling.normalize, encoder.max_length)
+    backend = choose_backend(options.backend, encoder, options.precision)
+    return _Facts(encoder.dimension, encoder.pooling.normalize, encoder.max_length, backend)
 
 
 @contextmanager

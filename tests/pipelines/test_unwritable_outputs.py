@@ -25,6 +25,7 @@ COMMANDS = {
     "embed": "embed MODEL --input FILE --output OUT",
     "export": "export MODEL --format folder --output OUT",
     "merge": "merge MODEL MODEL --output OUT",
+    "quantize": "quantize MODEL --input FILE --output OUT",
     "geometry": "geometry MODEL --output OUT",
     "token-map": "token-map MODEL --output OUT",
     "search-template": "search-template MODEL --output OUT",

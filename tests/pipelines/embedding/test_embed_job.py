@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,9 @@ import pytest
 from run_folders import by_id
 
 from cotbert_core.errors import UserError
+from cotbert_core.exporting.int8_graph import save_int8
+from cotbert_core.exporting.openvino_model import with_openvino
+from cotbert_core.exporting.quantization import quantized
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines import embed as embed_job
 from pipelines.embed import EmbedOptions, embed
@@ -343,7 +347,7 @@ def test_fewer_shards_than_workers_are_said(tmp_path, bert_folder, capsys):
     [
         ({"dtype": "int4"}, "unknown dtype 'int4': choose one of float16, float32, int8"),
         ({"workers": -1}, "workers is -1"),
-        ({"backend": "onnx"}, "unknown backend 'onnx': choose one of openvino, torch"),
+        ({"backend": "onnx"}, "unknown backend 'onnx': choose one of auto, openvino, torch"),
         ({"on_long": "cut"}, "unknown on_long 'cut'"),
         ({"truncate_dim": 0}, "truncate_dim is 0: give at least 1"),
         ({"keep": ("a", "a")}, "keep names 'a' twice"),
@@ -366,3 +370,25 @@ def test_the_openvino_backend_gives_the_vectors_of_torch(tmp_path, bert_folder):
     for key, vector in left.items():
         np.testing.assert_allclose(right[key], vector, atol=2e-5)
     assert json.loads((folders["openvino"] / "manifest.json").read_text())["backend"] == "openvino"
+
+
+def test_an_int8_graph_is_run_and_named(tmp_path, bert_folder):
+    for name in ("openvino", "nncf"):
+        pytest.importorskip(name, reason="needs the extra 'int8'")
+    text = "A man is playing the guitar\nTwo dogs\n" + LONG
+    (tmp_path / "a.txt").write_text(text)
+    model = tmp_path / "model"
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    encoder.save_pretrained(model)
+    save_int8(quantized(encoder, [f"{n} dogs" for n in range(40)] + text.splitlines()), model)
+    vectors, made_in = {}, {}
+    for precision in ("auto", "fp32"):
+        options = replace(options_for(str(model), tmp_path / "a.txt"), precision=precision)
+        embed(options, tmp_path / precision)
+        vectors[precision] = by_id(tmp_path / precision)
+        manifest = json.loads((tmp_path / precision / "manifest.json").read_text())
+        made_in[precision] = manifest["backend"], manifest.get("computed_in")
+    assert made_in == {"auto": ("openvino", "int8"), "fp32": ("torch", None)}
+    expected = with_openvino(SentenceEncoder.from_pretrained(model)).encode(text.splitlines())
+    np.testing.assert_allclose(list(vectors["auto"].values()), expected, atol=1e-5)
+    assert np.abs(expected - list(vectors["fp32"].values())).max() > 1e-4, "int8 rounds"

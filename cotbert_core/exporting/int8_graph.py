@@ -1,0 +1,57 @@
+"""The int8 graph of a model folder, and the record that says from which weights it was made.
+
+cotbert_core/exporting/quantization.py makes it, openvino_model.py runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cotbert_core.encoder.locations import (
+    GRAPH_FILE,
+    INT8_FOLDER,
+    OF_TORCH,
+    locate_encoder,
+    model_digest,
+)
+from cotbert_core.errors import UserError
+from cotbert_core.files import read_json, write_json
+
+RECORD_FILE = "quantization.json"
+# The key of the record that holds the digest of the files from which the graph was made.
+MADE_FROM = "made_from"
+
+
+def int8_graph(name: str) -> Path | None:
+    """Return the int8 graph of an encoder NAME, or None if it has none.
+
+    Raises UserError if the folder's weights or template are not those that it was made from.
+    """
+    folder = Path(locate_encoder(name))
+    graph = folder / INT8_FOLDER / GRAPH_FILE
+    if not graph.is_file():
+        return None
+    if read_json(graph.with_name(RECORD_FILE)).get(MADE_FROM) != model_digest(name, OF_TORCH):
+        raise UserError(
+            f"the int8 graph of {str(folder)!r} was made from other weights than the folder holds: "
+            f"remove its folder {INT8_FOLDER}, or make it again with `cotbert quantize`"
+        )
+    return graph
+
+
+def save_int8(graph: Any, folder: Path) -> None:
+    """Write a graph into the model folder that holds the weights that it was made from."""
+    import openvino
+
+    place = folder / INT8_FOLDER
+    place.mkdir()
+    openvino.save_model(graph, place / GRAPH_FILE, compress_to_fp16=False)
+    write_json(place / RECORD_FILE, {MADE_FROM: model_digest(str(folder), OF_TORCH)})
+
+
+def record_facts(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Add facts on the graph of a model folder to its record."""
+    path = folder / INT8_FOLDER / RECORD_FILE
+    write_json(path, {**read_json(path), **facts})

@@ -1,0 +1,74 @@
+"""What encoders are scored on: tasks of SentEval and MTEB, graded pairs, held-out documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation import HeldOut, Pairs, score_held_out, score_pairs
+from cotbert_core.evaluation.pairs import Encode
+from pipelines.evaluating.counting import read_splits
+from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
+from pipelines.evaluating.mteb_tasks import MtebTasks, open_tasks, split_tasks
+from pipelines.evaluating.options import EvaluateOptions
+from pipelines.evaluating.scoring import Scored, add_held_out, add_pairs
+from pipelines.evaluating.transforms import sample_name
+from pipelines.storage.held_out_file import read_held_out
+from pipelines.training.dev_sets import BUILT_IN_PAIRS
+
+# With fewer resamples the 2.5th percentile is one of the two lowest.
+LEAST_RESAMPLES = 100
+
+
+@dataclass(frozen=True)
+class EvaluationData:
+    """The tasks and pairs to score, read before any encoder is opened."""
+
+    tasks: Tasks | None
+    pairs: dict[str, Pairs]
+    mteb: MtebTasks | None = None
+    held_out: HeldOut | None = None
+
+    def sentences(self) -> list[str]:
+        """Return all distinct texts of the SentEval tasks, the pairs and the documents."""
+        own = [s for p in self.pairs.values() for s in (*p.left, *p.right)]
+        if self.held_out is not None:
+            own += [*self.held_out.queries, *self.held_out.targets]
+        return list(dict.fromkeys([*(self.tasks.sentences() if self.tasks else ()), *own]))
+
+    def score(self, encode: Encode, resamples: int) -> Scored:
+        """Return the scores of the tasks, their averages, the pairs and the documents."""
+        scored = Scored()
+        if self.tasks is not None:
+            self.tasks.score_into(scored, encode, resamples)
+        splits = {name: (score_pairs(encode, p), p.gold) for name, p in self.pairs.items()}
+        add_pairs(scored, splits, resamples)
+        if self.held_out is not None:
+            found = score_held_out(encode, self.held_out)
+            add_held_out(scored, found, self.held_out, resamples)
+        if self.mteb is not None:
+            self.mteb.score_into(scored, encode)
+        return scored
+
+
+def read_evaluation_data(options: EvaluateOptions) -> EvaluationData:
+    """Read the tasks and pairs; UserError if they are missing."""
+    if 0 < options.resamples < LEAST_RESAMPLES or options.resamples < 0:
+        raise UserError(
+            f"resamples is {options.resamples}: give at least {LEAST_RESAMPLES}, or 0 for none"
+        )
+    folder, (own, mteb) = options.senteval, split_tasks(options.tasks or "sts")
+    if options.tasks is not None and own and folder is None:
+        raise UserError(f"tasks is {options.tasks!r} without a SentEval folder: give --senteval")
+    if mteb and sample_name(options) is not None:
+        raise UserError(
+            "MTEB's tasks cannot be whitened, ranked or mapped by a flow: leave --whiten, --rank, "
+            "--flow or mteb out"
+        )
+    tasks = choose_tasks(folder, own, options.allow_missing) if folder and own else None
+    held_out = read_held_out(options.corpus, "test") if options.corpus is not None else None
+    others = (tasks, mteb, held_out)
+    use_pairs = options.pairs is not None or not any(others)
+    pairs = read_splits(options.pairs or BUILT_IN_PAIRS) if use_pairs else {}
+    opened = open_tasks(mteb, options.allow_missing) if mteb else None
+    return EvaluationData(tasks, pairs, opened, held_out)

@@ -1,0 +1,79 @@
+"""What an int8 graph gains and costs: sentences for the terminal, and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pipelines.evaluating.scoring import FOUND_FIRST, score_of
+from pipelines.evaluating.tables import difference_row
+from pipelines.reports import html_page, plots
+from pipelines.reports.colours import BLUE
+
+BINS = 40
+
+
+def gain_sentence(facts: Mapping[str, Any]) -> str:
+    """Return the speed of the graph beside torch's on the same texts."""
+    fast, torch = facts["sentences_per_second"], facts["sentences_per_second_torch"]
+    ratio = facts["speedup"]
+    how = f"{ratio:.1f} times as fast as torch" if ratio > 1 else "no faster than torch"
+    return f"int8 is {how} on this machine ({fast:,.0f} against {torch:,.0f} sentences/s)."
+
+
+def score_sentences(facts: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each score: what it was, what it is, and whether that is chance."""
+    return [_sentence(name, entry, facts["scores"]) for name, entry in _shown(facts)]
+
+
+def _shown(facts: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the averages, the pairs and the documents, without single tasks."""
+    entries = facts["differences"]
+    named = [name for name in entries if name.endswith("average") or name == FOUND_FIRST]
+    return [(name, entries[name]) for name in entries if name in named or name.startswith("pairs-")]
+
+
+def _sentence(name: str, entry: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
+    before, after = (score_of(scores[when][name]) for when in ("before", "after"))
+    low, high = entry["low"], entry["high"]
+    chance = ", which may be chance" if low is not None and low <= 0 <= high else ""
+    return f"{name}: {before:.2f} before, {after:.2f} in int8{chance}."
+
+
+def quantization_page(model: str, facts: Mapping[str, Any], same: np.ndarray) -> str:
+    """Return the report. same: (N,) cosines of the compared texts' vectors, int8 to fp32."""
+    before, after = facts["scores"]["before"], facts["scores"]["after"]
+    header = ("score x 100", "fp32", "int8", "difference", "95 % interval", "p")
+    rows = [
+        (name, f"{score_of(before[name]):.2f}", f"{score_of(after[name]):.2f}", *cells[1:])
+        for name, entry in facts["differences"].items()
+        for cells in [difference_row(name, entry)]
+    ]
+    lowest = (
+        f"Of {len(same):,} texts that calibrated nothing: mean {same.mean():.4f}, lowest hundredth "
+        f"{np.quantile(same, 0.01):.4f}, lowest {same.min():.4f}."
+    )
+    kept = {k: v for k, v in facts.items() if isinstance(v, (int, float)) and "cosine" not in k}
+    sections = [
+        ("What it costs", html_page.table(header, rows)),
+        ("Cosine of each vector in int8 to the same in fp32", _cosines(same)),
+        ("Facts", html_page.table(("", ""), list(kept.items()), "text")),
+    ]
+    sections[1] = (sections[1][0], html_page.paragraphs([lowest]) + sections[1][1])
+    return html_page.page("int8", f"{model}. {gain_sentence(facts)}", sections)
+
+
+def _cosines(same: np.ndarray) -> str:
+    counts, edges = np.histogram(same, BINS)
+
+    def draw(axes: Any) -> None:
+        bars = axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=BLUE)
+        for bar, left, count in zip(bars, edges, counts, strict=False):
+            plots.hover(bar, f"from {left:.4f}: {count:,} texts")
+        plots.count_axis(axes.yaxis)
+        axes.set_xlabel("cosine")
+        axes.set_ylabel("texts")
+
+    return html_page.plots([plots.plot(draw)])

@@ -1,0 +1,196 @@
+"""cotbert quantize: an encoder with an int8 graph for CPUs, as a folder that is complete or absent.
+
+The folder is a model like any other, with the graph in int8/. It is only written if no score falls
+by more than the user allows; what the graph costs and gains stands in its report.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cotbert_core.encoder.locations import INT8_FOLDER, locate_encoder
+from cotbert_core.encoder.pooling_config import POOLING_CONFIG_FILE
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation.pairs import cosines
+from cotbert_core.exporting.int8_graph import record_facts, save_int8
+from cotbert_core.exporting.openvino_model import check_openvino, with_openvino
+from cotbert_core.exporting.quantization import check_nncf, quantized
+from cotbert_core.files import atomic_folder, write_text
+from cotbert_core.messages.redaction import without_credentials
+from cotbert_core.saving.model_card import CARD_FILE
+from cotbert_core.sentence_encoder import SentenceEncoder
+from pipelines.embedding.calibration import calibration_texts
+from pipelines.evaluating.differences import differences
+from pipelines.evaluating.evaluation_data import EvaluationData, read_evaluation_data
+from pipelines.evaluating.options import EvaluateOptions
+from pipelines.evaluating.quantization_page import gain_sentence, quantization_page, score_sentences
+from pipelines.evaluating.scoring import FOUND_FIRST, score_of
+from pipelines.options.jobs import LEAST_TEXTS, QuantizeOptions
+from pipelines.reading import sources
+from pipelines.recording import tracking
+from pipelines.recording.fetching import fetch_model
+from pipelines.runtime.ending import REPORT_FILE
+from pipelines.runtime.progress import say
+from pipelines.storage.output_folder import require_empty
+from pipelines.storage.resumable_output import versions
+
+SHARD_BYTES = 1 << 19
+# Each encoder takes turns at the same texts; the best of these is its rate.
+ROUNDS = 3
+# Of all-MiniLM-L6-v2 it is 0.998, of the random encoders of the tests at least 0.99.
+LEAST_MEAN_COSINE = 0.95
+
+
+class LossError(RuntimeError):
+    """The int8 graph loses more than the user allows: exit status 1."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is quantized, the texts that calibrate it, others to compare, and what is scored."""
+
+    model: str
+    encoder: SentenceEncoder
+    calibration: list[str]
+    compared: list[str]
+    data: EvaluationData
+
+
+def quantize(options: QuantizeOptions, output: Path) -> dict[str, Any]:
+    """Write the model folder `output` and return the facts of its graph.
+
+    UserError for what a user can get wrong, before anything is computed; LossError if a score falls
+    by more than options.max_loss.
+    """
+    output = require_empty(output)
+    job = _open(options)
+    with tracking.tracked_run("quantize", vars(options), output=output) as run:
+        with atomic_folder(output) as folder:
+            facts = _write(job, options, folder)
+            _check_loss(facts, options.max_loss)
+        run.metrics({key: v for key, v in facts.items() if isinstance(v, float)})
+        run.artifact(output / REPORT_FILE)
+    shown = {key: value for key, value in facts.items() if isinstance(value, (int, float))}
+    return {**shown, "sentences": [gain_sentence(facts), *score_sentences(facts)]}
+
+
+def _open(options: QuantizeOptions) -> _Job:
+    """Read and check everything, before the encoder computes anything."""
+    check_nncf()
+    scored = EvaluateOptions(
+        options.model, options.senteval, options.pairs, allow_missing=True, corpus=options.corpus
+    )
+    data = read_evaluation_data(scored)
+    texts = _texts(options)
+    model = fetch_model(options.model)
+    encoder = SentenceEncoder.from_pretrained(model)
+    check_openvino(encoder)
+    return _Job(model, encoder, texts[::2], texts[1::2], data)
+
+
+def _texts(options: QuantizeOptions) -> list[str]:
+    """Return different texts from all over the input, in an order that seed 0 gives."""
+    plan = sources.plan(
+        options.inputs,
+        options.text_column,
+        None,
+        SHARD_BYTES,
+        encoding=options.encoding,
+        delimiter=options.delimiter,
+    )
+    found = sorted(set(calibration_texts(plan, 2 * options.rows)))
+    if len(found) < 2 * LEAST_TEXTS:
+        raise UserError(
+            f"the input has {len(found)} different texts: give at least {2 * LEAST_TEXTS}, half of "
+            "them to calibrate the graph and half to compare"
+        )
+    return [found[place] for place in np.random.default_rng(0).permutation(len(found))]
+
+
+def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
+    """Write the model, its graph, card and report into a folder; return the graph's facts."""
+    say(f"scoring {options.model} as it is")
+    before = job.data.score(
+        partial(job.encoder.encode, precision="fp32"), EvaluateOptions.resamples
+    )
+    exact = job.encoder.encode(job.compared, precision="fp32")
+    say(f"calibrating int8 on {len(job.calibration):,} texts")
+    graph = quantized(job.encoder, job.calibration)
+    encoder = SentenceEncoder.from_pretrained(job.model)
+    encoder.save_pretrained(folder)
+    save_int8(graph, folder)
+    fast = with_openvino(SentenceEncoder.from_pretrained(folder))
+    say("scoring it in int8")
+    after = job.data.score(fast.encode, EvaluateOptions.resamples)
+    same = cosines(exact, fast.encode(job.compared))
+    rates = _rates(job.compared, {"torch": encoder, "int8": fast})
+    facts = {
+        "calibration_texts": len(job.calibration),
+        "compared_texts": len(job.compared),
+        "cosine_mean": float(same.mean()),
+        "cosine_lowest_percent": float(np.quantile(same, 0.01)),
+        "cosine_lowest": float(same.min()),
+        "sentences_per_second": rates["int8"],
+        "sentences_per_second_torch": rates["torch"],
+        "speedup": rates["int8"] / rates["torch"],
+        "scores": {"before": before.entries, "after": after.entries},
+        "differences": differences(before, after),
+        "inputs": sorted(set(without_credentials(options.inputs))),
+        "versions": versions(),
+    }
+    record_facts(folder, facts)
+    _write_card(job.model, folder, facts)
+    write_text(folder / REPORT_FILE, quantization_page(options.model, facts, same))
+    return facts
+
+
+def _rates(texts: Sequence[str], encoders: Mapping[str, SentenceEncoder]) -> dict[str, float]:
+    """Return the sentences/s of each encoder on the same texts, in its own number format."""
+    best = dict.fromkeys(encoders, float("inf"))
+    for _ in range(ROUNDS):
+        for name, encoder in encoders.items():
+            started = time.perf_counter()
+            encoder.encode(texts)
+            best[name] = min(best[name], time.perf_counter() - started)
+    return {name: len(texts) / seconds for name, seconds in best.items()}
+
+
+def _check_loss(facts: Mapping[str, Any], most: float) -> None:
+    """Raise LossError if a score fell by more than `most` points, or vectors are others."""
+    if not facts["cosine_mean"] >= LEAST_MEAN_COSINE:
+        raise LossError(
+            f"the vectors in int8 have a mean cosine of {facts['cosine_mean']:.2f} to those in "
+            f"fp32, and at least {LEAST_MEAN_COSINE} is wanted: nothing was written; this encoder "
+            "cannot be quantized"
+        )
+    before, after = facts["scores"]["before"], facts["scores"]["after"]
+    for name, entry in facts["differences"].items():
+        # One query more or less is a tenth of a point of 1,000; MRR@10 counts near misses too.
+        if name != FOUND_FIRST and not entry["difference"] >= -most:
+            raise LossError(
+                f"int8 changes {name} from {score_of(before[name]):.2f} to "
+                f"{score_of(after[name]):.2f}, more than --max-loss {most:g} allows: nothing was "
+                "written; give texts of the kind that you will embed, more of them (--rows), or a "
+                "larger --max-loss"
+            )
+
+
+def _write_card(model: str, folder: Path, facts: Mapping[str, Any]) -> None:
+    """Keep the card of a folder that this package wrote, and say what int8/ is."""
+    source = Path(locate_encoder(model))
+    own = (source / POOLING_CONFIG_FILE).is_file() and (source / CARD_FILE).is_file()
+    card = ((source if own else folder) / CARD_FILE).read_text(encoding="utf-8")
+    lines = " ".join([gain_sentence(facts), *score_sentences(facts)])
+    about = (
+        f"`{INT8_FOLDER}/` holds a graph of the same encoder with products of 8-bit integers. "
+        "`cotbert embed` and `cotbert serve` run it with OpenVINO on CPUs. Other libraries read "
+        f"the weights beside it, in full precision. {lines}"
+    )
+    write_text(folder / CARD_FILE, f"{card.rstrip()}\n\n## int8\n\n{about}\n")

@@ -1,0 +1,136 @@
+"""int8 graphs: close to the encoder for every reading, of int8 products, and never out of date."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core.encoder.locations import model_digest
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation.pairs import cosines
+from cotbert_core.exporting import openvino_model, quantization
+from cotbert_core.exporting.int8_graph import int8_graph, record_facts, save_int8
+from cotbert_core.exporting.openvino_model import choose_backend, with_openvino
+from cotbert_core.exporting.quantization import quantized
+from cotbert_core.sentence_encoder import SentenceEncoder
+
+WORDS = ("man", "dog", "guitar", "field", "green", "penguin", "plays", "runs", "sees", "walks")
+READINGS = {
+    "mean": {"readout": "mean"},
+    "mask, pad denoising": {"template": "cot-bert/anchor", "denoise": "pad"},
+}
+
+
+@pytest.fixture(autouse=True)
+def libraries():
+    for name in ("openvino", "nncf"):
+        pytest.importorskip(name, reason="needs the extra 'int8'")
+
+
+def texts(count, seed):
+    numbers = np.random.default_rng(seed)
+    return [" ".join(numbers.choice(WORDS, numbers.integers(1, 20))) for _ in range(count)]
+
+
+def made(folder, place, **reading):
+    encoder = SentenceEncoder.from_pretrained(folder, **reading)
+    encoder.save_pretrained(place)
+    save_int8(quantized(SentenceEncoder.from_pretrained(place), texts(64, seed=0)), place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, bert_folder):
+    """A folder with an int8 graph, read by the mean."""
+    return made(bert_folder, tmp_path_factory.mktemp("int8") / "model", readout="mean")
+
+
+@pytest.mark.filterwarnings("ignore:only cotbert_core")
+@pytest.mark.parametrize("how", READINGS)
+def test_vectors_are_close_and_of_int8(encoder_folder, tmp_path, how):
+    place = made(encoder_folder, tmp_path / "model", **READINGS[how])
+    encoder = SentenceEncoder.from_pretrained(place)
+    others = [*texts(40, seed=1), "", "dog " * 200]
+    exact, fast = encoder.encode(others, precision="fp32"), with_openvino(encoder).encode(others)
+    full = np.linalg.norm(exact, axis=1) > 0  # denoising leaves nothing of an empty text
+    assert full.sum() >= len(others) - 1
+    assert not np.abs(fast[~full]).max(initial=0) > 1e-6
+    exact, fast = exact[full], fast[full]
+    same = cosines(exact, fast)
+    assert same.mean() > 0.99
+    assert same.min() > 0.9
+    assert np.abs(exact - fast).max() > 1e-4, "int8 rounds; these are the numbers of fp32"
+    shuffled = cosines(exact, np.roll(fast, 1, axis=0))
+    assert shuffled.mean() < same.mean() - 1e-3, "premise: texts differ"
+
+
+def test_another_number_format_leaves_the_graph_aside(model):
+    encoder, others = SentenceEncoder.from_pretrained(model), texts(10, seed=1)
+    exact = encoder.encode(others, precision="fp32")
+    np.testing.assert_allclose(with_openvino(encoder, "fp32").encode(others), exact, atol=2e-5)
+
+
+def test_the_same_texts_give_the_same_graph(model, bert_folder, tmp_path):
+    again = made(bert_folder, tmp_path / "again", readout="mean")
+    for name in ("model.bin", "quantization.json"):
+        assert (again / "int8" / name).read_bytes() == (model / "int8" / name).read_bytes()
+    assert model_digest(str(again)) == model_digest(str(model))
+
+
+def test_a_graph_counts_for_the_digest_and_its_facts_do_not(model, bert_folder, tmp_path):
+    place = made(bert_folder, tmp_path / "model", readout="mean")
+    before = model_digest(str(place))
+    record_facts(place, {"speedup": 2.5})
+    assert json.loads((place / "int8" / "quantization.json").read_text())["speedup"] == 2.5
+    assert int8_graph(str(place)) == place / "int8" / "model.xml"
+    assert model_digest(str(place)) == before
+    other = SentenceEncoder.from_pretrained(place)
+    (place / "int8" / "model.bin").unlink()
+    (place / "int8").joinpath("model.xml").unlink()
+    (place / "int8" / "quantization.json").unlink()
+    (place / "int8").rmdir()
+    save_int8(quantized(other, texts(64, seed=9)), place)
+    assert model_digest(str(place)) != before
+
+
+def test_changed_weights_make_the_graph_stale(bert_folder, tmp_path):
+    place = made(bert_folder, tmp_path / "model", readout="mean")
+    encoder = SentenceEncoder.from_pretrained(place)
+    with torch.no_grad():
+        encoder.backbone.model.embeddings.word_embeddings.weight += 1
+    encoder.save_pretrained(tmp_path / "other")
+    assert int8_graph(str(tmp_path / "other")) is None
+    weights = tmp_path / "other" / "model.safetensors"
+    (place / weights.name).write_bytes(weights.read_bytes())
+    for use in (with_openvino, lambda encoder: choose_backend("auto", encoder)):
+        with pytest.raises(UserError, match=r"made from other weights.*`cotbert quantize`"):
+            use(SentenceEncoder.from_pretrained(place))
+
+
+def test_auto_takes_openvino_for_a_graph_alone(model, bert_folder, monkeypatch):
+    encoder = SentenceEncoder.from_pretrained(model)
+    plain = SentenceEncoder.from_pretrained(bert_folder)
+    assert choose_backend("auto", encoder) == "openvino"
+    assert choose_backend("auto", encoder, "fp32") == "torch"
+    assert choose_backend("auto", plain) == "torch"
+    assert choose_backend("torch", encoder) == "torch"
+    assert choose_backend("openvino", plain) == "openvino"
+    monkeypatch.setattr(openvino_model, "find_spec", lambda name: None)
+    assert choose_backend("auto", encoder) == "torch"
+    with pytest.raises(UserError, match=r"pip install 'cotbert\[openvino\]'"):
+        choose_backend("openvino", encoder)
+
+
+def test_without_the_extra_nothing_is_quantized(bert_folder, monkeypatch):
+    monkeypatch.setattr(quantization, "find_spec", lambda name: None if name == "nncf" else True)
+    with pytest.raises(UserError, match=r"needs the packages nncf: .*'cotbert\[int8\]'"):
+        quantized(SentenceEncoder.from_pretrained(bert_folder), texts(64, seed=0))
+
+
+def test_the_first_batch_runs_before_any_thread(model):
+    """OpenVINO's binding hangs if two threads run the first batch of a process together."""
+    compiled = with_openvino(SentenceEncoder.from_pretrained(model)).backbone.model
+    assert compiled._own.request.get_output_tensor(0).data.shape == (1, 1, 32)

@@ -1,0 +1,133 @@
+"""cotbert quantize: a folder with an int8 graph that costs no more than the user allows."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+
+from cotbert_core import SentenceEncoder
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.pooling_config import PoolingConfig
+from cotbert_core.evaluation.pairs import cosines
+from cotbert_core.exporting.openvino_model import with_openvino
+from pipelines.cli import main
+from pipelines.evaluating import quantizing as job
+from pipelines.recording import tracking
+from pipelines.serving.encoder_replica import EncoderReplica, ReplicaTask
+
+WORDS = ("man", "dog", "guitar", "field", "green", "penguin", "plays", "runs", "sees", "walks")
+
+
+@pytest.fixture(autouse=True)
+def libraries(monkeypatch):
+    for name in ("openvino", "nncf"):
+        pytest.importorskip(name, reason="needs the extra 'int8'")
+    run = tracking.Run(None, None)
+    monkeypatch.setattr(tracking, "tracked_run", lambda *_, **__: nullcontext(run))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, bert_folder):
+    """A folder that this package wrote, with a line of the user's in its card."""
+    place = tmp_path_factory.mktemp("model") / "model"
+    SentenceEncoder(load_backbone(bert_folder), PoolingConfig("mean")).save_pretrained(place)
+    card = place / "README.md"
+    card.write_text(card.read_text() + "\nMy own line.\n")
+    return place
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, model):
+    """A file of texts, and one of pairs that are graded by the model's own cosines in fp32."""
+    folder, numbers = tmp_path_factory.mktemp("texts"), np.random.default_rng(0)
+    drawn = [" ".join(numbers.choice(WORDS, numbers.integers(2, 20))) for _ in range(300)]
+    (folder / "texts.txt").write_text("\n".join(drawn) + "\n")
+    left, right = drawn[::2], drawn[1::2]
+    encode = SentenceEncoder.from_pretrained(model).encode
+    grades = cosines(*(encode(side, precision="fp32") for side in (left, right)))
+    rows = [f"{g}\t{one}\t{two}" for g, one, two in zip(grades, left, right, strict=True)]
+    (folder / "pairs.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n")
+    return folder
+
+
+def quantize(files, model, output, *more):
+    given = ("--input", str(files / "texts.txt"), "--dev-pairs", str(files / "pairs.tsv"))
+    return main(["quantize", str(model), *given, "--output", str(output), *more])
+
+
+def test_the_folder_is_the_model_with_a_graph_beside_it(files, model, tmp_path, capsys):
+    output = tmp_path / "fast"
+    assert quantize(files, model, output) == 0
+    facts = json.loads((output / "int8" / "quantization.json").read_text())
+    before, after = (facts["scores"][when]["pairs-all"]["spearman"] for when in ("before", "after"))
+    assert facts["differences"]["pairs-all"]["difference"] == pytest.approx(after - before)
+    assert facts["calibration_texts"] + facts["compared_texts"] == 300 - _repeated(files)
+    assert facts["speedup"] == pytest.approx(
+        facts["sentences_per_second"] / facts["sentences_per_second_torch"]
+    )
+    whole = SentenceEncoder.from_pretrained(model)
+    kept, others = SentenceEncoder.from_pretrained(output), ["a dog runs", "two men", ""]
+    exact = whole.encode(others, precision="fp32")
+    np.testing.assert_array_equal(kept.encode(others, precision="fp32"), exact)
+    fast = with_openvino(kept).encode(others)
+    assert 0.99 < cosines(exact, fast).min() < 1 - 1e-7
+    card, page = (output / "README.md").read_text(), (output / "report.html").read_text()
+    assert "My own line." in card
+    assert "## int8" in card
+    assert "<svg" in page
+    told = capsys.readouterr().out
+    sentence = f"pairs-all: {before:.2f} before, {after:.2f} in int8"
+    assert all(sentence in text for text in (card, told))
+    assert f"{facts['cosine_lowest']:.4f}" in page
+    # `serve` runs the graph too.
+    task = ReplicaTask(str(output), None, None, "auto", torch.get_num_threads(), "openvino")
+    served, _ = EncoderReplica(task)._encode(others)
+    np.testing.assert_allclose(served, fast, atol=1e-6)
+
+
+def _repeated(files):
+    lines = (files / "texts.txt").read_text().splitlines()
+    return len(lines) - len(set(lines))
+
+
+def test_a_graph_that_loses_more_than_allowed_is_not_written(files, model, tmp_path, capsys):
+    assert quantize(files, model, tmp_path / "fast", "--max-loss", "0") == 1
+    error = capsys.readouterr().err
+    assert "int8 changes pairs-all from 100.00 to 9" in error
+    assert "more than --max-loss 0 allows" in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_of_other_vectors_is_not_written(
+    files, model, bert_folder, tmp_path, monkeypatch, capsys
+):
+    torch.manual_seed(3)
+    other = load_backbone(bert_folder)
+    for weight in other.model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    ruined, real = SentenceEncoder(other, PoolingConfig("mean")), job.quantized
+    monkeypatch.setattr(job, "quantized", lambda _, texts: real(ruined, texts))
+    assert quantize(files, model, tmp_path / "fast", "--max-loss", "100") == 1
+    assert "have a mean cosine of -0.19" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--rows", "10"), "rows is 10: give at least 64"),
+        (("--max-loss", "-1"), "max_loss is -1.0: give a number of points from 0"),
+        (("--input", "FEW"), "the input has 3 different texts: give at least 128"),
+    ],
+)
+def test_mistakes_end_before_anything_is_computed(files, model, tmp_path, more, message, capsys):
+    few = files / "few.txt"
+    few.write_text("one\ntwo\nthree\n")
+    words = [str(few) if word == "FEW" else word for word in more]
+    assert quantize(files, model, tmp_path / "fast", *words) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
