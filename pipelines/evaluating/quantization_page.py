@@ -55,14 +55,20 @@ def quantization_page(model: str, facts: Mapping[str, Any], same: np.ndarray) ->
         f"Of {len(same):,} texts that calibrated nothing: mean {same.mean():.4f}, lowest hundredth "
         f"{np.quantile(same, 0.01):.4f}, lowest {same.min():.4f}."
     )
-    kept = {k: v for k, v in facts.items() if isinstance(v, (int, float)) and "cosine" not in k}
+    made = [
+        ("texts that calibrated it", facts["calibration_texts"]),
+        ("inputs", ", ".join(facts["inputs"])),
+        *facts["versions"].items(),
+    ]
     sections = [
         ("What it costs", html_page.table(header, rows)),
-        ("Cosine of each vector in int8 to the same in fp32", _cosines(same)),
-        ("Facts", html_page.table(("", ""), list(kept.items()), "text")),
+        (
+            "Cosine of each vector in int8 to the same in fp32",
+            html_page.paragraphs([lowest]) + _cosines(same),
+        ),
+        ("How it was made", html_page.table(("", ""), made, "text")),
     ]
-    sections[1] = (sections[1][0], html_page.paragraphs([lowest]) + sections[1][1])
-    return html_page.page("int8", f"{model}. {gain_sentence(facts)}", sections)
+    return html_page.page("int8 graph", f"{model}. {gain_sentence(facts)}", sections)
 
 
 def _cosines(same: np.ndarray) -> str:
@@ -73,6 +79,7 @@ def _cosines(same: np.ndarray) -> str:
         for bar, left, count in zip(bars, edges, counts, strict=False):
             plots.hover(bar, f"from {left:.4f}: {count:,} texts")
         plots.count_axis(axes.yaxis)
+        axes.locator_params(axis="x", nbins=4)  # numbers of six characters
         axes.set_xlabel("cosine")
         axes.set_ylabel("texts")
 

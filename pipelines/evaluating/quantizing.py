@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ from pipelines.storage.output_folder import require_empty
 from pipelines.storage.resumable_output import versions
 
 SHARD_BYTES = 1 << 19
+# The packages whose versions decide the numbers of a graph.
+MADE_BY = ("openvino", "nncf", "torch", "transformers")
 # Each encoder takes turns at the same texts; the best of these is its rate.
 ROUNDS = 3
 # Of all-MiniLM-L6-v2 it is 0.998, of the random encoders of the tests at least 0.99.
@@ -143,7 +146,7 @@ def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
         "scores": {"before": before.entries, "after": after.entries},
         "differences": differences(before, after),
         "inputs": sorted(set(without_credentials(options.inputs))),
-        "versions": versions(),
+        "versions": versions() | {name: version(name) for name in MADE_BY},
     }
     record_facts(folder, facts)
     _write_card(job.model, folder, facts)
