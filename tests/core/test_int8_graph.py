@@ -130,6 +130,14 @@ def test_without_the_extra_nothing_is_quantized(bert_folder, monkeypatch):
         quantized(SentenceEncoder.from_pretrained(bert_folder), texts(64, seed=0))
 
 
+def test_a_vector_does_not_depend_on_its_batch(model):
+    """Ranges are those of the calibration, not of the batch as in dynamic quantization."""
+    fast, others = with_openvino(SentenceEncoder.from_pretrained(model)), texts(30, seed=2)
+    together = fast.encode(others, batch_tokens=4096)
+    alone = np.concatenate([fast.encode([text]) for text in others])
+    assert cosines(together, alone).min() > 1 - 1e-5
+
+
 def test_the_first_batch_runs_before_any_thread(model):
     """OpenVINO's binding hangs if two threads run the first batch of a process together."""
     compiled = with_openvino(SentenceEncoder.from_pretrained(model)).backbone.model
