@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.evaluating.scoring import FOUND_FIRST, score_of
+from pipelines.evaluating.differences import HEADLINES
+from pipelines.evaluating.scoring import score_of
 from pipelines.evaluating.tables import difference_row
 from pipelines.reports import html_page, plots
 from pipelines.reports.colours import BLUE
@@ -30,16 +31,16 @@ def score_sentences(facts: Mapping[str, Any]) -> list[str]:
 
 def _shown(facts: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the averages, the pairs and the documents, without single tasks."""
-    entries = facts["differences"]
-    named = [name for name in entries if name.endswith("average") or name == FOUND_FIRST]
-    return [(name, entries[name]) for name in entries if name in named or name.startswith("pairs-")]
+    entries = facts["differences"].items()
+    return [(name, e) for name, e in entries if name in HEADLINES or name.startswith("pairs-")]
 
 
 def _sentence(name: str, entry: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
     before, after = (score_of(scores[when][name]) for when in ("before", "after"))
     low, high = entry["low"], entry["high"]
     chance = ", which may be chance" if low is not None and low <= 0 <= high else ""
-    return f"{name}: {before:.2f} before, {after:.2f} in int8{chance}."
+    of = HEADLINES.get(name, f"Spearman of {name}")
+    return f"{of[0].upper()}{of[1:]}: {before:.2f} before, {after:.2f} in int8{chance}."
 
 
 def quantization_page(model: str, facts: Mapping[str, Any], same: np.ndarray) -> str:

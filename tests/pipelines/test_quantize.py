@@ -80,7 +80,7 @@ def test_the_folder_is_the_model_with_a_graph_beside_it(files, model, tmp_path, 
     assert "## int8" in card
     assert "<svg" in page
     told = capsys.readouterr().out
-    sentence = f"pairs-all: {before:.2f} before, {after:.2f} in int8"
+    sentence = f"Spearman of pairs-all: {before:.2f} before, {after:.2f} in int8"
     assert all(sentence in text for text in (card, told))
     assert f"{facts['cosine_lowest']:.4f}" in page
     # `serve` runs the graph too.
