@@ -64,8 +64,9 @@ def _int8(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
         encoder.save_pretrained(folder)
-        save_int8(quantized(SentenceEncoder.from_pretrained(folder), calibration), folder)
-        compiled = with_openvino(SentenceEncoder.from_pretrained(folder))
+        saved = SentenceEncoder.from_pretrained(folder)
+        save_int8(quantized(saved, calibration), folder)
+        compiled = with_openvino(saved)
     tasks = {
         "int8": lambda _: compiled.encode(chosen),
         "torch": lambda _: encoder.encode(chosen),

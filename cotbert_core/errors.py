@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib import util
 
 from cotbert_core.messages.redaction import redact
 
@@ -28,6 +29,15 @@ def unknown(kind: str, value: object, known: Iterable[str]) -> UserError:
     names = sorted(known)
     meant = did_you_mean(str(value), names)
     return UserError(f"unknown {kind} {value!r}: choose one of {', '.join(names)}{meant}")
+
+
+def require_packages(what: str, names: Iterable[str], extra: str) -> None:
+    """Raise UserError if one of the packages that `what` needs is not installed."""
+    if missing := [name for name in names if util.find_spec(name) is None]:
+        raise UserError(
+            f"{what} needs the packages {' and '.join(missing)}: install them with "
+            f"pip install 'cotbert[{extra}]'"
+        )
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -8,14 +8,13 @@ training writes, for any encoder.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cotbert_core.encoder.prefixes import prefix_length
-from cotbert_core.errors import UserError
+from cotbert_core.errors import UserError, require_packages
 from cotbert_core.files import atomic_folder, write_text
 from cotbert_core.saving.model_card import onnx_card
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -44,12 +43,8 @@ class ExportError(RuntimeError):
 def export(options: ExportOptions, output: Path) -> dict[str, Any]:
     """Write the folder and return the result; UserError if the encoder cannot be exported."""
     output = require_empty(output)
-    missing = [name for name in ("onnx", "onnxruntime") if util.find_spec(name) is None]
-    if options.format == "onnx" and missing:
-        raise UserError(
-            f"format onnx needs the packages {' and '.join(missing)}: install them with "
-            "pip install 'cotbert[onnx]'"
-        )
+    if options.format == "onnx":
+        require_packages("format onnx", ("onnx", "onnxruntime"), "onnx")
     encoder = SentenceEncoder.from_pretrained(
         options.model, options.template, options.readout, allow_pickle=options.allow_pickle
     )

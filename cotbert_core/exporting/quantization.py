@@ -13,7 +13,6 @@ import os
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
-from importlib.util import find_spec
 from io import StringIO
 from typing import Any
 
@@ -21,26 +20,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cotbert_core.errors import UserError
+from cotbert_core.errors import require_packages
 from cotbert_core.exporting.openvino_model import check_openvino, converted
 from cotbert_core.sentence_encoder import SentenceEncoder
 
 
 def check_nncf() -> None:
     """Raise UserError if a package is missing without which no int8 graph can be made."""
-    missing = [name for name in ("openvino", "nncf") if find_spec(name) is None]
-    if missing:
-        raise UserError(
-            f"an int8 graph needs the packages {' and '.join(missing)}: install the extra, "
-            "pip install 'cotbert[int8]'"
-        )
+    require_packages("an int8 graph", ("openvino", "nncf"), "int8")
 
 
 def quantized(encoder: SentenceEncoder, texts: Sequence[str]) -> Any:
     """Return the encoder's model as a graph with int8 products, calibrated on texts.
 
-    The rows are those that `encode` runs, in the template, with its biases, if it has one; the same
-    texts give the same graph. Raises UserError as check_nncf and check_openvino do.
+    It is calibrated on the rows that `encode` runs for the texts: each in the encoder's template,
+    and the rows of its biases. The same texts give the same graph. Raises UserError as check_nncf
+    and check_openvino do.
     """
     check_nncf()
     check_openvino(encoder)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from cotbert_core.choices import Backend
 from cotbert_core.encoder.locations import model_digest
 from cotbert_core.errors import UserError
 from cotbert_core.exporting.openvino_model import choose_backend
@@ -93,7 +94,7 @@ def open_job(options: EmbedOptions) -> EmbedJob:
     return job if options.update is None else _updating(job, open_earlier(options.update))
 
 
-def _backend(options: EmbedOptions, encoder: SentenceEncoder) -> Literal["torch", "openvino"]:
+def _backend(options: EmbedOptions, encoder: SentenceEncoder) -> Backend:
     """Return the library that runs the encoder, which a setting of the attention decides too."""
     backend = options.backend if options.attention == "auto" else "torch"
     return choose_backend(backend, encoder, options.precision)

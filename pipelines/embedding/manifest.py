@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.encoder.locations import locate_encoder
-from cotbert_core.exporting.int8_graph import int8_graph
+from cotbert_core.exporting.int8_graph import has_int8
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.blocks import BlockLedger
@@ -46,7 +46,7 @@ def vectors_metadata(
         "on_long": options.on_long,
         "backend": options.backend,
     }
-    if options.backend == "openvino" and options.precision == "auto" and int8_graph(model):
+    if options.backend == "openvino" and options.precision == "auto" and has_int8(model):
         metadata["computed_in"] = "int8"
     if model != options.model:
         metadata["model_source"] = options.model

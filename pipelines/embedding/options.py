@@ -51,7 +51,7 @@ class EmbedOptions:
     workers: shared.Workers = None
     template: shared.Template = None
     readout: shared.Readout = None
-    precision: shared.EncoderPrecision = "auto"
+    precision: shared.PrecisionOrInt8 = "auto"
     keep: Annotated[
         tuple[str, ...],
         Option(

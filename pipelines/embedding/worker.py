@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cotbert_core.exporting.openvino_model import run_by
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.blocks import (
     SKIPPED,
@@ -109,11 +110,7 @@ class BlockEmbedder:
         encoder = SentenceEncoder.from_pretrained(
             self._task.model, options.template, options.readout, attention=options.attention
         )
-        if options.backend != "openvino":
-            return encoder
-        from cotbert_core.exporting.openvino_model import with_openvino
-
-        return with_openvino(encoder, options.precision)
+        return run_by(options.backend, encoder, options.precision)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         block_range, plan = self._task.ranges[int(row["id"])], self._task.plan

@@ -53,8 +53,8 @@ def quantization_page(model: str, facts: Mapping[str, Any], same: np.ndarray) ->
         for cells in [difference_row(name, entry)]
     ]
     lowest = (
-        f"Of {len(same):,} texts that calibrated nothing: mean {same.mean():.4f}, lowest hundredth "
-        f"{np.quantile(same, 0.01):.4f}, lowest {same.min():.4f}."
+        f"Of {len(same):,} texts that calibrated nothing: mean {facts['cosine_mean']:.4f}, lowest "
+        f"hundredth {facts['cosine_lowest_percent']:.4f}, lowest {facts['cosine_lowest']:.4f}."
     )
     made = [
         ("texts that calibrated it", facts["calibration_texts"]),

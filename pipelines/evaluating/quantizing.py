@@ -28,6 +28,7 @@ from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.saving.model_card import CARD_FILE
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.calibration import calibration_texts
+from pipelines.embedding.job import SHARD_BYTES
 from pipelines.evaluating.differences import differences
 from pipelines.evaluating.evaluation_data import EvaluationData, read_evaluation_data
 from pipelines.evaluating.options import EvaluateOptions
@@ -42,7 +43,6 @@ from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import require_empty
 from pipelines.storage.resumable_output import versions
 
-SHARD_BYTES = 1 << 19
 # The packages whose versions decide the numbers of a graph.
 MADE_BY = ("openvino", "nncf", "torch", "transformers")
 # Each encoder takes turns at the same texts; the best of these is its rate.
@@ -125,15 +125,14 @@ def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
     )
     exact = job.encoder.encode(job.compared, precision="fp32")
     say(f"calibrating int8 on {len(job.calibration):,} texts")
-    graph = quantized(job.encoder, job.calibration)
-    encoder = SentenceEncoder.from_pretrained(job.model)
-    encoder.save_pretrained(folder)
-    save_int8(graph, folder)
-    fast = with_openvino(SentenceEncoder.from_pretrained(folder))
+    job.encoder.save_pretrained(folder)
+    saved = SentenceEncoder.from_pretrained(folder)
+    save_int8(quantized(saved, job.calibration), folder)
+    fast = with_openvino(saved)
     say("scoring it in int8")
     after = job.data.score(fast.encode, EvaluateOptions.resamples)
     same = cosines(exact, fast.encode(job.compared))
-    rates = _rates(job.compared, {"torch": encoder, "int8": fast})
+    rates = _rates(job.compared, {"torch": job.encoder, "int8": fast})
     facts = {
         "calibration_texts": len(job.calibration),
         "compared_texts": len(job.compared),

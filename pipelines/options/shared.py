@@ -130,8 +130,7 @@ READOUT = Option(
     default="the model's own",
 )
 PRECISION = Option(
-    "compute in this number format; auto is int8 with an int8 graph and openvino, bf16 if the "
-    "machine computes it faster, else fp32",
+    "compute in this number format; auto is bf16 if the machine computes it faster, else fp32",
     group=MODEL,
 )
 SEED = Option("use this seed for random choices", "N", group=GENERAL)
@@ -191,6 +190,11 @@ HELD_OUT_CORPUS = Option(
     path="input",
     default="no documents",
 )
+PRECISION_OR_INT8 = replace(
+    PRECISION,
+    help="compute in this number format; auto is int8 with an int8 graph and openvino, bf16 if the "
+    "machine computes it faster, else fp32",
+)
 BACKEND = Option(
     "run the encoder with this library; auto is openvino for a MODEL with an int8 graph (`cotbert "
     "quantize`) on a machine without GPUs, else torch; openvino needs the extra openvino",
@@ -215,6 +219,7 @@ Limit = Annotated[int | None, LIMIT]
 Template = Annotated[str | None, TEMPLATE]
 Readout = Annotated[Literal["mask", "cls", "mean"] | None, READOUT]
 EncoderPrecision = Annotated[Precision, PRECISION]
+PrecisionOrInt8 = Annotated[Precision, PRECISION_OR_INT8]
 EncoderBackend = Annotated[Backend, BACKEND]
 Workers = Annotated[int | None, WORKERS]
 DevPairs = Annotated[Path | None, DEV_PAIRS]

@@ -42,17 +42,14 @@ class EncoderReplica:
         ray_private.keep_replica_on_loopback()
         import torch
 
+        from cotbert_core.exporting.openvino_model import run_by
         from cotbert_core.sentence_encoder import SentenceEncoder
 
         use_own_device()
         torch.set_num_threads(task.threads)
         self._threads = task.threads
         encoder = SentenceEncoder.from_pretrained(task.model, task.template, task.readout)
-        if task.backend == "openvino":
-            from cotbert_core.exporting.openvino_model import with_openvino
-
-            encoder = with_openvino(encoder, task.precision)
-        self._encoder = encoder
+        self._encoder = run_by(task.backend, encoder, task.precision)
         self._precision = task.precision
         self._one_at_a_time = asyncio.Lock()
         self._encode(["A first batch takes longer than others."])

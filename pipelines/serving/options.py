@@ -80,7 +80,7 @@ class ServeOptions:
     ] = 20
     template: shared.Template = None
     readout: shared.Readout = None
-    precision: shared.EncoderPrecision = "auto"
+    precision: shared.PrecisionOrInt8 = "auto"
     backend: shared.EncoderBackend = "auto"
 
     def __post_init__(self) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from cotbert_core.choices import Backend
 from cotbert_core.errors import UserError
 from cotbert_core.exporting.openvino_model import choose_backend
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -39,7 +40,7 @@ class _Facts(NamedTuple):
     dimension: int
     normalized: bool
     max_tokens: int
-    backend: Literal["torch", "openvino"]
+    backend: Backend
 
 
 def serve_model(options: ServeOptions, verbose: bool = False) -> None:
