@@ -113,6 +113,7 @@ def _result(outcome: QuickstartOutcome, seconds: float, run_id: str | None) -> d
         "baseline": adapted["baseline"],
         **{key: adapted["documents"][key] for key in ("documents", "held_out")},
         "sentences": adapted["sentences"],
+        "keyword_search": adapted["keyword_search"],
         **outcome.scores(),
         "embed_sentences_per_second": outcome.embedded["sentences_per_second"],
         "seconds": round(seconds, 1),

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from cotbert_core.evaluation.geometry import alignment, anisotropy, uniformity
-from cotbert_core.evaluation.held_out import HeldOut, HeldOutScores, score_held_out
+from cotbert_core.evaluation.held_out import (
+    HeldOut,
+    HeldOutScores,
+    held_out_keywords,
+    score_held_out,
+    score_keywords,
+    score_with_keywords,
+)
 from cotbert_core.evaluation.pairs import Pairs, PairScores, read_pairs, score_pairs
 from cotbert_core.evaluation.sts import STS_TASKS, load_dev
 
@@ -15,9 +22,12 @@ __all__ = [
     "Pairs",
     "alignment",
     "anisotropy",
+    "held_out_keywords",
     "load_dev",
     "read_pairs",
     "score_held_out",
+    "score_keywords",
     "score_pairs",
+    "score_with_keywords",
     "uniformity",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.adapting.choosing import UNTOUCHED, Contender, choose
 from pipelines.adapting.options import AdaptOptions
-from pipelines.evaluating.scoring import FOUND_FIRST, MRR10, score_of
+from pipelines.evaluating.scoring import FOUND_FIRST, KEYWORDS, MRR10, WITH_KEYWORDS, score_of
 from pipelines.recording import dev_metric
 from pipelines.storage.corpus import Corpus
 from pipelines.training.baseline import Baseline
@@ -15,6 +15,7 @@ from pipelines.training.baseline import Baseline
 OWN_WORDS = {
     FOUND_FIRST: "own documents, found first in %",
     MRR10: "own documents, MRR@10 x 100",
+    WITH_KEYWORDS: "own documents, found first in %, with keyword search",
 }
 
 
@@ -49,6 +50,7 @@ def outcome(
             }
             for name, entry in _own_first(models[UNTOUCHED])
         },
+        "keyword_search": score_of(models[UNTOUCHED][KEYWORDS]),
         "dev": {one.name: one.score for one in contenders},
         "trials": list(trials),
         "models": dict(models),
@@ -57,29 +59,35 @@ def outcome(
 
 
 def _own_first(entries: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the entries that are scores, the user's own documents before general text."""
+    """Return the encoder's entries that are scores, the user's own documents before general
+    text."""
     scores = [(name, entry) for name, entry in entries.items() if isinstance(entry, Mapping)]
-    return sorted(scores, key=lambda item: item[0] not in OWN_WORDS)
+    encoders = [(name, entry) for name, entry in scores if name != KEYWORDS]
+    return sorted(encoders, key=lambda item: item[0] not in OWN_WORDS)
 
 
 def sentences(result: Mapping[str, Any]) -> list[str]:
-    """Return what was gained, in words: on the user's documents, then on general text."""
-    own = result["table"][FOUND_FIRST]
+    """Return what was gained, in words: on the user's documents, beside keyword search, and on
+    general text."""
+    keywords = _keyword_sentence(result)
     if result["winner"] != result["chosen"]:
-        return [_unconfirmed(result)]
+        return [_unconfirmed(result), keywords]
     if result["chosen"] == UNTOUCHED:
-        best = max((s for n, s in result["dev"].items() if n != UNTOUCHED), default=None)
-        tried = "" if best is None else f" The best of them reached {best:.1f} on the dev queries."
-        return [
-            f"No candidate finds your documents better than the untouched {result['encoder']} "
-            f"({own['before']:.1f} % of held-out sentences find their document first), so model/ "
-            f"is the untouched encoder.{tried} Try more documents, or more --steps."
-        ]
-    found = [_own_sentence(result, own)]
-    for name, row in result["table"].items():
-        if name not in OWN_WORDS:
-            found.append(_general_sentence(name, row))
-    return found
+        return [_nothing_better(result), keywords]
+    general = [(name, row) for name, row in result["table"].items() if name not in OWN_WORDS]
+    own = _own_sentence(result, result["table"][FOUND_FIRST])
+    return [own, keywords, *(_general_sentence(name, row) for name, row in general)]
+
+
+def _nothing_better(result: Mapping[str, Any]) -> str:
+    best = max((s for n, s in result["dev"].items() if n != UNTOUCHED), default=None)
+    tried = "" if best is None else f" The best of them reached {best:.1f} on the dev queries."
+    return (
+        f"No candidate finds your documents better than the untouched {result['encoder']} "
+        f"({result['table'][FOUND_FIRST]['before']:.1f} % of held-out sentences find their "
+        f"document first), so model/ is the untouched encoder.{tried} Try more documents, or more "
+        "--steps."
+    )
 
 
 def _unconfirmed(result: Mapping[str, Any]) -> str:
@@ -104,6 +112,18 @@ def _own_sentence(result: Mapping[str, Any], own: Mapping[str, Any]) -> str:
         f"{own['after']:.1f} % of held-out sentences find their document first, {own['before']:.1f}"
         f" % by the untouched encoder ({result['baseline']}): {own['difference']:+.1f} (95 % "
         f"interval {ends}){sure}."
+    )
+
+
+def _keyword_sentence(result: Mapping[str, Any]) -> str:
+    """Say what no encoder is needed for, and what it adds to this one."""
+    words, alone = result["keyword_search"], result["table"][FOUND_FIRST]["after"]
+    together = result["table"][WITH_KEYWORDS]
+    more = ", more than the encoder does" if words > alone else ""
+    gained = "" if result["chosen"] == UNTOUCHED else f" ({together['before']:.1f} untouched)"
+    return (
+        f"Keyword search (BM25) finds {words:.1f} % without an encoder{more}; added to the "
+        f"encoder's cosines it finds {together['after']:.1f} %{gained}: cotbert search --keywords."
     )
 
 

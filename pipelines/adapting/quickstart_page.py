@@ -10,7 +10,7 @@ from typing import Any
 from cotbert_core.files import write_text
 from pipelines.adapting.choosing import UNTOUCHED
 from pipelines.adapting.outcome import score_words, sentences
-from pipelines.evaluating.scoring import FOUND_FIRST, score_of
+from pipelines.evaluating.scoring import FOUND_FIRST, KEYWORDS, WITH_KEYWORDS, score_of
 from pipelines.reports import html_page, plots
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import clock, table
@@ -64,6 +64,10 @@ def summary(outcome: QuickstartOutcome) -> str:
     return "\n".join([*lines, "", *sentences(outcome.adapted)]) + "\n"
 
 
+def _bar(entry: Mapping[str, Any]) -> tuple[float, Any, Any]:
+    return score_of(entry), entry.get("low"), entry.get("high")
+
+
 def _cut(text: str, most: int = 90) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
@@ -76,16 +80,15 @@ def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> No
         for rank, (cosine, text) in enumerate(texts)
     ]
     said = html_page.paragraphs(sentences(outcome.adapted))
-    bars = {
-        name: (entries[FOUND_FIRST]["found_first"], *map(entries[FOUND_FIRST].get, ("low", "high")))
-        for name, entries in outcome.models.items()
-    }
+    bars = {"keyword search": _bar(outcome.models[UNTOUCHED][KEYWORDS])}
+    bars |= {name: _bar(entries[FOUND_FIRST]) for name, entries in outcome.models.items()}
+    chosen = outcome.adapted["chosen"]
+    bars[f"{chosen} and keywords"] = _bar(outcome.models[chosen][WITH_KEYWORDS])
     documents = outcome.adapted["documents"]
     sections = [
         (
             "What was gained",
-            said
-            + plots.score_bars(bars, outcome.adapted["chosen"], "held-out queries found first, %"),
+            said + plots.score_bars(bars, chosen, "held-out queries found first, %"),
         ),
         ("Scores", html_page.table(score_header(outcome), score_rows(outcome))),
         ("Nearest held-out documents", html_page.table(_FOUND, found, "text")),

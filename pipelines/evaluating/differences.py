@@ -12,6 +12,7 @@ from pipelines.evaluating.scoring import (
     AVERAGE,
     FOUND_FIRST,
     TRANSFER_AVERAGE,
+    WITH_KEYWORDS,
     Scored,
     score_of,
 )
@@ -20,6 +21,7 @@ HEADLINES = {
     AVERAGE: "average Spearman of the STS tasks",
     TRANSFER_AVERAGE: "average accuracy of the transfer tasks",
     FOUND_FIRST: "queries that find their held-out document first, in %",
+    WITH_KEYWORDS: "the same with keyword search added",
 }
 
 

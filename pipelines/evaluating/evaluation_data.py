@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import HeldOut, Pairs, score_held_out, score_pairs
+from cotbert_core.evaluation import (
+    HeldOut,
+    Pairs,
+    held_out_keywords,
+    score_keywords,
+    score_pairs,
+    score_with_keywords,
+)
+from cotbert_core.evaluation.keyword_search import KeywordScores
 from cotbert_core.evaluation.pairs import Encode
 from pipelines.evaluating.counting import read_splits
 from pipelines.evaluating.evaluation_tasks import Tasks, choose_tasks
@@ -29,6 +38,12 @@ class EvaluationData:
     mteb: MtebTasks | None = None
     held_out: HeldOut | None = None
 
+    @cached_property
+    def keywords(self) -> KeywordScores:
+        """Keyword search in the held-out documents; the same for every model."""
+        assert self.held_out is not None
+        return held_out_keywords(self.held_out)
+
     def sentences(self) -> list[str]:
         """Return all distinct texts of the SentEval tasks, the pairs and the documents."""
         own = [s for p in self.pairs.values() for s in (*p.left, *p.right)]
@@ -44,8 +59,9 @@ class EvaluationData:
         splits = {name: (score_pairs(encode, p), p.gold) for name, p in self.pairs.items()}
         add_pairs(scored, splits, resamples)
         if self.held_out is not None:
-            found = score_held_out(encode, self.held_out)
-            add_held_out(scored, found, self.held_out, resamples)
+            alone, together = score_with_keywords(encode, self.held_out, self.keywords)
+            keywords = score_keywords(self.held_out, self.keywords)
+            add_held_out(scored, self.held_out, keywords, alone, together, resamples)
         if self.mteb is not None:
             self.mteb.score_into(scored, encode)
         return scored

@@ -25,6 +25,8 @@ AVERAGE = "average"
 TRANSFER_AVERAGE = "transfer_average"
 # The scores without labels, by their entries' names.
 FOUND_FIRST, MRR10 = "held-out", "held-out-mrr10"
+# The same by keyword search, which is the same for every model, and by both together.
+KEYWORDS, WITH_KEYWORDS = "held-out-keywords", "held-out-with-keywords"
 # The possible keys of an entry's score, and what tables call them.
 SCORES = {
     "spearman": "Spearman",
@@ -124,14 +126,28 @@ def add_pairs(
         scored.predicted[name] = predicted
 
 
-def add_held_out(scored: Scored, found: HeldOutScores, held_out: HeldOut, resamples: int) -> None:
-    """Add the scores on held-out documents. The queries are resampled, the targets stay."""
+def add_held_out(
+    scored: Scored,
+    held_out: HeldOut,
+    keywords: HeldOutScores,
+    alone: HeldOutScores,
+    together: HeldOutScores,
+    resamples: int,
+) -> None:
+    """Add the scores on held-out documents. The queries are resampled, the targets stay.
+
+    keywords: by keyword search. alone, together: by the encoder, without and with it.
+    """
     counts = {"queries": len(held_out), "targets": len(held_out.targets)}
     for name, entry, values in (
-        (FOUND_FIRST, {"found_first": found.found_first, **counts}, found.found),
-        (MRR10, {"mrr10": found.mrr10, **counts}, found.reciprocal),
+        (FOUND_FIRST, {"found_first": alone.found_first}, alone.found),
+        (MRR10, {"mrr10": alone.mrr10}, alone.reciprocal),
+        (WITH_KEYWORDS, {"found_first": together.found_first}, together.found),
+        (KEYWORDS, {"found_first": keywords.found_first}, keywords.found),
     ):
-        scored.add(name, entry, resampled_mean(values, resamples, seed_of(name)))
+        scored.add(name, entry | counts, resampled_mean(values, resamples, seed_of(name)))
+    # Two models do not differ in what no model is needed for.
+    scored.resampled.pop(KEYWORDS, None)
 
 
 def _resampled(name: str, predicted: Predicted, resamples: int) -> np.ndarray:

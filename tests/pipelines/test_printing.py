@@ -104,6 +104,7 @@ def test_a_traceback_is_shown_without_escapes_and_credentials(monkeypatch, capsy
 
 def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
     own = {"found_first": 50.0, "low": 40.0, "high": 60.0}
+    searches = ("held-out", "held-out-with-keywords")
     adapted = {
         "encoder": "bert",
         "chosen": "untouched",
@@ -111,9 +112,10 @@ def test_neighbours_of_the_quickstart_are_shown(tmp_path, monkeypatch, capsys):
         "baseline": "mean pooling",
         "documents": {"documents": 9, "held_out": 4},
         "sentences": 20,
-        "table": {"held-out": {"before": 50.0, "after": 50.0}},
+        "table": {name: {"before": 50.0, "after": 50.0} for name in searches},
+        "keyword_search": 40.0,
         "dev": {"untouched": 50.0},
-        "models": {"untouched": {"held-out": own}},
+        "models": {"untouched": dict.fromkeys(searches, own)},
     }
     embedded = {"sentences_per_second": 1.0}
     found = [("a query", [(0.5, TEXTS[0])])]

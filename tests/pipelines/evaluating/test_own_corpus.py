@@ -10,7 +10,7 @@ import pytest
 from tiny_corpus import write_held_out
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.evaluation import score_held_out
+from cotbert_core.evaluation import held_out_keywords, score_held_out, score_with_keywords
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, seed_of
 from cotbert_core.readouts import build_features
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -52,6 +52,7 @@ def test_the_test_half_is_scored_with_intervals(own_store, corpus, bert_folder):
     metrics = own_store.get_run(result["mlflow_run_id"]).data.metrics
     assert metrics["held-out.found_first"] == found.found_first
     assert metrics["held-out-mrr10.low"] == result["held-out-mrr10"]["low"]
+    assert metrics["held-out-keywords.found_first"] == result["held-out-keywords"]["found_first"]
     both = evaluate(EvaluateOptions(bert_folder, corpus=corpus, pairs=BUILT_IN_PAIRS, resamples=0))
     assert {"held-out", "held-out-mrr10", "pairs-dev", "pairs-test"} <= both.keys()
     assert "low" not in both["held-out"]
@@ -66,7 +67,7 @@ def test_several_models_are_compared_on_the_same_queries(
     assert main([*command, "--report", str(tmp_path / "page.html"), "--precision", "fp32"]) == 0
     result = json.loads((tmp_path / "all.json").read_text())
     (entries,) = result["differences"].values()
-    assert list(entries) == ["held-out", "held-out-mrr10"]
+    assert list(entries) == ["held-out", "held-out-mrr10", "held-out-with-keywords"]
     first, second = result["models"].values()
     gap = second["held-out"]["found_first"] - first["held-out"]["found_first"]
     assert entries["held-out"]["difference"] == pytest.approx(gap)
@@ -88,6 +89,24 @@ def test_several_models_are_compared_on_the_same_queries(
     page = (tmp_path / "page.html").read_text()
     assert "found first" in page
     assert "MRR@10" in page
+
+
+def test_keyword_search_is_scored_beside_the_encoder(own_store, tmp_path, bert_folder, capsys):
+    """Each query shares a word with its target that stands nowhere else."""
+    targets = [f"number{n} {t}" for n, t in enumerate(TARGETS)]
+    queries = [f"{q} number{n}" for n, q in enumerate(QUERIES)]
+    corpus = write_held_out(tmp_path / "corpus", queries, targets)
+    result = evaluate(EvaluateOptions(bert_folder, corpus=corpus, precision="fp32"))
+    assert result["held-out-keywords"]["found_first"] == 100
+    assert result["held-out"]["found_first"] < 50
+    together = result["held-out-with-keywords"]["found_first"]
+    assert together > result["held-out"]["found_first"] + 20
+    held_out = read_held_out(corpus, "test")
+    encode = SentenceEncoder.from_pretrained(bert_folder).encode
+    _, expected = score_with_keywords(encode, held_out, held_out_keywords(held_out))
+    assert together == expected.found_first
+    assert main(["evaluate", bert_folder, "--corpus", str(corpus), "--precision", "fp32"]) == 0
+    assert "held-out-keywords" in capsys.readouterr().out
 
 
 def test_a_corpus_without_documents_is_refused(own_store, bert_folder, tmp_path, capsys):

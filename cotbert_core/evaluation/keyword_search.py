@@ -1,0 +1,121 @@
+"""Keyword search by BM25: what finds texts without any encoder, and what finds more beside one.
+
+BM25 is that of Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond"
+(2009), section 3, with an inverse document frequency that is never negative. Each distinct word of
+a query counts once; words are neither stemmed nor left out.
+
+Letters: Q queries, N texts, W distinct words of all queries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+
+# A letter of Thai, Lao, Burmese, Khmer, Chinese or Japanese is a word: these scripts separate none.
+_NO_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+WORD = re.compile(rf"[{_NO_BLANKS}]|[^\W{_NO_BLANKS}]+")
+# The usual values; 1.5 or 0.9 for K1 changed the share found first by -0.7 to +0.5 points.
+K1, B = 1.2, 0.75
+# The weight of BM25 beside a cosine. Of 0.1, 0.2, 0.3, 0.5 and 1 this one found most dev queries
+# first: of docstrings 52.4 % (the cosine alone 45.1), of film reviews 25.6 % (17.8).
+KEYWORD_WEIGHT = 0.3
+# Scores in memory at once: 16 MB in float64.
+BLOCK_CELLS = 2_000_000
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text in lower case, with repetitions."""
+    return WORD.findall(text.casefold())
+
+
+class KeywordCounts:
+    """How often the words of Q queries stand in texts that are added block by block.
+
+    Other words only count towards the length of a text, so memory grows with the matches.
+    """
+
+    def __init__(self, queries: Sequence[str]) -> None:
+        self._place: dict[str, int] = {}
+        asked = [dict.fromkeys(words_of(query)) for query in queries]
+        columns = [self._place.setdefault(w, len(self._place)) for words in asked for w in words]
+        starts = np.cumsum([0, *map(len, asked)])
+        shape = (len(asked), len(self._place))
+        self._asked = csr_array((np.ones(len(columns)), columns, starts), shape=shape)
+        self._lengths: list[np.ndarray] = []
+        self._found: list[np.ndarray] = []
+        self._matches: list[np.ndarray] = []
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Count the words of a block of texts, whose numbers follow those of the block before."""
+        lengths, found = [], []
+        matches: list[tuple[int, int]] = []
+        for text in texts:
+            words = words_of(text)
+            counts = Counter(self._place[word] for word in words if word in self._place)
+            lengths.append(len(words))
+            found.append(len(counts))
+            matches += counts.items()
+        self._lengths.append(np.array(lengths, np.int32))
+        self._found.append(np.array(found, np.int32))
+        self._matches.append(np.array(matches, np.int32).reshape(-1, 2))
+
+    def scores(self) -> KeywordScores:
+        """Return the scores of all texts that were added."""
+        lengths = np.concatenate([np.empty(0, np.int32), *self._lengths])
+        starts = np.cumsum(np.concatenate([[0], *self._found]), dtype=np.int64)
+        matches = np.concatenate([np.empty((0, 2), np.int32), *self._matches])
+        columns, counts = matches[:, 0], matches[:, 1]
+        with_word = np.bincount(columns, minlength=len(self._place))
+        rarity = np.log1p((len(lengths) - with_word + 0.5) / (with_word + 0.5))
+        relative = lengths / max(1.0, float(lengths.mean()) if len(lengths) else 1.0)
+        damped = counts + K1 * (1 - B + B * np.repeat(relative, np.diff(starts)))
+        weights = rarity[columns] * counts * (K1 + 1) / damped
+        shape = (len(lengths), len(self._place))
+        return KeywordScores.of(self._asked, csr_array((weights, columns, starts), shape=shape))
+
+
+@dataclass(frozen=True)
+class KeywordScores:
+    """BM25 of Q queries and N texts, as a share of the query's best.
+
+    asked: (Q, W), 1 where a query has a word. weights: (N, W) of the words in the texts. best: (Q,)
+    the largest BM25 of each query, 1 where no text has any of its words.
+    """
+
+    asked: csr_array
+    weights: csr_array
+    best: np.ndarray
+
+    @classmethod
+    def of(cls, asked: csr_array, weights: csr_array) -> KeywordScores:
+        best, step = np.zeros(asked.shape[0]), max(1, BLOCK_CELLS // max(1, asked.shape[0]))
+        for start in range(0, weights.shape[0], step):
+            some = asked @ weights[start : start + step].T
+            best = np.maximum(best, some.max(axis=1).toarray().ravel())
+        return cls(asked, weights, np.where(best > 0, best, 1.0))
+
+    def block(
+        self, queries: slice = slice(None), texts: slice | np.ndarray = slice(None)
+    ) -> np.ndarray:
+        """Return the scores (q, n), from 0 to 1, of some queries and some texts, or their numbers
+        (n,)."""
+        bm25 = (self.asked[queries] @ self.weights[texts].T).toarray()
+        return np.asarray(bm25 / self.best[queries][:, None])
+
+    def reordered(self, numbers: np.ndarray) -> KeywordScores:
+        """Return the scores of the texts of these numbers (M,); -1 is a text without any word."""
+        none = csr_array((1, self.weights.shape[1]))
+        return replace(self, weights=vstack([self.weights, none]).tocsr()[numbers])
+
+
+def keyword_scores(queries: Sequence[str], texts: Sequence[str]) -> KeywordScores:
+    """Return the scores of Q queries and N texts that are in memory."""
+    counts = KeywordCounts(queries)
+    counts.add(texts)
+    return counts.scores()

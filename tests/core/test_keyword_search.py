@@ -1,0 +1,114 @@
+"""BM25 in sparse products against the formula word by word, and added to cosines."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from cotbert_core.evaluation import (
+    HeldOut,
+    held_out_keywords,
+    keyword_search,
+    score_held_out,
+    score_keywords,
+    score_with_keywords,
+)
+from cotbert_core.evaluation.keyword_search import KeywordCounts, keyword_scores, words_of
+
+WORDS = ["oil", "price", "dog", "the", "the", "the", "ran", "Dog", "quickly", "über"]
+
+
+def slow_bm25(query, text, texts):
+    """Robertson and Zaragoza (2009), section 3, one word at a time."""
+    mean = sum(len(words_of(t)) for t in texts) / len(texts)
+    total = 0.0
+    for word in set(words_of(query)):
+        having = sum(word in words_of(t) for t in texts)
+        count = words_of(text).count(word)
+        rarity = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
+        length = 1 - 0.75 + 0.75 * len(words_of(text)) / mean
+        total += rarity * count * 2.2 / (count + 1.2 * length)
+    return total
+
+
+def drawn(number, seed):
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(0, 9))) for _ in range(number)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize("cells", [1, 2_000_000])
+def test_scores_are_those_of_the_formula_whatever_the_blocks(monkeypatch, size, cells):
+    monkeypatch.setattr(keyword_search, "BLOCK_CELLS", cells)
+    queries, texts = [*drawn(6, 1), "nowhere", ""], drawn(25, 2)
+    counts = KeywordCounts(queries)
+    for start in range(0, len(texts), size):
+        counts.add(texts[start : start + size])
+    scores = counts.scores()
+    expected = np.array([[slow_bm25(q, t, texts) for t in texts] for q in queries])
+    best = expected.max(axis=1, keepdims=True)
+    assert best[:-2].min() > 0, "premise"
+    np.testing.assert_allclose(scores.block()[:-2], (expected / np.where(best, best, 1))[:-2])
+    assert not scores.block()[-2:].any(), "no text has a word of these queries"
+    some = scores.block(slice(1, 3), np.array([4, 0]))
+    np.testing.assert_array_equal(some, scores.block()[1:3][:, [4, 0]])
+
+
+def test_a_rare_word_and_a_short_text_count_more():
+    texts = ["the cat", "the dog", "the dog and very many other things", "the oil"]
+    (scores,) = keyword_scores(["the dog"], texts).block()
+    assert scores.argmax() == 1
+    assert scores[1] > scores[2] > scores[0] > 0
+
+
+def test_words_have_no_case_and_scripts_without_blanks_are_searched_by_letter():
+    assert words_of("Der Fuß, the DOG's x_1!") == ["der", "fuss", "the", "dog", "s", "x_1"]
+    assert words_of("日本語 ok") == ["日", "本", "語", "ok"]
+
+
+def test_texts_can_be_put_into_another_order():
+    scores = keyword_scores(["oil", "dog"], ["oil", "dog dog", "oil dog"])
+    moved = scores.reordered(np.array([2, -1, 0])).block()
+    np.testing.assert_array_equal(moved[:, [0, 2]], scores.block()[:, [2, 0]])
+    assert not moved[:, 1].any()
+
+
+def slow_ranks(own, texts, scores):
+    """scores: of each text, by the text."""
+    return 1 + sum(scores[t] >= scores[own] - 1e-6 for t in texts if t != own)
+
+
+def test_held_out_ranks_by_words_by_cosines_and_by_both(monkeypatch):
+    """Targets with twins; queries that share words with their own target and are near to it."""
+    draw = np.random.default_rng(0)
+    texts = [f"{text} n{number % 20}" for number, text in enumerate(drawn(20, 3) * 2)]
+    rows = draw.permutation(40)[:15]
+    queries = [f"{texts[row].split()[0]} {number} the" for number, row in enumerate(rows)]
+    table = {text: draw.normal(size=4) for text in dict.fromkeys(texts)}
+    table |= {
+        q: table[texts[row]] + draw.normal(size=4) for q, row in zip(queries, rows, strict=True)
+    }
+
+    def encode(wanted):
+        return np.array([table[text] for text in wanted], np.float32)
+
+    one = HeldOut(queries, texts, rows)
+    keywords = held_out_keywords(one)
+    alone, together = score_with_keywords(encode, one, keywords)
+    assert alone.ranks.tolist() == score_held_out(encode, one).ranks.tolist()
+    by_words, by_both = [], []
+    distinct = list(dict.fromkeys(texts))
+    for query, row in zip(queries, rows, strict=True):
+        bm25 = {t: slow_bm25(query, t, distinct) for t in distinct}
+        share = {t: score / max(bm25.values()) for t, score in bm25.items()}
+        unit = {t: table[t] / np.linalg.norm(table[t]) for t in distinct}
+        ask = table[query] / np.linalg.norm(table[query])
+        both = {t: float(ask @ unit[t]) + 0.3 * share[t] for t in distinct}
+        by_words.append(slow_ranks(texts[row], distinct, share))
+        by_both.append(slow_ranks(texts[row], distinct, both))
+    assert score_keywords(one, keywords).ranks.tolist() == by_words
+    assert together.ranks.tolist() == by_both
+    assert len({tuple(by_words), tuple(by_both), tuple(alone.ranks)}) == 3, "premise: all differ"
