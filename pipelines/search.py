@@ -1,8 +1,8 @@
 """cotbert search: find the texts nearest in meaning to a query among the vectors of a folder.
 
 The search of embeddings is exact and needs no index: the Parquet parts are read once, block by
-block, for all queries. That of an index is FAISS's. Only the query is encoded, by the model that
-the folder's manifest names.
+block, for all queries, and with `--keywords` all texts once before. That of an index is FAISS's.
+Only the query is encoded, by the model that the folder's manifest names.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation.keyword_search import KEYWORD_WEIGHT, KeywordScores
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress, say
 from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.keywords import keyword_scores_of
 from pipelines.searching.opened_index import OpenedIndex, is_index
 from pipelines.searching.options import SearchOptions
 from pipelines.searching.queries import query_vectors
@@ -26,7 +29,8 @@ from pipelines.searching.texts import input_plan, texts_of
 
 @dataclass(frozen=True)
 class Match:
-    """A row that was found. rank: from 1. score: the cosine. text: None if it is not known."""
+    """A row that was found. rank: from 1. score: the cosine, with keywords more. text: None if it
+    is not known."""
 
     rank: int
     score: float
@@ -42,24 +46,32 @@ def search(options: SearchOptions) -> list[list[Match]]:
     folder = Path(options.embeddings).expanduser().absolute()
     opened = OpenedIndex.open(folder) if is_index(folder) else Embeddings.open(folder)
     plan = _plan(options, opened)
+    column = None if plan else _text_column(options.text_column, opened.text_columns)
+    keywords = _keywords(options, opened, plan, column)
     queries = query_vectors(opened, options.queries, options.model, options.precision)
     if isinstance(opened, OpenedIndex):
         hits = opened.nearest(queries, options.top)
         ids = opened.ids({int(number) for one in hits for number in one.rows})
     else:
-        hits = nearest(opened, queries, options.top)
+        hits = nearest(opened, queries, options.top, keywords)
         ids = _ids(opened, hits)
-    texts = _texts(options, opened, plan, ids)
+    texts = _texts(opened, plan, column, ids)
     return [_matches(one, ids, texts) for one in hits]
 
 
-def nearest(embeddings: Embeddings, queries: np.ndarray, top: int) -> list[Hits]:
-    """Return the `top` nearest rows of each of (Q, D) queries; fewer if there are fewer rows."""
+def nearest(
+    embeddings: Embeddings, queries: np.ndarray, top: int, keywords: KeywordScores | None = None
+) -> list[Hits]:
+    """Return the `top` nearest rows of each of (Q, D) queries; fewer if there are fewer rows.
+
+    keywords: of the same queries and all rows, added to the cosines.
+    """
     running = Nearest(queries, top)
     progress = Progress("search", len(embeddings), "row")
     done = left_out = 0
     for block in embeddings.blocks():
-        running.add(block.ids, block.rows, block.vectors)
+        added = None if keywords is None else KEYWORD_WEIGHT * keywords.block(texts=block.rows)
+        running.add(block.ids, block.rows, block.vectors, added)
         left_out += block.left_out
         done += len(block.ids) + block.left_out
         progress.show(done)
@@ -75,6 +87,23 @@ def _plan(options: SearchOptions, opened: Embeddings | OpenedIndex) -> ReadPlan 
     return input_plan(opened.manifest, options.inputs, options.text_column, options.encoding)
 
 
+def _keywords(
+    options: SearchOptions,
+    opened: Embeddings | OpenedIndex,
+    plan: ReadPlan | None,
+    column: str | None,
+) -> KeywordScores | None:
+    """Return the keyword scores of all rows; None if they are not asked for."""
+    if not options.keywords:
+        return None
+    if isinstance(opened, OpenedIndex):
+        raise UserError(
+            f"keywords are searched in all texts, and {str(opened.path)!r} is an index, which has "
+            f"none: search the embeddings {str(opened.made_of)!r}, or leave --keywords out"
+        )
+    return keyword_scores_of(opened, options.queries, plan, column)
+
+
 def _ids(embeddings: Embeddings, hits: Sequence[Hits]) -> dict[int, int | str]:
     """Return the ids of the rows that were found, by row number."""
     found = {int(r): int(i) for one in hits for r, i in zip(one.rows, one.ids, strict=True)}
@@ -82,9 +111,9 @@ def _ids(embeddings: Embeddings, hits: Sequence[Hits]) -> dict[int, int | str]:
 
 
 def _texts(
-    options: SearchOptions,
     opened: Embeddings | OpenedIndex,
     plan: ReadPlan | None,
+    column: str | None,
     found: Mapping[int, int | str],
 ) -> dict[int, str]:
     """Return the known texts of the rows that were found, by row number."""
@@ -92,7 +121,6 @@ def _texts(
         by_id = texts_of(plan, found.values())
         _report_missing(found.values(), by_id)
         return {row: by_id[row_id] for row, row_id in found.items() if row_id in by_id}
-    column = _text_column(options.text_column, opened.text_columns)
     values: dict[int, Any] = opened.values(column, list(found)) if column else {}
     return {row: str(value) for row, value in values.items() if value is not None}
 

@@ -34,7 +34,7 @@ def lengths(vectors: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Hits:
-    """The nearest rows of one query, best first: cosine, id and row number, (n,) with n <= k."""
+    """The nearest rows of one query, best first: score, id and row number, (n,) with n <= k."""
 
     scores: np.ndarray
     ids: np.ndarray
@@ -72,9 +72,18 @@ class Nearest:
         empty = np.empty(0, np.int64)
         self._hits = [Hits(np.empty(0), empty, empty) for _ in exact]
 
-    def add(self, ids: np.ndarray, rows: np.ndarray, vectors: np.ndarray) -> None:
-        """Add a block. ids, rows: (N,) int64. vectors: (N, D) float32, all usable (`lengths`)."""
+    def add(
+        self,
+        ids: np.ndarray,
+        rows: np.ndarray,
+        vectors: np.ndarray,
+        added: np.ndarray | None = None,
+    ) -> None:
+        """Add a block. ids, rows: (N,) int64. vectors: (N, D) float32, all usable (`lengths`).
+        added: (Q, N) float64, what is added to the cosines."""
         near = (vectors @ self._queries.T) / lengths(vectors)[:, None]
+        if added is not None:
+            near = near + added.T
         # The error of the sums is at most D roundings each for product and length, plus a few for
         # the square root, the division and the rounding of the query.
         margin = (2 * vectors.shape[1] + 8) * ROUNDING
@@ -82,6 +91,8 @@ class Nearest:
             chosen = np.flatnonzero(near[:, number] >= self._least(near[:, number], hits, margin))
             if len(chosen):
                 scores = cosines(vectors[chosen], self._exact[number])
+                if added is not None:
+                    scores = scores + added[number, chosen]
                 block = Hits(scores, ids[chosen], rows[chosen])
                 self._hits[number] = hits.joined(block).best(self._k)
 

@@ -36,6 +36,13 @@ class SearchOptions:
     top: Annotated[
         int, Option("return this many rows for each query", "N", group=SEARCH, unit="rows")
     ] = 10
+    keywords: Annotated[
+        bool,
+        Option(
+            "search by words too: add the BM25 of the query's words to the cosine",
+            group=SEARCH,
+        ),
+    ] = False
     inputs: Annotated[
         tuple[str, ...],
         Option(

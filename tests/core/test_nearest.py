@@ -35,6 +35,24 @@ def fast(ids, vectors, queries, k, size):
     return running.found()
 
 
+def test_what_is_added_to_a_cosine_counts_as_much():
+    """Against a full sort of the sums; without the addition others are found."""
+    random = np.random.default_rng(1)
+    vectors = random.standard_normal((ROWS, DIMENSION)).astype(np.float32)
+    queries, ids = random.standard_normal((3, DIMENSION)), np.arange(ROWS)
+    added = 0.3 * random.uniform(size=(3, ROWS))
+    running = Nearest(queries, 9)
+    for start in range(0, ROWS, 50):
+        cut = slice(start, start + 50)
+        running.add(ids[cut], ids[cut], vectors[cut], added[:, cut])
+    for query, more, hits in zip(queries, added, running.found(), strict=True):
+        unit = vectors.astype(float) / np.linalg.norm(vectors, axis=1, keepdims=True)
+        sums = unit @ query / np.linalg.norm(query) + more
+        assert hits.rows.tolist() == np.argsort(-sums)[:9].tolist()
+        np.testing.assert_allclose(hits.scores, np.sort(sums)[::-1][:9], atol=1e-6)
+        assert hits.rows.tolist() != np.argsort(more - sums)[:9].tolist()
+
+
 @pytest.fixture
 def data():
     """Ids in no order, vectors of many lengths, every fifth one a copy of another."""

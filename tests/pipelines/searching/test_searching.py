@@ -14,6 +14,7 @@ from embeddings_folders import write_folder
 
 from cotbert_core.encoder.locations import model_digest
 from cotbert_core.errors import UserError
+from cotbert_core.evaluation.keyword_search import keyword_scores
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.reading.data_folder import part_files
@@ -133,6 +134,61 @@ def test_texts_come_from_the_input_when_the_parts_hold_none(tmp_path, bert_folde
     words = ["search", str(folder), "oil", "--top", "1", "--text", str(tmp_path / "short.txt")]
     assert main(words) == 0
     assert "1 of the ids found are not in the input" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text_ids", [False, True])
+def test_keywords_are_added_to_cosines_wherever_the_texts_are(
+    tmp_path, bert_folder, capsys, text_ids
+):
+    """In a kept column, or in an input whose rows are in another order and lack one."""
+    query, missing = "a song that dogs want", IDS[0]
+    folder = embedded(tmp_path / "e", bert_folder, kept={"text": TEXTS})
+    bare = embedded(tmp_path / "bare", bert_folder)
+    manifest = json.loads((bare / "manifest.json").read_text())
+    manifest |= {"id_column": "id", "id_type": "string" if text_ids else "int64"}
+    (bare / "manifest.json").write_text(json.dumps(manifest))
+    rows = [{"text": t, "id": i} for t, i in zip(TEXTS, IDS, strict=True)]
+    if text_ids:
+        with_text_ids(folder)
+        with_text_ids(bare)
+        rows = [{**row, "id": f"id {row['id']}"} for row in rows]
+        missing = f"id {missing}"
+    by_column = searched(capsys, folder, query, "--keywords")
+    alone = searched(capsys, folder, query)
+    texts = [row["text"] for row in rows]
+    (bm25,) = keyword_scores([query], texts).block()
+    expected = {
+        row["id"]: alone[row["id"]] + 0.3 * share for row, share in zip(rows, bm25, strict=True)
+    }
+    assert by_column == pytest.approx(expected, abs=1e-6)
+    assert list(by_column.values()) == sorted(by_column.values(), reverse=True)
+    assert list(by_column) != list(alone), "premise: words change the order"
+    file, kept = tmp_path / "texts.jsonl", [row for row in rows[::-1] if row["id"] != missing]
+    file.write_text("\n".join(map(json.dumps, kept)))
+    by_input = searched(capsys, bare, query, "--keywords", "--text", str(file))
+    (bm25,) = keyword_scores([query], [row["text"] for row in kept]).block()
+    shares = {row["id"]: share for row, share in zip(kept, bm25, strict=True)}
+    again = {one: score + 0.3 * shares.get(one, 0.0) for one, score in alone.items()}
+    assert by_input == pytest.approx(again, abs=1e-6)
+
+
+def searched(capsys, folder, *words):
+    """The scores of a search by id, from the best."""
+    assert main(["search", str(folder), *words, "--json", "--precision", "fp32"]) == 0
+    captured = capsys.readouterr()
+    assert ("1 of 7 ids are not in the input" in captured.err) == ("--text" in words)
+    return {match["id"]: match["score"] for match in json.loads(captured.out)["matches"]}
+
+
+def test_keywords_without_texts_are_refused(tmp_path, bert_folder, capsys):
+    folder = embedded(tmp_path / "e", bert_folder)
+    assert main(["search", str(folder), "oil", "--keywords"]) == 2
+    assert "kept none: name the input of `cotbert embed` with --text" in capsys.readouterr().err
+    assert main(["index", str(folder), "--output", str(tmp_path / "i")]) == 0
+    assert main(["search", str(tmp_path / "i"), "oil", "--keywords"]) == 2
+    assert f"is an index, which has none: search the embeddings {str(folder)!r}" in (
+        capsys.readouterr().err
+    )
 
 
 def test_the_only_text_column_is_shown_and_named(tmp_path, bert_folder, capsys):

@@ -1,0 +1,64 @@
+"""Keyword search in the texts of an embeddings folder, for `cotbert search --keywords`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cotbert_core.errors import UserError
+from cotbert_core.evaluation.keyword_search import KeywordCounts, KeywordScores
+from pipelines.reading.read_plan import ReadPlan
+from pipelines.reading.readers import read
+from pipelines.runtime.progress import Progress, say
+from pipelines.searching.embeddings import Embeddings
+from pipelines.searching.parts import read_batches
+
+
+def keyword_scores_of(
+    embeddings: Embeddings, queries: Sequence[str], plan: ReadPlan | None, column: str | None
+) -> KeywordScores:
+    """Return the BM25 scores of queries and all rows, in the order of the folder's rows.
+
+    plan: the input that holds the texts; None if the folder's own `column` does. All texts are read
+    once; UserError if there are none.
+    """
+    counts, progress = KeywordCounts(queries), Progress("keywords", len(embeddings), "row")
+    if plan is not None:
+        return _from_input(embeddings, plan, counts, progress)
+    if column is None:
+        raise UserError(
+            f"keywords are searched in texts, and embeddings {str(embeddings.path)!r} kept none: "
+            "name the input of `cotbert embed` with --text, or leave --keywords out"
+        )
+    done = 0
+    for part in embeddings.parts:
+        for batch in read_batches(part, [column]):
+            counts.add([text or "" for text in batch.column(0).to_pylist()])
+            done += len(batch)
+            progress.show(done)
+    return counts.scores()
+
+
+def _from_input(
+    embeddings: Embeddings, plan: ReadPlan, counts: KeywordCounts, progress: Progress
+) -> KeywordScores:
+    """Count the texts of the input in its own order, then put them into the folder's."""
+    kind, done = pa.string() if embeddings.text_ids else pa.int64(), 0
+    ids = [pa.array([], kind)]
+    for shard in plan.shards:
+        for piece in read(shard, plan):
+            counts.add(piece.texts)
+            ids.append(pa.array(piece.ids, kind))
+            done += len(piece.ids)
+            progress.show(min(done, len(embeddings)))
+    wanted = pa.chunked_array([batch["id"].cast(kind) for batch in embeddings.id_batches()], kind)
+    places = pc.index_in(wanted, value_set=pa.concat_arrays(ids))
+    if places.null_count:
+        say(
+            f"{places.null_count:,} of {len(embeddings):,} ids are not in the input that --text "
+            "names: these rows have a cosine and no keywords"
+        )
+    return counts.scores().reordered(np.asarray(places.fill_null(-1)))
