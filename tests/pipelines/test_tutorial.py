@@ -36,7 +36,7 @@ def test_the_tutorial_leads_from_a_file_to_a_search(tmp_path):
     assert len(texts) > 200
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.S)
     commands = [line for block in blocks for line in block.splitlines()]
-    assert [line.split()[1] for line in commands] == ["adapt", "embed", "search"]
+    assert [line.split()[1] for line in commands] == ["adapt", "embed", "search", "search"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path}
     environment.pop("MLFLOW_TRACKING_URI", None)
@@ -49,13 +49,14 @@ def test_the_tutorial_leads_from_a_file_to_a_search(tmp_path):
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
         printed.append(done.stdout)
-    adapted, embedded, found = printed
+    adapted, embedded, found, by_keywords = printed
     assert "of held-out sentences find their document first" in adapted
     result = json.loads((tmp_path / "runs/first/result.json").read_text())
     assert result["documents"]["documents"] > 200
     assert "cotbert search runs/vectors 'YOUR QUERY'" in embedded
     table = pq.read_table(tmp_path / "runs/vectors/data")
     assert sorted(table["text"].to_pylist()) == sorted(texts)
-    assert len(found.splitlines()) == 4
+    assert len(found.splitlines()) == len(by_keywords.splitlines()) == 4
+    assert "Keyword search (BM25) finds" in adapted
     assert (tmp_path / "mlflow.db").is_file()
     assert (tmp_path / "runs/first/report.html").is_file()
