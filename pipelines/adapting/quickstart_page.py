@@ -83,7 +83,8 @@ def write_report(output: Path, outcome: QuickstartOutcome, seconds: float) -> No
     bars = {"keyword search": _bar(outcome.models[UNTOUCHED][KEYWORDS])}
     bars |= {name: _bar(entries[FOUND_FIRST]) for name, entries in outcome.models.items()}
     chosen = outcome.adapted["chosen"]
-    bars[f"{chosen} and keywords"] = _bar(outcome.models[chosen][WITH_KEYWORDS])
+    for name in dict.fromkeys((UNTOUCHED, chosen)):
+        bars[f"{name}, with keyword search"] = _bar(outcome.models[name][WITH_KEYWORDS])
     documents = outcome.adapted["documents"]
     sections = [
         (
