@@ -10,7 +10,6 @@ Letters: Q queries, N texts, W distinct words of all queries.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -54,17 +53,19 @@ class KeywordCounts:
 
     def add(self, texts: Sequence[str]) -> None:
         """Count the words of a block of texts, whose numbers follow those of the block before."""
-        lengths, found = [], []
-        matches: list[tuple[int, int]] = []
+        lengths, per_text, places = [], [], []
         for text in texts:
             words = words_of(text)
-            counts = Counter(self._place[word] for word in words if word in self._place)
+            found = [place for place in map(self._place.get, words) if place is not None]
             lengths.append(len(words))
-            found.append(len(counts))
-            matches += counts.items()
+            per_text.append(len(found))
+            places += found
+        cells = np.repeat(np.arange(len(lengths)), per_text) * max(1, len(self._place))
+        distinct, counts = np.unique(cells + np.array(places, int), return_counts=True)
+        row, place = np.divmod(distinct, max(1, len(self._place)))
         self._lengths.append(np.array(lengths, np.int32))
-        self._found.append(np.array(found, np.int32))
-        self._matches.append(np.array(matches, np.int32).reshape(-1, 2))
+        self._found.append(np.bincount(row, minlength=len(lengths)))
+        self._matches.append(np.stack([place, counts], axis=1).astype(np.int32))
 
     def scores(self) -> KeywordScores:
         """Return the scores of all texts that were added."""
