@@ -12,9 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
+
+if TYPE_CHECKING:  # 0.2 s, in every process that opens embeddings
+    from scipy.sparse import csr_array
 
 # A letter of Thai, Lao, Burmese, Khmer, Chinese or Japanese is a word: these scripts separate none.
 _NO_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
@@ -41,6 +44,8 @@ class KeywordCounts:
     """
 
     def __init__(self, queries: Sequence[str]) -> None:
+        from scipy.sparse import csr_array
+
         self._place: dict[str, int] = {}
         asked = [dict.fromkeys(words_of(query)) for query in queries]
         columns = [self._place.setdefault(w, len(self._place)) for words in asked for w in words]
@@ -69,6 +74,8 @@ class KeywordCounts:
 
     def scores(self) -> KeywordScores:
         """Return the scores of all texts that were added."""
+        from scipy.sparse import csr_array
+
         lengths = np.concatenate([np.empty(0, np.int32), *self._lengths])
         starts = np.cumsum(np.concatenate([[0], *self._found]), dtype=np.int64)
         matches = np.concatenate([np.empty((0, 2), np.int32), *self._matches])
@@ -112,6 +119,8 @@ class KeywordScores:
 
     def reordered(self, numbers: np.ndarray) -> KeywordScores:
         """Return the scores of the texts of these numbers (M,); -1 is a text without any word."""
+        from scipy.sparse import csr_array, vstack
+
         none = csr_array((1, self.weights.shape[1]))
         return replace(self, weights=vstack([self.weights, none]).tocsr()[numbers])
 

@@ -106,36 +106,41 @@ def _unconfirmed(result: Mapping[str, Any]) -> str:
 
 
 def _own_sentence(result: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    ends = f"{own['low']:+.1f} to {own['high']:+.1f}"
-    sure = "" if own["low"] > 0 or own["high"] < 0 else ": this may be chance"
     return (
         f"{own['after']:.1f} % of held-out sentences find their document first, {own['before']:.1f}"
-        f" % by the untouched encoder ({result['baseline']}): {own['difference']:+.1f} (95 % "
-        f"interval {ends}){sure}."
+        f" % by the untouched encoder ({result['baseline']}): {_gap(own, 1)}."
     )
 
 
 def _keyword_sentence(result: Mapping[str, Any]) -> str:
-    """Say what no encoder is needed for, and what it adds to this one."""
+    """Say what no encoder is needed for, what it adds to this one, and what is gained then."""
     words, alone = result["keyword_search"], result["table"][FOUND_FIRST]["after"]
-    together = result["table"][WITH_KEYWORDS]
+    both = result["table"][WITH_KEYWORDS]
     more = ", more than the encoder does" if words > alone else ""
-    gained = "" if result["chosen"] == UNTOUCHED else f" ({together['before']:.1f} untouched)"
+    gained = ""
+    if result["chosen"] != UNTOUCHED:
+        gained = f", to the untouched one's {both['before']:.1f} %: {_gap(both, 1)}"
     return (
-        f"Keyword search (BM25) finds {words:.1f} % without an encoder{more}; added to the "
-        f"encoder's cosines it finds {together['after']:.1f} %{gained}: cotbert search --keywords."
+        f"Keyword search (BM25) finds {words:.1f} % without an encoder{more}. Added to the "
+        "encoder's cosines, as cotbert search --keywords does, it finds "
+        f"{both['after']:.1f} %{gained}."
     )
 
 
 def _general_sentence(name: str, row: Mapping[str, Any]) -> str:
-    gap = row["difference"]
-    if gap is None or row["low"] is None:
+    if row["difference"] is None or row["low"] is None:
         return f"General text ({name}): {row['before']:.2f} before, {row['after']:.2f} after."
-    sure = ": this may be chance" if row["low"] <= 0 <= row["high"] else ""
     return (
         f"General text ({name}): Spearman {row['before']:.2f} before, {row['after']:.2f} after: "
-        f"{gap:+.2f} (95 % interval {row['low']:+.2f} to {row['high']:+.2f}){sure}."
+        f"{_gap(row, 2)}."
     )
+
+
+def _gap(row: Mapping[str, Any], digits: int) -> str:
+    """Return a difference with its interval, and whether it may be chance."""
+    gap, low, high = (f"{row[key]:+.{digits}f}" for key in ("difference", "low", "high"))
+    chance = ": this may be chance" if row["low"] <= 0 <= row["high"] else ""
+    return f"{gap} (95 % interval {low} to {high}){chance}"
 
 
 def score_words(name: str) -> str:
