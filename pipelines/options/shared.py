@@ -184,7 +184,7 @@ DEV_PAIRS = Option(
 
 HELD_OUT_CORPUS = Option(
     "score how often a test query finds its own document among the held-out documents of "
-    "this corpus (`cotbert prepare --hold-out`)",
+    "this corpus (`cotbert prepare --hold-out`), by cosine, by keywords, and by both",
     "DIR",
     group=SCORES,
     path="input",
