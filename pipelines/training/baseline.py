@@ -43,6 +43,7 @@ from pipelines.training.dev_sets import (
     dev_name,
     dev_texts,
     graded,
+    keyword_score,
     score_dev,
     score_graded,
 )
@@ -188,9 +189,10 @@ def _scored_now(encoder: str, dev: DevSets, precision: Precision) -> Baseline:
     found = score_untouched(encoder, dev, "fp32" if precision == "fp32" else "auto")
     if torch.cuda.is_available():  # the driver would keep memory that its workers need
         torch.cuda.empty_cache()
+    words = keyword_score(dev)
     say(
         f"baseline: the untouched encoder, read by {found.reading}, scores {found.score:.2f} "
-        f"({dev_name(dev)})"
+        f"({dev_name(dev)}){'' if words is None else f', keyword search (BM25) {words:.2f}'}"
     )
     return found
 

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import HeldOut, Pairs, load_dev, read_pairs, score_held_out
+from cotbert_core.evaluation import (
+    HeldOut,
+    Pairs,
+    held_out_keywords,
+    load_dev,
+    read_pairs,
+    score_held_out,
+    score_keywords,
+)
 from cotbert_core.evaluation.pairs import Encode, cosines, encode_distinct, spearman
 from cotbert_core.settings import TrainSettings
 from pipelines.recording.dev_metric import FOUND_FIRST, MLM_ACCURACY, SPEARMAN, DevMetric
@@ -109,6 +117,15 @@ def score_graded(encode: Encode, dev: Mapping[str, Pairs]) -> dict[str, float]:
         name: spearman(cosines(*encode_distinct(encode, pairs.left, pairs.right)), pairs.gold)
         for name, pairs in dev.items()
     }
+
+
+def keyword_score(dev: DevSets) -> float | None:
+    """Return the share of the held-out documents' dev queries that keyword search finds first, x
+    100, which needs no encoder; None without held-out documents."""
+    held_out = _held_out(dev)
+    if held_out is None:
+        return None
+    return score_keywords(held_out, held_out_keywords(held_out)).found_first
 
 
 def dev_texts(dev: DevSets) -> list[str]:

@@ -90,6 +90,8 @@ def test_the_result_compares_test_queries_with_the_untouched_encoder(adapted):
     assert {row["name"] for row in result["trials"]} == {"denosent-rest", "simcse"}
     assert result["models"]["untouched"]["held-out"]["queries"] == held_out // 2
     assert "own documents, found first in %" in job.stdout
+    (baseline,) = (line for line in job.stderr.splitlines() if line.startswith("baseline: "))
+    assert "(own documents), keyword search (BM25) " in baseline
     assert "out/report.html" in job.stdout
     assert "Traceback" not in job.stderr
     page = (output / "report.html").read_text()

@@ -14,7 +14,14 @@ from tiny_corpus import write_corpus, write_held_out
 from cotbert_core import SentenceEncoder
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
-from cotbert_core.evaluation import HeldOut, Pairs, score_held_out, score_pairs
+from cotbert_core.evaluation import (
+    HeldOut,
+    Pairs,
+    held_out_keywords,
+    score_held_out,
+    score_keywords,
+    score_pairs,
+)
 from cotbert_core.methods import build_method
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training import distributed
@@ -29,6 +36,7 @@ from pipelines.training.dev_sets import (
     dev_metric,
     dev_name,
     dev_sets,
+    keyword_score,
     score_dev,
     with_pairs,
 )
@@ -103,6 +111,10 @@ def test_graded_pairs_are_scored_beside_them_and_choose_nothing(corpus):
     assert with_pairs({"dev": "own"}, beside) == {"dev": "own documents"}
     graded = dev_sets(TrainSettings(), None, BUILT_IN_PAIRS, corpus)
     assert dev_metric(graded).name == "dev_spearman"
+    by_words = read_held_out(corpus, "dev")
+    words = score_keywords(by_words, held_out_keywords(by_words)).found_first
+    assert keyword_score(beside) == keyword_score(alone) == words
+    assert keyword_score(graded) is None
     assert not any(isinstance(one, HeldOut) for one in graded.values())
     assert len({dev_digest(dev) for dev in (alone, beside, graded)}) == 3
     other = write_held_out(corpus, QUERIES, TARGETS[::-1])
