@@ -46,13 +46,14 @@ def search(options: SearchOptions) -> list[list[Match]]:
     folder = Path(options.embeddings).expanduser().absolute()
     opened = OpenedIndex.open(folder) if is_index(folder) else Embeddings.open(folder)
     plan = _plan(options, opened)
-    column = None if plan else _text_column(options.text_column, opened.text_columns)
-    keywords = _keywords(options, opened, plan, column)
+    column = None if plan is not None else _text_column(options.text_column, opened.text_columns)
+    source = _keyword_source(opened, plan, column) if options.keywords else None
     queries = query_vectors(opened, options.queries, options.model, options.precision)
     if isinstance(opened, OpenedIndex):
         hits = opened.nearest(queries, options.top)
         ids = opened.ids({int(number) for one in hits for number in one.rows})
     else:
+        keywords = None if source is None else keyword_scores_of(opened, options.queries, source)
         hits = nearest(opened, queries, options.top, keywords)
         ids = _ids(opened, hits)
     texts = _texts(opened, plan, column, ids)
@@ -87,21 +88,23 @@ def _plan(options: SearchOptions, opened: Embeddings | OpenedIndex) -> ReadPlan 
     return input_plan(opened.manifest, options.inputs, options.text_column, options.encoding)
 
 
-def _keywords(
-    options: SearchOptions,
-    opened: Embeddings | OpenedIndex,
-    plan: ReadPlan | None,
-    column: str | None,
-) -> KeywordScores | None:
-    """Return the keyword scores of all rows; None if they are not asked for."""
-    if not options.keywords:
-        return None
+def _keyword_source(
+    opened: Embeddings | OpenedIndex, plan: ReadPlan | None, column: str | None
+) -> ReadPlan | str:
+    """Return the input or the kept column that holds all texts; UserError if there is none."""
     if isinstance(opened, OpenedIndex):
         raise UserError(
             f"keywords are searched in all texts, and {str(opened.path)!r} is an index, which has "
             f"none: search the embeddings {str(opened.made_of)!r}, or leave --keywords out"
         )
-    return keyword_scores_of(opened, options.queries, plan, column)
+    if plan is not None:
+        return plan
+    if column is None:
+        raise UserError(
+            f"keywords are searched in texts, and embeddings {str(opened.path)!r} kept none: name "
+            "the input of `cotbert embed` with --text, or leave --keywords out"
+        )
+    return column
 
 
 def _ids(embeddings: Embeddings, hits: Sequence[Hits]) -> dict[int, int | str]:

@@ -17,11 +17,14 @@ from functools import cached_property
 import numpy as np
 
 from cotbert_core.evaluation.geometry import unit_rows
-from cotbert_core.evaluation.keyword_search import KEYWORD_WEIGHT, KeywordScores, keyword_scores
+from cotbert_core.evaluation.keyword_search import (
+    BLOCK_CELLS,
+    KEYWORD_WEIGHT,
+    KeywordScores,
+    keyword_scores,
+)
 from cotbert_core.evaluation.pairs import Encode, encode_distinct
 
-# Cosines (queries, targets) in memory at once: 16 MB in float64.
-BLOCK_CELLS = 2_000_000
 # Cosines that are closer than this are a tie. Vectors are float32: the same text in another batch
 # has a cosine that is different by about 1e-7.
 TIE = 1e-6
@@ -132,7 +135,7 @@ def _scores(held_out: HeldOut, *added: Block) -> list[HeldOutScores]:
 def _own_ranks(scores: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Return the ranks (q,) of each query's own target by scores (q, U).
 
-    A tie with another target, or a score that is no number, counts against the query.
+    A tie with another target, or a score of NaN, counts against the query.
     """
     mine = scores[np.arange(len(scores)), own][:, None]
     # Among all targets that are not further away the own one counts itself.

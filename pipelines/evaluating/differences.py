@@ -21,7 +21,7 @@ HEADLINES = {
     AVERAGE: "average Spearman of the STS tasks",
     TRANSFER_AVERAGE: "average accuracy of the transfer tasks",
     FOUND_FIRST: "queries that find their held-out document first, in %",
-    WITH_KEYWORDS: "the same with keyword search added",
+    WITH_KEYWORDS: "queries that find it first with keyword search added, in %",
 }
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import (
     HeldOut,
+    HeldOutScores,
     Pairs,
     held_out_keywords,
     score_keywords,
@@ -39,10 +40,11 @@ class EvaluationData:
     held_out: HeldOut | None = None
 
     @cached_property
-    def keywords(self) -> KeywordScores:
-        """Keyword search in the held-out documents; the same for every model."""
+    def keywords(self) -> tuple[KeywordScores, HeldOutScores]:
+        """Keyword search in the held-out documents, and its scores; the same for every model."""
         assert self.held_out is not None
-        return held_out_keywords(self.held_out)
+        keywords = held_out_keywords(self.held_out)
+        return keywords, score_keywords(self.held_out, keywords)
 
     def sentences(self) -> list[str]:
         """Return all distinct texts of the SentEval tasks, the pairs and the documents."""
@@ -59,9 +61,9 @@ class EvaluationData:
         splits = {name: (score_pairs(encode, p), p.gold) for name, p in self.pairs.items()}
         add_pairs(scored, splits, resamples)
         if self.held_out is not None:
-            alone, together = score_with_keywords(encode, self.held_out, self.keywords)
-            keywords = score_keywords(self.held_out, self.keywords)
-            add_held_out(scored, self.held_out, keywords, alone, together, resamples)
+            keywords, by_keywords = self.keywords
+            alone, together = score_with_keywords(encode, self.held_out, keywords)
+            add_held_out(scored, self.held_out, by_keywords, alone, together, resamples)
         if self.mteb is not None:
             self.mteb.score_into(scored, encode)
         return scored

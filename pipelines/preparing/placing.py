@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cotbert_core.evaluation.keyword_search import NO_BLANKS
 from pipelines.cleaning.cleaner import Cleaned
 from pipelines.preparing.scratch_files import PLACE, sizes_file
 from pipelines.reading.documents import FILE, document_id, documents_of
@@ -16,10 +17,8 @@ from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.storage.resumable_output import atomic_file
 
 MOST_WORDS = 255
-# A letter of Thai, Lao, Burmese, Khmer, Chinese or Japanese counts as a word, as these scripts
-# separate none; otherwise words are separated by blanks.
-_NO_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
-WORD = re.compile(rf"[{_NO_BLANKS}]|[^\s{_NO_BLANKS}]+")
+# A letter of a script that separates no words counts as one; otherwise blanks separate words.
+WORD = re.compile(rf"[{NO_BLANKS}]|[^\s{NO_BLANKS}]+")
 
 
 def count_words(text: str) -> int:

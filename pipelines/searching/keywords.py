@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cotbert_core.errors import UserError
 from cotbert_core.evaluation.keyword_search import KeywordCounts, KeywordScores
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.reading.readers import read
@@ -18,24 +17,18 @@ from pipelines.searching.parts import read_batches
 
 
 def keyword_scores_of(
-    embeddings: Embeddings, queries: Sequence[str], plan: ReadPlan | None, column: str | None
+    embeddings: Embeddings, queries: Sequence[str], source: ReadPlan | str
 ) -> KeywordScores:
     """Return the BM25 scores of queries and all rows, in the order of the folder's rows.
 
-    plan: the input that holds the texts; None if the folder's own `column` does. All texts are read
-    once; UserError if there are none.
+    source: the input that holds the texts, or the folder's own column. All texts are read once.
     """
     counts, progress = KeywordCounts(queries), Progress("keywords", len(embeddings), "row")
-    if plan is not None:
-        return _from_input(embeddings, plan, counts, progress)
-    if column is None:
-        raise UserError(
-            f"keywords are searched in texts, and embeddings {str(embeddings.path)!r} kept none: "
-            "name the input of `cotbert embed` with --text, or leave --keywords out"
-        )
+    if not isinstance(source, str):
+        return _from_input(embeddings, source, counts, progress)
     done = 0
     for part in embeddings.parts:
-        for batch in read_batches(part, [column]):
+        for batch in read_batches(part, [source]):
             counts.add([text or "" for text in batch.column(0).to_pylist()])
             done += len(batch)
             progress.show(done)
