@@ -19,6 +19,7 @@ from cotbert_core.evaluation.keyword_search import KEYWORD_WEIGHT, KeywordScores
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress, say
+from pipelines.searching.best_passages import best_passages
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.keywords import keyword_scores_of
 from pipelines.searching.opened_index import OpenedIndex, is_index
@@ -29,13 +30,15 @@ from pipelines.searching.texts import input_plan, texts_of
 
 @dataclass(frozen=True)
 class Match:
-    """A row that was found. rank: from 1. score: the cosine, with keywords more. text: None if it
-    is not known."""
+    """A row that was found. rank: from 1. score: the cosine, the mean with that of the best passage
+    if rows have passages, with keywords more. text: None if it is not known. passage: the nearest
+    part of the text; None if the row has no passages."""
 
     rank: int
     score: float
     id: int | str
     text: str | None
+    passage: str | None = None
 
 
 def search(options: SearchOptions) -> list[list[Match]]:
@@ -57,7 +60,10 @@ def search(options: SearchOptions) -> list[list[Match]]:
         hits = nearest(opened, queries, options.top, keywords)
         ids = _ids(opened, hits)
     texts = _texts(opened, plan, column, ids)
-    return [_matches(one, ids, texts) for one in hits]
+    passages: list[dict[int, str]] = [{} for _ in hits]
+    if isinstance(opened, Embeddings) and opened.has_passages:
+        passages = best_passages(opened, queries, hits, texts)
+    return [_matches(one, ids, texts, own) for one, own in zip(hits, passages, strict=True)]
 
 
 def nearest(
@@ -65,14 +71,15 @@ def nearest(
 ) -> list[Hits]:
     """Return the `top` nearest rows of each of (Q, D) queries; fewer if there are fewer rows.
 
-    keywords: of the same queries and all rows, added to the cosines.
+    The best passage of a row counts if the rows have passages. keywords: of the same queries and
+    all rows, added to the cosines.
     """
     running = Nearest(queries, top)
     progress = Progress("search", len(embeddings), "row")
     done = left_out = 0
-    for block in embeddings.blocks():
+    for block in embeddings.blocks(passages=embeddings.has_passages):
         added = None if keywords is None else KEYWORD_WEIGHT * keywords.block(texts=block.rows)
-        running.add(block.ids, block.rows, block.vectors, added)
+        running.add(block.ids, block.rows, block.vectors, added, block.passages)
         left_out += block.left_out
         done += len(block.ids) + block.left_out
         progress.show(done)
@@ -149,9 +156,11 @@ def _report_missing(ids: Iterable[int | str], texts: Mapping[int | str, str]) ->
         say(f"{missing} of the ids found are not in the input that --text names")
 
 
-def _matches(hits: Hits, ids: Mapping[int, int | str], texts: Mapping[int, str]) -> list[Match]:
+def _matches(
+    hits: Hits, ids: Mapping[int, int | str], texts: Mapping[int, str], passages: Mapping[int, str]
+) -> list[Match]:
     return [
-        Match(rank, float(score), ids[row], texts.get(row))
+        Match(rank, float(score), ids[row], texts.get(row), passages.get(row))
         for rank, (score, row) in enumerate(
             zip(hits.scores, map(int, hits.rows), strict=True), start=1
         )

@@ -3,16 +3,17 @@
 A query is a sentence that was held out of a document, its target is the rest of that document, and
 it is searched among the targets of all held-out documents by cosine. That is a proxy for retrieval
 and similarity in the same domain (docs/evaluation.md). What needs no encoder, keyword search, is
-scored on the same queries, and so are both together.
+scored on the same queries, and so are both together; if the documents are long, by passages too.
 
-Letters: Q queries, N targets, U distinct targets, D dimensions.
+Letters: Q queries, N targets, U distinct targets, P passages of these, D dimensions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -24,13 +25,12 @@ from cotbert_core.evaluation.keyword_search import (
     keyword_scores,
 )
 from cotbert_core.evaluation.pairs import Encode, encode_distinct
+from cotbert_core.evaluation.passages import are_long, cut_passages, with_best_passage
 
 # Cosines that are closer than this are a tie. Vectors are float32: the same text in another batch
 # has a cosine that is different by about 1e-7.
 TIE = 1e-6
 MRR_DEPTH = 10
-# The scores (q, U) of some queries and all distinct targets.
-Block = Callable[[slice], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,12 @@ class HeldOut:
         """
         place = {text: number for number, text in enumerate(dict.fromkeys(self.targets))}
         return list(place), np.array([place[self.targets[row]] for row in self.rows], int)
+
+    @cached_property
+    def passages(self) -> list[list[str]]:
+        """The passages of each distinct target; empty if fewer than half of them have any."""
+        texts, _ = self.distinct
+        return [cut_passages(text) for text in texts] if are_long(texts) else []
 
 
 @dataclass(frozen=True)
@@ -85,27 +91,46 @@ class HeldOutScores:
         return 100 * float(self.reciprocal.mean())
 
 
+@dataclass(frozen=True)
+class EncoderScores:
+    """The scores of an encoder's searches by cosine, and with what is added to the cosines.
+
+    passages, both: those of searches by passages, without and with keyword search; None if the
+    targets are not long.
+    """
+
+    alone: HeldOutScores
+    keywords: HeldOutScores
+    passages: HeldOutScores | None = None
+    both: HeldOutScores | None = None
+
+
 def score_held_out(encode: Encode, held_out: HeldOut) -> HeldOutScores:
     """Return the scores of an encoder; each distinct text is encoded once."""
-    return _scores(held_out, _cosines(encode, held_out))[0]
+    queries, targets, _ = _unit_vectors(encode, held_out, [])
+    return _scores(held_out, lambda rows: [queries[rows] @ targets.T])[0]
 
 
 def score_keywords(held_out: HeldOut, keywords: KeywordScores) -> HeldOutScores:
     """Return the scores of keyword search, which needs no encoder."""
-    return _scores(held_out, keywords.block)[0]
+    return _scores(held_out, lambda rows: [keywords.block(rows)])[0]
 
 
-def score_with_keywords(
-    encode: Encode, held_out: HeldOut, keywords: KeywordScores
-) -> tuple[HeldOutScores, HeldOutScores]:
-    """Return the scores of an encoder alone, and of its cosines with KEYWORD_WEIGHT times BM25
-    added to them; each distinct text is encoded once."""
+def score_searches(encode: Encode, held_out: HeldOut, keywords: KeywordScores) -> EncoderScores:
+    """Return the scores of an encoder alone, with KEYWORD_WEIGHT times BM25 added to its cosines,
+    and, if targets are long, of both by passages; each distinct text is encoded once."""
+    cut = held_out.passages
+    counts = np.array([len(passages) for passages in cut], int)
+    queries, targets, passages = _unit_vectors(encode, held_out, list(chain.from_iterable(cut)))
 
-    def weighted(rows: slice) -> np.ndarray:
-        return KEYWORD_WEIGHT * keywords.block(rows)
+    def searches(rows: slice) -> list[np.ndarray]:
+        added = KEYWORD_WEIGHT * keywords.block(rows)
+        found = [queries[rows] @ targets.T]
+        if cut:
+            found.append(with_best_passage(found[0], queries[rows] @ passages.T, counts))
+        return [scores for one in found for scores in (one, one + added)]
 
-    alone, together = _scores(held_out, _cosines(encode, held_out), weighted)
-    return alone, together
+    return EncoderScores(*_scores(held_out, searches, len(passages)))
 
 
 def held_out_keywords(held_out: HeldOut) -> KeywordScores:
@@ -113,23 +138,32 @@ def held_out_keywords(held_out: HeldOut) -> KeywordScores:
     return keyword_scores(held_out.queries, held_out.distinct[0])
 
 
-def _cosines(encode: Encode, held_out: HeldOut) -> Block:
+def _unit_vectors(
+    encode: Encode, held_out: HeldOut, passages: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the vectors (Q, D) of the queries, (U, D) of the distinct targets, and (P, D) of P
+    passages, of unit length."""
     texts, _ = held_out.distinct
-    queries, targets = map(unit_rows, encode_distinct(encode, held_out.queries, texts))
-    return lambda rows: np.asarray(queries[rows] @ targets.T)
+    vectors = encode_distinct(encode, held_out.queries, [*texts, *passages])
+    queries, others = map(unit_rows, vectors)
+    return queries, others[: len(texts)], others[len(texts) :]
 
 
-def _scores(held_out: HeldOut, *added: Block) -> list[HeldOutScores]:
-    """Return the scores of searches by the first of `added`, by the sum of two, and so on."""
+def _scores(
+    held_out: HeldOut, searches: Callable[[slice], list[np.ndarray]], passages: int = 0
+) -> list[HeldOutScores]:
+    """Return the scores of several searches.
+
+    searches: returns for some queries the scores (q, U) of each search. passages: their number,
+    which decides how many queries are searched at a time.
+    """
     texts, own = held_out.distinct
-    ranks = np.empty((len(added), len(held_out)), int)
-    step = max(1, BLOCK_CELLS // len(texts))
+    ranks = []
+    step = max(1, BLOCK_CELLS // max(len(texts), passages))
     for start in range(0, len(held_out), step):
-        rows, total = slice(start, start + step), np.zeros(())
-        for number, block in enumerate(added):
-            total = total + block(rows)
-            ranks[number, rows] = _own_ranks(total, own[rows])
-    return [HeldOutScores(one) for one in ranks]
+        rows = slice(start, start + step)
+        ranks.append([_own_ranks(scores, own[rows]) for scores in searches(rows)])
+    return [HeldOutScores(np.concatenate(parts)) for parts in zip(*ranks, strict=True)]
 
 
 def _own_ranks(scores: np.ndarray, own: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotbert_core.errors import UserError
+from cotbert_core.evaluation.passages import Passages, with_best_passage
 
 # The squared length below which float32 has too few digits for a direction.
 LEAST_SQUARE = 1e-30
@@ -78,23 +79,35 @@ class Nearest:
         rows: np.ndarray,
         vectors: np.ndarray,
         added: np.ndarray | None = None,
+        passages: Passages | None = None,
     ) -> None:
         """Add a block. ids, rows: (N,) int64. vectors: (N, D) float32, all usable (`lengths`).
-        added: (Q, N) float64, what is added to the cosines."""
-        near = (vectors @ self._queries.T) / lengths(vectors)[:, None]
+        added: (Q, N) float64, what is added to the cosines. passages: of the N rows, all usable;
+        the best one of a row counts as much as the row."""
+        near = self._near(vectors)
+        if passages is not None:
+            near = with_best_passage(near, self._near(passages.vectors), passages.counts)
         if added is not None:
-            near = near + added.T
+            near = near + added
         # The error of the sums is at most D roundings each for product and length, plus a few for
         # the square root, the division and the rounding of the query.
         margin = (2 * vectors.shape[1] + 8) * ROUNDING
         for number, hits in enumerate(self._hits):
-            chosen = np.flatnonzero(near[:, number] >= self._least(near[:, number], hits, margin))
+            chosen = np.flatnonzero(near[number] >= self._least(near[number], hits, margin))
             if len(chosen):
-                scores = cosines(vectors[chosen], self._exact[number])
+                query = self._exact[number]
+                scores = cosines(vectors[chosen], query)
+                if passages is not None:
+                    own = passages.take(chosen)
+                    scores = with_best_passage(scores, cosines(own.vectors, query), own.counts)
                 if added is not None:
                     scores = scores + added[number, chosen]
                 block = Hits(scores, ids[chosen], rows[chosen])
                 self._hits[number] = hits.joined(block).best(self._k)
+
+    def _near(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the float32 cosines (Q, N) of the queries and vectors (N, D)."""
+        return np.asarray((vectors @ self._queries.T / lengths(vectors)[:, None]).T)
 
     def _least(self, near: np.ndarray, hits: Hits, margin: float) -> float:
         """Return the smallest float32 cosine of a row that can be among the k."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.evaluation.passages import PASSAGE_WORDS
 from cotbert_core.files import write_text
 from pipelines.adapting.options import AdaptOptions
 from pipelines.adapting.outcome import (
@@ -15,6 +16,7 @@ from pipelines.adapting.outcome import (
     table_rows,
     trial_rows,
 )
+from pipelines.evaluating.scoring import PASSAGES
 from pipelines.reports import html_page
 from pipelines.runtime.ending import places
 from pipelines.runtime.progress import clock, table
@@ -30,9 +32,16 @@ def summary(result: Mapping[str, Any], output: Path) -> str:
             "",
             table(trial_rows(result), TRIALS_HEADER),
             "",
-            places(output, ("embed", output / "model", "--input", "YOUR.txt", *_VECTORS)),
+            places(output, _embed_command(result, output)),
         ]
     )
+
+
+def _embed_command(result: Mapping[str, Any], output: Path) -> tuple[str | Path, ...]:
+    """Return the words that embed the user's texts, by passages if the documents are long."""
+    passages = ("--passages", str(PASSAGE_WORDS)) if PASSAGES in result["table"] else ()
+    vectors = ("--output", "runs/vectors")
+    return ("embed", output / "model", "--input", "YOUR.txt", *passages, *vectors)
 
 
 def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOptions) -> None:
@@ -58,7 +67,6 @@ def write_adapt_report(path: Path, result: Mapping[str, Any], options: AdaptOpti
     write_text(path, html_page.page("Adaptation", note, sections))
 
 
-_VECTORS = ("--output", "runs/vectors")
 _SHOWN = (
     *("encoder", "documents", "query", "max_steps", "batch_size", "learning_rate", "pretrain"),
     *("seed", "workers"),

@@ -34,17 +34,17 @@ def run(given: Search) -> None:
 
 
 def _print_json(query: str, matches: Sequence[Match], _: bool) -> None:
-    rows = [vars(match) for match in matches]
+    rows = [{k: v for k, v in vars(m).items() if (k, v) != ("passage", None)} for m in matches]
     print_output(json.dumps({"query": query, "matches": rows}, ensure_ascii=False))
 
 
 def _print_table(query: str, matches: Sequence[Match], several: bool) -> None:
-    """Show each text on one line; the column is left out if no text is known."""
+    """Show each text, or its passage, on one line; the column is left out if no text is known."""
     if several:
         print_output(f"query: {' '.join(query.split())}")
     rows = [("rank", "score", "id", "text")]
     rows += [
-        (str(m.rank), f"{m.score:.4f}", str(m.id), " ".join((m.text or "").split()))
+        (str(m.rank), f"{m.score:.4f}", str(m.id), " ".join((m.passage or m.text or "").split()))
         for m in matches
     ]
     shown = any(match.text is not None for match in matches)

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from cotbert_core.errors import UserError
 from pipelines.embedding.options import ID_COLUMN, OnLong
 from pipelines.embedding.quantization import write_part
-from pipelines.reading.data_folder import DATA_FOLDER
+from pipelines.reading.data_folder import DATA_FOLDER, PASSAGES_COLUMN
 from pipelines.reading.pieces import Piece
 from pipelines.storage.resumable_output import atomic_file
 
@@ -65,11 +65,13 @@ def _hash(data: bytes) -> bytes:
 
 
 def part_counts(
-    long: np.ndarray, clipped: np.ndarray, duplicates: int, on_long: OnLong
+    table: pa.Table, long: np.ndarray, clipped: np.ndarray, duplicates: int, on_long: OnLong
 ) -> Counter[str]:
-    """Return the counts of a part of N rows. long, clipped: (N,), as in the file of the part."""
+    """Return the counts of a part of N rows. long, clipped: (N,), as in its file of digests."""
+    passages = PASSAGES_COLUMN in table.column_names
     return Counter(
-        rows=len(long),
+        rows=len(table),
+        passages=len(pc.list_flatten(table[PASSAGES_COLUMN])) if passages else 0,
         duplicates=duplicates,
         clipped=int(clipped.sum()),
         truncated=int(long.sum()) if on_long == "truncate" else 0,

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 
 from pipelines.embedding.digests import DIGESTS_FOLDER, as_words, read_digests
 from pipelines.embedding.options import VECTOR_COLUMN
-from pipelines.reading.data_folder import DATA_FOLDER
+from pipelines.embedding.quantization import Storage
+from pipelines.reading.data_folder import DATA_FOLDER, PASSAGES_COLUMN
 from pipelines.storage.resumable_output import atomic_file, write_json_atomic
 
 # Files of the index: the first words of the digests, sorted; what belongs to them; parts by block.
@@ -32,9 +33,11 @@ _ROW = np.dtype(
 
 @dataclass(frozen=True)
 class EarlierVectors:
-    """Rows that were embedded before. stored: (M, D) as they are stored. long, clipped: (M,)."""
+    """Rows that were embedded before. stored: (M, D), and passages: M lists of vectors, as they are
+    stored. long, clipped: (M,)."""
 
     stored: np.ndarray
+    passages: pa.Array
     long: np.ndarray
     clipped: np.ndarray
 
@@ -90,19 +93,26 @@ class EarlierRows:
         # Two digests that differ in the second word alone: the later one is embedded again.
         return np.where(same & (self._rows["word"][places] == wanted[:, 1]), places, -1)
 
-    def vectors(self, places: np.ndarray, dimension: int, dtype: str) -> EarlierVectors:
-        """Return what was stored for M places of the index."""
+    def vectors(self, places: np.ndarray, storage: Storage) -> EarlierVectors:
+        """Return what was stored for M > 0 places of the index."""
         rows = self._rows[places]
-        stored = np.empty((len(places), dimension), dtype)
-        for number in np.unique(rows["part"]):
-            mine = rows["part"] == number
-            stored[mine] = self._part(int(number), dimension)[rows["row"][mine]]
-        return EarlierVectors(stored, rows["long"], rows["clipped"])
+        order = np.argsort(rows["part"], kind="stable")
+        parts, starts = np.unique(rows["part"][order], return_index=True)
+        taken = [
+            self._part(int(number), storage).take(rows["row"][mine])
+            for number, mine in zip(parts, np.split(order, starts[1:]), strict=True)
+        ]
+        table = pa.concat_tables(taken).take(np.argsort(order)).combine_chunks()
+        vectors = table[VECTOR_COLUMN].combine_chunks()
+        stored = np.asarray(vectors.flatten()).reshape(-1, storage.dimension)
+        passages = storage.no_passages(len(table))
+        if storage.passages:
+            passages = table[PASSAGES_COLUMN].combine_chunks()
+        return EarlierVectors(stored, passages, rows["long"], rows["clipped"])
 
-    def _part(self, number: int, dimension: int) -> np.ndarray:
-        path = self.folder / DATA_FOLDER / self.parts[number]
-        column = pq.read_table(path, columns=[VECTOR_COLUMN])[VECTOR_COLUMN]
-        return np.asarray(column.combine_chunks().flatten()).reshape(-1, dimension)
+    def _part(self, number: int, storage: Storage) -> pa.Table:
+        columns = [VECTOR_COLUMN, *([PASSAGES_COLUMN] if storage.passages else [])]
+        return pq.read_table(self.folder / DATA_FOLDER / self.parts[number], columns=columns)
 
     def same_part(self, block: str) -> str | None:
         """Return the name of the part that was made of the block of this digest."""

@@ -1,6 +1,6 @@
 """Encode a block of texts to float32 vectors: equal texts once, long texts as `on_long` says.
 
-Shapes: N rows of the block, U distinct texts, P pieces given to the encoder, D dimensions.
+Shapes: N rows of the block, U distinct texts, P token lists given to the encoder, D dimensions.
 
 On a CPU reading, tokenizing and writing alternate with the model: on one core of an Intel Xeon with
 AMX (2026-11-22, all-MiniLM-L6-v2, bf16, 1,024 Wikipedia sentences) the model takes 2.6 to 2.9 s,
@@ -14,14 +14,16 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from cotbert_core.encoder.length_batches import padding
+from cotbert_core.evaluation.passages import Passages, cut_passages
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.ragged_ids import Ragged, concatenate
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Encoded:
 
     rows: (M,) indices of the texts that have a vector. vectors: (M, D) float32, before any
     normalization. long: (M,) whether a text has more tokens than the model reads. duplicates: texts
-    that were there before. counts: tokens, padding.
+    that were there before. counts: tokens, padding. passages: of the M texts, none if no size is
+    asked for.
     """
 
     rows: np.ndarray
@@ -38,6 +41,7 @@ class Encoded:
     long: np.ndarray
     duplicates: int
     counts: Counter[str]
+    passages: Passages
 
 
 def encode_block(
@@ -46,10 +50,12 @@ def encode_block(
     on_long: str = "truncate",
     precision: Precision = "auto",
     turn: AbstractContextManager[Any] | None = None,
+    passage_words: int | None = None,
 ) -> Encoded:
     """Encode (N,) texts; with on_long "error", texts longer than the model reads get no vector.
 
-    turn: held while the encoder runs, and not while texts are tokenized.
+    turn: held while the encoder runs, and not while texts are tokenized. passage_words: size of the
+    passages that are encoded too.
     """
     distinct, index = unique_texts(texts)
     ids = encoder.tokenize(distinct)
@@ -62,13 +68,34 @@ def encode_block(
     first = None
     if on_long == "split-mean":
         ids, first = pieces(ids, encoder.max_length)
+    encoded = [text for text, use in zip(distinct, used, strict=True) if use]
+    cut, cuts = _passage_ids(encoder, encoded, passage_words)
     with turn or nullcontext():
-        vectors = _vectors(encoder, ids, precision, counts)
+        vectors = _vectors(encoder, concatenate([ids, cut]), precision, counts)
+    vectors, of_passages = vectors[: len(ids)], vectors[len(ids) :]
     if first is not None:
         vectors = weighted_means(vectors, ids.lengths, first)
     position = np.cumsum(used) - 1  # the index of a distinct text among the encoded ones
-    duplicates = len(rows) - int(used.sum())
-    return Encoded(rows, vectors[position[index[rows]]], long[index[rows]], duplicates, counts)
+    places, duplicates = position[index[rows]], len(rows) - int(used.sum())
+    passages = Passages(of_passages, cuts).take(places)
+    return Encoded(rows, vectors[places], long[index[rows]], duplicates, counts, passages)
+
+
+def _passage_ids(
+    encoder: SentenceEncoder, texts: Sequence[str], words: int | None
+) -> tuple[Ragged, np.ndarray]:
+    """Return the token lists of the passages of (U,) texts, and how many each text has.
+
+    A passage with more tokens than the model reads is several, so that none loses its end.
+    """
+    cut = [cut_passages(text, words) if words else [] for text in texts]
+    counts = np.fromiter(map(len, cut), np.int64, len(cut))
+    if not counts.any():
+        return Ragged.from_lists([]), counts
+    ids, first = pieces(encoder.tokenize(list(chain.from_iterable(cut))), encoder.max_length)
+    of_passage = np.repeat(np.arange(len(cut)), counts)
+    number = np.diff(first, append=len(ids))
+    return ids, np.bincount(of_passage, number, len(cut)).astype(np.int64)
 
 
 def _vectors(

@@ -88,7 +88,12 @@ def open_job(options: EmbedOptions) -> EmbedJob:
         )
     normalize = options.normalize or encoder.pooling.normalize
     storage = Storage(
-        dimension, options.dtype, normalize, passthrough_types(plan), id_type=plan.id_type
+        dimension,
+        options.dtype,
+        normalize,
+        passthrough_types(plan),
+        id_type=plan.id_type,
+        passages=options.passages is not None,
     )
     job = EmbedJob(options, plan, model, model_digest(model), encoder, storage)
     return job if options.update is None else _updating(job, open_earlier(options.update))

@@ -79,6 +79,7 @@ def manifest(
         "duplicates": counts["duplicates"],
         "truncated": counts["truncated"],
         "split": counts["split"],
+        **({"passages": counts["passages"]} if options.passages else {}),
         **({"clipped": counts["clipped"]} if options.dtype == "int8" else {}),
         **described(options, plan, metadata),
         **({"update": dict(update)} if update is not None else {}),
@@ -101,6 +102,7 @@ def described(options: EmbedOptions, plan: ReadPlan, metadata: Mapping[str, Any]
         "id_column": plan.id_column,
         "id_type": plan.id_type,
         "keep": list(options.keep),
+        "passage_words": options.passages,
     }
 
 
@@ -113,7 +115,7 @@ def result(ledger: BlockLedger, dimension: int, workers: int, seconds: float) ->
         **{f"skipped_{reason}": n for reason, n in ledger.skipped.items()},
         "duplicates": counts["duplicates"],
         "truncated": counts["truncated"],
-        **{key: counts[key] for key in ("split", "clipped") if counts[key]},
+        **{key: counts[key] for key in ("split", "clipped", "passages") if counts[key]},
         "dimension": dimension,
         "padding_waste": round(ledger.padding_waste, 4),
         "rows_of_this_run": ledger.new_rows,

@@ -11,6 +11,7 @@ from cotbert_core.errors import UserError, unknown
 from pipelines.options import shared
 from pipelines.options.checks import at_least
 from pipelines.options.declare import INPUT, OUTPUT, RESOURCES, Option
+from pipelines.reading.data_folder import PASSAGES_COLUMN
 from pipelines.reading.delimiters import named_delimiter
 from pipelines.reading.encodings import named_encoding
 
@@ -80,6 +81,17 @@ class EmbedOptions:
             group=INPUT,
         ),
     ] = "truncate"
+    passages: Annotated[
+        int | None,
+        Option(
+            "also store a vector for each passage of this many words of a longer text, by which "
+            "`cotbert search` finds more in long documents",
+            "N",
+            group=OUTPUT,
+            unit="words",
+            default="one vector for each text",
+        ),
+    ] = None
     calibration_rows: Annotated[
         int,
         Option(
@@ -125,7 +137,7 @@ class EmbedOptions:
                 "attention: leave one of them out"
             )
         object.__setattr__(self, "delimiter", named_delimiter(self.delimiter))
-        at_least(self, 1, "limit", "workers", "truncate_dim", "calibration_rows")
+        at_least(self, 1, "limit", "workers", "truncate_dim", "calibration_rows", "passages")
         self._check_kept()
         if self.keep_gone and self.update is None:
             raise UserError("keep_gone needs update: name the embeddings whose rows are to be kept")
@@ -134,7 +146,8 @@ class EmbedOptions:
         repeated = [name for name in self.keep if self.keep.count(name) > 1]
         if repeated:
             raise UserError(f"keep names {repeated[0]!r} twice: give each column once")
-        for name in (ID_COLUMN, VECTOR_COLUMN):
+        made = (ID_COLUMN, VECTOR_COLUMN, *([PASSAGES_COLUMN] if self.passages else []))
+        for name in made:
             if name in self.keep:
                 raise UserError(
                     f"keep names {name!r}, which is also a column of the output: leave it out, or "
@@ -145,7 +158,7 @@ class EmbedOptions:
     def decisive(self) -> dict[str, Any]:
         """The options that decide the output; the order of the inputs does not matter."""
         # Without them the record equals that of versions without these options.
-        newer = ("encoding", "delimiter", "limit", "update", "keep_gone")
+        newer = ("encoding", "delimiter", "limit", "update", "keep_gone", "passages")
         left_out = (*FREE, *(name for name in newer if getattr(self, name) in (None, False)))
         options = {key: value for key, value in vars(self).items() if key not in left_out}
         if self.update is not None:

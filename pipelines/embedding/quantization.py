@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cotbert_core.evaluation.passages import Passages
 from cotbert_core.files import read_json
 from pipelines.embedding.options import ID_COLUMN, VECTOR_COLUMN
-from pipelines.reading.data_folder import part_files
+from pipelines.reading.data_folder import PASSAGES_COLUMN, part_files
 from pipelines.reading.ids import INT64, STRING
 from pipelines.storage.corpus import MANIFEST_FILE
 
@@ -35,7 +36,8 @@ class Storage:
 
     dimension: number of leading dimensions that are stored. normalize: whether vectors are scaled
     to unit length after that. passthrough: passed-through columns with their types. scale:
-    (dimension,) for int8. metadata: written into every part. id_type: int64 or string.
+    (dimension,) for int8. metadata: written into every part. id_type: int64 or string. passages:
+    whether a row has the vectors of its passages too.
     """
 
     dimension: int
@@ -45,16 +47,22 @@ class Storage:
     scale: tuple[float, ...] | None = None
     metadata: Mapping[str, Any] | None = None
     id_type: str = INT64
+    passages: bool = False
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of every part: id, the passed-through columns, embedding."""
+        """The schema of every part: id, the passed-through columns, embedding, perhaps passages."""
         fields = [
             (ID_COLUMN, self._ids),
             *self.passthrough,
-            (VECTOR_COLUMN, pa.list_(ELEMENTS[self.dtype], self.dimension)),
+            (VECTOR_COLUMN, self._vector),
+            *([(PASSAGES_COLUMN, pa.list_(self._vector))] if self.passages else []),
         ]
         return pa.schema(fields, {METADATA_KEY: json.dumps(self.metadata or {})})
+
+    @property
+    def _vector(self) -> pa.DataType:
+        return pa.list_(ELEMENTS[self.dtype], self.dimension)
 
     @property
     def _ids(self) -> pa.DataType:
@@ -76,23 +84,46 @@ class Storage:
         clipped = (np.abs(steps) > MOST_INT8).sum(axis=1)
         return np.clip(steps, -MOST_INT8, MOST_INT8).astype(np.int8), clipped
 
-    def table(
-        self, ids: Sequence[int | str], passthrough: Sequence[Sequence[Any]], stored: np.ndarray
-    ) -> pa.Table:
-        """Return the table of N rows. stored: from `quantize`."""
+    def stored_passages(self, passages: Passages) -> tuple[pa.Array, np.ndarray]:
+        """Return the lists of stored vectors of (N,) texts, and (N,) how many values of each were
+        clipped."""
+        stored, clipped = self.quantize(self.shorten(passages.vectors))
+        starts = np.concatenate([[0], np.cumsum(passages.counts)]).astype(np.int32)
+        of_text = np.repeat(np.arange(len(passages.counts)), passages.counts)
+        lists = pa.ListArray.from_arrays(starts, self._vectors(stored), pa.list_(self._vector))
+        return lists, np.bincount(of_text, clipped, len(passages.counts)).astype(int)
+
+    def no_passages(self, texts: int) -> pa.Array:
+        """Return an empty list for each text."""
+        none = np.empty((0, self.dimension), np.float32)
+        return self.stored_passages(Passages(none, np.zeros(texts, int)))[0]
+
+    def _vectors(self, stored: np.ndarray) -> pa.Array:
         flat = pa.array(stored.reshape(-1), ELEMENTS[self.dtype])
+        return pa.FixedSizeListArray.from_arrays(flat, self.dimension)
+
+    def table(
+        self,
+        ids: Sequence[int | str],
+        passthrough: Sequence[Sequence[Any]],
+        stored: np.ndarray,
+        passages: pa.Array | None = None,
+    ) -> pa.Table:
+        """Return the table of N rows. stored: from `quantize`. passages: from `stored_passages`, if
+        rows have passages."""
         columns = [pa.array(ids, self._ids)]
         columns += [
             passthrough_array(v, kind)
             for v, (_, kind) in zip(passthrough, self.passthrough, strict=True)
         ]
-        columns.append(pa.FixedSizeListArray.from_arrays(flat, self.dimension))
+        columns += [self._vectors(stored), *([passages] if self.passages else [])]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
 
 def write_part(table: pa.Table, path: Path) -> None:
     """Write a part without a dictionary for the vectors, whose values hardly repeat."""
-    columns = [name for name in table.column_names if name != VECTOR_COLUMN]
+    vectors = (VECTOR_COLUMN, PASSAGES_COLUMN)
+    columns = [name for name in table.column_names if name not in vectors]
     pq.write_table(table, path, compression="zstd", use_dictionary=columns)
 
 

@@ -182,7 +182,7 @@ def _keep_gone(
         new = f"part-{block_name(shards, number)}.parquet"
         table = pq.read_table(rows.folder / DATA_FOLDER / name).filter(left)
         long, clipped = described["long"].to_numpy(), described["clipped"].to_numpy()
-        counts = part_counts(long, clipped, 0, on_long)
+        counts = part_counts(table, long, clipped, 0, on_long)
         digests = described["digest"].to_pylist()
         kept = PartDigests(digests, long, clipped, f"kept {name}", counts)
         write_described_part(output, scratch, new, table, kept)

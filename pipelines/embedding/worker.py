@@ -17,6 +17,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from cotbert_core.exporting.openvino_model import run_by
@@ -72,12 +73,14 @@ class EmbedTask:
 class StoredRows:
     """The rows of a block that have a vector.
 
-    rows: (M,) their places in the block. stored: (M, D) as they are stored. long, clipped: (M,), as
-    in the file of digests. duplicates: texts that were there before.
+    rows: (M,) their places in the block. stored: (M, D) as they are stored. passages: M lists of
+    vectors as they are stored. long, clipped: (M,), as in the file of digests. duplicates: texts
+    that were there before.
     """
 
     rows: np.ndarray
     stored: np.ndarray
+    passages: pa.Array
     long: np.ndarray
     clipped: np.ndarray
     duplicates: int
@@ -182,8 +185,9 @@ class BlockEmbedder:
             return set()
         ids = [piece.ids[place] for place in made.rows]
         passthrough = [[values[n] for n in made.rows] for values in piece.passthrough]
-        table = self._task.storage.table(ids, passthrough, made.stored)
-        of_part = part_counts(made.long, made.clipped, made.duplicates, self._task.options.on_long)
+        table = self._task.storage.table(ids, passthrough, made.stored, made.passages)
+        on_long = self._task.options.on_long
+        of_part = part_counts(table, made.long, made.clipped, made.duplicates, on_long)
         described = PartDigests(given, made.long, made.clipped, whole, of_part)
         write_described_part(self._output, self._scratch, name, table, described)
         counts.update(of_part)
@@ -194,20 +198,21 @@ class BlockEmbedder:
     ) -> StoredRows:
         """Return the rows of a block in their order: those of earlier embeddings, and the others
         encoded."""
-        earlier, options, storage = self._task.earlier, self._task.options, self._task.storage
+        earlier, storage = self._task.earlier, self._task.storage
         places = earlier.find(digests) if earlier else np.full(len(texts), -1)
         known, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
         made = self._encoded([texts[place] for place in new.tolist()], counts)
         made = replace(made, rows=new[made.rows])
         if not (earlier and len(known)):
             return made
-        taken = earlier.vectors(places[known], storage.dimension, options.dtype)
+        taken = earlier.vectors(places[known], storage)
         counts["taken_over"] += len(known)
         rows = np.concatenate([known, made.rows])
         order = np.argsort(rows)
         return StoredRows(
             rows[order],
             np.concatenate([taken.stored, made.stored])[order],
+            pa.concat_arrays([taken.passages, made.passages]).take(order),
             np.concatenate([taken.long, made.long])[order],
             np.concatenate([taken.clipped, made.clipped])[order],
             len(known) - len(np.unique(places[known])) + made.duplicates,
@@ -219,13 +224,23 @@ class BlockEmbedder:
         if not texts:
             none = np.empty(0, int)
             vectors = np.empty((0, storage.dimension), options.dtype)
-            return StoredRows(none, vectors, none.astype(bool), none, 0)
+            return StoredRows(none, vectors, storage.no_passages(0), none.astype(bool), none, 0)
         with self._opening:
             encoder = self._encoder
-        encoded = encode_block(encoder, texts, options.on_long, options.precision, self._turn)
+        encoded = encode_block(
+            encoder, texts, options.on_long, options.precision, self._turn, options.passages
+        )
         stored, clipped = storage.quantize(storage.shorten(encoded.vectors))
+        passages, clipped_too = storage.stored_passages(encoded.passages)
         counts.update(encoded.counts)
-        return StoredRows(encoded.rows, stored, encoded.long, clipped, encoded.duplicates)
+        return StoredRows(
+            encoded.rows,
+            stored,
+            passages,
+            encoded.long,
+            clipped + clipped_too,
+            encoded.duplicates,
+        )
 
 
 def peak_mib() -> float:

@@ -11,6 +11,8 @@ from cotbert_core.evaluation.bootstrap import difference
 from pipelines.evaluating.scoring import (
     AVERAGE,
     FOUND_FIRST,
+    PASSAGES,
+    PASSAGES_WITH_KEYWORDS,
     TRANSFER_AVERAGE,
     WITH_KEYWORDS,
     Scored,
@@ -22,6 +24,8 @@ HEADLINES = {
     TRANSFER_AVERAGE: "average accuracy of the transfer tasks",
     FOUND_FIRST: "queries that find their held-out document first, in %",
     WITH_KEYWORDS: "queries that find it first with keyword search added, in %",
+    PASSAGES: "queries that find it first by passages, in %",
+    PASSAGES_WITH_KEYWORDS: "queries that find it first by passages and keywords, in %",
 }
 
 

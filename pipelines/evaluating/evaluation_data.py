@@ -13,7 +13,7 @@ from cotbert_core.evaluation import (
     held_out_keywords,
     score_keywords,
     score_pairs,
-    score_with_keywords,
+    score_searches,
 )
 from cotbert_core.evaluation.keyword_search import KeywordScores
 from cotbert_core.evaluation.pairs import Encode
@@ -62,8 +62,8 @@ class EvaluationData:
         add_pairs(scored, splits, resamples)
         if self.held_out is not None:
             keywords, by_keywords = self.keywords
-            alone, together = score_with_keywords(encode, self.held_out, keywords)
-            add_held_out(scored, self.held_out, by_keywords, alone, together, resamples)
+            found = score_searches(encode, self.held_out, keywords)
+            add_held_out(scored, self.held_out, by_keywords, found, resamples)
         if self.mteb is not None:
             self.mteb.score_into(scored, encode)
         return scored

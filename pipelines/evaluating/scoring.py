@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cotbert_core.evaluation import HeldOut, HeldOutScores, PairScores
+from cotbert_core.evaluation import EncoderScores, HeldOut, HeldOutScores, PairScores
 from cotbert_core.evaluation.bootstrap import (
     interval,
     resampled_mean,
@@ -27,6 +27,8 @@ TRANSFER_AVERAGE = "transfer_average"
 FOUND_FIRST, MRR10 = "held-out", "held-out-mrr10"
 # The same by keyword search, which is the same for every model, and by both together.
 KEYWORDS, WITH_KEYWORDS = "held-out-keywords", "held-out-with-keywords"
+# By passages, if the documents are long, without and with keyword search.
+PASSAGES, PASSAGES_WITH_KEYWORDS = "held-out-passages", "held-out-passages-with-keywords"
 # The possible keys of an entry's score, and what tables call them.
 SCORES = {
     "spearman": "Spearman",
@@ -130,24 +132,39 @@ def add_held_out(
     scored: Scored,
     held_out: HeldOut,
     keywords: HeldOutScores,
-    alone: HeldOutScores,
-    together: HeldOutScores,
+    found: EncoderScores,
     resamples: int,
 ) -> None:
     """Add the scores on held-out documents. The queries are resampled, the targets stay.
 
-    keywords: by keyword search. alone, together: by the encoder, without and with it.
+    keywords: by keyword search. found: by the encoder.
     """
     counts = {"queries": len(held_out), "targets": len(held_out.targets)}
-    for name, entry, values in (
-        (FOUND_FIRST, {"found_first": alone.found_first}, alone.found),
-        (MRR10, {"mrr10": alone.mrr10}, alone.reciprocal),
-        (WITH_KEYWORDS, {"found_first": together.found_first}, together.found),
-        (KEYWORDS, {"found_first": keywords.found_first}, keywords.found),
+    _add_mean(scored, FOUND_FIRST, "found_first", found.alone.found, counts, resamples)
+    _add_mean(scored, MRR10, "mrr10", found.alone.reciprocal, counts, resamples)
+    for name, one in (
+        (WITH_KEYWORDS, found.keywords),
+        (PASSAGES, found.passages),
+        (PASSAGES_WITH_KEYWORDS, found.both),
+        (KEYWORDS, keywords),
     ):
-        scored.add(name, entry | counts, resampled_mean(values, resamples, seed_of(name)))
+        if one is not None:
+            _add_mean(scored, name, "found_first", one.found, counts, resamples)
     # Two models do not differ in what no model is needed for.
     scored.resampled.pop(KEYWORDS, None)
+
+
+def _add_mean(
+    scored: Scored,
+    name: str,
+    score: str,
+    values: np.ndarray,
+    counts: Mapping[str, int],
+    resamples: int,
+) -> None:
+    """Add the mean x 100 of the values (Q,) of all queries."""
+    entry = {score: 100 * float(values.mean()), **counts}
+    scored.add(name, entry, resampled_mean(values, resamples, seed_of(name)))
 
 
 def _resampled(name: str, predicted: Predicted, resamples: int) -> np.ndarray:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 DATA_FOLDER = "data"
 PARTS = "part-*.parquet"
+# The column of embeddings with a list of vectors for each row, if `embed` was asked for passages.
+PASSAGES_COLUMN = "passages"
 
 
 def part_files(folder: Path) -> list[Path]:

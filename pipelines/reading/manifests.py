@@ -44,8 +44,9 @@ def check_embeddings(file: Path, manifest: Any) -> dict[str, Any]:
     _check_object(file, manifest, "embeddings made by `cotbert embed`")
     _check_number(file, manifest, "rows", 0, MOST_ROWS)
     _check_number(file, manifest, "dimension", 1, MOST_SIZE)
-    if manifest.get("truncated_from") is not None:
-        _check_number(file, manifest, "truncated_from", 1, MOST_SIZE)
+    for key in ("truncated_from", "passage_words"):
+        if manifest.get(key) is not None:
+            _check_number(file, manifest, key, 1, MOST_SIZE)
     _check_text(file, manifest, "model")
     for key in _EMBEDDINGS_TEXTS:
         if manifest.get(key) is not None:

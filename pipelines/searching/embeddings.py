@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.nearest_neighbours import lengths
+from cotbert_core.evaluation.passages import Passages
 from cotbert_core.files import read_json
-from pipelines.reading.data_folder import part_files
+from pipelines.reading.data_folder import PASSAGES_COLUMN, part_files
 from pipelines.reading.manifests import check_embeddings
 from pipelines.searching.parts import check_columns, read_batches, read_footer, read_values
 from pipelines.storage.corpus import MANIFEST_FILE
@@ -25,7 +27,8 @@ class Block:
 
     ids: (N,) int64, the ids, or the row numbers if ids are text. column: the ids as they are
     stored. rows: (N,) int64, the rows' numbers in the folder. vectors: (N, D) float32. left_out:
-    number of rows that are all zeros, or hold null, NaN or infinity.
+    number of rows that are all zeros, or hold null, NaN or infinity. passages: of the rows, without
+    those that have no direction; None if they are not read.
     """
 
     ids: np.ndarray
@@ -33,6 +36,7 @@ class Block:
     rows: np.ndarray
     vectors: np.ndarray
     left_out: int
+    passages: Passages | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class Embeddings:
         schemas: list[pa.Schema] = []
         for part in parts:
             metadata, schema = read_footer(part)
-            check_columns(part, schema, int(manifest["dimension"]), schemas[:1])
+            has_passages = manifest.get("passage_words") is not None
+            check_columns(part, schema, int(manifest["dimension"]), schemas[:1], has_passages)
             starts.append(starts[-1] + metadata.num_rows)
             schemas.append(schema)
         if starts[-1] != manifest["rows"]:
@@ -94,8 +99,14 @@ class Embeddings:
 
     @property
     def passthrough_columns(self) -> list[str]:
-        """The columns that `embed` passed through: all except id and vector."""
-        return [name for name in self.schema.names if name not in ("id", "embedding")]
+        """The columns that `embed` passed through: all except id and vectors."""
+        own = ("id", "embedding", *([PASSAGES_COLUMN] if self.has_passages else []))
+        return [name for name in self.schema.names if name not in own]
+
+    @property
+    def has_passages(self) -> bool:
+        """Whether rows have the vectors of their passages."""
+        return self.manifest.get("passage_words") is not None
 
     @property
     def text_columns(self) -> list[str]:
@@ -104,10 +115,11 @@ class Embeddings:
         types = {name: self.schema.field(name).type for name in self.passthrough_columns}
         return [name for name, kind in types.items() if any(holds(kind) for holds in kinds)]
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield all rows in the order of the parts."""
+    def blocks(self, *, passages: bool = False) -> Iterator[Block]:
+        """Yield all rows in the order of the parts. passages: whether to read those of the rows."""
+        columns = ["id", "embedding", *([PASSAGES_COLUMN] if passages else [])]
         for part, first in zip(self.parts, self.starts, strict=False):
-            for batch in read_batches(part, ["id", "embedding"]):
+            for batch in read_batches(part, columns):
                 if batch["id"].null_count or batch["embedding"].null_count:
                     raise UserError(
                         f"part {str(part)!r} has rows without an id or a vector: embed again"
@@ -116,18 +128,28 @@ class Embeddings:
                 first += len(batch)
 
     def _block(self, table: pa.Table, first: int) -> Block:
-        embedding = table["embedding"].combine_chunks()
-        values = embedding.flatten().to_numpy(zero_copy_only=False)
-        vectors = values.reshape(-1, self.dimension).astype(np.float32, copy=False)
-        if self.scale is not None:
-            vectors = vectors * self.scale
+        vectors = self._vectors(table["embedding"].combine_chunks())
         usable = ~np.isnan(lengths(vectors))
-        column = table["id"]
         if not usable.all():
-            vectors, column = vectors[usable], column.filter(pa.array(usable))
-        rows = first + np.flatnonzero(usable)
+            vectors, table = vectors[usable], table.filter(pa.array(usable))
+        column, rows = table["id"], first + np.flatnonzero(usable)
         ids = rows if self.text_ids else column.to_numpy().astype(np.int64, copy=False)
-        return Block(ids, column, rows, vectors, len(table) - len(rows))
+        passages = self._passages(table) if PASSAGES_COLUMN in table.column_names else None
+        return Block(ids, column, rows, vectors, len(usable) - len(rows), passages)
+
+    def _vectors(self, column: pa.Array) -> np.ndarray:
+        """Return the vectors (N, D) in float32 of a column of N."""
+        values = column.flatten().to_numpy(zero_copy_only=False)
+        vectors = values.reshape(-1, self.dimension).astype(np.float32, copy=False)
+        return np.asarray(vectors if self.scale is None else vectors * self.scale)
+
+    def _passages(self, table: pa.Table) -> Passages:
+        """Return the passages that have a direction of the rows of a table."""
+        lists = table[PASSAGES_COLUMN].combine_chunks()
+        vectors = self._vectors(lists.flatten())
+        of_row = np.repeat(np.arange(len(lists)), pc.list_value_length(lists).fill_null(0))
+        usable = ~np.isnan(lengths(vectors))
+        return Passages(vectors[usable], np.bincount(of_row[usable], minlength=len(lists)))
 
     def values(self, column: str, rows: Sequence[int]) -> dict[int, Any]:
         """Return the values of a column in the rows of these numbers, by row number.

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError, first_line
+from pipelines.reading.data_folder import PASSAGES_COLUMN
 from pipelines.reading.parquet_batches import batches, decoded
 from pipelines.storage.corpus import MANIFEST_FILE
 
@@ -48,12 +49,16 @@ def _unreadable(part: Path, error: Exception) -> UserError:
 
 
 def check_columns(
-    part: Path, schema: pa.Schema, dimension: int, others: Sequence[pa.Schema]
+    part: Path,
+    schema: pa.Schema,
+    dimension: int,
+    others: Sequence[pa.Schema],
+    has_passages: bool,
 ) -> None:
     """Raise UserError unless a part has the right columns. others: the first part's schema, which
-    all parts must have; empty for the first part."""
+    all parts must have; empty for the first part. has_passages: whether the manifest says so."""
     names = schema.names
-    kind = schema.field("id").type if "id" in names else pa.null()
+    kind = _type_of(schema, "id")
     if "embedding" not in names or not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
         raise UserError(
             f"part {str(part)!r} lacks a column `id` of whole numbers or text, or a column "
@@ -70,10 +75,19 @@ def check_columns(
             f"part {str(part)!r} holds vectors of {vector.list_size} dimensions and "
             f"{MANIFEST_FILE} says {dimension}: it is from another job; embed again"
         )
+    if has_passages and _type_of(schema, PASSAGES_COLUMN) != pa.list_(vector):
+        raise UserError(
+            f"part {str(part)!r} lacks a column `{PASSAGES_COLUMN}` of lists of such vectors, of "
+            f"which {MANIFEST_FILE} speaks: it is from another job; embed again"
+        )
     if others and not schema.equals(others[0]):
         raise UserError(
             f"part {str(part)!r} has other columns or types than the first part: embed again"
         )
+
+
+def _type_of(schema: pa.Schema, column: str) -> pa.DataType:
+    return schema.field(column).type if column in schema.names else pa.null()
 
 
 def read_values(part: Path, column: str, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:

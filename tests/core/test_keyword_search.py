@@ -14,7 +14,7 @@ from cotbert_core.evaluation import (
     keyword_search,
     score_held_out,
     score_keywords,
-    score_with_keywords,
+    score_searches,
 )
 from cotbert_core.evaluation.keyword_search import KeywordCounts, keyword_scores, words_of
 
@@ -97,7 +97,8 @@ def test_held_out_ranks_by_words_by_cosines_and_by_both(monkeypatch):
 
     one = HeldOut(queries, texts, rows)
     keywords = held_out_keywords(one)
-    alone, together = score_with_keywords(encode, one, keywords)
+    found = score_searches(encode, one, keywords)
+    alone, together = found.alone, found.keywords
     assert alone.ranks.tolist() == score_held_out(encode, one).ranks.tolist()
     by_words, by_both = [], []
     distinct = list(dict.fromkeys(texts))

@@ -15,6 +15,7 @@ import pytest
 from run_folders import by_id
 
 from cotbert_core.errors import UserError
+from cotbert_core.evaluation.passages import cut_passages
 from cotbert_core.exporting.int8_graph import save_int8
 from cotbert_core.exporting.openvino_model import with_openvino
 from cotbert_core.exporting.quantization import quantized
@@ -94,6 +95,31 @@ def test_a_long_text_may_be_the_mean_of_its_pieces(tmp_path, bert_folder):
     np.testing.assert_allclose(vectors["truncate"][0], vectors["split-mean"][0], atol=1e-5)
     assert np.abs(vectors["truncate"][1] - vectors["split-mean"][1]).max() > 1e-3
     assert np.linalg.norm(vectors["split-mean"][1]) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_long_text_has_the_vectors_of_its_passages(tmp_path, bert_folder, normalize):
+    """Whole texts stay as they are; a passage that the model cannot read whole is several."""
+    texts = ["A man", LONG, "A man", " ".join(["ether" * 16] * 6), LONG]
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    options = options_for(bert_folder, tmp_path / "a.txt", normalize=normalize)
+    embed(options, tmp_path / "plain")
+    embed(replace(options, passages=4), tmp_path / "out")
+    plain, rows = rows_of(tmp_path / "plain"), rows_of(tmp_path / "out")
+    np.testing.assert_allclose(np.stack(rows["embedding"]), np.stack(plain["embedding"]), atol=1e-5)
+    encoder = SentenceEncoder.from_pretrained(bert_folder)
+    passages = [cut_passages(text, 4) for text in texts]
+    found = [np.array([*vectors]).reshape(-1, 32) for vectors in rows["passages"]]
+    for row in (0, 1, 2, 4):
+        expected = np.zeros((0, 32))
+        if passages[row]:
+            expected = encoder.encode(passages[row], normalize=normalize, precision="fp32")
+        np.testing.assert_allclose(found[row], expected, atol=1e-5)
+    assert len(found[3]) > len(passages[3]) > 1
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["passage_words"] == 4
+    assert manifest["passages"] == sum(map(len, found))
+    assert "passages" not in json.loads((tmp_path / "plain" / "manifest.json").read_text())
 
 
 def test_columns_are_kept_with_their_types(tmp_path, bert_folder):

@@ -65,6 +65,14 @@ def options_for(model, path, **more):
     return EmbedOptions(model, (str(path),), **{"precision": "fp32", **more})
 
 
+def passages_of(folder):
+    """Id -> (P, D) passages of an embeddings folder, int8 turned back."""
+    table = pq.read_table(folder / "data")
+    scale = np.asarray(manifest(folder).get("scale", 1.0))
+    lists = zip(table["id"].to_pylist(), table["passages"].to_pylist(), strict=True)
+    return {row: np.array(vectors, float).reshape(-1, 32) * scale for row, vectors in lists}
+
+
 def counts(result):
     return [result[key] for key in ("taken_over", "new", "changed", "gone")]
 
@@ -76,7 +84,7 @@ def manifest(folder):
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize("on_long", ["truncate", "split-mean", "error"])
 def test_an_update_equals_embedding_all_rows(tmp_path, bert_folder, encoded, dtype, on_long):
-    options = {"dtype": dtype, "on_long": on_long}
+    options = {"dtype": dtype, "on_long": on_long, "passages": 4}
     before = write(tmp_path / "before.parquet", TEXTS)
     after = write(tmp_path / "after.parquet", CHANGED)
     embed(options_for(bert_folder, before, **options), tmp_path / "old")
@@ -93,17 +101,19 @@ def test_an_update_equals_embedding_all_rows(tmp_path, bert_folder, encoded, dty
     assert [*found] == [*asked]
     made, wanted = manifest(tmp_path / "new"), manifest(tmp_path / "whole")
     close = {"float32": 1e-5, "float16": 2e-3, "int8": 0.05}[dtype]
-    for row, vector in asked.items():
-        if dtype == "int8":  # with the scale of the old embeddings, which new rows may exceed
-            most = 127 * np.asarray(made["scale"])
-            vector = np.clip(vector, -most, most)
-        np.testing.assert_allclose(found[row], vector, atol=close, err_msg=str(row))
+    most = 127 * np.asarray(made.get("scale", np.inf))
+    for row, vector in asked.items():  # new rows may exceed the scale of the old embeddings
+        wanted_here = np.clip(vector, -most, most)
+        np.testing.assert_allclose(found[row], wanted_here, atol=close, err_msg=str(row))
+    passages = (passages_of(tmp_path / name) for name in ("new", "whole"))
+    for one, other in zip(*map(dict.values, passages), strict=True):
+        np.testing.assert_allclose(one, np.clip(other, -most, most), atol=close)
     assert made.get("scale") == manifest(tmp_path / "old").get("scale")
     assert (made.get("clipped", 0) > 0) == (dtype == "int8")
     taken = by_id(tmp_path / "old")
     for row in (7, 12, 19):
         np.testing.assert_array_equal(found[row], taken[row])
-    keys = ("rows", "skipped", "duplicates", "truncated", "split")
+    keys = ("rows", "skipped", "duplicates", "truncated", "split", "passages")
     assert {key: made[key] for key in keys} == {key: wanted[key] for key in keys}
     assert made["update"] == {key: result[key] for key in ("taken_over", "new", "changed", "gone")}
     assert result["rows_of_this_run"] == result["new"] + result["changed"]
@@ -223,6 +233,7 @@ def test_a_stopped_update_continues(tmp_path, bert_folder, monkeypatch):
         ({"id_column": "other"}, "made otherwise: id_column 'id' there and 'other' here"),
         ({"keep": ("other",)}, r"made otherwise: keep \[\] there and \['other'\] here"),
         ({"precision": "bf16"}, "made otherwise: precision 'fp32' there and 'bf16' here"),
+        ({"passages": 4}, "made otherwise: passage_words None there and 4 here"),
         ({"readout": "cls"}, "made otherwise: readout 'mean' there and 'cls' here"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from tiny_corpus import write_held_out
 
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.evaluation import held_out_keywords, score_held_out, score_with_keywords
+from cotbert_core.evaluation import held_out_keywords, score_held_out, score_searches
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, seed_of
 from cotbert_core.readouts import build_features
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -103,8 +103,8 @@ def test_keyword_search_is_scored_beside_the_encoder(own_store, tmp_path, bert_f
     assert together > result["held-out"]["found_first"] + 20
     held_out = read_held_out(corpus, "test")
     encode = SentenceEncoder.from_pretrained(bert_folder).encode
-    _, expected = score_with_keywords(encode, held_out, held_out_keywords(held_out))
-    assert together == expected.found_first
+    expected = score_searches(encode, held_out, held_out_keywords(held_out))
+    assert together == expected.keywords.found_first
     assert main(["evaluate", bert_folder, "--corpus", str(corpus), "--precision", "fp32"]) == 0
     assert "held-out-keywords" in capsys.readouterr().out
 

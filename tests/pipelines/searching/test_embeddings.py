@@ -164,6 +164,8 @@ def test_parts_that_do_not_fit_are_refused(tmp_path, ids, vectors):
     check_refused(r"hold 26 rows and manifest\.json says 40: parts are missing")
     part.write_bytes(whole)
     assert len(Embeddings.open(folder)) == ROWS
+    change(folder, passage_words=60)
+    check_refused("part-000000.*' lacks a column `passages` of lists of such vectors")
     change(folder, dimension=7)
     check_refused("part-000000.*' holds vectors of 6 dimensions and manifest.json says 7")
 

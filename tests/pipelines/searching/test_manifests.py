@@ -25,6 +25,7 @@ EMBEDDINGS = {
     "rows": ["3", -1, None, 10**30],
     "dimension": ["6", 0, -4, 2.5, 10**12, None],
     "truncated_from": ["6", 0],
+    "passage_words": ["60", 0],
     "model": [3, None, ["a"]],
     "template": [3, {"text": "[X] [MASK]"}],
     "readout": [[], 3],

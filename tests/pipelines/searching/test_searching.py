@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from embeddings_folders import write_folder
 from cotbert_core.encoder.locations import model_digest
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.keyword_search import keyword_scores
+from cotbert_core.evaluation.passages import cut_passages
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.reading.data_folder import part_files
@@ -170,6 +172,41 @@ def test_keywords_are_added_to_cosines_wherever_the_texts_are(
     shares = {row["id"]: share for row, share in zip(kept, bm25, strict=True)}
     again = {one: score + 0.3 * shares.get(one, 0.0) for one, score in alone.items()}
     assert by_input == pytest.approx(again, abs=1e-6)
+
+
+def test_a_search_of_passages_counts_the_best_one(tmp_path, bert_folder, capsys):
+    """Stored in int8; a passage of zeros is not compared."""
+    encoder, query = SentenceEncoder.from_pretrained(bert_folder), "a woman wants oil"
+    cut = [cut_passages(text, 3) for text in TEXTS]
+    ask, *vectors = encoder.encode([query, *TEXTS, *chain(*cut)], precision="fp32")
+    scale = np.abs(vectors).max(axis=0) / 127
+    stored = np.rint(vectors / scale).astype(np.int8)
+    cosines = stored * scale @ ask
+    cosines /= np.linalg.norm(stored * scale, axis=1) * np.linalg.norm(ask)
+    places = np.cumsum([7, *map(len, cut)])
+    expected = {
+        one: (alone + max(cosines[first:stop], default=alone)) / 2
+        for one, alone, (first, stop) in zip(IDS, cosines, pairwise(places), strict=False)
+    }
+    lists = [[*stored[first:stop]] for first, stop in pairwise(places)]
+    lists[3].append(np.zeros(32, np.int8))
+    kept = {"text": TEXTS, "passages": pa.array(lists, pa.list_(pa.list_(pa.int8(), 32)))}
+    facts = facts_of(bert_folder, encoder) | {"scale": scale.tolist()}
+    folder = write_folder(tmp_path / "e", IDS, stored[:7], kept, 2, **facts, passage_words=3)
+    assert searched(capsys, folder, query) == pytest.approx(expected, abs=1e-5)
+    assert expected != pytest.approx(dict(zip(IDS, cosines, strict=False)), abs=0.01)
+    (bm25,) = keyword_scores([query], TEXTS).block()
+    together = {one: expected[one] + 0.3 * share for one, share in zip(IDS, bm25, strict=True)}
+    assert searched(capsys, folder, query, "--keywords") == pytest.approx(together, abs=1e-5)
+    (matches,) = search(SearchOptions(str(folder), (query,), precision="fp32"))
+    for one in matches:
+        row = IDS.index(one.id)
+        own = cosines[places[row] : places[row + 1]]
+        known = len(own) and one.id != 3  # of which a vector more is stored than it has passages
+        assert one.passage == (cut[row][own.argmax()] if known else None)
+    shown = {row[2]: row[3] for row in printed(capsys, folder, query)[1:]}
+    assert shown["30"] in cut[0]
+    assert shown["44"] == "oil"
 
 
 def searched(capsys, folder, *words):
