@@ -10,6 +10,7 @@ from pipelines.commands.printing import print_facts
 from pipelines.embedding.options import EmbedOptions
 from pipelines.options import shared
 from pipelines.runtime.ending import print_ending
+from pipelines.runtime.progress import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +21,17 @@ class Embed:
 
 
 def run(given: Embed) -> None:
+    from cotbert_core.evaluation.passages import PASSAGE_WORDS
     from pipelines.embed import embed
 
     result = embed(given.options, given.output, given.verbose)
     print_facts(result, given.verbose)
+    if result["truncated"] and given.options.passages is None:
+        say(
+            f"note: {result['truncated']:,} of {result['rows']:,} texts have more tokens than the "
+            "model reads, and only their beginning was embedded: --passages "
+            f"{PASSAGE_WORDS} adds vectors of all their parts, --on-long split-mean averages these"
+        )
     print_ending(_made(result), given.output, ("search", given.output, "YOUR QUERY"))
 
 

@@ -21,6 +21,7 @@ from cotbert_core.exporting.openvino_model import with_openvino
 from cotbert_core.exporting.quantization import quantized
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines import embed as embed_job
+from pipelines.cli import main
 from pipelines.embed import EmbedOptions, embed
 from pipelines.embedding import worker
 from pipelines.reading import pieces
@@ -95,6 +96,21 @@ def test_a_long_text_may_be_the_mean_of_its_pieces(tmp_path, bert_folder):
     np.testing.assert_allclose(vectors["truncate"][0], vectors["split-mean"][0], atol=1e-5)
     assert np.abs(vectors["truncate"][1] - vectors["split-mean"][1]).max() > 1e-3
     assert np.linalg.norm(vectors["split-mean"][1]) == pytest.approx(1, abs=1e-5)
+
+
+def test_texts_that_are_cut_are_counted_in_words_unless_all_of_them_is_embedded(
+    tmp_path, bert_folder, capsys
+):
+    (tmp_path / "a.txt").write_text(f"A man\n{LONG}")
+    command = ["embed", bert_folder, "--input", str(tmp_path / "a.txt"), "--precision", "fp32"]
+    for name, words, is_said in (
+        ("cut", [], True),
+        ("mean", ["--on-long", "split-mean"], False),
+        ("passages", ["--passages", "60"], False),
+    ):
+        assert main([*command, "--output", str(tmp_path / name), *words]) == 0
+        said = "note: 1 of 2 texts have more tokens than the model reads, and only their beginning"
+        assert (said in capsys.readouterr().err) is is_said
 
 
 @pytest.mark.parametrize("normalize", [False, True])
