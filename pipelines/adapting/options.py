@@ -13,8 +13,8 @@ from pipelines.options.checks import above, at_least
 from pipelines.options.declare import SEARCH, TRAINING, Option
 from pipelines.preparing.options import DOCUMENTS_OPTION, HOLD_OUT, QUERY, PrepareOptions, Query
 
-# The names of the ways of training that are tried, the most promising first: where trials run one
-# after the other, those that follow are stopped early if they are worse.
+# The training methods to try, the most promising first: if trials run one after another, the later
+# ones are stopped early when they are worse.
 CANDIDATES = (
     "denosent-rest",
     "denosent-neighbour",
@@ -26,11 +26,11 @@ CANDIDATES = (
     "promptbert-template",
     "promptbert-rest",
 )
-# The encoder's own limit cuts a longer one. Sentences of documentation and of reviews have up to
-# 60 tokens, in one case in a hundred more.
+# The maximum sequence length, lowered to the encoder's own limit. 99 % of the sentences of
+# documentation and of reviews have at most 60 tokens.
 SENTENCE_TOKENS = 64
 
-# Documents that are held out unless the user says how many, or a tenth if that is less.
+# The default number of held-out documents, lowered to a tenth of the documents.
 HELD_OUT = 1000
 
 
@@ -68,7 +68,7 @@ class AdaptOptions:
         Path | None,
         replace(
             shared.SENTEVAL,
-            help="also score general text, by STS-B in this SentEval folder",
+            help="also score general text, on STS-B in this SentEval folder",
             default="use --dev-pairs",
         ),
     ] = None
@@ -76,7 +76,7 @@ class AdaptOptions:
     candidates: Annotated[
         tuple[str, ...],
         Option(
-            f"try these ways of training, with commas: {', '.join(CANDIDATES)}",
+            f"try these training methods: {', '.join(CANDIDATES)}",
             "NAME,...",
             group=SEARCH,
             default="all of them",
@@ -86,7 +86,7 @@ class AdaptOptions:
     without: Annotated[
         tuple[str, ...],
         Option(
-            "leave these ways of training out, with commas",
+            "leave out these training methods",
             "NAME,...",
             group=SEARCH,
             default="none",
@@ -129,7 +129,7 @@ class AdaptOptions:
         at_least(self, 2, "batch_size", "hold_out")
         at_least(self, 0, "pretrain")
         above(self, 0, "learning_rate")
-        self.prepare_options()  # checked now, before anything starts
+        self.prepare_options()  # raises for invalid values now, before the job starts
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ class AdaptOptions:
         )
 
     def prepare_options(self) -> PrepareOptions:
-        """Return the options by which the documents are prepared."""
+        """Return the options that prepare the documents."""
         return PrepareOptions(
             self.inputs,
             self.encoder,

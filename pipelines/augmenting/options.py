@@ -35,18 +35,18 @@ class BackTranslation:
     forward_prefix: Annotated[
         str | None,
         Option(
-            "start each text with this target-language token if the model writes several "
+            "prefix each text with this target-language token if the model has several target "
             "languages, e.g. >>cmn_Hans<<; '' for none",
             "TOKEN",
-            default="what the vocabulary suggests",
+            default="inferred from the vocabulary",
         ),
     ] = None
     backward_prefix: Annotated[
         str | None,
         Option(
-            "start each text for the model back with this target-language token; '' for none",
+            "prefix each text to translate back with this target-language token; '' for none",
             "TOKEN",
-            default="what the vocabulary suggests",
+            default="inferred from the vocabulary",
         ),
     ] = None
     engine: Annotated[
@@ -68,7 +68,7 @@ class BackTranslation:
     top_k: Annotated[
         int,
         Option(
-            "sample from this many likeliest tokens; 0 for all",
+            "sample from this many of the most likely tokens; 0 for all",
             "N",
             unit="tokens",
             default="all tokens",
@@ -76,7 +76,7 @@ class BackTranslation:
     ] = 0
     seed: Annotated[int, replace(shared.SEED, group="")] = 0
     max_length_factor: Annotated[
-        float, Option("write at most this many tokens for each token read", "X", unit="tokens")
+        float, Option("write at most this many tokens per source token", "X", unit="tokens")
     ] = 2.0
     batch_tokens: Annotated[
         int | None,
@@ -114,7 +114,7 @@ class Limits:
     min_ratio: Annotated[
         float,
         Option(
-            "drop a rewrite of fewer words than this share, 0 to 1, of its source's words",
+            "drop a rewrite with fewer words than this share, 0 to 1, of its source's words",
             "X",
             group=CLEANING,
         ),
@@ -122,7 +122,7 @@ class Limits:
     max_ratio: Annotated[
         float,
         Option(
-            "drop a rewrite of more words than this many times its source's words",
+            "drop a rewrite with more words than this many times its source's words",
             "X",
             group=CLEANING,
             unit="times",
@@ -142,7 +142,7 @@ Method = BackTranslation | LlmRewriting
 
 @dataclass(frozen=True)
 class AugmentOptions:
-    """The options of a job. workers: for back-translation only."""
+    """The options of `cotbert augment`; workers only applies to back-translation."""
 
     corpus: Annotated[
         str,
@@ -152,9 +152,7 @@ class AugmentOptions:
         Method, Option("rewrite by back-translation or with a language model", group=MODEL)
     ]
     limits: Limits = field(default_factory=Limits)
-    encoder: Annotated[
-        str | None, replace(shared.ENCODER, default="the one that the corpus names")
-    ] = None
+    encoder: Annotated[str | None, replace(shared.ENCODER, default="the corpus's encoder")] = None
     workers: shared.Workers = None
 
     def __post_init__(self) -> None:

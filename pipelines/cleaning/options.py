@@ -16,17 +16,16 @@ from pipelines.options.shared import comma_names
 
 @dataclass(frozen=True, kw_only=True)
 class CleanOptions:
-    """The steps that clean texts and the filters that drop them, none by default.
+    """The steps that clean texts and the filters that drop them; none by default.
 
-    A bad value is a UserError.
-
-    The steps are kept in the order of pipelines.cleaning.steps.STEPS, each once.
+    The steps are put into the order of pipelines.cleaning.steps.STEPS, each once. Raises UserError
+    for an invalid value.
     """
 
     steps: Annotated[
         tuple[str, ...],
         Option(
-            "clean texts in these steps, with commas: wikitext, markup, urls, control, unicode",
+            "clean texts with these steps: wikitext, markup, urls, control, unicode",
             "STEP,...",
             group=CLEANING,
             flag="--clean",
@@ -46,7 +45,7 @@ class CleanOptions:
     min_tokens: Annotated[
         int | None,
         Option(
-            "drop a sentence of fewer tokens",
+            "drop a sentence with fewer tokens",
             "N",
             group=CLEANING,
             unit="tokens",
@@ -56,7 +55,7 @@ class CleanOptions:
     max_tokens: Annotated[
         int | None,
         Option(
-            "drop a sentence of more tokens",
+            "drop a sentence with more tokens",
             "N",
             group=CLEANING,
             unit="tokens",
@@ -87,7 +86,7 @@ class CleanOptions:
     language: Annotated[
         tuple[str, ...],
         Option(
-            "keep only texts in these languages, e.g. en,de; needs the extra language",
+            "keep only texts in these languages, e.g. en,de; needs cotbert's extra `language`",
             "CODE,...",
             group=CLEANING,
             default="all languages",

@@ -1,6 +1,6 @@
-"""The commands, one file each: a dataclass of its options, and the call of its job.
+"""The commands, one file each: a dataclass of the options and a function that runs the job.
 
-A job's own module is imported when the job runs, so that `--help` answers at once.
+The job's module is imported only when the job runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pipelines.commands import (
 
 
 class Command(NamedTuple):
-    """options: the dataclass of its options. run: is called with them. help: one line."""
+    """A command: the dataclass of its options, the function that runs it, and a line of help."""
 
     options: type
     run: Callable[[Any], None]
@@ -54,7 +54,7 @@ COMMANDS: dict[str, Command] = {
     "adapt": Command(
         adapt.Adapt,
         adapt.run,
-        "adapt an encoder to documents: choose the best training by a score without labels",
+        "adapt an encoder to documents: choose the best training method without labels",
     ),
     "prepare": Command(
         prepare.Prepare, prepare.run, "make a corpus of distinct, tokenized sentences from text"
@@ -100,7 +100,7 @@ COMMANDS: dict[str, Command] = {
         quantize.run,
         "make an encoder faster on CPUs, by an int8 graph calibrated on your texts",
     ),
-    "merge": Command(merge.Merge, merge.run, "average the weights of two encoders of one shape"),
+    "merge": Command(merge.Merge, merge.run, "average the weights of two equally shaped encoders"),
     "geometry": Command(
         geometry.Geometry,
         geometry.run,

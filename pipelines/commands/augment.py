@@ -22,6 +22,6 @@ def run(given: Augment) -> None:
 
     result = augment(given.options, given.output, given.verbose)
     print_facts(result, given.verbose)
-    made = f"{result['rewritten']:,} of {result['rows']:,} rows have a rewrite beside them."
+    made = f"{result['rewritten']:,} of {result['rows']:,} rows now have a rewrite."
     train = ("train", "denosent-base", "--corpus", given.output, "--output", "runs/mine")
     print_ending(made, given.output, train)

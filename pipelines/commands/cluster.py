@@ -15,8 +15,8 @@ class Cluster:
     action: Annotated[
         Literal["up", "down"],
         Option(
-            "start a cluster and print its addresses, that of the job server last, or stop the "
-            "cluster that `up` started",
+            "start a cluster and print its addresses, the job server's last (up), or stop that "
+            "cluster (down)",
             positional=True,
         ),
     ]
@@ -45,7 +45,7 @@ def run(given: Cluster) -> None:
     if given.action == "down":
         for name in ("nodes", "cpus_per_node"):
             if getattr(given, name) is not None:
-                raise UserError(f"--{name.replace('_', '-')} is for `cluster up`: leave it out")
+                raise UserError(f"--{name.replace('_', '-')} belongs to `cluster up`: leave it out")
         cluster, ended = local.down()
         had = f"stopped: {ended} processes" if ended else "had ended already"
         print_output(f"the cluster at {cluster.address} of {cluster.nodes} node(s) {had}")

@@ -30,8 +30,8 @@ class Compare:
     tasks: Annotated[
         str,
         Option(
-            "score every model on these STS tasks of --senteval too, with commas; missing ones are "
-            "left out",
+            "also score every model on these comma-separated STS tasks of --senteval; missing ones "
+            "are skipped",
             "TASK,...",
             group=SCORES,
         ),

@@ -1,4 +1,4 @@
-"""Open the value of `--corpus`: a prepared corpus, or raw text that is prepared once."""
+"""Open the corpus that `--corpus` names: a prepared one, or raw text, which is prepared once."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def open_or_prepare(
     encoding: str | None = None,
     delimiter: str | None = None,
 ) -> Corpus:
-    """Open a prepared corpus; prepare any other input into the cache, or find it there.
+    """Return a prepared corpus; any other input is prepared into the cache unless it is there.
 
-    An input is identified in the cache by its files' paths, sizes and times, the tokenizer, the
-    length, the columns, the encoding and the delimiter.
+    The cache key is made of the input files' paths, sizes and times, the tokenizer, the length, the
+    columns, the encoding and the delimiter.
     """
     if (Path(corpus).expanduser() / MANIFEST_FILE).is_file():
         return Corpus.open(corpus)
     above = Path(corpus).expanduser().absolute().parent
     if Path(corpus).name == DATA_FOLDER and (above / MANIFEST_FILE).is_file():
-        raise UserError(f"corpus {corpus!r} is the parts of a prepared corpus: give {str(above)!r}")
+        raise UserError(f"corpus {corpus!r} is only the parts of a corpus: give {str(above)!r}")
     options = recognise_triples(
         PrepareOptions(
             (corpus,),
@@ -57,7 +57,7 @@ def open_or_prepare(
         delimiter=options.delimiter,
     )
     facts = (sources.stamps(plan), load_tokenizer(encoder).hash, max_length, plan.texts)
-    # Left out where they are not given, so that corpora of earlier versions are found.
+    # Left out of the key if not given, so that corpora of earlier versions are still found.
     given = tuple(value for value in (plan.encoding, plan.delimiter) if value is not None)
     known_by = repr((*facts, *given))
     folder = cache_folder() / "corpora" / hashlib.sha256(known_by.encode()).hexdigest()[:16]

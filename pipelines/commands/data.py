@@ -18,8 +18,8 @@ class Data:
     action: Annotated[
         Literal["check", "fetch"],
         Option(
-            "check that the tasks of a SentEval folder are as they were published, or download "
-            "them into a new folder and check them",
+            "check that the tasks of a SentEval folder are unchanged since they were published, or "
+            "download them into a new folder and check them",
             positional=True,
         ),
     ]
@@ -32,7 +32,7 @@ class Data:
             "download this tar archive of SentEval's tasks",
             "URL",
             group=INPUT,
-            default="that of the authors of SimCSE, at huggingface.co",
+            default="the archive of SimCSE's authors on huggingface.co",
         ),
     ] = None
     verbose: shared.Verbose = False
@@ -43,7 +43,7 @@ def run(given: Data) -> None:
     from pipelines.evaluating.senteval_folder import ABSENT, check_folder, task_place
 
     if given.action == "check" and given.url:
-        raise UserError("--url is for `cotbert data fetch`: leave it out")
+        raise UserError("--url belongs to `cotbert data fetch`: leave it out")
     if given.action == "fetch":
         fetch_folder(given.folder, given.url or ADDRESS)
     states = check_folder(given.folder)

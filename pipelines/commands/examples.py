@@ -1,4 +1,4 @@
-"""A command line of each command as a user types it, which ends the page of its --help."""
+"""An example command line for each command, shown at the end of its --help."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Index:
         Path | None,
         Option(
             "add the new rows to a copy of this index, which `cotbert index` made of earlier "
-            "embeddings of the same model; rows that are gone are dropped from a Flat one",
+            "embeddings of the same model; rows that no longer exist are dropped from a Flat index",
             "INDEX",
             group=INPUT,
             default="index all rows",

@@ -1,4 +1,4 @@
-"""cotbert recipes, cotbert spaces and cotbert templates: tables of their names."""
+"""cotbert recipes, cotbert spaces and cotbert templates: list the names, or print one entry."""
 
 from __future__ import annotations
 

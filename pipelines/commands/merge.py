@@ -1,4 +1,4 @@
-"""cotbert merge: its options, and the call they become."""
+"""cotbert merge: its options, and the call of its job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cotbert pretrain: its options, and the call they become."""
+"""cotbert pretrain: its options, and the call of its job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.runtime.progress import print_output
 if TYPE_CHECKING:  # torch would slow --help
     from pipelines.pretraining.new_encoder import NewEncoder
 
-# The recipes that make a new encoder unless --encoder is given, and its size.
+# The recipes that make a new encoder unless --encoder is given, with the size of that encoder.
 NEW_ENCODERS = {"mlm-small": "4x256"}
 VOCABULARY = 16_000
 
@@ -42,7 +42,7 @@ class Pretrain:
     vocabulary: Annotated[
         int | None,
         Option(
-            "give a new encoder this many tokens at most",
+            "limit the vocabulary of a new encoder to this many tokens",
             "N",
             group=MODEL,
             unit="tokens",
@@ -95,7 +95,7 @@ def run(given: Pretrain) -> None:
 
 
 def _new_encoder(given: Pretrain) -> NewEncoder | None:
-    """Return the new encoder that the options describe; UserError for its options without --new."""
+    """Return the new encoder that the options describe, or None if they describe none."""
     from pipelines.pretraining.new_encoder import NewEncoder, parse_size
 
     size = given.new
@@ -105,6 +105,6 @@ def _new_encoder(given: Pretrain) -> NewEncoder | None:
         raise UserError("--new and --encoder are both given: leave one of them out")
     if size is None:
         if given.vocabulary is not None or given.cased:
-            raise UserError("--vocabulary and --cased are of a new encoder: give --new too")
+            raise UserError("--vocabulary and --cased need a new encoder: give --new too")
         return None
     return NewEncoder(*parse_size(size), given.vocabulary or VOCABULARY, given.cased)

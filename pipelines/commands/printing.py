@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.runtime.progress import print_output
 
-# Facts for those who look into a run; result.json has them always, the terminal with --verbose.
+# Keys of result.json that the terminal shows only with --verbose.
 INTERNAL = (
     *("flop_use", "tokens_per_second", "rows_of_this_run", "driver_peak_mib"),
     *("mlflow_run_id", "mlflow_parent_run_id", "start_seconds_per_trial"),
@@ -15,7 +15,7 @@ INTERNAL = (
 
 
 def print_texts(rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows in columns aligned left; the last column may have any length."""
+    """Print rows in left-aligned columns; the last column is not padded."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
@@ -29,7 +29,7 @@ def print_result(result: dict[str, Any]) -> None:
 
 
 def print_facts(result: Mapping[str, Any], verbose: bool = False) -> None:
-    """Print the facts of a result, without those of INTERNAL unless verbose."""
+    """Print a result, without the keys of INTERNAL unless verbose."""
     shown = {key: value for key, value in result.items() if verbose or key not in INTERNAL}
     print_result(shown)
 
@@ -73,7 +73,7 @@ def print_scores(result: dict[str, Any]) -> None:
 
 
 def print_differences(result: dict[str, Any]) -> None:
-    """Print a table of scores, then a table and a conclusion for each model against the first."""
+    """Print a table of scores, then the differences of each further model to the first."""
     from pipelines.evaluating.scoring import score_of
     from pipelines.evaluating.tables import difference_row
     from pipelines.runtime.progress import table
@@ -85,7 +85,7 @@ def print_differences(result: dict[str, Any]) -> None:
     rows = [(t, *(_cell(score_of(m[t])) for m in models.values())) for t in tasks]
     print_output("\n" + table(rows, ("task", *(f"model {n}" for n, _ in enumerate(models, 1)))))
     for number, entries in enumerate(result["differences"].values(), 2):
-        if not entries:  # tasks of MTEB alone, whose single answers are not at hand
+        if not entries:  # MTEB tasks only: they give no per-example results to resample
             continue
         header = ("task", f"model {number} - model 1", "95 % interval", "p")
         print_output("\n" + table([difference_row(t, e) for t, e in entries.items()], header))

@@ -39,7 +39,7 @@ def _print_json(query: str, matches: Sequence[Match], _: bool) -> None:
 
 
 def _print_table(query: str, matches: Sequence[Match], several: bool) -> None:
-    """Show each text, or its passage, on one line; the column is left out if no text is known."""
+    """Print each match on a line with its text or passage, if texts are available."""
     if several:
         print_output(f"query: {' '.join(query.split())}")
     rows = [("rank", "score", "id", "text")]

@@ -9,7 +9,7 @@ from pipelines.options import shared
 from pipelines.runtime.progress import print_output
 from pipelines.templates.options import TemplateSearchOptions
 
-# Rows of a stage in the printed table; the file has them all.
+# Maximum number of rows per stage in the printed table; the file has all rows.
 SHOWN = 20
 
 

@@ -19,13 +19,13 @@ JOB, SUBMITTED = "a submitted job", "the job to submit"
 
 @dataclass(frozen=True, kw_only=True)
 class Submit:
-    """command_line: makes the command line that checks `command`; `cotbert` gives it."""
+    """command_line: returns the parser that checks `command`; pipelines.cli passes it."""
 
     command: Annotated[
         tuple[str, ...],
         Option(
-            "run this command of cotbert and its options, given after `--`; all nodes must see its "
-            "paths; relative paths refer to this folder",
+            "run this cotbert command with its options, given after `--`; all nodes must see its "
+            "paths, and relative ones are resolved against the current folder",
             "COMMAND",
             positional=True,
             default="one of --status, --logs and --stop",
@@ -58,7 +58,7 @@ class Submit:
     may_grow: Annotated[
         bool,
         Option(
-            "submit even if the cluster has too few cores now, since it adds nodes by itself",
+            "submit even if the cluster has too few cores now, because it autoscales",
             group=SUBMITTED,
         ),
     ] = False
@@ -111,7 +111,7 @@ def _check(given: Submit) -> None:
     """Raise UserError unless either a command or a known job is given."""
     known = given.status or given.logs or given.stop
     if known and given.command:
-        raise UserError("a command goes with neither --status, --logs nor --stop: leave one out")
+        raise UserError("--status, --logs and --stop take no command: leave one out")
     if not known and not given.command:
         raise UserError("no command is given: write it after `--`, as in `-- train RECIPE ...`")
 

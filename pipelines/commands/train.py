@@ -15,7 +15,7 @@ from pipelines.runtime.ending import print_ending
 from pipelines.runtime.progress import print_output
 
 PROFILE = Option(
-    "measure the sections of each step and trace two steps, into DIR/profile", group=TRAINING
+    "time the sections of each step and trace two steps, in DIR/profile", group=TRAINING
 )
 
 
@@ -66,10 +66,10 @@ def run(given: Train) -> None:
 
 
 def check_profile(given: Any, *, seeds: bool = False) -> None:
-    """UserError for an option that cannot be combined with --profile."""
+    """Raise UserError for an option that cannot be combined with --profile."""
     for name, other in (("resume", given.resume), ("seeds", seeds)):
         if given.profile and other:
             raise UserError(
-                f"--profile and --{name} are both given: a profile is of one run from its first "
-                "step; leave one of them out"
+                f"--profile and --{name} are both given, and only a single run can be profiled, "
+                "from its first step: leave one of them out"
             )

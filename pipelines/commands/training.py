@@ -21,13 +21,13 @@ RECIPE_VALUE = "the recipe's value"
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusOptions:
-    """The corpus, and changes of a recipe's settings."""
+    """The training corpus, and changes to a recipe's settings."""
 
     corpus: Annotated[
         str,
         Option(
             "train on this corpus: a prepared one, or raw text (a file, folder or glob), which is "
-            "prepared into a cache",
+            "prepared and cached",
             "DIR",
             group=INPUT,
             path="input",
@@ -48,13 +48,13 @@ class CorpusOptions:
         Option(
             "train each worker on CPU cores or on a GPU of its own",
             group=RESOURCES,
-            default="the recipe's value, or a GPU where there is one for every worker",
+            default="the recipe's value, or GPUs if there is one for every worker",
         ),
     ] = None
     config: Annotated[
         Path | None,
         Option(
-            "change the recipe's settings by this YAML file",
+            "override the recipe's settings with those of this YAML file",
             "FILE",
             group=TRAINING,
             default="no changes",
@@ -63,7 +63,7 @@ class CorpusOptions:
     assignments: Annotated[
         tuple[str, ...],
         Option(
-            "change one setting, e.g. optimizer.learning_rate=3e-5; may be repeated",
+            "override one setting, e.g. optimizer.learning_rate=3e-5; may be repeated",
             "A.B=VALUE",
             group=TRAINING,
             flag="--set",
@@ -74,21 +74,21 @@ class CorpusOptions:
     ] = ()
 
     def settings(self, recipe: str) -> TrainSettings:
-        """Return a recipe's settings with the changes; UserError lists every fault."""
+        """Return a recipe's settings with the overrides; a UserError lists every invalid one."""
         from pipelines.recipes import settings_for
 
         return settings_for(recipe, self.config, self.assignments, self._flags)
 
     @property
     def changed(self) -> set[str]:
-        """The names of the flat settings that are not left to the recipe."""
+        """The flat names of the settings that override the recipe."""
         from pipelines.recipes import changed_paths
 
         return changed_paths(self.config, self.assignments) | set(self._flags)
 
     @property
     def _flags(self) -> dict[str, Any]:
-        """The settings with an option of their own that was given, flat."""
+        """The flat settings given by options of their own, such as --steps."""
         values = {
             "encoder": self.encoder,
             "workers": self.workers,
@@ -101,7 +101,7 @@ class CorpusOptions:
 
     @property
     def paired_columns(self) -> tuple[str | None, str | None]:
-        """The columns of the augmented and of the negative texts."""
+        """The names of the columns with augmented and with negative texts."""
         return None, None
 
     def open_corpus(
@@ -113,15 +113,15 @@ class CorpusOptions:
         verbose: bool = False,
         inside: Sequence[str] = (),
     ) -> Corpus:
-        """Return the corpus; raw text is prepared for the settings' encoder first.
+        """Return the corpus, after preparing raw text for the settings' encoder.
 
-        inside: names of folders that may be in `output` before a job begins.
+        inside: names of folders that may already be in `output`.
         """
         from pipelines.commands.corpus_cache import open_or_prepare
         from pipelines.storage.output_folder import SETTINGS_FILE, check_writable, require_empty
 
-        # Checked before raw text is prepared, which takes long. The job itself checks what an
-        # earlier run left in the folder.
+        # Checked before raw text is prepared, which takes long. The job itself checks a folder
+        # that an earlier run left.
         if resume or (output / SETTINGS_FILE).is_file():
             check_writable(output.absolute())
         else:
@@ -140,7 +140,7 @@ class CorpusOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(CorpusOptions):
-    """The corpus, the data for dev scores, and changes of a recipe's settings."""
+    """The training corpus, the data for dev scores, and changes to a recipe's settings."""
 
     augmented_column: Annotated[str | None, shared.AUGMENTED_COLUMN] = None
     negative_column: Annotated[str | None, shared.NEGATIVE_COLUMN] = None
@@ -156,8 +156,8 @@ class TrainingOptions(CorpusOptions):
     ) -> tuple[Corpus, DevSets]:
         """Return the corpus and the dev sets by which the best step is chosen.
 
-        Graded pairs are read first. Raw text has no held-out documents, so with `dev: own` it is
-        refused before it is prepared, which takes long.
+        Graded pairs are read first. With `dev: own`, raw text is refused before it is prepared,
+        because it has no held-out documents.
         """
         from pipelines.training.dev_sets import OWN, graded_sets, with_own
 
@@ -169,9 +169,9 @@ class TrainingOptions(CorpusOptions):
 
 
 def comparison(training: TrainingOptions, settings: TrainSettings, model: Path) -> list[str | Path]:
-    """Return the words that ask whether a trained model is better than the untouched encoder.
+    """Return the command line that compares a trained model with the untouched encoder.
 
-    The pairs of --dev-pairs chose the step, so they cannot say: then the words embed a text.
+    The pairs of --dev-pairs already chose the step and prove nothing: then it embeds a text.
     """
     if settings.dev == "own":
         return ["evaluate", settings.encoder, model, "--corpus", Path(training.corpus)]
@@ -183,9 +183,9 @@ def comparison(training: TrainingOptions, settings: TrainSettings, model: Path) 
 
 
 def trainings(command: str, given: Mapping[str, Any]) -> list[TrainSettings]:
-    """Return the TrainSettings of the trainings that a command starts; none for other commands.
+    """Return the settings of each training that a command starts; none for other commands.
 
-    given: the values on its command line. A wrong recipe, setting or space is a UserError here.
+    given: the values on its command line. Raises UserError for an invalid recipe, setting or space.
     """
     if command == "pretrain":
         return [build(CorpusOptions, given).settings(given["recipe"])]

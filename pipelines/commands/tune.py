@@ -20,7 +20,7 @@ class Tune:
     options: TuneOptions
     training: TrainingOptions
     discard: Annotated[
-        bool, Option("delete another sweep that is in the output folder", group=OUTPUT)
+        bool, Option("delete a different sweep in the output folder first", group=OUTPUT)
     ] = False
     kept: KeptFiles
     output: shared.OutputFolder

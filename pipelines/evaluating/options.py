@@ -40,7 +40,7 @@ class EvaluateOptions:
     tasks: Annotated[
         str | None,
         Option(
-            "score these tasks, with commas: sts, transfer, names out of STS12 to STS16, STS-B, "
+            "score these tasks: sts, transfer, or any of STS12 to STS16, STS-B, "
             "SICK-R, MR, CR, SUBJ, MPQA, SST2, TREC and MRPC; or mteb (DenoSent's 15 tasks), or "
             "mteb:NAME,... with names of MTEB or classification, reranking, retrieval; needs the "
             "extra mteb and the hub",
@@ -58,7 +58,7 @@ class EvaluateOptions:
         Option(
             "read the vector at the template's mask, at the first token, as the mean of the last "
             "layer (mean: normalized as the folder says, last: as it is), of the first and last "
-            "layer, of the static token embeddings, or of the mask's likeliest tokens",
+            "layer, of the static token embeddings, or of the mask's most likely tokens",
             group=MODEL,
             default="the model's own",
         ),
@@ -67,8 +67,8 @@ class EvaluateOptions:
     remove: Annotated[
         tuple[str, ...],
         Option(
-            "leave out these biases of the static readout, with commas: frequent, subwords, case, "
-            "punctuation (PromptBERT Table 3)",
+            "remove these biases from the static readout: frequent, subwords, case, punctuation "
+            "(PromptBERT Table 3)",
             "BIAS,...",
             group=MODEL,
             default="none",
@@ -78,7 +78,7 @@ class EvaluateOptions:
     frequent_count: Annotated[
         int | None,
         Option(
-            "count this many tokens as frequent for --remove frequent",
+            "treat this many tokens as frequent for --remove frequent",
             "N",
             group=MODEL,
             unit="tokens",
@@ -107,8 +107,8 @@ class EvaluateOptions:
     whiten: Annotated[
         str | None,
         Option(
-            "whiten the vectors by those of this text file, folder or corpus, or by the scored "
-            "sentences: tasks",
+            "whiten the vectors with the statistics of this text file, folder or corpus, or of the "
+            "scored sentences: tasks",
             "TEXT",
             group=MODEL,
             path="input",
@@ -128,8 +128,8 @@ class EvaluateOptions:
     rank: Annotated[
         str | None,
         Option(
-            "describe each sentence by its similarity ranks of the sentences in this text file, "
-            "folder or corpus, or of the scored sentences: tasks",
+            "represent each sentence by how it ranks the sentences of this text file, folder or "
+            "corpus, or the scored sentences (tasks), by similarity",
             "TEXT",
             group=MODEL,
             path="input",
@@ -139,7 +139,7 @@ class EvaluateOptions:
     flow: Annotated[
         str | None,
         Option(
-            "map the vectors by a normalizing flow fitted to those of this text file, folder or "
+            "map the vectors with a normalizing flow fitted to those of this text file, folder or "
             "corpus, or to the scored sentences: tasks",
             "TEXT",
             group=MODEL,
@@ -150,7 +150,7 @@ class EvaluateOptions:
     resamples: Annotated[
         int,
         Option(
-            "compute the 95 % intervals of scores by this many bootstrap resamples; 0 for none",
+            "compute 95 % intervals of the scores from this many bootstrap resamples; 0 for none",
             "N",
             group=SCORES,
             unit="resamples",
@@ -160,7 +160,7 @@ class EvaluateOptions:
     corpus: Annotated[Path | None, shared.HELD_OUT_CORPUS] = None
 
     def of_model(self, text: str) -> EvaluateOptions:
-        """The same for another MODEL: a name, NAME,template=T or NAME,readout=R."""
+        """Return the options for another MODEL: a name, NAME,template=T or NAME,readout=R."""
         from pipelines.evaluating.model_specs import OPTIONS, ModelSpec  # it imports torch
 
         spec = ModelSpec.parse(text)

@@ -1,1 +1,1 @@
-"""Options of the command line, each declared once: as a field of the model that a job receives."""
+"""Command-line options, each declared once, as a field of the dataclass that a job receives."""

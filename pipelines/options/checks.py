@@ -1,4 +1,4 @@
-"""Checks of numbers that an options model makes when it is built."""
+"""Range checks of numbers, made when a dataclass of options is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options as fields of a frozen dataclass: name, type and default are the field's own.
+"""Options declared as fields of a frozen dataclass, which give their name, type and default.
 
 A field `top: Annotated[int, Option("return this many rows", "K", unit="rows")] = 10` is the option
 `--top K`. A field whose type is another such dataclass adds its fields; a field that may be one of
@@ -31,12 +31,12 @@ class Option:
     """The description of an option for `--help`, and how its value is parsed.
 
     help: what the option does, without its default. unit: unit of a number, shown after its
-    default. default: the default in words, if the field's own value (None) says too little. flag:
-    the option's name, if it differs from the field's. old_flags: earlier names, which still work
-    and warn. append: the option may be repeated, with one value each time. exclusive: options with
-    the same word here exclude each other. path: "input" for a text that names an input, "name" for
-    one that may be a path; a field of type Path is always a path. convert: function from a value
-    of type `kind` to the field's value, which may raise UserError.
+    default. default: description of the default, if the field's own value (None) is not clear.
+    flag: the option's name, if it differs from the field's. old_flags: earlier names, which still
+    work, with a warning. append: the option may be repeated, with one value each time. exclusive:
+    options with the same value here exclude each other. path: "input" for a text that names an
+    input, "name" for one that may be a path; a field of type Path is always a path. convert:
+    function from a value of type `kind` to the field's value, which may raise UserError.
     """
 
     help: str
@@ -57,9 +57,10 @@ class Option:
 
 @dataclass(frozen=True)
 class Declared:
-    """An option and its field. kind: type of one value. many: whether it takes several values.
+    """An option and its field.
 
-    of_variant: whether it belongs to one of several models, and may therefore be missing.
+    kind: type of one value. many: whether it takes several values. of_variant: whether it belongs
+    to one of several dataclasses, and may therefore be missing.
     """
 
     field: str
@@ -93,7 +94,7 @@ class Declared:
 
 
 def declared(model: type, group: str = GENERAL) -> Iterator[Declared]:
-    """Yield the options of a model, with the options of nested models in place of their field."""
+    """Yield the options of a dataclass; a field with a nested dataclass yields that one's."""
     seen = set()
     for one in _all_declared(model, group):
         if one.field not in seen:  # variants may share an option
@@ -120,8 +121,7 @@ def _all_declared(model: type, group: str) -> Iterator[Declared]:
 
 
 def build(model: type[Model], given: Mapping[str, Any]) -> Model:
-    """Return the model built from the given values and its own defaults; UserError if it refuses
-    one."""
+    """Return the dataclass built from the given values and its defaults, which may raise."""
     hints = get_type_hints(model, include_extras=True)
     values: dict[str, Any] = {}
     for field in fields(model):  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ def _value(given: Any, option: Option | None) -> Any:
 
 
 def _build_variant(field: str, variants: Mapping[str, type], given: Mapping[str, Any]) -> Any:
-    """Build the chosen one of several models; UserError for an option of another one."""
+    """Return the chosen one of several dataclasses; UserError for an option of another one."""
     chosen = given[field]
     own = {one.field: one for one in declared(variants[chosen])}
     for name, variant in variants.items():
@@ -171,7 +171,7 @@ def _annotation(hint: Any) -> tuple[Any, Option | None]:
 
 
 def _variants(hint: Any) -> dict[str, type]:
-    """Return the models that a field may be, by name; empty for any other type."""
+    """Return by name the dataclasses that a field may hold; empty for any other type."""
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
     return {kind.name: kind for kind in kinds} if all(map(is_dataclass, kinds)) else {}
 
@@ -186,5 +186,5 @@ def _value_type(hint: Any, option: Option) -> tuple[type, bool, tuple[str, ...]]
     if get_origin(hint) is Literal:
         return str, False, get_args(hint)
     if hint not in (str, int, float, bool, Path):
-        raise TypeError(f"{hint} is no type of an option")
+        raise TypeError(f"{hint} cannot be the type of an option")
     return hint, False, ()

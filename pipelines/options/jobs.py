@@ -12,7 +12,7 @@ from pipelines.options.checks import at_least
 from pipelines.options.declare import INPUT, MODEL, OUTPUT, SCORES, TRAINING, Option
 
 Format = Literal["onnx", "folder"]
-# Texts that calibrate an int8 graph: with fewer, ranges are those of a few sentences.
+# Fewest texts that calibrate an int8 graph: the ranges of fewer would not represent the input.
 LEAST_TEXTS = 64
 
 
@@ -55,7 +55,7 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class QuantizeOptions:
-    """The encoder, the texts that calibrate its int8 graph, and what it may cost."""
+    """The encoder, the texts that calibrate its int8 graph, and the largest accepted loss."""
 
     model: Annotated[str, shared.MODEL_ADDRESS]
     inputs: Annotated[tuple[str, ...], shared.INPUTS]

@@ -1,4 +1,4 @@
-"""The options of what a training run leaves after it has ended well, besides its model."""
+"""The options for what a successful training run keeps besides its model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipelines.options import shared
 
 @dataclass(frozen=True, kw_only=True)
 class KeptFiles:
-    """keep_checkpoints: of a finished run. log_model: whether MLflow gets a copy of model/."""
+    """keep_checkpoints: which ones are kept. log_model: whether MLflow gets a copy of model/."""
 
     keep_checkpoints: shared.KeepCheckpoints = "none"
     log_model: shared.LogModel = False

@@ -1,4 +1,4 @@
-"""Build argparse options from a model. Defaults stay in the model: only given values are parsed."""
+"""Build argparse options from a dataclass, which holds the defaults: only given values are set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OnAdded = Callable[[Declared, argparse.Action], None]
 
 
 def value_type(one: Declared) -> Callable[[str], Any] | None:
-    """Return the function that converts a word to a value; None keeps the text."""
+    """Return the function that converts an argument to a value; None keeps the text."""
     return None if one.kind is str else one.kind
 
 
@@ -31,9 +31,9 @@ def add_arguments(
     type_of: TypeOf = value_type,
     on_added: OnAdded = lambda one, action: None,
 ) -> None:
-    """Add a model's options to a parser that was made without `add_help`.
+    """Add the options of a dataclass to a parser that was made without `add_help`.
 
-    on_added: is called with each option and its action.
+    on_added: called with each option and its argparse action.
     """
     by_title: dict[str, list[Declared]] = {}
     for one in declared(model):
@@ -52,7 +52,7 @@ def add_arguments(
                 where = exclusive[word]
             on_added(one, _add(where, one, type_of))
     group.add_argument(
-        "-q", "--quiet", action="store_true", help="show warnings, errors and the result alone"
+        "-q", "--quiet", action="store_true", help="show only warnings, errors and the result"
     )
     group.add_argument("-h", "--help", action="help", help="show this help and exit")
     parser.usage = _usage(list(declared(model)))
@@ -87,7 +87,7 @@ def _nargs(one: Declared) -> str | None:
 
 
 class _Renamed(argparse.Action):
-    """Accepts an option's old name, with a warning that names the new one (`const`)."""
+    """Accept an option's old name, with a warning that names the new one (`const`)."""
 
     def __call__(
         self,
@@ -101,7 +101,7 @@ class _Renamed(argparse.Action):
 
 
 def _usage(options: list[Declared]) -> str:
-    """Return one line with the required arguments. argparse's own usage lists every option."""
+    """Return a usage line with the required arguments only; argparse's lists every option."""
     words = ["%(prog)s"]
     for one in options:
         if one.option.positional:

@@ -1,4 +1,4 @@
-"""The options that several commands have, each with its one description."""
+"""The options that several commands share, each described once."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pipelines.options.declare import (
 
 
 def comma_names(text: str) -> tuple[str, ...]:
-    """Return the names in a text that has commas between them."""
+    """Return the names in a comma-separated text."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """Return seeds 0 to 9 for `10`, seed 10 for `10,`, and 3, 5 and 8 for `3,5,8`.
 
-    UserError for anything else.
+    Raises UserError for anything else.
     """
     try:
         numbers = tuple(int(part) for part in text.removesuffix(",").split(","))
@@ -38,7 +38,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     seeds = tuple(range(numbers[0])) if counted else numbers
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
         raise UserError(
-            f"seeds is {text!r}: give how many (10), or different whole numbers with commas (3,5,8)"
+            f"seeds is {text!r}: give a number of seeds (10), or distinct seeds with commas (3,5,8)"
         )
     return seeds
 
@@ -46,11 +46,11 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 VERBOSE = Option("show the output of Ray, and errors with their traceback", group=GENERAL)
 RESUME = Option("continue the interrupted run in the output folder", group=OUTPUT)
 KEEP_CHECKPOINTS = Option(
-    "keep these checkpoints after a run has ended well: none, the one that model/ was made from, "
-    "or all of those kept during the run (the two newest and the best)",
+    "keep these checkpoints after a successful run: none, the one that model/ was made from, or "
+    "all that were kept during the run (the two newest and the best)",
     group=OUTPUT,
 )
-LOG_MODEL = Option("copy model/ to the artifact store of MLflow too", group=OUTPUT)
+LOG_MODEL = Option("also copy model/ to MLflow's artifact store", group=OUTPUT)
 OUTPUT_FOLDER = Option(
     "write into this folder, which must be new or empty unless an interrupted run continues there",
     "DIR",
@@ -87,10 +87,10 @@ ENCODING = Option(
     default="utf-8",
 )
 DELIMITER = Option(
-    "split the rows of csv and tsv files at this sign, e.g. ';', '|' or tab",
+    "split the rows of csv and tsv files at this character, e.g. ';', '|' or tab",
     "SIGN",
     group=INPUT,
-    default="a comma in csv, a tab in tsv",
+    default="a comma for csv, a tab for tsv",
 )
 LIMIT = Option(
     "read only the first N rows of the input, to try it out",
@@ -108,7 +108,7 @@ TEXT_CORPUS = Option(
 )
 SENTENCES = Option("use at most this many sentences", "N", group=INPUT, unit="sentences")
 MODEL_ADDRESS = Option(
-    "use this model: a folder (of a model or of a training run), an encoder NAME, or "
+    "use this model: the folder of a model or of a training run, an encoder NAME, or "
     "models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/NAME of MLflow",
     "MODEL",
     positional=True,
@@ -130,22 +130,22 @@ READOUT = Option(
     default="the model's own",
 )
 PRECISION = Option(
-    "compute in this number format; auto is bf16 if the machine computes it faster, else fp32",
+    "compute in this number format; auto is bf16 if the machine is faster with it, else fp32",
     group=MODEL,
 )
 SEED = Option("use this seed for random choices", "N", group=GENERAL)
 SEEDS = Option(
-    "train with this many seeds, from 0, or with the seeds in a list such as 3,5,8 (one: 3,)",
+    "train with this many seeds, counted from 0, or with listed seeds such as 3,5,8 (one: 3,)",
     "N",
     group=TRAINING,
     convert=parse_seeds,
 )
-BEAM = Option("keep this many outputs in the beam search; 1 is greedy search", "N", unit="outputs")
+BEAM = Option("search with a beam of this many outputs; 1 is greedy search", "N", unit="outputs")
 TEMPERATURE = Option(
     "sample at this temperature",
     "X",
     group=MODEL,
-    default="beam search in back-translation, the endpoint's in llm",
+    default="beam search for back-translation, the endpoint's own for llm",
 )
 STEPS = Option("train for this many steps", "N", group=TRAINING, flag="--steps", unit="steps")
 BATCH_SIZE = Option(
@@ -160,11 +160,11 @@ WORKERS = Option(
     default="1 worker for each GPU, or 1 for each machine without GPUs",
 )
 MAX_CONCURRENT = Option(
-    "run this many trials at a time, which share the cores",
+    "run this many trials at a time; they share the cores",
     "N",
     group=RESOURCES,
     unit="trials",
-    default="1 trial, or as many as there are GPUs for",
+    default="1 trial, or as many as the GPUs allow",
 )
 SENTEVAL = Option(
     "choose the best on the STS-B dev set in this SentEval folder",
@@ -179,12 +179,12 @@ DEV_PAIRS = Option(
     group=SCORES,
     flag="--dev-pairs",
     exclusive="pairs",
-    default="the pairs in this package",
+    default="the pairs that come with cotbert",
 )
 
 HELD_OUT_CORPUS = Option(
     "score how often a test query finds its own document among the held-out documents of "
-    "this corpus (`cotbert prepare --hold-out`), by cosine, by keywords, and by both",
+    "this corpus (`cotbert prepare --hold-out`), by cosine, by keywords and by both",
     "DIR",
     group=SCORES,
     path="input",
@@ -193,7 +193,7 @@ HELD_OUT_CORPUS = Option(
 PRECISION_OR_INT8 = replace(
     PRECISION,
     help="compute in this number format; auto is int8 with an int8 graph and openvino, bf16 if the "
-    "machine computes it faster, else fp32",
+    "machine is faster with it, else fp32",
 )
 BACKEND = Option(
     "run the encoder with this library; auto is openvino for a MODEL with an int8 graph (`cotbert "

@@ -14,29 +14,29 @@ from pipelines.reading.delimiters import named_delimiter
 from pipelines.reading.encodings import named_encoding
 from pipelines.runtime.progress import say
 
-# What a document is, beside column:NAME (pipelines.reading.documents).
+# The values of --documents besides column:NAME (pipelines.reading.documents).
 DOCUMENTS = ("row", "file", "paragraph")
 Query = Literal["any", "first"]
 DOCUMENTS_OPTION = Option(
-    "keep the sentences of a document together: row (each text, with --split; of docstrings, each "
-    "docstring), file, paragraph (of txt, between blank lines) or column:NAME (rows of the same "
-    "value)",
+    "keep the sentences of a document together; a document is a row (a text, with --split, or a "
+    "docstring), a file, a paragraph (of txt, between blank lines), or column:NAME, the rows with "
+    "the same value",
     "BY",
     group=INPUT,
     default="no documents",
 )
 HOLD_OUT = Option(
-    "hold this many documents out of the corpus, at most a tenth, to score encoders: a sentence of "
-    "each must find the others; without --documents, the halves of long sentences must find each "
-    "other",
+    "hold this many documents out of the corpus, at most a tenth, to score encoders by retrieval: "
+    "a sentence of each must find the rest of it; without --documents, one half of a long sentence "
+    "must find the other",
     "N",
     group=OUTPUT,
     unit="documents",
     default="hold out none",
 )
 QUERY = Option(
-    "take any sentence of a held-out document, chosen by its hash, or the first as the one that "
-    "must find the others; it has 5 words or more",
+    "take any sentence of a held-out document (chosen by hash) or the first one as its query, of "
+    "the sentences with 5 words or more",
     group=OUTPUT,
 )
 
@@ -45,7 +45,7 @@ QUERY = Option(
 class PrepareOptions:
     """The input of a corpus, and the sentences to keep.
 
-    near_duplicates: a Jaccard similarity. triples: False once the three columns are named.
+    near_duplicates: a Jaccard similarity. triples: False after the three columns are set.
     """
 
     inputs: Annotated[tuple[str, ...], shared.INPUTS]
@@ -73,7 +73,7 @@ class PrepareOptions:
     on_invalid: Annotated[
         Literal["drop", "fail"],
         Option(
-            "drop and count a row that is no valid UTF-8, JSON or text, or stop with an error",
+            "drop and count a row that is not valid UTF-8, JSON or text, or stop with an error",
             group=CLEANING,
         ),
     ] = "drop"
@@ -82,8 +82,8 @@ class PrepareOptions:
     exclude: Annotated[
         tuple[str, ...],
         Option(
-            "drop the sentences that stand in these text, csv or tsv files or folders, e.g. an "
-            "evaluation set; case, punctuation and white space are ignored",
+            "drop the sentences that occur in these text, csv or tsv files or folders, e.g. an "
+            "evaluation set, ignoring case, punctuation and white space",
             "FILE",
             group=CLEANING,
             path="input",
@@ -93,8 +93,8 @@ class PrepareOptions:
     near_duplicates: Annotated[
         float | None,
         Option(
-            "drop a text whose Jaccard similarity to an earlier one, over pieces of 5 letters, is "
-            "this or more, 0.3 to 0.99",
+            "drop a text whose Jaccard similarity to an earlier one, over 5-letter shingles, is "
+            "at least this, 0.3 to 0.99",
             "SIMILARITY",
             group=CLEANING,
             default="keep all",
@@ -116,7 +116,7 @@ class PrepareOptions:
     hold_out: Annotated[int | None, HOLD_OUT] = None
     query: Annotated[Query, QUERY] = "any"
     hold_out_fewer: bool = False
-    """Whether a tenth of the documents is held out where hold_out is more (`cotbert adapt`)."""
+    """Whether hold_out is lowered to a tenth of the documents if it is more (`cotbert adapt`)."""
 
     def __post_init__(self) -> None:
         if self.triples:
@@ -156,7 +156,7 @@ class PrepareOptions:
             )
 
     def _name_triples(self) -> None:
-        """Name the columns of triples; UserError if one is named already."""
+        """Set the columns of triples; UserError if one is given already."""
         from pipelines.reading.columns import COLUMN_OPTIONS, TRIPLES  # it imports pyarrow
 
         names = (("text_column", "text"), ("augmented_column", None), ("negative_column", None))
@@ -175,8 +175,7 @@ class PrepareOptions:
 
 
 def recognise_triples(options: PrepareOptions) -> PrepareOptions:
-    """Return the options with the columns of triples if the files are triples and no column is
-    named; otherwise the same options."""
+    """Return the options with the columns of triples, if the files are and none is given."""
     from pipelines.reading import sources  # it imports pyarrow
 
     if options.text_column != "text" or options.paired_columns:

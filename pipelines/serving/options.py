@@ -26,13 +26,13 @@ class ServeOptions:
     host: Annotated[
         str,
         Option(
-            "listen at this address; one that is not loopback needs a token",
+            "listen at this address; an address other than loopback needs a token",
             "HOST",
             group=SERVICE,
         ),
     ] = "127.0.0.1"
     port: Annotated[
-        int, Option("listen at this port; 0 takes a free one", "PORT", group=SERVICE)
+        int, Option("listen at this port; 0 picks a free one", "PORT", group=SERVICE)
     ] = 8000
     token_file: Annotated[
         Path | None,
@@ -72,7 +72,7 @@ class ServeOptions:
     max_batch_wait_ms: Annotated[
         int,
         Option(
-            "let an idle replica wait at most this long while more texts arrive",
+            "let an idle replica wait at most this long for more texts to fill a batch",
             "N",
             group=RESOURCES,
             unit="milliseconds",

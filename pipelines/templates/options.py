@@ -137,7 +137,7 @@ class GenerateOptions:
     max_tokens: Annotated[
         int,
         Option(
-            "generate at most this many tokens per template, without word and definition",
+            "generate at most this many tokens per template, not counting word and definition",
             "N",
             group=SEARCH,
             unit="tokens",

@@ -11,7 +11,7 @@ from pipelines.options.checks import at_least
 from pipelines.options.declare import OUTPUT, SEARCH, TRAINING, Option
 from tune_spaces import Space, open_space
 
-# Who chooses the trials: a grid with random samples of ranges, or Optuna.
+# How trials are chosen: a grid with random samples of ranges, or by Optuna.
 Search = Literal["grid", "optuna"]
 
 
@@ -35,7 +35,7 @@ class Stopping:
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """The trials to run. recipe: empty until it is replaced by the space's own."""
+    """The trials to run. recipe: the space's own if it is empty."""
 
     space: Annotated[
         Space,
@@ -70,7 +70,7 @@ class TuneOptions:
     draw_seed: Annotated[
         int,
         Option(
-            "set the seed by which trials are sampled",
+            "sample the trials with this seed",
             "N",
             group=SEARCH,
             flag="--sampling-seed",
@@ -81,8 +81,8 @@ class TuneOptions:
     stopping: Annotated[
         Stopping | None,
         Option(
-            "stop weak trials: after this many steps, and again after 3 times, 9 times, ... as "
-            "many, only the best third continues",
+            "stop weak trials (ASHA): after this many steps, and again after 3 times, 9 times, ... "
+            "as many, only the best third continues",
             "STEPS",
             group=SEARCH,
             flag="--asha",
@@ -104,8 +104,8 @@ class TuneOptions:
     search: Annotated[
         Search,
         Option(
-            "choose trials from the grid of the space, ranges sampled at random, or by optuna from "
-            "the scores of earlier trials",
+            "choose trials from the space's grid, with ranges sampled at random, or let Optuna "
+            "choose them by the scores of earlier trials",
             group=SEARCH,
         ),
     ] = "grid"

@@ -100,7 +100,7 @@ def test_each_row_gets_its_rewrite_or_keeps_its_source(
     facts, ending = captured.out.split("\n\n")
     shown = [line.split()[0] for line in facts.splitlines()]
     assert shown == [name for name in result if name not in INTERNAL]
-    assert ending.startswith("4 of 8 rows have a rewrite beside them.\n")
+    assert ending.startswith("4 of 8 rows now have a rewrite.\n")
     assert all(line.startswith("augment ") for line in captured.err.splitlines())
     run = own_store.get_run(result["mlflow_run_id"])
     assert (run.info.run_name, run.info.status) == ("augment / out", "FINISHED")

@@ -145,7 +145,7 @@ def test_a_folder_that_is_no_corpus_is_raw_text(text, prepared, bert_folder):
 def test_the_parts_of_a_prepared_corpus_are_no_raw_text(tmp_path, prepared, bert_folder):
     (tmp_path / "corpus" / "data").mkdir(parents=True)
     write_json(tmp_path / "corpus" / "manifest.json", {})
-    with pytest.raises(UserError, match=r"is the parts of a prepared corpus: give '.*/corpus'"):
+    with pytest.raises(UserError, match=r"is only the parts of a corpus: give '.*/corpus'"):
         open_or_prepare(str(tmp_path / "corpus" / "data"), bert_folder, 16)
     assert prepared == []
 

@@ -88,7 +88,7 @@ MISTAKES = {
     ),
     "prepare triples": (f"{PREPARE} --triples --input pairs.tsv", "no column 'sent0'"),
     "warm-up": (f"train denosent-base {READY} --set max_steps=3", "warmup_steps is 500"),
-    "seeds": (f"{TRAIN} --seeds none", "seeds is 'none': give how many"),
+    "seeds": (f"{TRAIN} --seeds none", "seeds is 'none': give a number"),
     "comparison": (f"compare last {READY}", "hold no recipe"),
     "corpus": ("train quickstart --corpus none.txt --output out", r"'none\.txt' does not exist"),
     "train encoder": (
@@ -143,7 +143,7 @@ MISTAKES = {
     "search unfinished": ("search taken oil", r"taken' have no manifest\.json"),
     "search corpus": ("search ready oil", "is not the manifest of embeddings"),
     "search top": ("search none oil --top 0", "top is 0: give at least 1"),
-    "cluster down": ("cluster down --nodes 3", "--nodes is for `cluster up`: leave it out"),
+    "cluster down": ("cluster down --nodes 3", "--nodes belongs to `cluster up`: leave it out"),
     "index folder": ("index taken --format faiss --output out", r"have no manifest\.json"),
     "index output": ("index none --format faiss --output taken", "taken' already holds"),
 }

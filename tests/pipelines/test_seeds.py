@@ -24,7 +24,7 @@ def test_seeds_are_a_count_or_a_list(text, seeds):
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1,1", "1,-2", "two", "1.5", ",", "1,,"])
 def test_seeds_that_are_neither_are_refused(text):
-    with pytest.raises(UserError, match=f"seeds is '{text}': give how many"):
+    with pytest.raises(UserError, match=f"seeds is '{text}': give a number"):
         parse_seeds(text)
 
 
