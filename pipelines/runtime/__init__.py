@@ -1,1 +1,1 @@
-"""Ray's start, token, log and workers, stop signals, messages and progress."""
+"""The start of Ray, its token, log and workers; stop signals, messages and progress."""

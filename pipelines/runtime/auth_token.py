@@ -1,9 +1,9 @@
 """The token that a Ray cluster requires from every process that connects to it.
 
 Ray looks for it in RAY_AUTH_TOKEN, then in the file of RAY_AUTH_TOKEN_PATH, then in
-~/.ray/auth_token. This module does the same, so `ray` and `cotbert` use the same token. Ray itself
-would make a missing file that everybody on the machine can read (0644 under the usual umask), and
-whoever reads it can run code as its owner. So the file is made and checked here before Ray starts.
+~/.ray/auth_token. This module does the same, so `ray` and `cotbert` use the same token. Ray would
+create a missing file readable by everybody on the machine (0644 under the usual umask), and whoever
+reads it can run code as its owner, so this module creates and checks the file before Ray starts.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def default_path() -> Path:
 
 
 def find_token() -> str | None:
-    """Return the token, or None where there is none yet.
+    """Return the token, or None if there is none yet.
 
-    A file that others may read is made private, with a warning. UserError for a file that cannot
-    be read or made private, belongs to somebody else, or is a link that leaves the home folder.
+    A file that others may read is made private, with a warning. Raises UserError for a file that
+    cannot be read or made private, belongs to another user, or is a link out of the home folder.
     """
     if token := os.environ.get(TOKEN, "").strip():
         return token
@@ -47,10 +47,10 @@ def find_token() -> str | None:
 
 
 def ensure_token() -> Path | None:
-    """Make a token where there is none and return its file, which its owner alone can read.
+    """Create a token if there is none and return its file, which only its owner can read.
 
-    The file appears whole: a process that reads it meanwhile sees the token or no file. UserError
-    as in find_token, and where the file cannot be written.
+    The file is created atomically: another process sees the whole token or no file. Raises
+    UserError as find_token does, and if the file cannot be written.
     """
     if find_token() is not None:
         return None
@@ -68,20 +68,20 @@ def ensure_token() -> Path | None:
 
 
 def check_mode() -> None:
-    """Warn where RAY_AUTH_MODE turns the token off."""
+    """Show a warning if RAY_AUTH_MODE turns the token off."""
     mode = os.environ.get(MODE, "token")
     if mode.lower() != "token":
         say(
             f"warning: {MODE} is {mode!r}: whoever can connect to this Ray can run code in it; "
-            "unset it to ask for a token"
+            "unset it to require a token"
         )
 
 
 def _read_private(path: Path, named: bool) -> str | None:
-    """Return the stripped text of a file that its owner alone can read, None without a file.
+    """Return the stripped text of a file that only its owner can read; None if it does not exist.
 
-    named: whether RAY_AUTH_TOKEN_PATH names it. Such a file may be a link and root's, as secrets
-    are that Kubernetes mounts.
+    named: whether RAY_AUTH_TOKEN_PATH names the file, which may then be a link and belong to root,
+    as the secrets that Kubernetes mounts do.
     """
     if not named:
         _check_folder(path.parent)
@@ -107,7 +107,7 @@ def _check_link(path: Path) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    """Take from others the right to replace the file."""
+    """Remove other users' write access to the folder, with which they could replace the file."""
     try:
         state = folder.stat()
     except FileNotFoundError:
@@ -115,11 +115,11 @@ def _check_folder(folder: Path) -> None:
     _check_owner(folder, state.st_uid, {os.geteuid()})
     if state.st_mode & OTHERS_WRITE:
         os.chmod(folder, stat.S_IMODE(state.st_mode) & ~OTHERS_WRITE)
-        say(f"warning: others could write to {folder}, which holds Ray's token: now they cannot")
+        say(f"warning: others could write to {folder}, which holds Ray's token; now they cannot")
 
 
 def _make_private(path: Path, descriptor: int, owners: set[int]) -> None:
-    """Set mode 0600 where others have any right; UserError where that does not help."""
+    """Set mode 0600 if others have any access; UserError if that has no effect."""
     state = os.fstat(descriptor)
     if not stat.S_ISREG(state.st_mode):
         raise UserError(_unreadable(path, "it is not a regular file"))
@@ -133,7 +133,7 @@ def _make_private(path: Path, descriptor: int, owners: set[int]) -> None:
     os.fchmod(descriptor, FILE_MODE)
     if os.fstat(descriptor).st_mode & OTHERS_READ_OR_WRITE:
         raise UserError(
-            f"the token file {str(path)!r} has mode {wide:04o} and its file system keeps no other: "
+            f"the token file {str(path)!r} has mode {wide:04o} and its file system ignores chmod: "
             f"put the token into {TOKEN}"
         )
     say(
@@ -151,7 +151,7 @@ def _check_owner(path: Path, owner: int, owners: set[int]) -> None:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file that no other user can read at any moment; one that is there stays."""
+    """Write a file that no other user can read at any moment; an existing file is not replaced."""
     if path.exists() and not path.read_text(encoding="utf-8").strip():
         path.unlink()
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
@@ -159,7 +159,7 @@ def _write_private(path: Path, text: str) -> None:
         file.write(text)
     try:
         os.link(partial, path)
-    except FileExistsError:  # another process was first: its token is the one
+    except FileExistsError:  # another process was first: its token is used
         pass
     finally:
         partial.unlink()

@@ -1,4 +1,4 @@
-"""The last lines of a job: what it made, where it is, and what to type next."""
+"""The last lines that a job prints: its result, its output folder and the next commands."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ REPORT_FILE = "report.html"  # the page of a job that makes one
 
 
 def print_ending(sentence: str, output: Path, *commands: Sequence[str | Path]) -> None:
-    """Print what a job made: the result in a sentence, its folder, its report, the next commands.
+    """Print a job's result in a sentence, its folder, its report and the next commands.
 
-    commands: the words after `cotbert` of each.
+    commands: the arguments of each, without `cotbert`.
     """
     print_output(f"\n{sentence}")
     print_output(places(output, *commands))
 
 
 def places(output: Path, *commands: Sequence[str | Path]) -> str:
-    """Return lines that name the folder of a job, its report if it has one, and commands."""
+    """Return lines with a job's folder, its report if it has one, and the next commands."""
     lines = [f"  folder  {shown_path(output)}"]
     if (output / REPORT_FILE).is_file():
         lines.append(f"  report  {shown_path(output / REPORT_FILE)}")
@@ -32,9 +32,9 @@ def places(output: Path, *commands: Sequence[str | Path]) -> str:
 
 
 def typed(words: Sequence[str | Path], program: str = "cotbert") -> str:
-    """Return a command as it is typed in the current folder.
+    """Return a command as it can be typed in the current folder.
 
-    Without an activated environment the program is in the folder of the interpreter.
+    If the environment is not activated, the program gets the path of the interpreter's folder.
     """
     place = "" if shutil.which(program) else f"{shown_path(Path(sys.executable).parent)}/"
     shown = [str(shown_path(word)) if isinstance(word, Path) else word for word in words]

@@ -1,8 +1,7 @@
-"""Messages from Ray workers to the driver, wherever in the cluster the workers are.
+"""A queue of messages from the Ray workers, on any node, to the driver.
 
-It is for rare messages, such as warnings and counts of finished rows. It needs no disk, so it also
-carries the warning that a disk is full. The numbers of a training go through its metrics file
-(pipelines.training.metrics_writer).
+It is for rare messages, such as warnings and counts of finished rows, and needs no disk, so it can
+report that a disk is full. Training metrics go through a file (pipelines.training.metrics_writer).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 from pipelines.runtime.polling import polled
 
-# An actor whose cluster is gone does not answer; the driver then ends without its last messages.
+# The actor does not answer if its cluster is gone; the driver then ends without the last messages.
 ANSWER_SECONDS = 10.0
 Message = dict[str, Any]
 
@@ -42,7 +41,7 @@ class MessageQueue:
 
 @contextmanager
 def message_queue(handle: Callable[[list[Message]], None]) -> Iterator[Any]:
-    """A queue for the workers while the block runs; `handle` gets their messages in order."""
+    """Yield a queue for the workers; `handle` gets their messages in order during the block."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -20,7 +20,7 @@ UNITS = 10_000
 
 @dataclass(frozen=True)
 class Node:
-    """The cores and GPUs that a living node offers to Ray; it has at least one core."""
+    """The cores (at least one) and GPUs that a live node offers to Ray."""
 
     cpus: int
     gpus: int = 0
@@ -30,8 +30,8 @@ class Node:
 class Placement:
     """The number of actors of a job and the resources of each.
 
-    workers: number of actors. cpus, gpus: what each requests of Ray. threads: threads that each
-    computes with. idle_gpus: GPUs without an actor.
+    workers: number of actors. cpus, gpus: resources that each requests from Ray. threads: number
+    of threads of each. idle_gpus: number of GPUs without an actor.
     """
 
     workers: int
@@ -50,8 +50,8 @@ def place_workers(
 ) -> Placement:
     """Return how `workers` actors share the nodes.
 
-    workers: None: one for each GPU, or for each node if there are no GPUs. shards: upper limit of
-    the number of actors. on_gpus: whether the actors compute on GPUs if there are any.
+    workers: number of actors, by default one per GPU, or per node if there are no GPUs. shards:
+    upper limit of that number. on_gpus: whether the actors compute on GPUs if there are any.
     """
     gpus = sum(node.gpus for node in nodes) if on_gpus else 0
     workers = workers or gpus or len(nodes)
@@ -76,13 +76,13 @@ def place_workers(
 def cpu_share(cores: Sequence[int], workers: int, most: Sequence[int] | None = None) -> float:
     """Return the number of cores that each actor requests.
 
-    It is the largest number with which all actors fit and, wherever Ray places them, some node
-    keeps a whole core for the task that feeds them; 0 if there is none. cores: those of each node.
-    most: the number of actors that each node's GPUs hold (None: no limit).
+    It is the largest number with which all actors fit and, wherever Ray places them, some node has
+    a whole core left for the task that feeds them; 0 if there is none. cores: number of cores of
+    each node. most: number of actors that fit on each node's GPUs, None for no limit.
     """
     most = most or [workers] * len(cores)
     total = sum(node for node, limit in zip(cores, most, strict=True) if limit)
-    # A node without GPUs keeps its cores for the feeding task.
+    # A node without GPUs has all its cores for the feeding task.
     even = (total if 0 in most else total - 1) / workers
     # Ray rounds: 0.66667 of three actors on three cores would become 0.6667 and leave 0.9999.
     part = max(math.floor(even * UNITS) / UNITS, 0.01)
@@ -90,7 +90,7 @@ def cpu_share(cores: Sequence[int], workers: int, most: Sequence[int] | None = N
         capacity, filled = 0.0, 0.0
         for node, limit in zip(cores, most, strict=True):
             capacity += min(limit, math.floor(node / share + 1e-9))
-            # This many actors leave less than one core of the node, if its GPUs hold them.
+            # This many actors leave less than one core of the node, if they fit on its GPUs.
             needed = math.floor((node - 1) / share + 1e-9) + 1
             filled += needed if needed <= limit else math.inf
         if capacity >= workers and filled > workers:

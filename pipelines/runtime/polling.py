@@ -11,9 +11,9 @@ POLL_SECONDS = 0.5
 
 @contextmanager
 def polled(poll: Callable[[], None]) -> Iterator[None]:
-    """Call `poll` every POLL_SECONDS in a thread while the block runs, and once when it has ended.
+    """Call `poll` every POLL_SECONDS in a thread during the block, and once after it.
 
-    An error of `poll` ends the calls and is raised when the block ends, unless the block raises.
+    An error in `poll` stops the calls and is raised after the block, unless the block raises.
     """
     stop, errors = threading.Event(), list[BaseException]()
 

@@ -1,7 +1,7 @@
-"""Find and end the processes of one Ray or of one cluster (Linux).
+"""Find and end the processes of one Ray instance or cluster (Linux).
 
-Ray's daemons detach from the process that started them. They keep its environment, so a variable
-with a random value marks them. Ray's workers overwrite their environment, but are their children.
+Ray's daemons detach from the process that started them but keep its environment, so a variable with
+a random value marks them. Ray's workers overwrite their environment but are the daemons' children.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GONE_SECONDS = 10.0
 
 
 def find_marked(mark: str, name: str = MARK) -> set[int]:
-    """Return the living processes with this mark and their descendants, without this process.
+    """Return the live processes with this mark and their descendants, except this process.
 
     name: MARK for the processes of a cluster, NODE_MARK for the processes of one of its nodes.
     """
@@ -29,7 +29,7 @@ def find_marked(mark: str, name: str = MARK) -> set[int]:
 
 
 def filter_by_title(pids: Iterable[int], *titles: str) -> set[int]:
-    """Return the processes whose titles begin with one of `titles`, such as `ray::` and a name."""
+    """Return the processes whose titles begin with one of `titles`, such as `ray::NAME`."""
     wanted = tuple(title.encode() for title in titles)
     found = set()
     for pid in pids:
@@ -40,12 +40,12 @@ def filter_by_title(pids: Iterable[int], *titles: str) -> set[int]:
 
 
 def descendants(pid: int) -> set[int]:
-    """Return the living descendants of a process."""
+    """Return the live descendants of a process."""
     return _below({pid}, _parents())
 
 
 def ray_processes() -> set[int]:
-    """Return the living processes of the Ray that this process has started."""
+    """Return the live processes of the Ray instance that this process has started."""
     found = set()
     for pid in descendants(os.getpid()):
         with suppress(OSError):  # it has ended meanwhile
@@ -56,7 +56,7 @@ def ray_processes() -> set[int]:
 
 
 def kill(pids: set[int]) -> None:
-    """Kill the processes that still live and wait until they are gone, GONE_SECONDS at most."""
+    """Kill the processes and wait until they are gone, at most GONE_SECONDS."""
     pids = _living(pids, _parents())
     _signal(pids, signal.SIGKILL)
     limit = time.monotonic() + GONE_SECONDS
@@ -79,7 +79,7 @@ def _has_mark(pid: int, entry: bytes) -> bool:
 
 
 def _parents() -> dict[int, int]:
-    """Return the parent of each living process."""
+    """Return the parent of each live process."""
     parents = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -98,7 +98,7 @@ def terminate(mark: str) -> int:
     if left := _wait(known, mark, GRACE_SECONDS):
         _signal(left, signal.SIGKILL)
         if left := _wait(left, mark, GONE_SECONDS):
-            raise RuntimeError(f"the processes {sorted(left)} of the cluster do not end")
+            raise RuntimeError(f"the processes {sorted(left)} of the cluster could not be ended")
     return len(known)
 
 
@@ -111,7 +111,7 @@ def _signal(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def _wait(pids: set[int], mark: str, seconds: float) -> set[int]:
-    """Return the processes that still live after `seconds`, with those they have started."""
+    """Return the processes that are still alive after `seconds`, and their descendants."""
     limit = time.monotonic() + seconds
     while left := _living(pids, _parents()) | find_marked(mark):
         if time.monotonic() > limit:

@@ -1,7 +1,7 @@
-"""Write progress, messages (standard error) and results to the terminal.
+"""Write progress, messages (to standard error) and results to the terminal.
 
-Progress reads well in a terminal (one line, redrawn) and in a log file (lines). Control and
-direction characters of other people's text are spelled out; messages hold no credentials.
+Progress is one redrawn line in a terminal, and separate lines in a log file. Control and direction
+characters in user text are escaped, and credentials are removed from messages.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import TextIO
 from cotbert_core.messages.printable import printable
 from cotbert_core.messages.redaction import redact
 
-# A new line is written to a log file, and redrawn in a terminal, at most this often.
+# Least time between two lines in a log file, and between two redraws in a terminal.
 LOG_SECONDS = 10.0
 TERMINAL_SECONDS = 0.2
-# Messages that --quiet leaves: what went wrong, and what ended the job.
+# Prefixes of the messages that --quiet still shows: warnings, and errors that end the job.
 IMPORTANT = ("warning: ", "cotbert: ")
 
 _state = {"quiet": False}
 
 
 def set_quiet(quiet: bool) -> None:
-    """Show warnings, errors and results of this process alone, or everything again."""
+    """Show only this process's warnings, errors and results, or everything again."""
     _state["quiet"] = quiet
 
 
@@ -34,7 +34,7 @@ class Progress:
     def __init__(
         self, stage: str, total: int | None, unit: str, stream: TextIO | None = None
     ) -> None:
-        """total: None if unknown; the time left is then not shown."""
+        """total: amount of work in units; None if unknown, and no time left is shown then."""
         self.stage, self.total, self.unit = stage, total, unit
         self.stream = stream or sys.stderr
         self.started = time.monotonic()
@@ -44,12 +44,12 @@ class Progress:
         self._terminal = self.stream.isatty()
 
     def start_at(self, done: int) -> None:
-        """Leave the work of an earlier run out of the rate and of the time left."""
+        """Exclude the work of an earlier run from the rate and the time left."""
         self._done_before = done
         self.started = time.monotonic()
 
     def show(self, done: int, fields: str = "", *, always: bool = False) -> None:
-        """Show that `done` of `total` are done. always: even right after another line."""
+        """Show that `done` of `total` are done. always: even if a line was shown just before."""
         if _state["quiet"]:
             return
         now = time.monotonic()
@@ -80,7 +80,7 @@ class Progress:
 
 
 def say(line: object) -> None:
-    """Print a message to standard error, beside the progress."""
+    """Print a message to standard error without garbling the progress line."""
     if _state["quiet"] and not str(line).startswith(IMPORTANT):
         return
     print(printable(redact(line)), file=sys.stderr, flush=True)
@@ -99,7 +99,7 @@ def clock(seconds: float) -> str:
 
 
 def table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) -> str:
-    """Return rows in aligned columns: the first aligned left, the others right.
+    """Return rows as columns, the first left-aligned, the others right-aligned.
 
     With a header, columns that are empty in all rows are left out.
     """

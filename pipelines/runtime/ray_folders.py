@@ -1,4 +1,4 @@
-"""Folders for Ray's logs and sockets: with short paths, removed when their command has ended."""
+"""Folders with short paths for Ray's logs and sockets, removed when their command has ended."""
 
 from __future__ import annotations
 
@@ -15,24 +15,21 @@ from typing import IO
 
 from cotbert_core.errors import UserError
 
-# A socket's path has at most 107 characters on Linux. Ray's are up to 66 longer than Ray's folder,
-# which is 2 or 3 longer than the private one.
+# A socket's path has at most 107 characters on Linux. Ray's socket paths are up to 66 characters
+# longer than its folder's, which is 2 or 3 longer than the private folder's.
 LONGEST_FOLDER = 38
 PREFIX, RANDOM_BYTES = "cotbert-", 4
 
 
 def ray_folder(name: str) -> Path:
-    """Return the path of a folder for Ray's logs and sockets that is short enough for them.
-
-    Raise a UserError if RAY_TMPDIR makes it too long.
-    """
+    """Return a short path for Ray's logs and sockets; UserError if RAY_TMPDIR is too long."""
     requested = os.environ.get("RAY_TMPDIR")
     folder = Path(requested or tempfile.gettempdir()) / name
     if len(str(folder)) <= LONGEST_FOLDER:
         return folder
     if requested:
         raise UserError(
-            f"RAY_TMPDIR is {requested!r}, too long a path for Ray's sockets: give one of at most "
+            f"RAY_TMPDIR is {requested!r}, too long for the paths of Ray's sockets: give at most "
             f"{LONGEST_FOLDER - len(name) - 1} characters"
         )
     return Path("/tmp") / name
@@ -42,8 +39,8 @@ def ray_folder(name: str) -> Path:
 def private_folder() -> Iterator[Path]:
     """Make a folder that other users cannot open, and remove it after the block.
 
-    After a failure it is kept for its logs; a UserError or a stop by a signal is no failure. A
-    command that is killed leaves its folder, which the next one removes.
+    After a failure (not a UserError or a stop by a signal) it is kept for its logs. A killed
+    command leaves its folder, which the next command removes.
     """
     folder = ray_folder(f"{PREFIX}{secrets.token_hex(RANDOM_BYTES)}")
     _remove_abandoned(folder.parent)
@@ -63,15 +60,15 @@ def private_folder() -> Iterator[Path]:
 
 
 def _lock_path(folder: Path) -> Path:
-    """Return the lock file of a folder, named after the machine: some locks end at its border."""
+    """Return the lock file of a folder, named by host: some file systems lock per machine only."""
     return folder / f"{socket.gethostname()}.lock"
 
 
 def _locked(folder: Path) -> IO[bytes]:
-    """Return the open lock file of a folder; closing it or the end of this process unlocks it.
+    """Return the open lock file of a folder; the lock ends when it is closed or this process ends.
 
-    The file gets its name when it is locked: a command that starts meanwhile leaves a folder
-    without a lock file alone. Programs that this process starts do not inherit it.
+    The file gets its name only when it is locked, and other commands do not touch a folder without
+    a lock file. Child processes do not inherit it.
     """
     file = (folder / "unlocked").open("wb")
     with suppress(OSError):  # a file system without locks: the folder stays after a kill
@@ -92,10 +89,10 @@ def _remove_abandoned(parent: Path) -> None:
 
 
 def _is_in_use(folder: Path) -> bool:
-    """Return whether a command line names the folder, as those of Ray's processes do.
+    """Return whether a process names the folder in its command line, as Ray's processes do.
 
-    Ray's processes outlive a killed command for a moment, and a starting worker would make the
-    folder again.
+    Ray's processes outlive a killed command briefly, and a starting worker would create the folder
+    again.
     """
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it has ended meanwhile

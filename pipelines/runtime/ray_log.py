@@ -1,7 +1,7 @@
-"""Ray's warnings and errors of a job, in a file of the job's output folder.
+"""Write Ray's warnings and errors during a job to a file in the job's output folder.
 
-The terminal shows the job's own progress and Ray's errors. The file is made when Ray has something
-to write, so most outputs have none.
+The terminal shows the job's own progress and Ray's errors. The file is created when Ray writes its
+first line, so most output folders have none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOG_FILE = "ray.log"
 LOGGERS = ("ray", "ray.data", "ray.train", "ray.tune")
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
-# Lines in which Ray confirms settings of this project.
+# Lines in which Ray confirms settings that this project made; they are not logged.
 EXPECTED = ("Progress bars disabled", "Set ray log level from environment variable")
 
 
@@ -70,7 +70,7 @@ def _is_relevant(line: str) -> bool:
 
 
 class _LogFile(logging.FileHandler):
-    """The log, opened with its first line. A disk that refuses a line does not end the job."""
+    """The log file, opened at the first line. A write error does not end the job."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / LOG_FILE, encoding="utf-8", delay=True)

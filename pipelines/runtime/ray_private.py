@@ -1,8 +1,8 @@
-"""Every use of Ray's private parts, each with the public way that was tried.
+"""Every use of Ray's private API, each with the public API that was tried.
 
-A minor release of Ray may change any of them without notice, so pyproject.toml admits one minor
-release, and tests/pipelines/runtime/test_ray_private.py says of each part what to do when a new
-Ray no longer has it. The faults of Ray behind some of them are described in docs/upstream.md.
+A minor release of Ray may change any of it without notice, so pyproject.toml admits one minor
+release, and tests/pipelines/runtime/test_ray_private.py says what to do when a new Ray lacks a part
+of it. docs/upstream.md describes the bugs in Ray that make some of these uses necessary.
 Ray is imported inside the functions: commands import this file before they need Ray.
 """
 
@@ -28,10 +28,10 @@ def temporary_folder(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def loopback_address() -> Iterator[None]:
-    """Let this process's Ray take 127.0.0.1 for its node's address inside the block.
+    """Make this process's Ray use 127.0.0.1 as its node's address inside the block.
 
-    Public way: the variable RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER. Ray reads it when it is imported,
-    which may have happened long before; a cluster that is used later must be found as usual.
+    Public way: the variable RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER. Ray reads it only when it is
+    imported, maybe long before, and a cluster that is used later must be found as usual.
     """
     from ray._private import ray_constants
 
@@ -45,10 +45,10 @@ def loopback_address() -> Iterator[None]:
 
 @contextmanager
 def free_agent_port() -> Iterator[None]:
-    """Let a Ray that this process starts inside the block take any free port for its agent.
+    """Let a Ray that this process starts inside the block use any free port for its agent.
 
-    Its agent listens at 52365 by default. Where another Ray of this machine has that port, it tries
-    six times, and the start takes 7.3 s instead of 3.3 to 4.4 (2 cores).
+    The agent listens at 52365 by default. If another Ray on this machine has that port, it tries
+    six times, and the start takes 7.3 s instead of 3.3 to 4.4 s (2 cores).
 
     Public way: `ray start` has --dashboard-agent-listen-port, `ray.init` has no such argument.
     """
@@ -65,8 +65,8 @@ def free_agent_port() -> Iterator[None]:
 def keep_replica_on_loopback() -> None:
     """Keep this process's replica of Ray Serve on 127.0.0.1 if that is its node's address.
 
-    To be called while the replica's object is made. After that Ray Serve opens a gRPC port for
-    requests of other replicas, on all interfaces ([::]).
+    Call this in the replica's constructor. After it Ray Serve opens a gRPC port for requests from
+    other replicas on all interfaces ([::]).
 
     Public way: no setting names the address, and none leaves the port out.
     """
@@ -86,10 +86,10 @@ def keep_replica_on_loopback() -> None:
 def trainer(messages: Any, *arguments: Any, **options: Any) -> Any:
     """Return a TorchTrainer that reports its reserved cores to the queue, without Ray's cleaner.
 
-    Ray Train keeps the cores reserved when a worker dies while the process group forms, and the
-    next start waits for them without end: the driver releases them (release_cores). Ray's own
-    cleaner, which releases them when the controller dies, is a detached actor that cannot end
-    its process: each killed driver leaves one on the cluster, 190 MB of the head.
+    If a worker dies while the process group forms, Ray Train keeps the cores reserved and the next
+    start waits for them indefinitely, so the driver releases them (release_cores). Ray's own
+    cleaner, which releases them when the controller dies, is a detached actor that never exits:
+    each killed driver leaves one on the cluster, using 190 MB on the head node.
 
     Public way: a `ray.train.UserCallback` is not called when workers start; a callback in
     RunConfig is called after the process group has formed, which is too late; a worker that asks
@@ -126,7 +126,7 @@ def _core_reporter(messages: Any) -> Any:
 
 
 def release_cores(messages: Any) -> None:
-    """Release the cores of the last start, which has failed; workers still alive end with it."""
+    """Release the cores of the last, failed start, which also ends its remaining workers."""
     import ray
     from ray.util.placement_group import remove_placement_group
 
@@ -136,10 +136,10 @@ def release_cores(messages: Any) -> None:
 
 
 def start_timed_out(failure: Any) -> bool:
-    """Whether Ray Train gave up waiting for resources for the workers.
+    """Return whether Ray Train timed out waiting for the workers' resources.
 
     Public way: `ray.train.ControllerError` holds the failure, but its class has no public name,
-    and its message is made for people.
+    and its message is not meant for programs.
     """
     from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
@@ -147,7 +147,7 @@ def start_timed_out(failure: Any) -> bool:
 
 
 def start_failed(failure: Any) -> bool:
-    """Whether a worker or its node died while Ray Train started the workers.
+    """Return whether a worker or its node died while Ray Train started the workers.
 
     Public way: as for start_timed_out.
     """
@@ -157,7 +157,7 @@ def start_failed(failure: Any) -> bool:
 
 
 def cause_of_death(failure: Any) -> Any:
-    """Return the error inside a failed health check of Ray Train; any other failure as it is.
+    """Return the error inside a failed health check of Ray Train; any other failure unchanged.
 
     Public way: `ray.train.WorkerGroupError.worker_failures` holds the failed check, whose class has
     no public name; the error inside it is not its `__cause__`.

@@ -20,24 +20,24 @@ from pipelines.runtime.ray_folders import private_folder
 from pipelines.runtime.ray_log import LOGGERS, ray_log, write_lines
 from pipelines.runtime.stop_signals import restored_signal_handlers
 
-# Set before Ray is imported, in the environment, so that its worker processes have them too.
+# Environment variables set before Ray is imported, which its worker processes inherit.
 _QUIET = {
-    # Number of heaps of a process. With glibc's default of eight per core, each keeps the memory
-    # that a thread once used: an embed worker has 977 instead of 835 MiB after 100,000 rows.
+    # Number of malloc arenas. With glibc's default of eight per core, each keeps the memory that a
+    # thread once used: an embed worker takes 977 instead of 835 MiB after 100,000 rows.
     "MALLOC_ARENA_MAX": "2",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # an ended run is noticed after 0.5 s, not 2 s
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # notices the end of a run after 0.5 s, not 2 s
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
     "RAY_USAGE_STATS_ENABLED": "0",
     "TOKENIZERS_PARALLELISM": "true",
 }
-# Without this Ray replaces 127.0.0.1 by the machine's address in the network. The nodes and drivers
-# of a cluster on loopback need it.
+# Without this variable Ray replaces 127.0.0.1 by the machine's network address. The nodes and
+# drivers of a cluster on loopback need it.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
-# A cluster whose port is open answers at once.
+# Timeout of a connection to the cluster's port, which answers at once if it is open.
 ANSWER_SECONDS = 10.0
 
 
@@ -45,8 +45,8 @@ ANSWER_SECONDS = 10.0
 def ray_session(verbose: bool = False, log: Path | None = None) -> Iterator[None]:
     """Connect to the cluster of RAY_ADDRESS, or start Ray on this machine, for the block.
 
-    A session that already exists is used and left running. verbose: show Ray's own output.
-    log: folder for ray.log, to which Ray's warnings are written otherwise.
+    An existing session is used and left running. verbose: show Ray's own output. log: folder of
+    ray.log, which otherwise gets Ray's warnings.
     """
     log = None if verbose else log
     with _connected(verbose, log), nullcontext() if log is None else ray_log(log):
@@ -58,7 +58,7 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     if not verbose:
-        # Ray's C++ parts write to standard error too, Ray Data's harmless warnings among them.
+        # Ray's C++ code also writes to standard error, including harmless warnings of Ray Data.
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     import ray
 
@@ -69,7 +69,7 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
     if address == "local":
         check_mode()
         ensure_token()
-        # A process per run that watches for preempted nodes takes 2 s of a core.
+        # Each run would start a process that watches for preempted nodes: 2 s of a core.
         os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
     else:
         check_address(address)
@@ -89,8 +89,8 @@ def _connected(verbose: bool, log: Path | None) -> Iterator[None]:
         finally:
             known = processes.ray_processes() if is_local else set()
             ray.shutdown()
-            # A worker that was still starting outlives Ray for a second, and makes Ray's folders
-            # again, with mode 0777, after they have been removed.
+            # A worker that was still starting outlives Ray by a second and would recreate Ray's
+            # removed folders with mode 0777.
             processes.kill(known)
 
 
@@ -106,11 +106,7 @@ def _own_ray() -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _loopback() -> Iterator[None]:
-    """Make Ray use 127.0.0.1 as its node's address when it starts in the block.
-
-    All its sockets are then bound to that address. Ray's processes read the variable at their
-    start.
-    """
+    """Make a Ray that starts in the block bind all its sockets to 127.0.0.1."""
     previous = {name: os.environ.get(name) for name in LOOPBACK}
     os.environ.update(LOOPBACK)
     try:
@@ -153,9 +149,9 @@ def _cluster_errors(address: str) -> Iterator[None]:
 
 @contextmanager
 def _silence(log: Path | None) -> Iterator[None]:
-    """Keep warnings and standard error, which Ray's C++ parts write to directly, from the terminal.
+    """Hide warnings and standard error, to which Ray's C++ code writes directly, in the block.
 
-    log: folder for ray.log, to which the standard error is written. Errors in the block are raised.
+    log: folder of ray.log, to which the captured standard error is written.
     """
     sys.stderr.flush()
     terminal = os.dup(2)

@@ -1,7 +1,7 @@
 """Run one function over many shards of input with Ray Data.
 
-A shard is a piece of input that one task reads, processes and writes. The task returns a small row
-of counts, so nothing large passes through the driver. Each shard is one block of a mapped
+A shard is a part of the input that one task reads, processes and writes. The task returns a small
+row of counts, so nothing large passes through the driver. Each shard is one block of a mapped
 `ray.data.range`, so tasks do not depend on each other or on the number of workers.
 """
 
@@ -22,10 +22,9 @@ Row = dict[str, Any]
 
 
 def report_workers(requested: int | None, running: int, pieces: int, what: str) -> None:
-    """Report the number of workers, and why, if it is not `requested` or if they share cores.
+    """Show a note if the number of running workers differs from `requested` or they share cores.
 
-    pieces: number of parts of the work; a worker takes one at a time. what: the name of the parts
-    in the plural.
+    pieces: number of units of work; a worker takes one at a time. what: plural name of the units.
     """
     if requested is None or not pieces:
         return
@@ -35,7 +34,7 @@ def report_workers(requested: int | None, running: int, pieces: int, what: str) 
     if running < requested:
         say(
             f"note: --workers is {requested} and {running} will run: {pieces} {what} of the input "
-            f"are left to do, each for one worker, and there are {cores} cores"
+            f"are left, with one worker each, and there are {cores} cores"
         )
     elif running > cores:
         say(f"note: --workers is {requested} and there are {cores} cores, which they will share")
@@ -70,8 +69,8 @@ def map_shards_with_actors(
     dataset = ray.data.range(count, override_num_blocks=count).map(
         _PackedActor,
         fn_constructor_kwargs={"actor": actor, "arguments": arguments},
-        # No more: the actor that starts first must not take a shard, which is seconds to minutes of
-        # work, that it only keeps waiting while another is still starting.
+        # Shards are not queued at actors: one queued at the first actor to start, seconds to
+        # minutes of work, would wait there while another actor starts and then idles.
         compute=ray.data.ActorPoolStrategy(
             size=workers,
             max_tasks_in_flight_per_actor=calls,
@@ -84,7 +83,7 @@ def map_shards_with_actors(
 
 
 class _PackedActor:
-    """An actor whose results are packed, on the device that Ray gave it."""
+    """An actor that packs its results and uses the device that Ray assigned to it."""
 
     def __init__(self, actor: type, arguments: dict[str, Any]) -> None:
         use_own_device()
@@ -95,7 +94,7 @@ class _PackedActor:
 
 
 def _packed(function: Callable[[Row], Row], row: Row) -> Row:
-    """Pack the result, or the UserError, which Ray Data would replace by an error of its own."""
+    """Return the packed result, or UserError, which Ray Data would wrap in an error of its own."""
     try:
         return {"result": pickle.dumps(function(row))}
     except UserError as error:

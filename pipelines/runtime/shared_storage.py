@@ -1,6 +1,6 @@
 """Check that all nodes of a cluster see the folders that a job reads and writes.
 
-The check precedes the job, which would otherwise leave its parts on disks of different machines.
+Without shared storage a job would leave its parts on the disks of different machines.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from cotbert_core.errors import UserError, first_line
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 
-# A network file system may show a new file to other machines a little later.
+# A network file system may show a new file to other machines with a delay.
 VISIBLE_SECONDS, ANSWER_SECONDS = 5.0, 60.0
-# Further files of an input are assumed to be in the same folders.
+# Maximum number of input files to check; the others are assumed to be in the same folders.
 MOST_FILES = 1000
 
 
@@ -30,8 +30,8 @@ def on_all_nodes(
 ) -> Iterator[None]:
     """Open a Ray session on a cluster and check that its nodes see the output and the inputs.
 
-    Raise a UserError if a node does not. Without a cluster nothing is done. inputs: the ones that
-    are not absolute paths (a hub's name, an address) are left out.
+    Raises UserError if a node does not. Does nothing without a cluster. inputs: paths to check;
+    those that are not absolute (hub names, addresses) are skipped.
     """
     if not _has_cluster():
         yield
@@ -43,10 +43,10 @@ def on_all_nodes(
 
 
 def _has_cluster() -> bool:
-    """Return whether the job may use a cluster whose nodes were not checked yet.
+    """Return whether the job may use a cluster whose nodes have not been checked.
 
-    The session of this process may be a cluster's, whatever the environment says. For a trial's
-    process the sweep has made the check.
+    This process may have a cluster's session whatever the environment says. A sweep has already
+    made the check for the processes of its trials.
     """
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
@@ -55,7 +55,7 @@ def _has_cluster() -> bool:
 
 
 def check_visible(output: Path, inputs: Sequence[str]) -> None:
-    """Raise a UserError if a node of the session does not see the output's folder or an input."""
+    """Raise UserError if a node of the session does not see the output's folder or an input."""
     import ray
 
     nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -76,7 +76,7 @@ def _message(node: str, path: str) -> str:
 
 @contextmanager
 def _probe(output: Path) -> Iterator[Path]:
-    """Create a file in the output's folder, or the nearest existing one, during the block."""
+    """Create a file in the output folder, or its nearest existing parent, during the block."""
     home = next(folder for folder in (output, *output.parents) if folder.is_dir())
     path = home / f".cotbert-probe-{secrets.token_hex(8)}"
     try:
@@ -92,7 +92,7 @@ def _probe(output: Path) -> Iterator[Path]:
 def _invisible_by_node(
     nodes: Sequence[Mapping[str, Any]], paths: list[str]
 ) -> dict[str, list[str]]:
-    """Return the paths that a node does not see, for each node that misses some."""
+    """Return, for each node that does not see all paths, the paths that it does not see."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -105,7 +105,7 @@ def _invisible_by_node(
         list(nodes_of), num_returns=len(nodes_of), timeout=ANSWER_SECONDS, fetch_local=False
     )
     for reference in silent:
-        say(f"warning: node {nodes_of[reference]} did not say whether it sees the job's folders")
+        say(f"warning: node {nodes_of[reference]} did not report whether it sees the job's folders")
         ray.cancel(reference, force=True)
     found = {}
     for reference in answered:

@@ -1,7 +1,7 @@
-"""End a command at SIGTERM and SIGHUP as at Ctrl-C: its processes end, and a message says so.
+"""Handle SIGTERM and SIGHUP like Ctrl-C: the command's processes end, with a message.
 
-Ray installs its own handlers: at its start one that prints a native stack trace at SIGTERM, and
-with each training one for SIGINT that remains after the training.
+Ray installs its own handlers: when it starts, one that prints a native stack trace at SIGTERM, and
+with each training one for SIGINT that it does not remove afterwards.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Stop:
     time: float = float("-inf")
 
     def handle(self, number: int, frame: Any) -> None:
-        """Interrupt the main thread, once while it ends: a closed terminal sends SIGHUP twice.
+        """Interrupt the main thread, but only once: a closed terminal sends SIGHUP twice.
 
-        The handler of SIGINT is not called: Ray Train's waits for workers that are starting, which
-        can take minutes.
+        The handler of SIGINT is not called: Ray Train's waits for starting workers, which can take
+        minutes.
         """
         if time.monotonic() - self.time < ENDING_SECONDS:
             return
@@ -53,9 +53,9 @@ def stop_signals() -> Iterator[Stop]:
 def restored_signal_handlers() -> Iterator[None]:
     """Restore the handlers of SIGINT, SIGTERM and SIGHUP after the block, which may replace them.
 
-    While Ray starts, its own handler of SIGTERM exits with the signal's number; then the previous
-    handler is called. KeyboardInterrupt if a signal came and the block dropped its exception, as
-    Ray's start does at some places: the command would run to its end.
+    While Ray starts, its own SIGTERM handler exits with the signal's number; then the previous
+    handler is called. Raises KeyboardInterrupt if the block swallowed a signal's exception, as
+    Ray's start does in places: otherwise the command would run to its end.
     """
     if not _in_main_thread():
         yield

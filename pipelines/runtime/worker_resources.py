@@ -12,7 +12,7 @@ from pipelines.runtime.ray_session import ray_session
 
 
 def cpus_per_worker(workers: int, *, on_gpus: bool = False) -> int:
-    """Return the cores of each of `workers` when they share the nodes' cores evenly.
+    """Return the number of cores of each of `workers` that share the nodes' cores evenly.
 
     on_gpus: count only the nodes that have GPUs.
     """
@@ -20,7 +20,7 @@ def cpus_per_worker(workers: int, *, on_gpus: bool = False) -> int:
 
 
 def _nodes() -> list[Node]:
-    """Return the living nodes that run tasks; a head node may serve drivers only."""
+    """Return the live nodes that run tasks; a head node may have no cores for them."""
     import ray
 
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -29,10 +29,7 @@ def _nodes() -> list[Node]:
 
 
 def has_gpus(verbose: bool = False) -> bool:
-    """Return whether the workers of a job have GPUs.
-
-    These are the GPUs of the Ray session, or of the cluster of RAY_ADDRESS, or of this machine.
-    """
+    """Return whether a job's workers have GPUs: in the Ray session, at RAY_ADDRESS, or here."""
     ray = sys.modules.get("ray")
     begun = ray is not None and ray.is_initialized()
     if begun or os.environ.get("RAY_ADDRESS", "local") != "local":
@@ -46,12 +43,11 @@ def has_gpus(verbose: bool = False) -> bool:
 def worker_pool(
     workers: int | None, shards: int | None = None, *, on_gpus: bool = True
 ) -> tuple[int, dict[str, float], int]:
-    """Return the number of actors, the resources that each requests of Ray, and its threads.
+    """Return the number of actors, the resources that each requests from Ray, and its threads.
 
     shards: upper limit of the number of actors. on_gpus: whether the actors compute on GPUs if
-    the cluster has any. Together the actors request all cores but one: a pool that holds every
-    core leaves none for the task that feeds it. They still compute on all cores, since that task
-    only sends numbers.
+    the cluster has any. The actors together request all cores but one, which is left for the task
+    that feeds them. They still compute on all cores, since that task only sends numbers.
     """
     nodes = _nodes()
     placed = place_workers(nodes, workers, shards, on_gpus=on_gpus)
@@ -73,9 +69,9 @@ def available_cores() -> int:
 
 
 def check_cores(workers: int, cpus: int) -> None:
-    """Raise a UserError if the workers request more cores than this machine has.
+    """Raise UserError if the workers request more cores than this machine has, and would hang.
 
-    They would wait without end. A cluster of RAY_ADDRESS may still grow, so it is not checked.
+    A cluster at RAY_ADDRESS is not checked, since it may still grow.
     """
     if "RAY_ADDRESS" in os.environ:
         return

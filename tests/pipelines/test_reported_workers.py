@@ -17,8 +17,8 @@ def four_cores(monkeypatch):
 @pytest.mark.parametrize(
     ("asked", "running", "pieces", "said"),
     [
-        (50, 1, 1, "note: --workers is 50 and 1 will run: 1 shards of the input are left to do, "
-                   "each for one worker, and there are 4 cores"),
+        (50, 1, 1, "note: --workers is 50 and 1 will run: 1 shards of the input are left, "
+                   "with one worker each, and there are 4 cores"),
         (50, 50, 80, "note: --workers is 50 and there are 4 cores, which they will share"),
         (4, 4, 80, ""),
         (2, 2, 2, ""),
