@@ -1,1 +1,1 @@
-"""MLflow: the tracking store, the queue for a store that does not answer, the model registry."""
+"""MLflow: the tracking store, the queue used while it does not answer, the model registry."""

@@ -1,4 +1,4 @@
-"""Send files to an MLflow run, but none from outside of the job's folder."""
+"""Send files to an MLflow run, but only files inside the job's folder."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import os
 from pathlib import Path
 from typing import Any
 
-# The most files that a message names.
+# Maximum number of files named in a message.
 NAMED = 5
 
 
 class RefusedError(Exception):
-    """A record that will never be accepted: by the store's answer, or since it names a file outside
-    of the job's folder."""
+    """A record that the store refuses, or that names a file outside the job's folder."""
 
 
 def send_artifact(client: Any, run_id: str, name: str, to: str | None, folder: Path | None) -> None:
-    """Send a file or a folder to the store. to: the artifact folder of a file.
+    """Send a file or a folder to the store.
 
-    folder: as for `pipelines.recording.store.send`; None: `name` is an absolute path.
+    to: the artifact folder of a file. folder: the folder that `name` is relative to and must be
+    inside of; None if `name` is an absolute path.
     """
     path = (folder or Path()) / name
     if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
-        raise RefusedError(f"{path} is outside of the job's folder and is not sent")
+        raise RefusedError(f"{path} is outside the job's folder and is not sent")
     if not path.exists():
-        raise RefusedError(f"{path} does not exist any more")
+        raise RefusedError(f"{path} no longer exists")
     foreign = [] if folder is None else foreign_files(path, folder.resolve())
     if foreign:
         _send_all_but(client, run_id, path, foreign)
@@ -37,8 +37,8 @@ def send_artifact(client: Any, run_id: str, name: str, to: str | None, folder: P
 def foreign_files(path: Path, home: Path) -> list[Path]:
     """Return the paths in an artifact (a file or a folder) that are not files in the folder `home`.
 
-    home: a resolved path. Links to folders are included wherever they lead, since not all of
-    MLflow's stores follow them, and so are pipes and devices, which cannot be read to an end.
+    home: a resolved path. Links to folders are included, since not all of MLflow's stores follow
+    them, and so are pipes and devices, which have no end.
     """
     found = [path]
     if path.is_dir():
@@ -50,13 +50,13 @@ def foreign_files(path: Path, home: Path) -> list[Path]:
 
 
 def _send_all_but(client: Any, run_id: str, path: Path, foreign: list[Path]) -> None:
-    """Send the files of a folder except `foreign`, then raise RefusedError, which names these."""
+    """Send the files of a folder except `foreign`, then raise a RefusedError that names these."""
     refused = set(foreign)
     for file in sorted(p for p in path.rglob("*") if p.is_file() and p not in refused):
         client.log_artifact(run_id, str(file), file.parent.relative_to(path.parent).as_posix())
     named = ", ".join(map(str, foreign[:NAMED]))
     more = f" and {len(foreign) - NAMED} more" if len(foreign) > NAMED else ""
     raise RefusedError(
-        f"{len(foreign)} paths in {path} lead outside of the job's folder or are not files, and "
+        f"{len(foreign)} paths in {path} lead outside the job's folder or are not files, and "
         f"are not sent: {named}{more}"
     )

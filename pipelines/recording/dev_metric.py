@@ -1,7 +1,7 @@
-"""The score that chooses a run's best step and a sweep's best trial, and what it is called.
+"""The dev metric, which chooses a run's best step and a sweep's best trial.
 
-Graded pairs give a Spearman correlation, a corpus's held-out documents the share of queries that
-find their document first. Code that only compares dev scores does not know which of them it has.
+With graded pairs it is a Spearman correlation, with a corpus's held-out documents the share of
+queries that rank their document first. Code that only compares dev scores works with either.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ def before(name: str) -> str:
 
 @dataclass(frozen=True)
 class DevMetric:
-    """name: in metrics.jsonl, result.json and MLflow. baseline: the untouched encoder's. words: in
-    a sentence. unit: after a number."""
+    """A dev metric.
+
+    name: its name in metrics.jsonl, result.json and MLflow. baseline: the name of the untouched
+    encoder's score. words: the name in a sentence. unit: the text after a number.
+    """
 
     name: str
     baseline: str
@@ -54,8 +57,7 @@ MLM_ACCURACY = DevMetric(
 
 
 def metric_in(names: Iterable[str]) -> DevMetric:
-    """Return the metric whose values a record has, given its keys: a row of metrics.jsonl, a trial,
-    a result. A record without a dev score is one of graded pairs."""
+    """Return the dev metric of a metrics row, trial or result, given its keys; else SPEARMAN."""
     given = tuple(names)
     others = (m for m in (FOUND_FIRST, MLM_ACCURACY) if any(n.startswith(m.name) for n in given))
     return next(others, SPEARMAN)

@@ -1,11 +1,11 @@
-"""MLflow's entities beside runs: the corpus as a dataset, the trained encoder as a logged model."""
+"""MLflow's datasets and logged models: log the corpus and the trained encoder of a run."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-# MLflow's own tag of what a dataset was used for.
+# MLflow's own tag for the use of a dataset.
 CONTEXT_TAG = "mlflow.data.context"
 
 
@@ -30,8 +30,8 @@ def log_dataset(client: Any, run_id: str, record: dict[str, Any]) -> None:
 def log_model(client: Any, run_id: str, record: dict[str, Any]) -> None:
     """Add an encoder to the logged models of a run, once, without its files.
 
-    record: name, folder, params and metrics of the encoder. The files stay in `folder`, which is a
-    tag: a copy in the artifact store would take as much disk as the model again.
+    record: name, folder, params and metrics of the encoder. A tag names the folder, which keeps the
+    files: a copy in the artifact store would double the disk usage.
     """
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
 

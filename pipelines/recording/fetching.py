@@ -1,7 +1,7 @@
-"""Download MODEL from MLflow: models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/NAME.
+"""Download a MODEL from MLflow: models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/NAME.
 
-It is downloaded once into the cache folder (COTBERT_CACHE), which workers on other machines must
-also see. As in any other folder, only safetensors and JSON are opened.
+It is downloaded once, into the cache folder (COTBERT_CACHE), which workers on other machines must
+also see. As with any other folder, only safetensors and JSON files are opened.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MARKER_FILES = (POOLING_CONFIG_FILE, "modules.json", "config.json")
 
 
 def fetch_model(name: str) -> str:
-    """Return the encoder NAME for MODEL.
+    """Return the encoder NAME for a MODEL, after downloading it if it is in MLflow.
 
-    An address in MLflow gives the folder it was downloaded to; any other name is returned itself,
-    as an absolute path if it is a folder. Raises UserError if it is not found.
+    An MLflow address becomes the downloaded folder, a folder its absolute path, and any other name
+    stays as it is. Raises UserError if it is not found.
     """
     if not name.startswith(SCHEMES):
         return absolute_name(name)
@@ -46,7 +46,7 @@ def fetch_model(name: str) -> str:
             _download(address, folder)
     except UserError:
         raise
-    except Exception as error:  # MLflow's stores have errors of many kinds
+    except Exception as error:  # MLflow's stores raise errors of many types
         of_runs = "" if name.startswith("models:/") else "; a run has its model with --log-model"
         raise UserError(
             f"model {name!r} cannot be loaded from MLflow at {shown_uri()} ({reason(error)}): "
@@ -56,7 +56,7 @@ def fetch_model(name: str) -> str:
 
 
 def _resolve_version(client: Any, name: str) -> str:
-    """Return the address of the version that an alias, or `latest`, currently stands for."""
+    """Return the address of the version that an alias, or `latest`, currently points to."""
     if alias := _ALIAS.fullmatch(name):
         found = client.get_model_version_by_alias(alias[1], alias[2])
         return f"models:/{alias[1]}/{found.version}"
@@ -72,17 +72,17 @@ def _resolve_version(client: Any, name: str) -> str:
 
 
 def _folder(address: str) -> Path:
-    """Return the folder of an address in the cache.
+    """Return the cache folder of an address.
 
-    Its name depends on the store, whose versions differ from another store's, but not on a
-    password, whose hash would be in the folder's name.
+    Its name is a hash of the address and of the store without its password: another store has
+    other versions.
     """
     known_by = f"{without_credentials(tracking_uri())} {address}"
     return cache_folder() / "models" / hashlib.sha256(known_by.encode()).hexdigest()[:16]
 
 
 def _download(address: str, folder: Path) -> None:
-    """Download a folder completely or not at all; another process may do the same."""
+    """Download a folder atomically; another process may do the same."""
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     from mlflow.artifacts import download_artifacts
 
@@ -108,6 +108,6 @@ def _encoder_in(folder: Path, name: str) -> Path:
         if found is not None:
             return found
     raise UserError(
-        f"model {name!r} holds no encoder that can be opened: give one that was saved by "
+        f"model {name!r} contains no encoder that can be opened: give one that was saved by "
         "`cotbert train` or by sentence-transformers"
     )

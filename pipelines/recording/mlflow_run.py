@@ -1,4 +1,4 @@
-"""An MLflow run, whose records wait in the job's offline queue while the store is away."""
+"""An MLflow run whose records wait in the job's offline queue while the store does not answer."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from pipelines.storage.output_folder import REFUSED_FILE
 if TYPE_CHECKING:
     from pipelines.storage.corpus import Corpus
 
-# Tries of a call of a job without an offline queue.
+# Number of attempts of a call for a job without an offline queue.
 RETRIES = 3
 RETRY_SECONDS = 2.0
 
 
 class Run:
-    """An MLflow run, or none if the store could not be reached when it should have begun."""
+    """An MLflow run; a no-op if the store did not answer at the start and there is no queue."""
 
     def __init__(self, client: Any, run: str | None, uploads: UploadWorker | None = None) -> None:
         self._client, self._uploads = client, uploads
         self.key = run
-        """The name that child runs use for their parent: the run's id, or its key without an id."""
+        """name: what child runs use as their parent: the run's id, or its key if it has no id."""
         self.lost = 0
 
     @property
     def id(self) -> str | None:
-        """The run's id; None while the store does not know the run."""
+        """The run's id; None until the run exists in the store."""
         if not is_key(self.key):
             return self.key
         assert self._uploads is not None
@@ -44,7 +44,7 @@ class Run:
         return run_id
 
     def params(self, values: Mapping[str, Any]) -> None:
-        """Log settings, each value as text, cut at MLflow's limit of 6,000 characters."""
+        """Log settings as text, truncated to MLflow's limit of 6,000 characters."""
         pairs = [(key, redact(value)[:6000]) for key, value in values.items()]
         for start in range(0, len(pairs), 100):
             self._send("params", values=dict(pairs[start : start + 100]))
@@ -76,7 +76,7 @@ class Run:
     def model(
         self, folder: Path, params: Mapping[str, Any], metrics: Mapping[str, float], step: int
     ) -> None:
-        """Log the encoder that the run made, without its files. step: that of its weights."""
+        """Log the run's trained encoder without its files. step: the step of its weights."""
         held = {key: redact(value)[:250] for key, value in params.items()}  # MLflow's limit
         name = folder.parent.name.translate(str.maketrans("/:.%\"'", "------"))  # MLflow's rule
         self._send(
@@ -86,7 +86,7 @@ class Run:
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Log a file, or a whole folder under its own name."""
         location = path.absolute()
-        if self._uploads is not None:  # relative, since the queue's folder may be moved
+        if self._uploads is not None:  # a relative path, since the queue's folder may be moved
             location = Path(os.path.relpath(location, self._uploads.queue.folder))
         self._send("artifact", path=str(location), folder=folder)
 
@@ -97,7 +97,7 @@ class Run:
             self._uploads.flush()
             self._report_waiting(self._uploads.queue, final_folder)
         if self.lost:
-            say(f"warning: {self.lost} calls to MLflow failed; their contents are not tracked")
+            say(f"warning: {self.lost} calls to MLflow failed; their records are lost")
 
     def _send(self, kind: str, **held: Any) -> None:
         if self.key is None:
@@ -109,7 +109,7 @@ class Run:
             return
         try:
             self._uploads.send(record)
-        except OSError as error:  # the queue cannot be written either
+        except OSError as error:  # the queue is not writable either
             say(f"warning: {self._uploads.queue.path} cannot be written ({error})")
             self.lost += 1
 
@@ -132,7 +132,7 @@ def _number(value: float) -> float | str:
 
 
 def retried(call: Callable[[], Any]) -> Any:
-    """Return the call's result (True for none), or None with a warning if every try failed."""
+    """Return the call's result (True instead of None), or None if it keeps failing."""
     for attempt in range(RETRIES):
         try:
             result = call()

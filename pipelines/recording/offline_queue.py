@@ -1,8 +1,8 @@
-"""Records that wait for MLflow: untracked.jsonl in a job's output folder, one per line, in order.
+"""A queue of records for MLflow: untracked.jsonl in a job's output folder, one record per line.
 
-A run that the store does not know yet has a key; untracked_run.json holds the run id of each key,
-so that child runs, whose folders are inside, find it. Several processes may use a folder: each
-locks the folder while it processes a record.
+A run that does not exist in the store yet has a key; untracked_run.json maps keys to run ids, so
+child runs, whose folders are below, find their parent's. Several processes may use a folder: each
+locks it while it processes a record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipelines.storage.output_folder import (
     UNTRACKED_FILE,
 )
 
-# The most metrics that MLflow accepts in a batch.
+# MLflow's limit of metrics in a batch.
 BATCH_METRICS = 1000
 
 
@@ -43,7 +43,7 @@ class OfflineQueue:
         return not self.path.exists()
 
     def waiting(self) -> int:
-        """Return how many records wait."""
+        """The number of records in the queue."""
         return 0 if self.empty else self.path.read_bytes().count(b"\n")
 
     def add(self, record: Record) -> None:
@@ -61,12 +61,12 @@ class OfflineQueue:
         return next(reversed(self.keys().items()), (None, None))
 
     def record_run_id(self, key: str, run_id: str | None) -> None:
-        """Write a key and its run id, and add the id to the job's files if it is missing there."""
+        """Store a key's run id, and add the id to the job's files if it is missing there."""
         write_json(self.folder / KEYS_FILE, self.keys() | {key: run_id})
         self.write_run_id()
 
     def write_run_id(self) -> None:
-        """Write the run id into the job's files if the job did not know it when it wrote them."""
+        """Add the run id to the job's files if they were written before it was known."""
         _, run_id = self.latest_run()
         if run_id is None:
             return
@@ -79,7 +79,7 @@ class OfflineQueue:
                 write_json(result, values | {"mlflow_run_id": run_id})
 
     def send_first(self, client: Any) -> int:
-        """Send the first record, or several that form one batch; return how many (0: none wait).
+        """Send the first record, or the first batch, and return the number of records sent.
 
         Records that the store refuses are moved to another file with the reason.
         """
@@ -100,7 +100,7 @@ class OfflineQueue:
         return str(record["run"]) if record else ""
 
     def refused(self) -> int:
-        """Return how many records the store refused."""
+        """The number of records that the store refused."""
         file = self.folder / REFUSED_FILE
         return file.read_bytes().count(b"\n") if file.exists() else 0
 
@@ -122,13 +122,15 @@ class OfflineQueue:
         else:
             run_id = self.run_id_of(client, record["run"])
             if run_id is None:
-                raise RefusedError(f"no folder here knows its run {record['run']}")
+                raise RefusedError(
+                    f"its run {record['run']} is unknown here and in the folders above"
+                )
             send(client, run_id, record, self.folder)
 
     def run_id_of(self, client: Any, run: str | None) -> str | None:
-        """Return the run's id; a key's run is created if it does not exist yet.
+        """Return the id of a run given by id or key; a key's run is created if necessary.
 
-        A key is searched here and in the folders above; None if none of them knows it.
+        Returns None for a key that is neither in this folder nor in those above.
         """
         if not is_key(run):
             return run
@@ -145,8 +147,7 @@ class OfflineQueue:
         return None
 
     def _refuse(self, client: Any, record: Record, why: str) -> None:
-        """Move a refused record to another file. Of a record with several params or tags, send the
-        others and move only the ones that the store refuses."""
+        """Move a refused record to another file; send its params and tags that are valid alone."""
         values = record.get("values", {})
         if len(values) < 2:
             _append(self.folder / REFUSED_FILE, {**record, "refused": why})
@@ -159,8 +160,7 @@ class OfflineQueue:
                 self._refuse(client, single, str(error))
 
     def _first(self) -> tuple[Record | None, int, int]:
-        """Return the first record (with the metrics after it, in one batch), and its number of
-        lines and bytes."""
+        """Return the first record, merged with following metrics, and its lines and bytes."""
         first: Record | None = None
         count = size = 0
         if self.empty:
@@ -190,7 +190,7 @@ class OfflineQueue:
         self.folder.mkdir(parents=True, exist_ok=True)
         folder = os.open(self.folder, os.O_RDONLY)
         try:
-            with suppress(OSError):  # a file system without locks: only one process may use it
+            with suppress(OSError):  # without file locks only one process may use the folder
                 fcntl.flock(folder, fcntl.LOCK_EX)
             yield
         finally:
@@ -201,7 +201,7 @@ def _append(path: Path, record: Record) -> None:
     with path.open("a+b") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # a kill left an incomplete line
+            if file.read(1) != b"\n":  # a killed process left an incomplete line
                 file.write(b"\n")
         file.write(json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
@@ -209,7 +209,7 @@ def _append(path: Path, record: Record) -> None:
 def _read(line: bytes) -> Record | None:
     try:
         return dict(json.loads(line))
-    except ValueError:  # an incomplete line of a process that was killed
+    except ValueError:  # an incomplete line of a killed process
         return None
 
 

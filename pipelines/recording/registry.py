@@ -1,6 +1,6 @@
 """Register trained encoders in MLflow, with an alias for the best version.
 
-`mlflow.pyfunc.load_model("models:/NAME@best").predict(sentences)` gives (N, D) vectors in any
+`mlflow.pyfunc.load_model("models:/NAME@best").predict(sentences)` returns (N, D) vectors in any
 process that has mlflow and sentence-transformers: models are saved in MLflow's
 sentence-transformers flavor, as safetensors and JSON, without pickles.
 """
@@ -22,7 +22,7 @@ from pipelines.runtime.progress import say
 
 # The input example of a model, from which its signature is inferred.
 EXAMPLE = ["One sentence.", "Another one"]
-# MLflow refuses / and : in names, and other characters that are special in a models:/ address.
+# MLflow refuses / and : and other characters that are special in a models:/ address.
 NAME = re.compile(r"[\w][\w .-]*")
 
 
@@ -48,16 +48,15 @@ def register(
     dev: str | None = None,
     metric: DevMetric = SPEARMAN,
 ) -> str | None:
-    """Register a trained folder as a version of `name`; return its models:/ address.
+    """Register a trained folder as a version of `name` and return its models:/ address.
 
-    score: the dev score by its metric. dev: the name of what it was measured on. The alias moves to
-    the version unless its current version has at least the same score by the same metric; a line
-    says which version has it. If the store fails or does not know the run, a warning is shown and
-    None is returned.
+    score: dev score by `metric`. dev: name of the dev set. The alias moves to this version unless
+    its current one scores at least as high by the same metric; a message names the alias's version.
+    If the store fails or the run does not exist there, shows a warning and returns None.
     """
     check_registry(name)
     if run.id is None:
-        say(f"warning: {folder} is not registered as {name!r}: MLflow does not know its run yet")
+        say(f"warning: {folder} is not registered as {name!r}: its run is not in MLflow yet")
         return None
     try:
         client = connect()
@@ -112,7 +111,7 @@ def save_flavour(
         mlflow_model=Model(run_id=run_id, model_id=model_id),
         signature=infer_signature(EXAMPLE, encoder.encode(EXAMPLE, show_progress_bar=False)),
         input_example=EXAMPLE,
-        # Given here, because MLflow would otherwise load the model in another process to find them.
+        # MLflow would otherwise load the model in another process to infer them.
         pip_requirements=[
             f"{package}=={metadata.version(package)}"
             for package in ("mlflow", "sentence-transformers", "transformers", "torch")
@@ -123,8 +122,8 @@ def save_flavour(
 def _copy_over(folder: Path, saved: Path) -> None:
     """Replace the files that sentence-transformers saved by the encoder's own folder.
 
-    The saved files lack this project's pooling settings, do not treat typed special tokens as text
-    outside of transformers, and servers would load models that they cannot run correctly.
+    The saved files lack this project's pooling settings and, outside of transformers, treat typed
+    special tokens as special; servers would load models that they cannot run correctly.
     """
     for marked in saved.rglob("modules.json"):
         shutil.copytree(folder, marked.parent, dirs_exist_ok=True)
@@ -133,7 +132,7 @@ def _copy_over(folder: Path, saved: Path) -> None:
 def _move_alias(
     client: Any, name: str, alias: str, version: str, score: float | None, metric: DevMetric
 ) -> None:
-    """Move the alias to this version unless its current version is no worse; say which has it."""
+    """Move the alias to this version unless its current version is at least as good."""
     earlier = client.get_registered_model(name).aliases.get(alias)
     best = None
     if earlier is not None:

@@ -13,7 +13,7 @@ from pipelines.storage.resumable_output import ResumableOutput
 def resumable_run(
     work: ResumableOutput, job: str, params: Mapping[str, Any], parent: str | None, about: str
 ) -> AbstractContextManager[tracking.Run]:
-    """Open the job's MLflow run, which is the same after a kill."""
+    """Open the job's MLflow run; a killed job continues the same run."""
     return tracking.tracked_run(
         job,
         params,

@@ -1,8 +1,8 @@
 """The MLflow store: connect to it, and send it the records of a run.
 
-A record is a JSON object: its kind, its run, the time (ms) at which it was made, and its contents.
-Sending a record again changes nothing: MLflow stores an equal param or metric once, and a run is
-searched by its key before it is created.
+A record is a JSON object: its kind, its run, its creation time (ms) and its contents. Sending a
+record is idempotent: MLflow stores an equal param or metric once, and a run is searched by its key
+before it is created.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pipelines.recording.entities import log_dataset, log_model
 
 EXPERIMENT = "cotbert"
 Record = dict[str, Any]
-# A run that the store does not know yet is named by a key, which later becomes a tag of the run.
+# A run that is not in the store yet is named by a key, which later becomes a tag of the run.
 KEY_TAG, LOCAL = "cotbert.key", "local-"
-# MLflow's environment variables, which are set unless the user has set them. A call times out after
-# 10 s, since a job must not wait for a server that hangs; the record is sent later. A server that
-# receives a file may have to copy it to a bucket first. MLflow must not repeat calls, since it
-# would create runs twice. Usage data is not sent, neither Ray's (ray_session) nor MLflow's, whose
-# thread removes a variable while Ray copies the environment: without a network 2 of 8 jobs ended
-# with a KeyError.
+# MLflow's environment variables, set unless the user has set them. A call times out after 10 s: a
+# job must not wait for a hanging server, and the record is sent later. A server that receives a
+# file may first copy it to a bucket, so it gets more time. MLflow must not retry calls, since it
+# would create runs twice. Neither Ray (ray_session) nor MLflow sends usage data: MLflow's thread
+# removes a variable while Ray copies the environment, and without a network 2 of 8 jobs ended with
+# a KeyError.
 TIMEOUT, CALL_SECONDS, FILE_SECONDS = "MLFLOW_HTTP_REQUEST_TIMEOUT", "10", "60"
 TRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 TELEMETRY_OFF = "MLFLOW_DISABLE_TELEMETRY"
@@ -40,13 +40,13 @@ SQLITE = "sqlite:///"
 
 
 class UnknownRunError(Exception):
-    """The store answered that it has no such run: the run is in another store."""
+    """The store has no such run: it belongs to another store."""
 
 
 def tracking_uri() -> str:
-    """Return MLFLOW_TRACKING_URI, otherwise a database in the current folder.
+    """Return MLFLOW_TRACKING_URI, or else a database in the current folder.
 
-    The path is absolute, since workers have other current folders.
+    The path is absolute, since workers have different current folders.
     """
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path.cwd() / 'mlflow.db'}"
 
@@ -67,7 +67,7 @@ def connect() -> Any:
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     uri = tracking_uri()
-    if uri != without_credentials(uri):  # MLflow prints the address of a run that ends
+    if uri != without_credentials(uri):  # MLflow prints the address when a run ends
         os.environ.setdefault(SILENT, "true")
     if uri.partition(":")[0].partition("+")[0] in DATABASES:
         _probe_database(uri)
@@ -75,13 +75,10 @@ def connect() -> Any:
 
 
 def _probe_database(uri: str) -> None:
-    """Open a database once, with its error where it cannot be opened.
-
-    MLflow tries one for 100 seconds, each time with a warning.
-    """
+    """Open a database once and raise its error; MLflow would retry for 100 s, with warnings."""
     import sqlalchemy
 
-    if uri.startswith(SQLITE):  # MLflow makes its folder too
+    if uri.startswith(SQLITE):  # MLflow also creates its folder
         Path(uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
     engine = sqlalchemy.create_engine(uri)
     try:
@@ -92,7 +89,7 @@ def _probe_database(uri: str) -> None:
 
 @contextmanager
 def file_timeout() -> Iterator[None]:
-    """Allow more time for each call in this block, which sends files."""
+    """Allow more time for each call in the block, which sends files."""
     previous = os.environ.get(TIMEOUT, CALL_SECONDS)
     os.environ[TIMEOUT] = FILE_SECONDS if previous == CALL_SECONDS else previous
     try:
@@ -106,7 +103,7 @@ def now() -> int:
 
 
 def is_key(run: str | None) -> bool:
-    """Return whether `run` is a key, whose run the store may not know yet."""
+    """Return whether `run` is a key, whose run may not exist in the store yet."""
     return run is not None and run.startswith(LOCAL)
 
 
@@ -119,8 +116,7 @@ def create_record(name: str, parent: str | None, tags: Mapping[str, str]) -> Rec
 
 
 def create_run(client: Any, record: Record, parent: str | None, *, fresh: bool = False) -> str:
-    """Return the id of the record's run, which is created if it does not exist. fresh: whether it
-    is certain that it does not."""
+    """Return the id of the record's run, created if necessary. fresh: it is known not to exist."""
     experiment = _experiment(client)
     if not fresh:
         found = client.search_runs(
@@ -149,8 +145,8 @@ def _experiment(client: Any) -> str:
 def send(client: Any, run_id: str, record: Record, folder: Path | None = None) -> None:
     """Send a record to the store.
 
-    folder: the job's folder, to which an artifact's path is relative, and outside of which no file
-    is sent; None for a record of this process, whose path is absolute. Raises RefusedError,
+    folder: the job's folder, to which an artifact's path is relative and outside which no file is
+    sent; None for a record of this process, whose path is absolute. Raises RefusedError,
     UnknownRunError, or another error if the store did not answer.
     """
     from mlflow.exceptions import MlflowException
@@ -177,7 +173,7 @@ def _send(client: Any, run_id: str, record: Record, folder: Path | None) -> None
         case "tags":
             client.log_batch(run_id, tags=[RunTag(k, v) for k, v in record["values"].items()])
         case "metrics":
-            # Numbers that JSON does not have (nan, inf) are stored as text.
+            # Numbers that JSON lacks (nan, inf) are stored as text.
             rows = [Metric(k, float(v), at, step) for k, v, at, step in record["rows"]]
             client.log_batch(run_id, metrics=rows)
         case "artifact":
@@ -190,7 +186,7 @@ def _send(client: Any, run_id: str, record: Record, folder: Path | None) -> None
         case "end":
             client.set_terminated(run_id, record["status"], end_time=record["time"])
         case kind:
-            raise ValueError(f"records of the kind {kind!r} are unknown")
+            raise ValueError(f"{kind!r} is not a kind of record")
 
 
 def reason(error: BaseException) -> str:

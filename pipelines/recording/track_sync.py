@@ -25,12 +25,12 @@ HEADER = ("run", "run id", "sent", "refused", "waiting")
 
 
 class SyncError(RuntimeError):
-    """The store does not answer: exit status 1."""
+    """The store does not answer; the exit status is 1."""
 
 
 @dataclass(frozen=True)
 class Synced:
-    """The outcome for a queue: numbers of records sent, refused by the store, and still waiting."""
+    """The outcome for a queue: the numbers of records sent, refused and still waiting."""
 
     folder: Path
     run_id: str | None
@@ -41,10 +41,10 @@ class Synced:
 
 
 def track_sync(folder: Path) -> list[Synced]:
-    """Send all records that wait in the folder, parent runs first, until the store fails.
+    """Send all waiting records below a folder, parent runs first, until the store fails.
 
-    If it fails, the last row has the error. Raises UserError if no records wait there, or if the
-    runs are in another store.
+    If it fails, the last row has the error. Raises UserError if there are no waiting records, or if
+    the runs belong to another store.
     """
     queues = find_queues(folder)
     for queue in queues:
@@ -58,7 +58,7 @@ def track_sync(folder: Path) -> list[Synced]:
 
 
 def find_queues(folder: Path) -> list[OfflineQueue]:
-    """Return the queues in a folder that have records, parents before children."""
+    """Return the queues with records below a folder, parents before children."""
     files = Path(folder).expanduser().absolute().rglob(UNTRACKED_FILE)
     return [OfflineQueue(f.parent) for f in sorted(files, key=lambda f: (len(f.parts), f))]
 
@@ -66,7 +66,7 @@ def find_queues(folder: Path) -> list[OfflineQueue]:
 def check_links(folder: Path) -> None:
     """Raise UserError if a file that sending writes, here or in a folder above, is a link.
 
-    With a link, a folder from elsewhere could make this process overwrite any file.
+    Through a link, a folder from elsewhere could make this process overwrite any file.
     """
     above = [parent for parent in folder.parents if os.path.lexists(parent / KEYS_FILE)]
     names = (*QUEUE_FILES, RUN_FILE, RESULT_FILE)
@@ -113,7 +113,7 @@ def _send_all(queues: list[OfflineQueue]) -> Iterator[Synced]:
 
 
 def _name_refused(queue: OfflineQueue, before: int) -> None:
-    """Show which records were refused now, and why."""
+    """Show the records that were refused in this run, and why. before: number refused earlier."""
     reasons = queue.refusal_reasons()[before:]
     for why in reasons[:NAMED]:
         say(f"warning: refused in {queue.folder}: {why}")

@@ -1,9 +1,8 @@
 """Track each job as an MLflow run. A failure of the store is a warning and never ends a job.
 
-The run is in the store of MLFLOW_TRACKING_URI, otherwise in ./mlflow.db with ./mlartifacts. Every
-call is made on the driver, by a client with an explicit run id. Records that the store does not
-accept wait in the job's offline queue (pipelines.recording.offline_queue), or are lost if the job
-has none.
+The run is in the store of MLFLOW_TRACKING_URI, by default in ./mlflow.db with ./mlartifacts. Every
+call is made on the driver, by a client with an explicit run id. Records that cannot be sent wait in
+the job's offline queue (pipelines.recording.offline_queue), or are lost if the job has none.
 """
 
 from __future__ import annotations
@@ -58,13 +57,13 @@ def tracked_run(
     final_folder: Path | None = None,
     output: Path | None = None,
 ) -> Iterator[Run]:
-    """Open a run for the length of the `with` block; its status is FAILED if the block raises.
+    """Open a run for the `with` block; its status is FAILED if the block raises.
 
-    name: the run's name, None for the job's and its output folder's. about: what the run does, in a
-    sentence. parent: id or key of the parent run. tags: set when the run is created. home: folder
-    with the file of the run id, with which a resumed job continues the same run. queue_folder:
-    folder for records that the store does not accept. final_folder: the path of queue_folder after
-    the job has ended without error. output: what a job without such folders makes.
+    name: the run's name, by default the names of the job and its output folder. about: description
+    of the run in a sentence. parent: id or key of the parent run. tags: set at the run's creation.
+    home: folder with the run id file, by which a resumed job continues the same run. queue_folder:
+    folder of the offline queue. final_folder: the path of queue_folder after the job has succeeded.
+    output: the output of a job without such folders.
     """
     run_id = earlier_run(home) if home is not None else None
     output = final_folder or home or output
@@ -73,11 +72,11 @@ def tracked_run(
         create["parent"] = parent
         run = _begin(create, run_id, OfflineQueue(queue_folder))
     else:
-        create["parent"] = None if is_key(parent) else parent  # the store does not know it yet
+        create["parent"] = None if is_key(parent) else parent  # not in the store yet
         run = Run(*(retried(lambda: _open(create, run_id)) or (None, None)))
     if home is not None:
         write_text(home / RUN_FILE, run.id or "")
-    # MLflow refuses a param that changes, and the folder of a resumed job may have been moved.
+    # MLflow refuses to change a param, and the folder of a resumed job may have been moved.
     run.params({**params, **({"output": output} if output and run_id is None else {})})
     described = {SOURCE_TAG: f"cotbert {job}", **({DESCRIPTION_TAG: about} if about else {})}
     run.tags({"job": job, "commit": commit(), **_versions(), **described})
@@ -91,7 +90,7 @@ def tracked_run(
 
 
 def run_name(*parts: str | Path | None) -> str:
-    """Return a run's name, e.g. `simcse-base / all-MiniLM-L6-v2 / mine`; of paths the last part."""
+    """Return a run's name, e.g. `simcse-base / all-MiniLM-L6-v2 / mine`; paths give their name."""
     return " / ".join(part.name if isinstance(part, Path) else part for part in parts if part)
 
 
@@ -101,7 +100,7 @@ def end_run(run_id: str, status: str) -> None:
 
 
 def commit() -> str:
-    """Return the commit of the running code, or 'released' if it is not in a checkout."""
+    """Return the commit of the running code, or 'released' outside a checkout."""
     here = Path(__file__).parent
     command = ["git", "-C", str(here), "rev-parse", "--short=12", "HEAD"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -109,12 +108,12 @@ def commit() -> str:
 
 
 def _begin(create: Record, run_id: str | None, queue: OfflineQueue) -> Run:
-    """Return the run of this queue, created now, or later when the store answers."""
+    """Return the run of this queue, created now or, if the store does not answer, later."""
     uploads = UploadWorker(queue)
     key, known = queue.latest_run()
     run_id = run_id or known
     started = time.monotonic()
-    if queue.empty:  # otherwise waiting records are sent first
+    if queue.empty:  # otherwise the waiting records are sent first
         try:
             client, run = _open(create, run_id, queue)
             return Run(client, run, UploadWorker(queue, client))
@@ -130,7 +129,7 @@ def _begin(create: Record, run_id: str | None, queue: OfflineQueue) -> Run:
 
 
 def _open(create: Record, run_id: str | None, queue: OfflineQueue | None = None) -> tuple[Any, str]:
-    """Return a client, and the id of the earlier run if the store still has it, or of a new run."""
+    """Return a client and the id of the earlier run, or of a new one if the store lacks that."""
     client = connect()
     if run_id is not None:
         try:

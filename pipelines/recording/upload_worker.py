@@ -1,4 +1,4 @@
-"""Send the records of an offline queue: at once, or rarely while the store fails or is slow."""
+"""Send the records of an offline queue, with pauses while the store fails or is slow."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pipelines.recording.store import Record, connect, reason, shown_uri
 from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import UNTRACKED_FILE
 
-# A server that was restarted is found soon, and one that is down costs only a refused connection
-# every 10 s.
+# With this pause a restarted server is found soon, and a server that is down only costs a refused
+# connection every 10 s.
 PAUSE_SECONDS = 10.0
-# After a call that took longer than a second nothing is sent for ten times as long, so a server
-# that hangs or is slow costs a job at most a tenth of its time.
+# After a call of more than a second nothing is sent for ten times its duration, so a hanging or
+# slow server costs a job at most a tenth of its time.
 SLOW_SECONDS, SPARING = 1.0, 10.0
-# Most seconds for which a job waits while waiting records are sent: during the job, and at its end.
+# Maximum seconds that a job spends sending waiting records at once: during the job, and at its end.
 SEND_SECONDS, LAST_SECONDS = 10.0, 60.0
 
 
 class UploadWorker:
-    """Sends the records of a queue to the store. clock: returns seconds."""
+    """Send the records of a queue to the store. clock: returns seconds."""
 
     def __init__(
         self,
@@ -36,18 +36,18 @@ class UploadWorker:
         self._warned = False
 
     def send(self, record: Record) -> None:
-        """Add the record to the queue; then send all waiting records, unless in a pause."""
+        """Add a record to the queue, then send all waiting records, except during a pause."""
         self.queue.add(record)
         if self._clock() >= self._next:
             self._deliver(SEND_SECONDS)
 
     def flush(self) -> None:
-        """Send all waiting records at the end of a job, even in a pause."""
+        """Send all waiting records at the end of a job, even during a pause."""
         if not self.queue.empty:
             self._deliver(LAST_SECONDS)
 
     def pause(self, error: Exception, seconds: float) -> None:
-        """Begin a pause after a call that failed after `seconds`; show a warning the first time."""
+        """Begin a pause after a call failed in `seconds`; show a warning the first time."""
         self._next = self._clock() + max(PAUSE_SECONDS, SPARING * seconds)
         if not self._warned:
             self._warned = True

@@ -151,7 +151,7 @@ def test_a_store_that_breaks_half_way_is_a_warning_with_a_count(own_store, tmp_p
         run.metrics({"loss": 0.5}, step=2)
         run.artifact(tmp_path)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[-1] == "warning: 3 calls to MLflow failed; their contents are not tracked"
+    assert lines[-1] == "warning: 3 calls to MLflow failed; their records are lost"
     assert all(line.startswith("warning: MLflow at sqlite:///") for line in lines[:-1])
     assert len(own_store.get_metric_history(run.id, "loss")) == 1
 

@@ -92,7 +92,7 @@ def test_what_lies_outside_of_the_folder_is_refused_counted_and_named(
     queue(folder, run_id, *refused, "report.html", folder / "model/weights")
     counts, message = table(capsys, folder)
     assert counts == ["2", str(len(refused)), "0"]
-    assert message.count("is outside of the job's folder") == 5, "the first five are named"
+    assert message.count("is outside the job's folder") == 5, "the first five are named"
     assert f"6 more: see {folder / REFUSED_FILE}" in message
     aside = [json.loads(line) for line in (folder / REFUSED_FILE).open()]
     assert [record["path"] for record in aside] == [str(path) for path in refused]

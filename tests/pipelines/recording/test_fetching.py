@@ -70,7 +70,7 @@ def test_a_name_is_itself_and_a_folder_absolute(tmp_path, monkeypatch):
 
 def test_a_folder_without_an_encoder_is_reported(tmp_path):
     (tmp_path / "data").mkdir()
-    with pytest.raises(UserError, match="holds no encoder that can be opened"):
+    with pytest.raises(UserError, match="contains no encoder that can be opened"):
         fetching._encoder_in(tmp_path, "runs:/a/model")
     (tmp_path / "data" / "config.json").write_text("{}")
     assert fetching._encoder_in(tmp_path, "runs:/a/model") == tmp_path / "data"

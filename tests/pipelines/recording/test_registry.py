@@ -42,7 +42,7 @@ def test_without_sentence_transformers_the_extra_is_named(monkeypatch):
 
 def test_a_run_that_the_store_does_not_know_is_not_registered(tmp_path, capsys):
     assert register(Run(None, None), tmp_path, "name") is None
-    assert capsys.readouterr().err.endswith("MLflow does not know its run yet\n")
+    assert capsys.readouterr().err.endswith("its run is not in MLflow yet\n")
 
 
 def test_a_folder_that_cannot_be_opened_is_a_warning(own_store, tmp_path, capsys):
