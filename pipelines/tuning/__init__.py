@@ -1,1 +1,1 @@
-"""The parts of `cotbert tune`: the choice of trials, the run of one, the report of all."""
+"""The parts of `cotbert tune`: trials are chosen, run and reported."""

@@ -1,4 +1,4 @@
-"""Successive halving (ASHA) that asks a trial to stop, instead of killing it as Ray Tune does."""
+"""Successive halving (ASHA) that requests a trial to stop, where Ray Tune would kill it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pipelines.tuning.trial import STEP, TRIAL
 class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
     """Ray Tune's ASHA with cooperative stopping.
 
-    folder: that of the trials. steps: gives the number of steps of a trial by its name. A trial at
-    its last step is not stopped: it only has to save its model.
+    folder: the trials' folder. steps: function from a trial's name to its number of steps. A trial
+    at its last step is not stopped, since it only has to save its model.
     """
 
     def __init__(self, folder: Path, steps: Callable[[str], int], **options: Any) -> None:
@@ -27,8 +27,7 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
         self._folder, self._steps = folder, steps
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """Record the scores of a trial that was killed after its last check: it only continues to
-        save its model, and reports no more scores."""
+        """Record the scores of a trial that was killed after its last check: it reports no more."""
         super().on_trial_add(tune_controller, trial)
         name = trial.config[TRIAL]
         scores = dev_scores(self._folder / name)
@@ -44,7 +43,7 @@ class CooperativeASHA(AsyncHyperBandScheduler):  # type: ignore[misc]
         return str(TrialScheduler.CONTINUE)
 
     def replay(self, name: str) -> None:
-        """Record the scores of a trial that ended in an earlier run, so others compete with it."""
+        """Record the scores of a trial that ended in an earlier run, for others to compete with."""
         stand_in = SimpleNamespace(trial_id=f"earlier-{name}")
         super().on_trial_add(None, stand_in)
         self._record(stand_in, dev_scores(self._folder / name))

@@ -11,26 +11,26 @@ import numpy as np
 from pipelines.reports.plots import is_logarithmic, number_axis
 from pipelines.tuning.sampled_trials import TrialRow, before, score
 
-# Up to this many different values have a label each.
+# Maximum number of distinct values that are labelled individually.
 FEW = 6
-# A score before training that is further below the others than this share of their range is only
-# named in the legend, since it would compress the differences that matter.
+# A score before training that is below the others by more than this multiple of their range is only
+# given in the legend: on the axis it would compress the differences that matter.
 FAR_BELOW = 1.0
 
 
 def near(start: float, low: float, high: float) -> bool:
-    """Return whether `start` fits on an axis with values from low to high without hiding them."""
+    """Return whether an axis from low to high can include `start` without compressing the rest."""
     return low - start <= FAR_BELOW * max(high - low, 1.0)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The scores that all plots of a sweep share."""
+    """The axis of scores that all plots of a sweep share."""
 
     low: float
     high: float
-    starts: Sequence[float]  # the scores before training that are known
-    best: str | None  # a trial's name
+    starts: Sequence[float]  # the known scores before training
+    best: str | None  # the name of the best trial
     baseline: tuple[str, float] | None = None  # label and score of the untouched encoder
 
     @property
@@ -57,7 +57,7 @@ def scale_of(
 
 
 def setting_axis(axes: Any, numbers: Sequence[float]) -> None:
-    """Set up the x axis of a numeric setting; a few values that are far apart have a tick each."""
+    """Set up the x axis of a numeric setting; a few values that are far apart get a tick each."""
     number_axis(axes.xaxis, numbers, most=5)
     if len(numbers) <= FEW and _apart(numbers):
         axes.set_xticks(numbers)

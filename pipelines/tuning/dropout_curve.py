@@ -1,4 +1,4 @@
-"""Plot the score against the decoder's dropout, a line for each depth (DenoSent, Figure 4b)."""
+"""Plot the score against the decoder's dropout, one line per depth (DenoSent, Figure 4b)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pipelines.tuning.sampled_trials import (
 )
 
 DROPOUT, LAYERS = "method.dropout", "method.layers"
-# A colour and a marker tell up to 42 lines apart, since their numbers have no common factor.
+# 42 lines differ in colour or marker, since the numbers of colours and markers are coprime.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def dropout_curve(trials: Sequence[TrialRow]) -> str:
-    """Return a plot of score against dropout, a line for each number of layers.
+    """Return a plot of score against dropout, one line per number of layers.
 
     It shows finished trials: points are means, bars the sample standard deviation over the seeds.
-    The text is empty if fewer than two dropouts have scores.
+    Returns "" if fewer than two dropouts have scores.
     """
     shown = having(trials, DROPOUT)
     groups = [(text(layers), _of_layers(shown, layers)) for layers in values(shown, LAYERS)]
@@ -38,7 +38,7 @@ def dropout_curve(trials: Sequence[TrialRow]) -> str:
     if len(points) < 2 or not is_numeric(shown, DROPOUT):
         return ""
     dropouts = values(shown, DROPOUT)
-    # Bars of different lines are next to each other.
+    # The bars of different lines are drawn side by side.
     step = min(0.008, 0.1 / len(curves)) * (max(dropouts) - min(dropouts))
 
     def draw(axes: Any) -> None:

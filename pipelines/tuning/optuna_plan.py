@@ -1,8 +1,7 @@
 """A plan in which Optuna chooses each sample by the scores of the samples before it.
 
 The sample of a trial is written to trials/NAME.drawn.json, next to the trial's folder, before the
-trial starts. A restart needs only these files and the trials' folders: known trials stay as they
-are, and Optuna gets them again.
+trial starts. From these files and the trials' folders a restart gives Optuna all earlier trials.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ from tune_spaces.search_space import enough_corners
 
 OPTUNA = "optuna"
 SAMPLED_ENDING = ".drawn.json"
-# Most corners of a space that are checked against corpus and encoder, which takes 0.2 to 0.7 s each
-# for MiniLM; of more corners a subset that contains every pair of values.
+# Maximum number of corners of a space that are checked against corpus and encoder, which takes 0.2
+# to 0.7 s each for MiniLM; of more corners a subset with every pair of values is checked.
 CORNERS = 100
-# Most values of a range in steps that are checked, evenly from end to end.
+# Maximum number of values of a stepped range that are checked, evenly spaced.
 CHECKED = 1000
 
 
@@ -74,7 +73,7 @@ class OptunaPlan(TrialPlan):
         self._folder = Path()
         _check_space(space, self._suggestions.count(), samples)
         possible = [settings_of(space, base, point) for point in enough_corners(space, CORNERS)]
-        # There may be invalid values between valid ends: a batch that workers cannot divide.
+        # Between valid ends there may be invalid values, such as an indivisible batch size.
         for point in self._suggestions.each_value(CHECKED):
             settings_of(space, base, point)
         record = {
@@ -120,7 +119,7 @@ class OptunaPlan(TrialPlan):
         return self._folder / f"{name}{SAMPLED_ENDING}"
 
     def _observed(self) -> list[ObservedTrial]:
-        """Return every sample with the outcome in its trials' folders."""
+        """Return every sample with the outcome of its trials."""
         names, size = list(self.trials), len(self._seeds)
         return [
             observed(params, [self._folder / name for name in names[n * size : (n + 1) * size]])
@@ -129,9 +128,9 @@ class OptunaPlan(TrialPlan):
 
 
 def observed(params: dict[str, Any], folders: Sequence[Path]) -> ObservedTrial:
-    """Return a sample with the mean score of its trials under all seeds.
+    """Return a sample with the mean score of its trials over the seeds.
 
-    If one of its trials is unfinished, failed or stopped, so is the whole sample.
+    If one of the trials is unfinished, failed or stopped, so is the sample.
     """
     statuses = [status_of(folder) for folder in folders]
     status = next(s for s in (UNFINISHED, FAILED, STOPPED, FINISHED) if s in statuses)
@@ -140,7 +139,7 @@ def observed(params: dict[str, Any], folders: Sequence[Path]) -> ObservedTrial:
     curves = [trained_scores(dev_scores(folder)) for folder in folders]
     if status == FINISHED:
         score = statistics.fmean(max(curve.values(), default=math.nan) for curve in curves)
-        # Equal vectors have no Spearman, and Optuna does not accept NaN.
+        # Collapsed vectors give a Spearman of NaN, which Optuna does not accept.
         return (
             ObservedTrial(params, status, score)
             if math.isfinite(score)

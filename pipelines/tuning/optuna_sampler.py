@@ -1,8 +1,8 @@
 """The next sample by Optuna's tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011).
 
-A suggestion is a function of the space, the seed and the observed samples before it. No sampler is
-kept between two suggestions, so a sweep that was killed gets the same suggestions as one that was
-not, provided that the same samples had ended.
+A suggestion is a function of the space, the seed and the observed samples before it, with a new
+Optuna sampler each time. So a sweep that was killed gets the same suggestions as one that was not,
+provided that the same samples had ended.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pipelines.tuning.state import FAILED, FINISHED, STOPPED, UNFINISHED
 from tune_spaces import Space, axes_of
 from tune_spaces.axes import Choice, Range
 
-# Number of random samples before Optuna's estimator starts. The mean distance to the best score
-# after 12 samples of a rate, a batch and a warm-up (a smooth synthetic score, 60 seeds): 0.72 with
+# Number of random samples before Optuna's estimator starts. Mean distance to the best score after
+# 12 samples of learning rate, batch size and warm-up (smooth synthetic score, 60 seeds): 0.72 with
 # 4, 0.77 with 3, 0.86 with 6, 1.24 with Optuna's default 10, 1.33 with random samples only.
 BY_CHANCE = 4
-# Optuna may suggest a sample a second time, which would train the same model again. It is asked
-# this many times for another one; then samples are random until there is a new one.
+# Optuna may suggest the same sample again. After this many further suggestions, samples are random
+# until one is new.
 ASKED = 20
 
 
@@ -32,8 +32,8 @@ ASKED = 20
 class ObservedTrial:
     """The outcome of a sample.
 
-    params: Optuna's numbers. score: that of a finished sample. curve: the dev Spearman by step of a
-    stopped sample.
+    params: Optuna's parameters. score: the score of a finished sample. curve: dev score by step of
+    a stopped sample.
     """
 
     params: Mapping[str, Any]
@@ -46,8 +46,8 @@ class ObservedTrial:
 class Axis:
     """An axis of the space.
 
-    distribution: Optuna's. value: gives the setting's value for one of Optuna's numbers. numbers:
-    all of Optuna's numbers, None for a range without steps.
+    distribution: an Optuna distribution. value: function from a number of that distribution to the
+    setting's value. numbers: all numbers of the distribution, None for a continuous range.
     """
 
     distribution: Any
@@ -56,20 +56,20 @@ class Axis:
 
 
 class Suggestions:
-    """Suggests samples of a space, each by the samples before it."""
+    """Suggest samples of a space, each by the outcome of the samples before it."""
 
     def __init__(self, space: Space, seed: int) -> None:
         self._axes = {path: _axis(axis) for path, axis in axes_of(space).items()}
         self._seed = seed
 
     def count(self) -> int | None:
-        """Return how many different samples there are; None for infinitely many."""
+        """Return the number of distinct samples, None if it is infinite."""
         known = [len(axis.numbers) for axis in self._axes.values() if axis.numbers is not None]
         return math.prod(known) if len(known) == len(self._axes) else None
 
     def each_value(self, at_most: int) -> Iterator[dict[str, Any]]:
-        """Yield samples with every value of each axis that has steps, but at most `at_most` values
-        of an axis, evenly from end to end."""
+        """Yield samples that contain each value of each stepped axis, or `at_most` values of an
+        axis, evenly spaced."""
         first = {path: axis.value(_least(axis)) for path, axis in self._axes.items()}
         for path, axis in self._axes.items():
             numbers = axis.numbers or range(0)
@@ -78,19 +78,19 @@ class Suggestions:
                 yield {**first, path: axis.value(numbers[place])}
 
     def sample(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the sample for Optuna's numbers."""
+        """Return the sample for Optuna's parameters."""
         return {path: axis.value(params[path]) for path, axis in self._axes.items()}
 
     def next(self, observed: Sequence[ObservedTrial]) -> dict[str, Any]:
-        """Return Optuna's numbers of a new sample, different from all observed ones.
+        """Return Optuna's parameters of a sample that differs from all observed ones.
 
-        Fewer samples than count() must have been observed.
+        The number of observed samples must be below count().
         """
         known = [dict(sample.params) for sample in observed]
         return next(params for params in self._asked(observed) if params not in known)
 
     def _asked(self, observed: Sequence[ObservedTrial]) -> Iterator[dict[str, Any]]:
-        """Yield Optuna's suggestions, one for each further attempt."""
+        """Yield Optuna's suggestions."""
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -113,9 +113,9 @@ def _least(axis: Axis) -> Any:
 
 
 def _trial(observed: ObservedTrial, distributions: Mapping[str, Any]) -> Any:
-    """Return a sample as Optuna's trial.
+    """Return a sample as an Optuna trial.
 
-    Optuna ranks stopped samples below finished ones, by how far they came, ignores failed ones, and
+    Optuna ranks stopped samples below finished ones, by their last step, ignores failed ones, and
     treats unfinished ones as bad, so that it tries something else.
     """
     from optuna.trial import TrialState, create_trial
@@ -136,7 +136,7 @@ def _trial(observed: ObservedTrial, distributions: Mapping[str, Any]) -> Any:
 
 
 def _axis(axis: Choice | Range) -> Axis:
-    """A grid or choice by the places of its values, a range in steps by their multiples."""
+    """Return an axis with numbers for values: their indices, or multiples of a range's step."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(axis, Choice) or len(set(axis.corners)) == 1:

@@ -15,10 +15,10 @@ from pipelines.tuning.trial_plan import TrialPlan
 
 
 class PlanSearcher(Searcher):  # type: ignore[misc]
-    """Suggests the known trials that have not ended, then new trials of the plan.
+    """Suggest the known trials that have not ended, then new trials of the plan.
 
-    cpus: cores of each worker of a trial. Ray Tune's reports are ignored, since the outcome of a
-    trial is read from its folder.
+    cpus: number of cores of each worker. Ray Tune's reports are ignored: the outcome of a trial is
+    read from its folder.
     """
 
     def __init__(self, plan: TrialPlan, folder: Path, cpus: int | None) -> None:

@@ -26,15 +26,15 @@ from pipelines.tuning.sampled_trials import (
 from pipelines.tuning.state import FINISHED, STOPPED
 from pipelines.tuning.trial_marks import BASELINE, BEFORE, KINDS, MEAN, kind_of, marks_legend
 
-# Most characters of all names below a small plot.
+# Maximum number of characters of all names below a small plot.
 LETTERS = 30
-# Most values of a setting that have a row each.
+# Maximum number of values of a setting that have a row each.
 ROWS = 30
-# Up to this many different numbers are treated as a grid's.
+# Maximum number of distinct numbers that are treated as a grid.
 GRID = 12
-# The size of a plot in inches: three of them fill the width of a page.
+# The size of a plot in inches; three of them fill the width of a page.
 WIDTH, HEIGHT = 3.5, 2.9
-# More trials have smaller points, through which others are seen.
+# With more trials than this, points are smaller and translucent.
 MANY = 60
 
 
@@ -45,8 +45,8 @@ def setting_panels(
 ) -> str:
     """Return a legend, and a plot of the score against each setting with at least two values.
 
-    The plots share an axis of scores. A setting with many or long names has a row for each, below
-    the others. baseline: label and score of the untouched encoder, a dashed line in every plot.
+    The plots share an axis of scores. Settings with many or long values come last, with a row per
+    value. baseline: label and score of the untouched encoder, a dashed line in every plot.
     """
     scale = scale_of(trials, best, baseline)
     names = varied(trials)
@@ -95,7 +95,7 @@ def _panel(trials: Sequence[TrialRow], name: str, scale: Scale) -> str:
 
 
 def _rows(trials: Sequence[TrialRow], name: str, scale: Scale) -> str:
-    """Return the plot of a setting with a row for each value; of many, those with the best."""
+    """Return the plot of a setting with a row per value: the ROWS values with the best trials."""
     labels = [text(value) for value in values(trials, name)]
     shown = _best_values(trials, name)[:ROWS] if len(labels) > ROWS else labels
 
@@ -128,7 +128,7 @@ def _categories(
     scale: Scale,
     across: bool = False,
 ) -> None:
-    """Draw a strip of points for each value, with a bar at their mean. across: scores on x."""
+    """Draw a strip of points per value, with a bar at their mean. across: scores on the x axis."""
     finished = scores_by_value(trials, name)
     for place, value in enumerate(labels):
         shown = [t for t in having(trials, name) if text(t["settings"][name]) == value]
@@ -148,7 +148,7 @@ def _bar(axes: Any, value: float, place: int, across: bool, how: dict[str, Any])
 
 
 def has_means(trials: Sequence[TrialRow], name: str) -> bool:
-    """Return whether numbers are a grid's: few values, one with several finished trials."""
+    """Return whether a setting has few values, one of them with several finished trials."""
     groups = scores_by_value(trials, name)
     return len(groups) <= GRID and max(map(len, groups.values())) > 1
 

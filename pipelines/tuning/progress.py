@@ -23,15 +23,15 @@ from pipelines.tuning.state import (
 from pipelines.tuning.trial import STEP, TRIAL, one_line
 from pipelines.tuning.trial_plan import TrialPlan
 
-# The table of trials is shown at most this often, and whenever a trial has ended.
+# Least time between two tables of trials, which are also shown whenever a trial has ended.
 TABLE_SECONDS = 60.0
 
 
 class ProgressCallback(Callback):  # type: ignore[misc]
     """Ray Tune's callback on the driver.
 
-    plan: the trials of the sweep, earlier runs included. steps: gives the number of steps for
-    settings.
+    plan: the sweep's trials, including those of earlier runs. steps: function from settings to
+    number of steps.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ProgressCallback(Callback):  # type: ignore[misc]
         self._table()
 
     def _done(self) -> float:
-        """Return the completed steps, in units of whole trials."""
+        """Return the amount of completed training, in trials."""
         return sum(at / self._steps(name) for name, at in self._at.items())
 
     def _steps(self, name: str) -> int:
@@ -95,7 +95,7 @@ class ProgressCallback(Callback):  # type: ignore[misc]
         return f"tune     trial {ended}/{self._plan.total}{time_left}"
 
     def _table(self) -> None:
-        """Show the trials that have begun, the best first."""
+        """Show the started trials, the best first."""
         self._shown = time.monotonic()
         rows = sorted(self._at, key=lambda name: -self._best.get(name, float("-inf")))
         say(self._head())

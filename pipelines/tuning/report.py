@@ -51,10 +51,9 @@ def write_sweep_report(
     published: Mapping[str, float] = {},
     source: str = "",
 ) -> None:
-    """Write the report; sections without content are left out.
+    """Write the report, without empty sections.
 
-    published: the paper's score for a variant, or for a setting's value as text, from `source`.
-    MLflow's comparison of the child runs shows trials step by step, and all settings at once.
+    published: the paper's score for a variant, or for a setting's value as text. source: the paper.
     """
     trials: Sequence[TrialRow] = result["trials"]
     best = (result.get("best") or {}).get("name")
@@ -118,7 +117,7 @@ def _compared(
 ) -> str:
     """Return the table of a setting's values with the paper's scores."""
     rows: list[tuple[str, ...]] = list(compared_rows(trials, name, published))
-    alone = varied(trials) == [name]  # otherwise trials of a value differ in more than the seed
+    alone = varied(trials) == [name]  # else the trials of a value also differ in other settings
     header: tuple[str, ...] = (
         name,
         metric_among(trials).label,
@@ -142,7 +141,7 @@ def _dropout(trials: Sequence[TrialRow]) -> str:
 
 
 def _trials(trials: Sequence[TrialRow]) -> str:
-    """Return the table of trials and the table of errors; of many rows the first are shown."""
+    """Return the tables of trials and of errors, truncated to their first rows."""
     if not trials:
         return ""
     shown = html_page.ROWS_SHOWN

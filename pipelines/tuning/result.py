@@ -32,7 +32,7 @@ def sweep_result(
 ) -> dict[str, Any]:
     """Return the contents of result.json: all trials, the best, and the number of each status.
 
-    dev: the name of the dev pairs. baselines: by encoder; the result has that of the best trial's.
+    dev: name of the dev set. baselines: by encoder; the result has the one of the best trial.
     """
     folder = output / state.TRIALS_FOLDER
     rows = [state.trial_row(trial, folder / name) for name, trial in plan.trials.items()]
@@ -86,6 +86,6 @@ def write_result(run: tracking.Run, space: Space, result: dict[str, Any], output
 
 
 def without_result(rows: Sequence[dict[str, Any]]) -> str:
-    """Return a sentence that says why there is no best trial."""
+    """Return a sentence with the reasons why no trial finished."""
     errors = [f"{row['name']}: {row['error']}" for row in rows if row["error"]]
     return f"no trial finished ({'; '.join(errors[:2]) or 'see --verbose'})"

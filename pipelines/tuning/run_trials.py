@@ -35,10 +35,10 @@ def run_trials(
     stopping: Stopping | None,
     max_concurrent: int | None,
 ) -> None:
-    """Run the trials that have not ended; their outcome is in their folders.
+    """Run the trials that have not ended, which leave their outcome in their folders.
 
-    steps: gives the number of steps for settings. max_concurrent: most trials at a time, None for
-    as many as fit.
+    steps: function from settings to number of steps. max_concurrent: maximum number of trials at a
+    time, None for as many as fit.
     """
     folder = Path(sweep.folder)
     _forget_failures(folder)
@@ -57,10 +57,10 @@ def _fit(
     stopping: Stopping | None,
     max_concurrent: int | None,
 ) -> None:
-    # With Ray Tune's own handler Ctrl-C would end a sweep as if it were done.
+    # With Ray Tune's own handler, a sweep that is interrupted by Ctrl-C would look complete.
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
     # A trial that was killed after its last step reports nothing when it continues, and Ray Tune
-    # would end the whole sweep for the missing dev score.
+    # would end the whole sweep because of the missing dev score.
     os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
     import ray.tune
 
@@ -96,20 +96,20 @@ def _fit(
             verbose=1 if sweep.verbose else 0,
         ),
     )
-    # The progress callback reports what failed.
+    # The progress callback reports failures.
     with nullcontext() if sweep.verbose else only_in_log("ray.tune", folder.parent):
         tuner.fit()
 
 
 def _end_trials(folder: Path) -> None:
-    """End the MLflow runs of unfinished trials; a trial that is continued reopens its run."""
+    """End the MLflow runs of unfinished trials; a trial that continues reopens its run."""
     for trial in folder.iterdir():
         if status_of(trial) == UNFINISHED and (run_id := earlier_run(trial)):
             end_run(run_id, "KILLED")
 
 
 def _forget_failures(folder: Path) -> None:
-    """Remove the marks of failed trials, which then run again from their last checkpoint."""
+    """Clear the failures of trials, which then continue from their last checkpoint."""
     for mark in folder.glob(f"*/{FAILED_FILE}"):
         say(f"trial {mark.parent.name} failed before and is run again")
         mark.unlink()
@@ -144,10 +144,10 @@ def _scheduler(
 def allocate_resources(
     workers: int, cpus: int | None, max_concurrent: int | None, on_gpus: bool = False
 ) -> tuple[int, int | None]:
-    """Return (trials at a time, cores of each worker) for this cluster; None: an even share.
+    """Return (number of concurrent trials, cores of each worker or None for an even share).
 
-    Raises UserError if `max_concurrent` trials do not fit: their workers would wait forever for
-    cores that other waiting trials hold.
+    Raises UserError if `max_concurrent` trials do not fit in the cluster: their workers would
+    deadlock, waiting for cores that other waiting trials hold.
     """
     import ray
 

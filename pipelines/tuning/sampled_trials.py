@@ -1,6 +1,6 @@
-"""The trials of a sweep for its report: their scores and their sampled settings.
+"""The scores and sampled settings of a sweep's trials, for its report.
 
-A trial is an entry of "trials" in the result.json of a sweep. Nothing here plots or writes.
+A trial is an entry of "trials" in the result.json of a sweep.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def score(trial: TrialRow) -> float | None:
 
 
 def before(trial: TrialRow) -> float | None:
-    """Return the dev score before the first step."""
+    """Return a trial's dev score before the first step."""
     return number(trial.get(metric_in(trial).before))
 
 
@@ -85,7 +85,7 @@ def is_numeric(trials: Sequence[TrialRow], name: str) -> bool:
 
 
 def varied(trials: Sequence[TrialRow]) -> list[str]:
-    """Return the sampled settings with at least two values among these trials."""
+    """Return the names of sampled settings with at least two values among these trials."""
     return [name for name in sampled_settings(trials) if len(values(trials, name)) > 1]
 
 
@@ -100,5 +100,5 @@ def scores_by_value(trials: Sequence[TrialRow], name: str) -> dict[str, list[flo
 
 
 def text(value: Any) -> str:
-    """Return a sampled value as a user types it, with few digits."""
+    """Return a sampled value as a user would type it, with DIGITS significant digits."""
     return as_typed(value, DIGITS)

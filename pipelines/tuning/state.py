@@ -1,7 +1,7 @@
-"""The state of a trial, read from its folder; a sweep stores nothing else about its trials.
+"""The state of a trial, read from its folder, which is all that a sweep stores about it.
 
 A trial's folder is a complete output of `cotbert train`, with `trial.json` (its duration, and
-whether an earlier run had begun it) and, for a failed trial, `failed.json`.
+whether it was resumed) and, for a failed trial, `failed.json`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pipelines.tuning.trial_plan import SEED, Trial
 TRIALS_FOLDER = "trials"
 TRIAL_FILE, FAILED_FILE = "trial.json", "failed.json"
 FINISHED, STOPPED, FAILED, UNFINISHED = "finished", "stopped", "failed", "unfinished"
-# Trials of these statuses are not run again.
+# Trials with these statuses are not run again.
 ENDED = (FINISHED, STOPPED)
-# Their sum is the training time of a trial; the rest of its duration is start and end.
+# The keys of a trial's training time; the rest of its duration is startup and shutdown.
 WORK = ("step_seconds", "check_seconds")
 
 
@@ -77,7 +77,7 @@ def trial_row(trial: Trial, folder: Path) -> dict[str, Any]:
         metric.before: scores.get(0),
         "best_step": best,
         "steps": max(rows, default=None),
-        # The whole duration of a resumed trial is unknown.
+        # The total duration of a resumed trial is unknown.
         "seconds": None if timing.get("resumed") else timing.get("seconds"),
         "training_seconds": round(work, 3),
         "error": read_json(folder / FAILED_FILE)["error"] if status == FAILED else None,
@@ -92,7 +92,7 @@ def best_of(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 
 def start_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the median time outside of steps and dev checks, over trials that were not resumed."""
+    """Return the median overhead outside steps and dev checks, over trials without a resume."""
     spent = [
         float(row["seconds"]) - float(row["training_seconds"])
         for row in rows

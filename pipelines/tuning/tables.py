@@ -1,4 +1,4 @@
-"""The tables of a sweep: all trials (for a file, a terminal and a page), and compared values."""
+"""The tables of a sweep: its trials, and the published scores of a setting's values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pipelines.tuning.sampled_trials import (
 from pipelines.tuning.trial_plan import SEED
 from tune_spaces import VARIANT
 
-# Most characters of a setting in a table; the file has all of them.
+# Maximum number of characters of a setting in a table; the file has all of them.
 LETTERS = 40
 NONE = "-"
 
@@ -45,8 +45,8 @@ def fact_names(trials: Sequence[TrialRow]) -> tuple[str, ...]:
 def write_trials_csv(path: Path, trials: Sequence[TrialRow]) -> None:
     """Write one row per trial, the best first, with settings as columns.
 
-    Settings other than text are written as JSON, so that null differs from a setting that was not
-    sampled, whose cell is empty.
+    Settings other than text are written as JSON: null differs from the empty cell of a setting that
+    was not sampled.
     """
     names, fact_columns = sampled_settings(trials), fact_names(trials)
     buffer = io.StringIO()
@@ -72,7 +72,7 @@ def trials_table(trials: Sequence[TrialRow]) -> str:
 
 
 def trial_header(trials: Sequence[TrialRow]) -> tuple[str, ...]:
-    """Return the titles of the columns; the scores come first, so that a phone shows them."""
+    """Return the titles of the columns; the scores come first, for narrow screens."""
     return (
         *("trial", "dev", "before", "status"),
         *sampled_settings(trials),
@@ -108,7 +108,7 @@ def errors(trials: Sequence[TrialRow]) -> list[tuple[str, str, str]]:
 
 
 def comparable(trials: Sequence[TrialRow], published: Mapping[str, float]) -> list[str]:
-    """Return the variant, and each setting with a value for which the paper has a score."""
+    """Return the names, "variant" included, that have a value with a published score."""
     return [
         name
         for name in sampled_settings(trials)
@@ -119,7 +119,7 @@ def comparable(trials: Sequence[TrialRow], published: Mapping[str, float]) -> li
 def compared_rows(
     trials: Sequence[TrialRow], name: str, published: Mapping[str, float]
 ) -> list[tuple[str, str, str, str]]:
-    """Return (value, mean score, number of finished trials, the paper's score) for each value."""
+    """Return (value, mean score, number of finished trials, published score) for each value."""
     scores = scores_by_value(trials, name)
     begun = [text(trial["settings"][name]) for trial in having(trials, name)]
     rows = []
@@ -135,7 +135,7 @@ def _figure(value: Any, published: Mapping[str, float]) -> float | None:
 
 
 def mean_text(found: Sequence[float]) -> str:
-    """Return mean ± spread; a single number has no spread."""
+    """Return mean ± sample standard deviation, or a single number alone."""
     if len(found) < 2:
         return points(found[0] if found else None)
     stats = spread(found)

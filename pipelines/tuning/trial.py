@@ -25,14 +25,14 @@ from pipelines.training.dev_sets import DevSets
 from pipelines.training.worker_process import WorkerProcess
 from pipelines.tuning.state import FAILED_FILE, TRIAL_FILE, has_begun
 
-# Keys of a trial's config: its name, its settings as plain values, and its run's name in MLflow.
+# Keys of a trial's config: its name, its settings as plain values, and the name of its MLflow run.
 TRIAL, SETTINGS, RUN_NAME = "trial", "settings", "run_name"
-# A key of a trial's reports to Ray Tune, beside the dev score.
+# The key of the step in a trial's reports to Ray Tune.
 STEP = "step"
-# The trials of a killed sweep live for some more seconds; that a trial on another machine is gone
-# is known after a minute.
+# The trials of a killed sweep live for a few more seconds, and the death of a trial on another
+# machine is detected after a minute.
 PATIENCE_SECONDS = 90.0
-# Ray Tune runs the next trial in the process of one that has ended; it finds this one again.
+# Ray Tune runs the next trial in the same process, which keeps this object.
 _PROCESS = WorkerProcess()
 
 
@@ -43,7 +43,7 @@ class Sweep:
     folder: str
     corpus: str
     parent: str | None
-    tracking_uri: str = field(repr=False)  # with credentials: it is only passed in memory
+    tracking_uri: str = field(repr=False)  # may hold credentials: only passed in memory
     early_stopping: bool
     verbose: bool
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
@@ -54,15 +54,15 @@ class Sweep:
 def run_trial(config: dict[str, Any], sweep: Sweep, dev: DevSets) -> None:
     """Run a trial in a process of Ray Tune. config: its name, settings and run's name."""
     started = time.monotonic()
-    # Ray Tune's processes have another current folder, without the default store.
+    # Ray Tune's processes have a different current folder, without the default store.
     os.environ["MLFLOW_TRACKING_URI"] = sweep.tracking_uri
     folder = Path(sweep.folder) / config[TRIAL]
     resumed = has_begun(folder)
-    if not resumed:  # it may have been killed before it had settings
+    if not resumed:  # a killed trial may have left a folder without settings
         shutil.rmtree(folder, ignore_errors=True)
     try:
         _train(config, folder, sweep, dev)
-    except Exception as error:  # Ray Tune only reports that a trial failed, not why
+    except Exception as error:  # Ray Tune reports that a trial failed, but not why
         write_json(folder / FAILED_FILE, {"error": one_line(error)})
         raise
     seconds = round(time.monotonic() - started, 3)
@@ -95,7 +95,7 @@ def _train(config: dict[str, Any], folder: Path, sweep: Sweep, dev: DevSets) -> 
 
 
 def _reporter() -> Callable[[int, float], None]:
-    """Return a function that reports a dev check to the sweep, from any thread."""
+    """Return a thread-safe function that reports a dev check to the sweep."""
     from ray.tune.integration.ray_train import TuneReportCallback
 
     callback = TuneReportCallback()
@@ -107,8 +107,10 @@ def _reporter() -> Callable[[int, float], None]:
 
 
 def _with_first_cores(settings: TrainSettings, folder: Path) -> TrainSettings:
-    """Return the settings with the number of cores with which the trial began, which may differ if
-    the sweep now runs another number of trials at a time."""
+    """Return the settings with the number of cores with which the trial began.
+
+    It may differ from the current number if the sweep now runs more or fewer trials at a time.
+    """
     if not has_begun(folder):
         return settings
     began = read_json(folder / SETTINGS_FILE)["settings"]

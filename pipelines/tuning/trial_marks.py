@@ -1,4 +1,4 @@
-"""How the plots of a sweep draw trials, means and baselines, and the legend that says so."""
+"""The marks of trials, means and baselines in the plots of a sweep, and their legend."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = {FINISHED: "finished", STOPPED: "stopped early", "unfinished": "unfinish
 
 
 def kind_of(trial: TrialRow, best: str | None) -> str:
-    """Return how a trial is drawn: "best", its status, or "none" if it has no score."""
+    """Return the kind of mark of a trial: "best", its status, or "none" if it has no score."""
     if trial.get("status") == FAILED or score(trial) is None:
         return "none"
     if best is not None and trial.get("name") == best:
@@ -35,7 +35,7 @@ def kind_of(trial: TrialRow, best: str | None) -> str:
 
 
 def marks_legend(trials: Sequence[TrialRow], scale: Scale, means: bool) -> str:
-    """Return the legend of all plots, with the number of trials of each kind."""
+    """Return the legend of all plots, with the number of trials of each kind of mark."""
     keys = [(name, KINDS[kind] | {"ls": ""}) for kind, name in _labels(trials, scale.best)]
     if means:
         keys.append(("mean of finished", MEAN))

@@ -1,4 +1,4 @@
-"""The trials of a sweep; here all of them are sampled on the driver before anything starts.
+"""A plan of a sweep's trials, all sampled on the driver before the first one starts.
 
 The sample of a trial depends only on the space, the seed and the trial's position in the plan, so
 the same command continues a sweep that was killed.
@@ -22,14 +22,13 @@ from tune_spaces.axes import Axis, Choice, Range
 # Number of samples of a space with a continuous axis if --trials is not given.
 DEFAULT_TRIALS = 12
 SEED = "seed"
-# How trials are chosen before the first one starts: every point of the space, or random samples.
+# The values of TrialPlan.search here: every point of the space, or random samples.
 GRID, RANDOM = "grid", "random"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial. name: its folder. sample: its sampled values, with the seed. settings: those of its
-    training."""
+    """A trial. name: its folder's name. sample: its sampled values and seed."""
 
     name: str
     sample: Mapping[str, Any]
@@ -37,7 +36,7 @@ class Trial:
 
     @property
     def description(self) -> str:
-        """The sampled values in one line, each with the last part of the setting's name."""
+        """The sampled values on one line, each with the last part of the setting's name."""
         cells = (
             f"{key.rpartition('.')[2]}={f'{value:.4g}' if isinstance(value, float) else value}"
             for key, value in self.sample.items()
@@ -49,9 +48,9 @@ class Trial:
 class TrialPlan:
     """The trials of a sweep; trials may be added while it runs.
 
-    trials: the known trials by name. total: how many there will be. possible: settings to check
-    before the first trial starts. record: everything that two runs of the same sweep have in
-    common. search: how trials are chosen: `grid`, `random` or `optuna`.
+    trials: the known trials by name. total: final number of trials. possible: settings to check
+    before the first trial starts. record: everything that identifies the sweep when it is resumed.
+    search: how trials are chosen: `grid`, `random` or `optuna`.
     """
 
     trials: dict[str, Trial]
@@ -61,17 +60,17 @@ class TrialPlan:
     search: str = GRID
 
     def open(self, folder: Path) -> None:
-        """Load the trials of an earlier run of the sweep from its folder of trials."""
+        """Load the trials of an earlier run of the sweep from its trials folder."""
 
     def grow(self) -> Trial | None:
-        """Add a trial, chosen by the outcome of the trials before it; None if there are no more."""
+        """Add a trial, chosen by the outcome of earlier ones, and return it; None if complete."""
         return None
 
 
 def sampled_plan(
     space: Space, base: TrainSettings, trials: int | None, seeds: Sequence[int], draw_seed: int
 ) -> TrialPlan:
-    """Return a plan whose trials are all known."""
+    """Return a plan with all its trials."""
     planned = {t.name: t for t in plan_trials(space, base, trials, seeds, draw_seed)}
     record = {"trials": {name: flatten(trial.settings) for name, trial in planned.items()}}
     points = size(space)
@@ -84,7 +83,7 @@ def plan_trials(
 ) -> list[Trial]:
     """Return all trials of a sweep: the grid, or `trials` points or samples, each with every seed.
 
-    Raises UserError for the first sample that gives invalid settings.
+    Raises UserError for the first sample with invalid settings.
     """
     if len(seeds) > 1 and SEED in space.settings:
         raise UserError(f"space {space.name} samples the seed itself: leave --seeds out")
@@ -114,8 +113,8 @@ def settings_of(space: Space, base: TrainSettings, sample: Mapping[str, Any]) ->
 def samples_of(space: Space, trials: int | None, seed: int) -> list[dict[str, Any]]:
     """Return the samples of a space.
 
-    A grid gives all points in order, or `trials` random points without repetition. A space with a
-    continuous axis gives the points of its grid in turn, each with a random sample of the others.
+    A grid gives all points in order, or `trials` distinct random points. A space with continuous
+    axes gives the points of its grid in turn, each with random values on the continuous axes.
     """
     axes = axes_of(space)
     generator = np.random.RandomState(seed)
@@ -127,7 +126,7 @@ def samples_of(space: Space, trials: int | None, seed: int) -> list[dict[str, An
     grids = {k: a.values for k, a in axes.items() if isinstance(a, Choice) and a.grid}
     domains = {key: axis for key, axis in axes.items() if key not in grids}
     points = _product(grids)
-    # Trial by trial, so that a longer sweep begins with the trials of a shorter one.
+    # Sampled trial by trial, so that a longer sweep begins with the trials of a shorter one.
     return [
         {**points[n % len(points)], **{k: _sample(d, generator) for k, d in domains.items()}}
         for n in range(trials or max(DEFAULT_TRIALS, len(points)))
@@ -139,9 +138,9 @@ def _product(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def _sample(axis: Axis, generator: np.random.RandomState) -> Any:
-    """Return a random value as Ray Tune samples it: older sweeps have the same trials.
+    """Return a random value, sampled as Ray Tune does so that older sweeps keep their trials.
 
-    Numbers are Python numbers: numpy's would change through JSON.
+    Numbers are Python numbers: numpy's do not survive JSON unchanged.
     """
     if isinstance(axis, Choice):
         value = axis.values[generator.choice(np.arange(len(axis.values)), size=1)[0]]
@@ -156,9 +155,9 @@ def _sample(axis: Axis, generator: np.random.RandomState) -> Any:
 
 
 def _between(axis: Range, low: Any, high: Any, generator: np.random.RandomState) -> Any:
-    """Sample a number between two ends, of whole numbers without the upper one.
+    """Return a random number between two ends, the upper one excluded for whole numbers.
 
-    Arrays of one number, as in Ray Tune: numpy's exp may round a single number otherwise.
+    It computes with one-element arrays, as Ray Tune does: numpy may round exp of scalars otherwise.
     """
     if axis.whole and not axis.log:
         return generator.randint(low, high, size=1)[0]
