@@ -1,1 +1,1 @@
-"""Cleaning of texts: steps that change a text, filters that drop it."""
+"""Cleaning of texts: steps change a text, filters drop it."""

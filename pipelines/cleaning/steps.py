@@ -1,8 +1,8 @@
-"""The steps of cleaning: one function each, which takes a text and returns the changed text.
+"""The steps of cleaning: functions from a text to the changed text.
 
 A text is one line with single blanks, as `pipelines.reading.readers` yields it, before and after a
-step. A step that changes nothing returns the very same object, after one cheap test: most texts of
-a corpus are clean, and cleaning shares a core with a tokenizer.
+step. A step that changes nothing returns the same object, after one cheap test: most texts of a
+corpus are clean, and cleaning shares a core with a tokenizer.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ UNK = "<unk>"
 
 
 def fold(text: str) -> str:
-    """Return the text with single blanks, and none at its ends."""
+    """Return the text stripped and with single blanks."""
     return " ".join(text.split())
 
 
 def _unless_equal(text: str, changed: str) -> str:
-    """Return the changed text folded, or the very object `text` if both are equal."""
+    """Return the changed text folded, or the object `text` itself if both are equal."""
     changed = fold(changed)
     return text if changed == text else changed
 
@@ -30,8 +30,7 @@ def _unless_equal(text: str, changed: str) -> str:
 def wikitext(text: str) -> str:
     """Undo the tokenization of the WikiText corpora; return "" for a heading.
 
-    `<unk>` stays in place of a missing word: such a text, or sentence of it, is dropped afterwards
-    (`pipelines.cleaning.filters`).
+    `<unk>` stays in place of a missing word; a filter then drops the text or sentence.
     """
     if text.startswith("= ") and text.endswith(" ="):
         return ""
@@ -40,17 +39,17 @@ def wikitext(text: str) -> str:
     undone = text
     for pattern, replacement in _UNDONE:
         undone = pattern.sub(replacement, undone)
-    if undone.count('"') % 2 == 0:  # with an odd number it is unknown which ones open
+    if undone.count('"') % 2 == 0:  # an odd number is ambiguous
         undone = _QUOTED.sub(r'"\1"', undone)
     return _unless_equal(text, undone)
 
 
-# A blank on the wrong side of a punctuation mark; every WikiText sentence has one. Quotation marks,
-# which have blanks in all texts, are left out. The pattern begins with the blank because `re`
-# searches fast for that.
+# A blank on the wrong side of a punctuation mark; every WikiText sentence has one. Quotation marks
+# are left out, since they have blanks beside them in any text. The pattern begins with the blank,
+# for which `re` searches fast.
 _TOKENIZED = re.compile(r" (?:[@,.;:!?%)\]]|'[stmdvrl]|(?<=[(\[$£€] ))")
 _UNDONE = (
-    # Not 4.<unk>: a splitter would see the end of a complete sentence there.
+    # Without the blank, a splitter would see the end of a sentence in 4.<unk>.
     (re.compile(r" @\.@ (?=<unk>)"), " "),
     (re.compile(r" @([-,.])@ "), r"\1"),
     (re.compile(r" (?='(?:s|t|m|d|ve|re|ll)\b)"), ""),
@@ -71,19 +70,19 @@ def markup(text: str) -> str:
 def urls(text: str) -> str:
     """Remove web and e-mail addresses, and brackets that hold nothing else.
 
-    They are removed rather than replaced: a replacement would make sentences similar that share
-    nothing else. A name like example.com without http:// or www. stays, as Node.js must.
+    They are removed rather than replaced, since a common replacement would make unrelated sentences
+    similar. A name like example.com without http:// or www. stays, because Node.js must.
     """
     if "://" not in text and "@" not in text and "www." not in text and "WWW." not in text:
         return text
     return _unless_equal(text, _MARKED.sub("", _ADDRESS.sub(_mark_address, text)))
 
 
-# Stands for an address until the text around it is tidied: a code that Unicode reserves for
-# internal use.
+# A placeholder for an address until the text around it is tidied, reserved by Unicode for internal
+# use.
 _MARK = "\ufdd0"
-# Letters of all scripts except those without blanks between words (Thai, Lao, Burmese, Khmer, kana,
-# Chinese, Korean): there an address ends where the script of the sentence continues.
+# Letters of all scripts except Thai, Lao, Burmese, Khmer, kana, Chinese and Korean, in which text
+# may follow an address without a blank.
 _LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _ADDRESS = re.compile(
     rf"(?<![A-Za-z0-9])(?:(?:https?|ftps?)://|www\.(?=\w))(?:{_LETTER}|[-._~:/?#@!$&'()*+,;=%\[\]|])++"
@@ -104,13 +103,12 @@ def _mark_address(address: re.Match[str]) -> str:
 
 
 def control(text: str) -> str:
-    """Remove control characters, soft hyphens, byte-order marks, direction marks and characters
-    without width.
+    """Remove control and zero-width characters, soft hyphens, byte-order and direction marks.
 
-    The joiners U+200C and U+200D stay between characters of the scripts that spell with them
-    (Persian, the Indic ones) and inside emoji.
+    The joiners U+200C and U+200D stay inside emoji and between characters of the scripts that use
+    them in spelling (Persian, Indic scripts).
     """
-    if text.isprintable():  # false for all of these characters
+    if text.isprintable():  # False if the text has any of these characters
         return text
     return _unless_equal(text, _INVISIBLE.sub("", text))
 
@@ -124,9 +122,9 @@ _INVISIBLE = re.compile(
 
 
 def nfc(text: str) -> str:
-    """Combine letters and their accents to one character where Unicode has one (NFC).
+    """Normalize to NFC, which composes letters and their accents.
 
-    NFKC would change the meaning: it makes 10⁶ into 106 and ½ into 1⁄2. Text decoded with the wrong
+    NFKC would change the meaning: it turns 10⁶ into 106 and ½ into 1⁄2. Text decoded with the wrong
     encoding is not repaired.
     """
     if text.isascii() or unicodedata.is_normalized("NFC", text):
@@ -134,8 +132,8 @@ def nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-# In the order in which they are applied, whatever order the user names: the marks of a dump before
-# the markup around them; addresses after the links that hold them; characters last, since decoded
+# The steps in the order in which they are applied, whatever order the user gives: WikiText's marks
+# before markup, addresses after the links that contain them, and characters last, since decoded
 # entities add more of them.
 STEPS: dict[str, Callable[[str], str]] = {
     "wikitext": wikitext,

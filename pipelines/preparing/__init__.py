@@ -1,1 +1,1 @@
-"""The passes of `cotbert prepare`, and the search for duplicates and excluded sentences."""
+"""The passes of `cotbert prepare`, deduplication, exclusion and held-out documents."""

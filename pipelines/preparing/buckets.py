@@ -1,8 +1,8 @@
-"""Bring records of one key together, in memory that does not grow with the corpus.
+"""Group records by key with bounded memory.
 
-A record is a row of int64 of which the first is its key, a 63-bit hash. Many records are
-distributed to buckets on disk by the top bits of their keys, so the buckets come in the order of
-the keys, all records of a key are in one bucket, and buckets are equally full.
+A record is a row of int64 that begins with its key, a 63-bit hash. Many records are partitioned
+into buckets on disk by the top bits of their keys: buckets are ordered by key, all records of a key
+are in one bucket, and buckets have about equal sizes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 from pipelines.preparing.duplicates import CHUNK_ROWS, ID_BITS, MOST_BUCKETS
 from pipelines.preparing.scratch_files import PLACE
 
-# Records in a bucket: five numbers each and the order of sorting take 0.2 GiB.
+# Records per bucket: with five numbers each, sorting one takes 0.2 GiB.
 BUCKET_RECORDS = 1 << 22
 
 
 def buckets(
     records: Iterable[np.ndarray], most: int, scratch: Path, bucket_records: int | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield (N, K) records, those of one key together, bucket by bucket in the order of the keys.
+    """Yield (N, K) records grouped by key, bucket by bucket in the order of the keys.
 
-    most: upper bound of the number of records. scratch: folder for the buckets, which are removed.
+    most: upper bound on the number of records. scratch: folder for the temporary buckets.
     """
     limit = bucket_records or BUCKET_RECORDS
     if most <= limit:
@@ -43,7 +43,7 @@ def buckets(
 
 
 def _distribute(records: Iterable[np.ndarray], paths: Sequence[Path], shift: int) -> int:
-    """Write each record into the bucket of its key's top bits; return the numbers in a record."""
+    """Write each record into the bucket of its key's top bits; return the length of a record."""
     edges = np.arange(1, len(paths), dtype=np.int64) << shift
     columns = 1
     with ExitStack() as stack:
@@ -58,7 +58,7 @@ def _distribute(records: Iterable[np.ndarray], paths: Sequence[Path], shift: int
 
 
 def starts(*sorted_keys: np.ndarray) -> np.ndarray:
-    """Return (N,) bool: where a new value of any of the sorted keys begins."""
+    """Return (N,) bool: True where any of the sorted keys differs from the row before."""
     new = np.ones(len(sorted_keys[0]), bool)
     if len(new):
         new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in sorted_keys])
@@ -66,7 +66,7 @@ def starts(*sorted_keys: np.ndarray) -> np.ndarray:
 
 
 def place_chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (position of the first, PLACE) of up to CHUNK_ROWS rows at a time, over all files."""
+    """Yield (position of the first row, PLACE of up to CHUNK_ROWS rows) over all files."""
     start = 0
     for path in files:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The counts of a shard or part: their keys, and the files that hold them."""
+"""The counts of a shard or part: their keys and files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ LENGTH = "length."
 
 
 def read_counts(path: Path) -> Counter[str]:
-    """Return the counts of a shard or part; their file, written last, marks it as done."""
+    """Return the counts of a shard or part, whose file is written last and marks it as done."""
     counts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return Counter(counts)

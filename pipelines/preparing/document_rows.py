@@ -21,7 +21,7 @@ from pipelines.preparing.scratch_files import (
     sizes_file,
 )
 
-# A sentence that stands in this many documents says nothing about any of them.
+# A sentence that occurs in this many documents is boilerplate.
 MANY_DOCUMENTS = 3
 # A document with more than this share of all sentences gets a warning.
 GIANT_SHARE = 0.5
@@ -30,10 +30,9 @@ GIANT_SHARE = 0.5
 def mark_first(
     ids: Sequence[Path], places: Sequence[Path], keep: Path, scratch: Path
 ) -> tuple[int, int]:
-    """Write `keep`: 1 for the first row of each id, 0 for other rows and for all rows of a sentence
-    that stands in MANY_DOCUMENTS documents or more.
+    """Write `keep`: 1 for the first row of each id, 0 for duplicates and boilerplate sentences.
 
-    Returns the number of rows that stay, and of rows of such sentences.
+    Returns the number of rows that stay, and of boilerplate rows.
     """
     total = sum(path.stat().st_size for path in ids) // 8
     flags = duplicates.create(keep, total)
@@ -48,8 +47,8 @@ def mark_first(
 
 
 def _sentences(ids: Sequence[Path], places: Sequence[Path]) -> Iterator[np.ndarray]:
-    """Yield (sentence, document, id, position, rows), one for the rows of a chunk with the same
-    first three."""
+    """Yield (sentence, document, id, position, rows): the rows of a chunk that share the first
+    three, merged into one record."""
     for (start, some), (_, more) in zip(duplicates.chunks(ids), place_chunks(places), strict=True):
         order = np.lexsort((some, more["document"], more["sentence"]))
         sentence, document, row = more["sentence"][order], more["document"][order], some[order]
@@ -60,8 +59,11 @@ def _sentences(ids: Sequence[Path], places: Sequence[Path]) -> Iterator[np.ndarr
 
 
 def _without_many(records: np.ndarray) -> np.ndarray:
-    """Return the sorted records of a chunk with only MANY_DOCUMENTS of a boilerplate sentence, the
-    first of which counts all its rows; so a line of every document fills no bucket."""
+    """Return a chunk's sorted records with at most MANY_DOCUMENTS per sentence.
+
+    The first of a sentence's records counts all its rows, so a line of every document fills no
+    bucket.
+    """
     sentence, document, rows = records[:, 0], records[:, 1], records[:, 4]
     begins, new = starts(sentence), starts(sentence, document)
     group, rank = np.cumsum(begins) - 1, np.cumsum(new)
@@ -87,7 +89,7 @@ def _first_rows(records: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def write_offsets(scratch: Path, shards: int) -> None:
-    """Write how many sentences of each document earlier shards hold, if documents span shards."""
+    """Write the number of sentences of each document in earlier shards, if it spans shards."""
     found = [n for n in range(shards) if sizes_file(scratch, n).is_file()]
     sizes = {n: sizes_file(scratch, n).stat().st_size // 16 for n in found}
     for shard in found:
@@ -113,8 +115,7 @@ def _sizes(scratch: Path, shards: Sequence[int]) -> Iterator[np.ndarray]:
 
 
 def read_places(scratch: Path, shard: int, start: int, stop: int) -> np.ndarray:
-    """Return the PLACE of the rows from `start` to `stop` of a shard, with positions that count
-    through all shards."""
+    """Return the PLACE of a shard's rows `start` to `stop`, with positions over all shards."""
     places = np.fromfile(
         places_file(scratch, shard), PLACE, stop - start, offset=start * PLACE.itemsize
     )
@@ -127,16 +128,16 @@ def read_places(scratch: Path, shard: int, start: int, stop: int) -> np.ndarray:
 
 
 def kept_places(places: Sequence[Path], keep: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (positions, PLACE) of the rows that stay, a chunk at a time."""
+    """Yield (positions, PLACE) of the rows that stay, in chunks."""
     for start, some in place_chunks(places):
         stays = np.flatnonzero(duplicates.kept(keep, start, start + len(some)))
         yield stays + start, some[stays]
 
 
 def keep_documents(places: Sequence[Path], keep: Path, count: int, scratch: Path) -> int:
-    """Keep only the documents with the smallest ids, as many as hold `count` sentences.
+    """Keep only the documents with the smallest ids that together have `count` sentences.
 
-    Returns how many rows stay.
+    Returns the number of rows that stay.
     """
     last, left = 0, 0
     records = (_counted(some["document"]) for _, some in kept_places(places, keep))
@@ -163,7 +164,7 @@ def _clear_after(places: Sequence[Path], keep: Path, last: int) -> None:
 
 
 def _counted(documents: np.ndarray) -> np.ndarray:
-    """Return (document, number of times) of an array of documents."""
+    """Return (document, count) for an array of documents."""
     return np.stack(np.unique(documents, return_counts=True), axis=1)
 
 
@@ -174,7 +175,7 @@ def _summed(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def document_sizes(parts: Sequence[Path], scratch: Path) -> Counter[int]:
-    """Return how many documents have 1, 2, ... rows in the parts of a corpus."""
+    """Return the number of documents with 1, 2, ... rows in the parts of a corpus."""
     total = sum(pq.read_metadata(path).num_rows for path in parts)
     sizes: Counter[int] = Counter()
     records = (
@@ -194,6 +195,6 @@ def giant_warning(sizes: Counter[int]) -> list[str]:
     if max(sizes) <= GIANT_SHARE * sentences:
         return []
     return [
-        f"one document holds {max(sizes):,} of {sentences:,} sentences: check what --documents "
-        "names, as pairs of one document teach little about the others"
+        f"one document has {max(sizes):,} of {sentences:,} sentences: check the value of "
+        "--documents, since pairs within one document teach little about the others"
     ]

@@ -1,4 +1,4 @@
-"""The documents that the second pass leaves: their number, and the held-out file."""
+"""The documents after the second pass: their number and sizes, and the held-out file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.storage.resumable_output import ResumableOutput
 
 @dataclass(frozen=True)
 class DocumentSummary:
-    """sizes: how many documents have 1, 2, ... sentences. entries: for the manifest."""
+    """sizes: number of documents with 1, 2, ... sentences. entries: keys of the manifest."""
 
     entries: dict[str, Any] = field(default_factory=dict)
     sizes: Counter[int] = field(default_factory=Counter)
@@ -25,9 +25,9 @@ class DocumentSummary:
 
 
 def finish_documents(options: PrepareOptions, work: ResumableOutput) -> DocumentSummary:
-    """Write the held-out file if rows were held out, count the documents, and return the summary.
+    """Write the held-out file if rows were held out, and return the counts of the documents.
 
-    UserError if no document has two sentences.
+    Raises UserError if no document has two sentences.
     """
     entries: dict[str, Any] = {}
     if options.hold_out is not None:

@@ -1,7 +1,7 @@
 """The driver of `cotbert prepare`, in three stages: read shards, choose rows, write parts.
 
-Each stage writes its results to the scratch folder and skips what is already there. The driver
-holds a few numbers for each shard; ids and the choice of rows stay on disk.
+Each stage writes its results to the scratch folder and skips those that exist. The driver holds a
+few numbers per shard; ids and the choice of rows stay on disk.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from pipelines.runtime.progress import Progress
 from pipelines.runtime.shard_tasks import map_shards
 from pipelines.storage.resumable_output import ResumableOutput, atomic_file, write_json_atomic
 
-# Least rows of a part, except the last: input of many small files makes few parts.
+# Minimum number of rows of a part, except the last, so that many small files become few parts.
 PART_ROWS = 16_384
-# A shard of more rows may be split over several parts: a compressed file is a single shard.
+# A shard with more rows may be split into several parts: a compressed file is a single shard.
 UNIT_ROWS = 8 * PIECE_ROWS
 
 
@@ -39,7 +39,7 @@ UNIT_ROWS = 8 * PIECE_ROWS
 class FirstPass:
     """The results of the first pass.
 
-    kept: rows kept of each shard. lost: unusable rows of each file. read: rows read of each file.
+    kept: (shards,) number of rows kept. lost: unusable rows by file. read: number of rows by file.
     """
 
     kept: np.ndarray
@@ -78,8 +78,11 @@ def read_shards(plan: ReadPlan, rules: Rules, work: ResumableOutput) -> FirstPas
 
 @dataclass(frozen=True)
 class Choice:
-    """The rules by which rows are chosen. near_duplicates: a similarity. sample: the number of
-    sentences that stay. documents: whether rows belong to documents."""
+    """The rules by which rows are chosen.
+
+    near_duplicates: Jaccard similarity. sample: number of sentences to keep. documents: whether
+    rows belong to documents.
+    """
 
     near_duplicates: float | None = None
     sample: int | None = None
@@ -88,11 +91,11 @@ class Choice:
 
 
 def choose_rows(shards: int, choice: Choice, work: ResumableOutput) -> Counter[str]:
-    """Write which rows stay, and return the counts of the others.
+    """Write the flags of the rows that stay, and return the counts of the others.
 
-    The first row of each id and one of each group of near duplicates stay; of these the `sample`
-    rows, or whole documents, with the smallest hashes, a sample that does not depend on the order
-    of the input. With documents no sentence of many documents stays.
+    The first row of each id and one of each cluster of near duplicates stay, and of these a sample:
+    rows, or whole documents, with the smallest hashes, whatever the order of the input. In a corpus
+    of documents, boilerplate sentences are dropped.
     """
     scratch = work.scratch
     counts_file = scratch / f"{KEEP_FILE}.json"
@@ -176,8 +179,7 @@ def _gone_through(counts: Counter[str]) -> int:
 
 
 def _units(kept: Sequence[int], keep: Path) -> Iterable[tuple[RowRange, int]]:
-    """Yield ranges of up to UNIT_ROWS rows of a shard, and how many rows of each stay or are held
-    out."""
+    """Yield ranges of up to UNIT_ROWS rows of a shard, each with its number of rows to write."""
     position = 0
     for shard, count in enumerate(map(int, kept)):
         for start in range(0, count, UNIT_ROWS):
@@ -189,7 +191,7 @@ def _units(kept: Sequence[int], keep: Path) -> Iterable[tuple[RowRange, int]]:
 
 
 def _groups(units: Sequence[tuple[RowRange, int]]) -> tuple[tuple[RowRange, ...], ...]:
-    """Group neighbouring ranges until a part has PART_ROWS rows; drop ranges without rows."""
+    """Group adjacent ranges into parts of at least PART_ROWS rows; drop ranges without rows."""
     groups: list[list[RowRange]] = [[]]
     rows = 0
     for unit, count in units:

@@ -1,10 +1,10 @@
-"""Find the first row of each id, in memory that does not grow with the corpus.
+"""Find the first row of each id with bounded memory.
 
-Ids are in files of raw int64, one file per shard, in the order of the input; a row's position
-counts through all files. The result is a file of one byte per row: 1 for a row that stays, 0 for
-another. Up to BUCKET_ROWS ids are sorted in memory. More are first distributed to buckets on disk
-by their top bits, 16 bytes a row, and the buckets are sorted one after the other: ids are hashes,
-so buckets are equally full, and all rows of an id are in the same bucket.
+Ids are in files of raw int64, one per shard, in the order of the input; a row's position is its
+index over all files. The result is a file of one byte per row: 1 if the row stays, else 0. Up to
+BUCKET_ROWS ids are sorted in memory. More ids are first partitioned by their top bits into buckets
+on disk, 16 bytes per row, which are sorted one by one. Ids are hashes, so buckets have about equal
+sizes, and all rows of an id are in the same bucket.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import numpy as np
 
 # Sorting this many ids takes 0.7 GiB and 3 s.
 BUCKET_ROWS = 1 << 24
-# At most this many buckets are open at once; beyond BUCKET_ROWS * MOST_BUCKETS (8.6 billion rows)
-# the buckets grow.
+# Maximum number of open buckets; beyond BUCKET_ROWS * MOST_BUCKETS (8.6 billion rows) they grow.
 MOST_BUCKETS = 512
 CHUNK_ROWS = 1 << 20
 # The flag of a row that stays; 0 drops it, and pipelines.preparing.hold_out has two more.
@@ -33,7 +32,7 @@ def mark_first(
 ) -> int:
     """Write `keep`: 1 for the first row of each id in the order of `files`, 0 for other rows.
 
-    Returns how many rows are 1. scratch: folder for the buckets, which are removed afterwards.
+    Returns the number of rows with 1. scratch: folder for the temporary buckets.
     """
     total = sum(file.stat().st_size for file in files) // 8
     flags = create(keep, total)
@@ -54,7 +53,7 @@ def mark_first(
 
 
 def _mark(ids: np.ndarray, positions: np.ndarray | None, flags: np.ndarray) -> int:
-    """Set the flag of each id's first row; ids come in the order of their positions."""
+    """Set the flag of each id's first row; ids are sorted by position."""
     _, first = np.unique(ids, return_index=True)
     flags[first if positions is None else np.sort(positions[first])] = 1
     flush(flags)
@@ -64,8 +63,7 @@ def _mark(ids: np.ndarray, positions: np.ndarray | None, flags: np.ndarray) -> i
 def _distribute(files: Sequence[Path], buckets: Sequence[Path], shift: int) -> None:
     """Write (id, position) of each row into the bucket of its id's top bits.
 
-    Only the first row of an id within a chunk is written, so a line that makes up half of the
-    corpus fills no bucket.
+    Only the first row of an id in a chunk is written: a very frequent line fills no bucket.
     """
     edges = np.arange(1, len(buckets), dtype=np.int64) << shift
     with ExitStack() as stack:
@@ -80,10 +78,10 @@ def _distribute(files: Sequence[Path], buckets: Sequence[Path], shift: int) -> N
 
 
 def keep_smallest(files: Sequence[Path], keep: Path, count: int) -> int:
-    """Keep only the `count` rows with the smallest ids among the rows that stay (distinct ids).
+    """Keep only the `count` rows with the smallest ids among the kept rows, whose ids are distinct.
 
-    Returns how many stay. Reads the ids three times: to find the 1/65,536 of the ids' range that
-    holds the largest id to keep, to find that id, and to clear the rows beyond it.
+    Returns the number of kept rows. Reads the ids three times: to find the 1/65,536 of their range
+    that contains the largest id to keep, to find that id, and to clear the rows beyond it.
     """
     if not keep.stat().st_size:
         return 0
@@ -115,7 +113,7 @@ def flush(flags: np.ndarray) -> None:
 
 
 def chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (position of the first, ids) for up to CHUNK_ROWS ids at a time, over all files."""
+    """Yield (position of the first id, up to CHUNK_ROWS ids) over all files."""
     start = 0
     for path in files:
         with path.open("rb") as file:
@@ -127,8 +125,7 @@ def chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
 def create(keep: Path, rows: int) -> np.ndarray:
     """Create a file of `rows` zero bytes and return it mapped for writing.
 
-    Raises OSError if the disk is too full: found later, while the map is written, a full disk would
-    kill the process.
+    Raises OSError if the disk is too full: writing to the map would then kill the process.
     """
     with keep.open("wb") as file:
         file.truncate(rows)
@@ -139,7 +136,7 @@ def create(keep: Path, rows: int) -> np.ndarray:
 
 
 def kept(keep: Path, start: int, stop: int) -> np.ndarray:
-    """Return (stop - start,) bool: which rows from `start` to `stop` stay."""
+    """Return (stop - start,) bool: whether each row from `start` to `stop` stays."""
     stays: np.ndarray = read_flags(keep, start, stop) == KEPT
     return stays
 

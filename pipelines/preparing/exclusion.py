@@ -1,8 +1,8 @@
-"""Keep given sentences out of a corpus, such as those of the sets it will be evaluated on.
+"""Exclude given sentences from a corpus, such as those of an evaluation set.
 
 Sentences are compared without case, punctuation and white space, so `Two dogs, running.` excludes
-`two dogs running`. Files hold a sentence on each line, or columns (csv, or separated by tabs), of
-which the ones with text are used, so SentEval's STS files can be given unchanged.
+`two dogs running`. Files have one sentence per line, or columns (csv or tab-separated), of which
+the columns with text are used, so SentEval's STS files can be given unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"[-+]?[\d.,:%/e-]*")
 
 @dataclass(frozen=True)
 class Exclusion:
-    """The excluded sentences. keys: the `key` of each."""
+    """The keys (see `key`) of the excluded sentences."""
 
     keys: frozenset[bytes] = frozenset()
 
@@ -40,14 +40,14 @@ class Exclusion:
 
     @property
     def digest(self) -> str:
-        """A short hash of all keys, to recognise the same exclusion."""
+        """A short hash that identifies the set of keys."""
         return hashlib.sha256(b"".join(sorted(self.keys))).hexdigest()[:16]
 
 
 def not_excluded(
     columns: list[list[str]], exclusion: Exclusion, counts: Counter[str]
 ) -> list[bool]:
-    """Return for each row, given as columns, whether none of its texts is excluded.
+    """Return for each row whether none of its texts is excluded. columns: lists of texts.
 
     The other rows are counted as dropped, and each excluded sentence by its key under HIT.
     """
@@ -61,8 +61,7 @@ def not_excluded(
 
 
 def key(text: str) -> bytes | None:
-    """Return eight bytes that are equal for sentences of the same letters and digits; None for a
-    text without any."""
+    """Return an 8-byte hash of a text's letters and digits; None if it has none."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     letters = _NO_LETTERS.sub("", text.casefold())
@@ -70,12 +69,12 @@ def key(text: str) -> bytes | None:
 
 
 def read_exclusion(inputs: Sequence[str]) -> Exclusion:
-    """Read the sentences of files and folders; UserError if there is none."""
+    """Return the exclusion of the sentences in files and folders; UserError if there are none."""
     keys: set[bytes] = set()
     for item in inputs:
         found = {k for path in _files(item) for k in map(key, _sentences(path)) if k}
         if not found:
-            raise UserError(f"--exclude {item!r} holds no sentence: give files with sentences")
+            raise UserError(f"--exclude {item!r} has no sentences: give files with sentences")
         keys |= found
     return Exclusion(frozenset(keys))
 
@@ -87,7 +86,7 @@ def _files(item: str) -> list[Path]:
         outside = set(leading_out(str(path), [str(p) for p in found]))
         if outside:
             say_once(
-                f"warning: {len(outside)} links in --exclude {item!r} lead out of it and were not "
+                f"warning: {len(outside)} links in --exclude {item!r} lead outside it and were not "
                 f"followed, the first {min(outside)!r}: name the files themselves"
             )
         return sorted(p for p in found if str(p) not in outside)
@@ -128,8 +127,8 @@ def _sentences(path: Path) -> Iterator[str]:
 def _rows(text: str, suffix: str) -> Iterator[list[str]]:
     """Yield the cells of each line.
 
-    Files with tabs have no quoting: SentEval's files hold single quotes, and the comparison ignores
-    quotes around a sentence.
+    Files with tabs have no quoting: SentEval's files have unbalanced quotes, and the comparison
+    ignores quotes around a sentence.
     """
     lines = text.splitlines()
     if suffix == ".csv" and "\t" not in (lines or [""])[0]:
@@ -140,5 +139,5 @@ def _rows(text: str, suffix: str) -> Iterator[list[str]]:
 
 
 def _is_text(cells: Sequence[str]) -> bool:
-    """Return whether a column holds sentences, not labels: two words a cell on average."""
+    """Return whether a column has sentences, not labels: on average two words per cell or more."""
     return sum(len(cell.split()) for cell in cells) >= 2 * len(cells)

@@ -1,8 +1,8 @@
-"""Hold out rows of a corpus: queries, and the targets that an encoder must find for them.
+"""Hold out rows of a corpus as queries and the targets that an encoder must retrieve.
 
-With documents a query is one sentence of a document and its target the others; without them a long
-sentence is cut in two halves. The choice depends on hashes alone, not on the order of the input.
-In the keep file a held-out row is HELD, and a query QUERY.
+With documents a query is one sentence of a document and its target the others; without documents a
+long sentence is split into two halves. The choice depends only on hashes, not on the order of the
+input. The keep file has HELD for a held-out row and QUERY for a query.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from pipelines.preparing.placing import WORD
 from pipelines.storage.resumable_output import atomic_file
 
 HELD, QUERY = 2, 3
-# Least words of a query, and of a sentence that is cut in two.
+# Minimum number of words of a query, and of a sentence that is split into halves.
 QUERY_WORDS, HALVES_WORDS = 5, 12
-# At most one document in this many is held out.
+# At most 1 / LEAST_DOCUMENTS of the documents are held out.
 LEAST_DOCUMENTS = 10
-# Each half of the queries, dev and test, needs two.
+# Each split of the queries, dev and test, needs two.
 LEAST_HELD_OUT = 4
-# A document of more sentences is not held out: its rest must fit in memory, and so must its rows
-# while documents are chosen.
+# A document with more sentences is not held out, since its rows must fit in memory.
 MOST_SENTENCES = 10_000
-# Characters of a target; no encoder reads more.
+# Maximum number of characters of a target; no encoder reads more.
 MOST_CHARACTERS = 100_000
 
 
@@ -49,18 +48,18 @@ _SCHEMA = _schema(document=pa.int64(), query=pa.string(), target=pa.string(), sp
 
 @dataclass(frozen=True)
 class HoldOut:
-    """The number of documents (or sentences) to hold out, and the choice of a document's query."""
+    """The number of documents (or sentences) to hold out, and how a document's query is chosen."""
 
     count: int
     query: Query
     by_document: bool
     fewer: bool = False
-    """Whether a tenth is held out where `count` is more than that."""
+    """Whether `count` is lowered to a tenth of the documents if it is more."""
 
     def mark(self, places: Sequence[Path], keep: Path, scratch: Path) -> int:
-        """Mark the held-out rows in `keep` and drop all other rows of the queries' sentences.
+        """Mark the held-out rows in `keep` and drop all other rows with the queries' sentences.
 
-        Returns the number of rows dropped. Raises UserError if there are too few documents.
+        Returns the number of dropped rows. Raises UserError if there are too few documents.
         """
         choose = self.choose(places, keep, scratch)
         most = choose.possible // LEAST_DOCUMENTS
@@ -93,7 +92,7 @@ class HoldOut:
 
 
 class _Documents:
-    """The documents with the smallest ids that have a query and something left to find."""
+    """The documents with the smallest ids that have a query and a target."""
 
     def __init__(self, options: HoldOut) -> None:
         self._left, self._query = options.count, options.query
@@ -104,8 +103,8 @@ class _Documents:
         self.sentences: list[np.ndarray] = []
 
     def records(self, places: Sequence[Path], keep: Path) -> Iterator[np.ndarray]:
-        """Yield (document, sentence, row, words) of the rows that stay; of a giant document at most
-        MOST_SENTENCES rows of a chunk."""
+        """Yield (document, sentence, row, words) of the rows that stay, in each chunk at most
+        MOST_SENTENCES rows of a document."""
         for rows, some in kept_places(places, keep):
             documents, counts = np.unique(some["document"], return_counts=True)
             self._giants = np.union1d(self._giants, documents[counts > MOST_SENTENCES])
@@ -129,8 +128,10 @@ class _Documents:
     def _chosen(
         self, document: np.ndarray, sentence: np.ndarray, words: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return (N,) the number of each row's document, and for each document whether it is held
-        out. The rows are sorted by document, then sentence."""
+        """Return (N,) each row's document index, and (documents,) whether each is held out.
+
+        The rows are sorted by document, then sentence.
+        """
         begins = starts(document)
         group = np.cumsum(begins) - 1
         different = np.bincount(group, weights=starts(document, sentence))
@@ -145,7 +146,7 @@ class _Documents:
 
 
 class _Halves(_Documents):
-    """The sentences with the smallest ids that are long enough to be cut in two."""
+    """The sentences with the smallest ids that are long enough to be split into halves."""
 
     def records(self, places: Sequence[Path], keep: Path) -> Iterator[np.ndarray]:
         """Yield (sentence, row) of the long rows that stay."""
@@ -165,7 +166,7 @@ class _Halves(_Documents):
 
 
 def _drop_others(places: Sequence[Path], flags: np.ndarray, sentences: np.ndarray) -> int:
-    """Drop the rows of these sentences that are not held out; return how many."""
+    """Drop the rows of these sentences that are not held out, and return their number."""
     dropped = 0
     for start, some in place_chunks(places):
         here = flags[start : start + len(some)]
@@ -176,9 +177,9 @@ def _drop_others(places: Sequence[Path], flags: np.ndarray, sentences: np.ndarra
 
 
 def write_held_out(files: Sequence[Path], output: Path, scratch: Path) -> int:
-    """Write the queries and targets of the held-out rows in `files`; return how many pairs.
+    """Write the queries and targets of the held-out rows in `files`, and return their number.
 
-    The splits alternate in the order of hashes, so each has half of the pairs.
+    In the order of hashes, pairs go to the dev and the test split in turn.
     """
     rows = pa.concat_tables([HELD_SCHEMA.empty_table(), *(pq.read_table(file) for file in files)])
     pairs = _pairs(rows.sort_by([("document", "ascending"), ("position", "ascending")]))
@@ -205,7 +206,7 @@ def _pairs(rows: pa.Table) -> list[tuple[int, str, str]]:
 
 
 def _rest(texts: Sequence[str], query: str) -> str:
-    """Return the different texts of a document but the query, joined by blanks."""
+    """Return the distinct texts of a document except the query, joined by blanks."""
     return " ".join(text for text in dict.fromkeys(texts) if text != query)[:MOST_CHARACTERS]
 
 

@@ -1,4 +1,4 @@
-"""The contents of manifest.json and result.json of a corpus folder."""
+"""The contents of a corpus folder's manifest.json and result.json."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipelines.storage.resumable_output import versions
 
 @dataclass(frozen=True)
 class CorpusJob:
-    """Everything that decides the contents of a corpus."""
+    """Everything that determines the contents of a corpus."""
 
     options: PrepareOptions
     plan: ReadPlan
@@ -37,7 +37,7 @@ def corpus_manifest(
     documents: DocumentSummary,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the manifest: what happened to every row, and the source of the rows that stay."""
+    """Return the manifest: the counts of all rows by outcome, and the corpus's source."""
     options, plan = job.options, job.plan
     dropped = _named(counts, DROPPED)
     hits = sum(key.startswith(HIT) for key in counts)
@@ -83,8 +83,7 @@ def corpus_manifest(
 def corpus_result(
     manifest: dict[str, Any], fresh: int, seconds: float, run_id: str | None
 ) -> dict[str, Any]:
-    """Return the result of a job. fresh: rows that this run wrote in `seconds`; a run that was
-    killed may have written others."""
+    """Return the result of a job. fresh: number of rows that this run wrote in `seconds`."""
     return {
         "rows_read": manifest["rows_read"],
         "rows": manifest["rows"],
@@ -111,7 +110,7 @@ def _documents(manifest: dict[str, Any]) -> dict[str, int]:
 
 
 def reasons(counts: Counter[str]) -> str:
-    """Return the dropped rows in words, such as "3 empty, 1 too_long"."""
+    """Return the numbers of dropped rows as text, such as "3 empty, 1 too_long"."""
     dropped = _named(counts, DROPPED)
     return ", ".join(f"{n} {reason}" for reason, n in dropped.items()) or "none read"
 
@@ -123,7 +122,7 @@ def _named(counts: Counter[str], kind: str) -> dict[str, int]:
 
 
 def cleaning(options: CleanOptions) -> dict[str, Any]:
-    """Return the options of cleaning that are on."""
+    """Return the cleaning options that are in use."""
     chosen = {key: value for key, value in vars(options).items() if value not in (None, ())}
     if not options.language:
         del chosen["language_probability"]

@@ -1,15 +1,15 @@
 """Find rows with nearly the same text by MinHash and locality-sensitive hashing.
 
-A row is compared as the set of its character 5-grams, case folded. Words would be too coarse: one
-changed word of twenty leaves 0.71 of a sentence's word trigrams and 0.83 of its character 5-grams;
+A row is compared as the set of its case-folded character 5-grams. Words would be too coarse: a
+changed word in twenty leaves 0.71 of a sentence's word trigrams and 0.83 of its character 5-grams,
 and not all scripts separate words. HASHES minima of hashed 5-grams estimate the Jaccard similarity
-of two sets to within 0.04 (Broder 1997). Rows whose minima agree in one of the bands are
-candidates. Candidates whose estimate reaches the threshold are joined to clusters, and the row with
-the smallest id of each cluster stays.
+of two sets to within 0.04 (Broder 1997). Rows whose minima agree in a band are candidates.
+Candidates whose estimate reaches the threshold are merged into clusters, and the row with the
+smallest id of each cluster stays.
 
-A shard's scratch file NNNNNN.near holds for each row one byte of each minimum, which is enough for
+A shard's scratch file NNNNNN.near has, for each row, one byte of each minimum, which is enough for
 the comparison (Li and König 2010), and the hashes of its bands. Candidates are found band by band
-like duplicates: by sorting, in buckets on disk if there are many rows. Only the pairs that are near
+like duplicates, by sorting, in buckets on disk if there are many rows. Only the pairs of near
 duplicates are held in memory, 16 bytes each.
 """
 
@@ -26,29 +26,31 @@ from scipy.sparse.csgraph import connected_components
 from pipelines.preparing.duplicates import BUCKET_ROWS, CHUNK_ROWS, ID_BITS, MOST_BUCKETS, flush
 
 GRAM, HASHES = 5, 128
-# Only the first MOST_LETTERS letters of a text are compared; TOGETHER rows are hashed at a time.
+# The first MOST_LETTERS letters of a text are compared; TOGETHER rows are hashed at a time.
 MOST_LETTERS, TOGETHER = 10_000, 1024
 _PRIME = np.uint64(0x100000001B3)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-# The chance that one byte of two different minima is equal.
+# The probability that one byte of two different minima is equal.
 _BY_CHANCE = 1 / 256
-_PAIRS = 1 << 18  # compared at a time: 64 MiB of minima
+_PAIRS = 1 << 18  # pairs compared at a time: 64 MiB of minima
 
 
 def band_rows(similarity: float) -> int:
-    """Return the number of minima in a band: the largest with which a pair of this similarity is a
-    candidate with a probability of at least 0.99. 0.8 gives 6 (21 bands), 0.5 gives 3."""
+    """Return the number of minima per band: 6 (21 bands) for a similarity of 0.8, 3 for 0.5.
+
+    It is the largest with which a pair of this similarity is a candidate with probability 0.99.
+    """
     chances = {rows: 1 - (1 - similarity**rows) ** (HASHES // rows) for rows in range(1, HASHES)}
     return max((rows for rows, chance in chances.items() if chance >= 0.99), default=1)
 
 
 def row_type(rows: int) -> np.dtype:
-    """Return the numpy type of a row in a shard's file, with `rows` minima in a band."""
+    """Return the numpy type of a row in a shard's file. rows: number of minima per band."""
     return np.dtype([("minima", np.uint8, HASHES), ("bands", np.int64, HASHES // rows)])
 
 
 def signatures(texts: Sequence[str], rows: int) -> np.ndarray:
-    """Return the (N,) array of `row_type(rows)` for N texts."""
+    """Return the (N,) signatures of N texts, of `row_type(rows)`."""
     made = np.empty(len(texts), row_type(rows))
     for start in range(0, len(texts), TOGETHER):
         minima = _minima([text[:MOST_LETTERS] for text in texts[start : start + TOGETHER]])
@@ -63,7 +65,7 @@ def signatures(texts: Sequence[str], rows: int) -> np.ndarray:
 
 
 def _minima(texts: Sequence[str]) -> np.ndarray:
-    """Return (N, HASHES) uint64: each text's smallest 5-gram hash by each of the functions."""
+    """Return (N, HASHES) uint64: each text's smallest 5-gram hash under each hash function."""
     grams, starts = _grams(texts)
     draws = np.random.default_rng(0).integers(0, 2**63, HASHES, np.uint64)
     minima = np.empty((len(texts), HASHES), np.uint64)
@@ -75,7 +77,7 @@ def _minima(texts: Sequence[str]) -> np.ndarray:
 def _grams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the uint64 hashes of the 5-grams of all texts, and the index of each text's first.
 
-    A text of L letters has L: those at its end are padded, so even one letter has a 5-gram.
+    A text of L letters has L 5-grams, the last ones padded.
     """
     folded = [text.casefold() for text in texts]
     lengths = np.fromiter(map(len, folded), np.int64, len(folded))
@@ -92,20 +94,20 @@ def _grams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """Return values whose bits are mixed over the whole word (the last steps of MurmurHash3)."""
+    """Return values with their bits mixed by the finalizer of MurmurHash3."""
     values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     mixed: np.ndarray = values ^ (values >> np.uint64(33))
     return mixed
 
 
 def estimate(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return (N,) estimated Jaccard similarities of N pairs of (N, HASHES) bytes of minima."""
+    """Return (N,) estimated Jaccard similarities from (N, HASHES) bytes of minima each."""
     equal = (one == other).mean(axis=1)
     return np.asarray((equal - _BY_CHANCE) / (1 - _BY_CHANCE))
 
 
 class NearDuplicates:
-    """The search over all shards. ids, near: their files in order. keep: file of a byte per row."""
+    """The search over all shards. ids, near: files by shard. keep: file with a byte per row."""
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class NearDuplicates:
         self._flags = np.memmap(keep, np.uint8, "r+") if sum(sizes) else np.empty(0, np.uint8)
 
     def drop(self, scratch: Path) -> int:
-        """Clear the flags of all rows but the smallest id of each cluster; return how many."""
+        """Drop all rows except the smallest id of each cluster, and return their number."""
         edges = [self._edges(band, scratch) for band in range(HASHES // self._rows)]
         pairs = np.unique(np.concatenate(edges), axis=0)
         if not len(pairs):
@@ -143,7 +145,7 @@ class NearDuplicates:
     def _edges(self, band: int, scratch: Path) -> np.ndarray:
         """Return (E, 2) positions of near duplicates among the rows that agree in this band.
 
-        Each row is compared with the row of the smallest id and with the row before it.
+        Each row is compared with the row with the smallest id and with the row before it.
         """
         found = [np.empty((0, 2), np.int64)]
         for rows in self._buckets(band, scratch):
@@ -164,7 +166,7 @@ class NearDuplicates:
         return np.concatenate(found)
 
     def _buckets(self, band: int, scratch: Path) -> Iterator[np.ndarray]:
-        """Yield (hash, id, position) of the rows that stay; rows of one hash come together."""
+        """Yield (hash, id, position) of the rows that stay, grouped by hash."""
         total = int(self._starts[-1])
         if total <= self._bucket_rows:
             yield np.concatenate([np.empty((0, 3), np.int64), *self._rows_of(band)])
@@ -196,7 +198,7 @@ class NearDuplicates:
                 yield np.stack([hashes[stays], values[stays], stays + position], axis=1)
 
     def _minima_of(self, positions: np.ndarray) -> np.ndarray:
-        """Return (N, HASHES) bytes: the minima of the rows at these positions."""
+        """Return (N, HASHES) bytes of the minima of the rows at these positions."""
         made = np.empty((len(positions), HASHES), np.uint8)
         for shard, chosen, rows in self._by_shard(positions):
             made[chosen] = np.memmap(self._near[shard], row_type(self._rows), "r")["minima"][rows]
@@ -209,7 +211,7 @@ class NearDuplicates:
         return made
 
     def _by_shard(self, positions: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Yield (shard, indices of the positions in it, their rows there)."""
+        """Yield (shard, indices into `positions`, row numbers in the shard)."""
         order = np.argsort(positions, kind="stable")
         shards = np.searchsorted(self._starts, positions[order], side="right") - 1
         cuts = np.flatnonzero(np.diff(shards)) + 1

@@ -1,8 +1,7 @@
 """The second pass of `cotbert prepare` as a task that Ray Data runs on the workers.
 
-For part N it writes the part to the data folder and then part-N.json, the counts, to the scratch
-folder: the part is done when that file exists. Files are read one row group at a time, so a shard
-may have any size.
+It writes part N to the data folder and then its counts, part-N.json, to the scratch folder; that
+file marks the part as done. Files are read one row group at a time, so a shard may have any size.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.storage.corpus import PLACES, corpus_table
 from pipelines.storage.resumable_output import atomic_file, write_json_atomic
 
-# Bytes of texts and tokens of a part's row group that are held in memory: 8,192 rows of 8 kB.
+# Maximum size in bytes of a part's row group in memory: 8,192 rows of 8 kB.
 GROUP_BYTES = 64 << 20
 
 
@@ -40,7 +39,7 @@ GROUP_BYTES = 64 << 20
 class RowRange:
     """The rows from `start` to `stop` of a shard's scratch files.
 
-    position: position of the first among the rows of all shards. start is a multiple of PIECE_ROWS.
+    position: index of the first row over all shards. start is a multiple of PIECE_ROWS.
     """
 
     shard: int
@@ -50,7 +49,7 @@ class RowRange:
 
 
 def _row_groups(file: Path, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (number of the first row, batch) for the rows from `start` to `stop` of a file."""
+    """Yield (index of the first row, batch) for the rows from `start` to `stop` of a file."""
     source = pq.ParquetFile(file)
     first = 0
     for group in range(source.num_row_groups):
@@ -68,8 +67,7 @@ def _row_groups(file: Path, start: int, stop: int) -> Iterator[tuple[int, pa.Rec
 def write_row_groups(tables: Iterable[pa.Table], path: Path) -> None:
     """Write tables of one schema (at least one) to one file, in row groups of PIECE_ROWS rows.
 
-    A row group has fewer rows if they take more than GROUP_BYTES. Tables are joined first, since
-    each may hold only a few rows.
+    A row group has fewer rows if they take more than GROUP_BYTES. Small tables are concatenated.
     """
     held: list[pa.Table] = []
     with ExitStack() as stack:
@@ -95,13 +93,11 @@ def _part_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 @dataclass(frozen=True)
 class WritePart:
-    """The second pass: tokenizes the rows of group `numbers[id]` that stay and writes them as a
-    part.
+    """The second pass: tokenize the kept rows of group `numbers[id]` and write them as a part.
 
-    The counts hold the number of sentences of each LENGTH in tokens; all lengths above max_length
-    are counted together. output: folder of the parts. placed: whether the rows have a PLACE.
-    documents: whether the part has the columns PLACES. Held-out rows go to the scratch file
-    part-N.held.
+    The counts include the number of sentences of each LENGTH in tokens, up to max_length and more.
+    output: folder of the parts. placed: whether the rows have a PLACE. documents: whether the part
+    has the columns PLACES. Held-out rows are written to the scratch file part-N.held.
     """
 
     tokenizer_json: str
@@ -134,8 +130,7 @@ class WritePart:
         return {"counts": counts}
 
     def _rows(self, group: tuple[RowRange, ...], held: list[pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Yield the ids, texts and places of the rows that stay, in batches; the held-out rows are
-        added to `held`."""
+        """Yield batches of kept rows (ids, texts, places); append held-out rows to `held`."""
         scratch = Path(self.scratch)
         for rows in group:
             last = rows.position + rows.stop - rows.start
@@ -156,10 +151,10 @@ class WritePart:
     def _tokenized(
         self, tokenizer: PlainTokenizer, rows: pa.RecordBatch, counts: Counter[str]
     ) -> pa.Table:
-        """Return the rows for the part: all texts have a token and are within the bounds."""
+        """Return the rows of the part, whose texts all have a token and are within the bounds."""
         ids, *texts = (rows.column(number) for number in range(rows.num_columns))
         texts, places = (texts[:-2], texts[-2:]) if self.placed else (texts, [])
-        # One token more than the part will hold, to know which texts are cut.
+        # One token more than the part will have, to know which texts are truncated.
         longest = max(self.max_length, self.bounds.max_tokens or 0) + 1
         tokens = [tokenizer(column.to_pylist(), longest) for column in texts]
         filled = filled_rows(tokens, self.bounds, counts)

@@ -1,4 +1,4 @@
-"""The place of each sentence of a shard: its document, its position there, and its words."""
+"""The PLACE of each sentence of a shard: its document, its position there, its number of words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.reading.read_plan import ReadPlan, Shard
 from pipelines.storage.resumable_output import atomic_file
 
 MOST_WORDS = 255
-# A letter of a script that separates no words counts as one; otherwise blanks separate words.
+# A letter of a script without blanks between words counts as a word; else blanks separate words.
 WORD = re.compile(rf"[{NO_BLANKS}]|[^\s{NO_BLANKS}]+")
 
 
@@ -27,10 +27,10 @@ def count_words(text: str) -> int:
 
 
 class Placing:
-    """Gives the sentences of a shard their places.
+    """Determine the places of a shard's sentences.
 
-    words: whether to count words. The documents of a file or a column may span shards, so the
-    number of sentences of each is counted: 100 bytes a document.
+    words: whether to count words. If documents may span shards, the number of sentences of each is
+    counted, which takes 100 bytes per document.
     """
 
     def __init__(self, shard: Shard, plan: ReadPlan, words: bool) -> None:
@@ -39,7 +39,7 @@ class Placing:
         self._copy = 0
 
     def __call__(self, piece: Piece, cleaned: Cleaned) -> np.ndarray:
-        """Return (N,) PLACE for the N sentences left of a piece; pieces come in their order."""
+        """Return the (N,) PLACE of a piece's N cleaned sentences; pieces must come in order."""
         places = np.zeros(len(cleaned.sentences), PLACE)
         places["document"] = -1
         texts = cleaned.texts

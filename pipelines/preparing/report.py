@@ -1,4 +1,4 @@
-"""The report of a prepared corpus: what happened to the rows, and the length of the sentences."""
+"""The report of a prepared corpus: its rows by outcome, and the lengths of the sentences."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pipelines.reports.colours import BLUE, ORANGE
 from pipelines.reports.html_page import page, table
 
 _DROPPED = "dropped_"
-# Sentences of the documents that are counted together.
+# Bins of the number of sentences of a document.
 _SIZES = ((1, 1), (2, 2), (3, 5), (6, 10), (11, 20), (21, 100), (101, 1 << 62))
 
 
 def row_counts(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return (what, number, share of all rows) from a result of prepare: rows read, added by
-    splitting, kept, and dropped by reason, the most frequent first."""
+    """Return (outcome, number, share of all rows) of the rows read, added by splitting, kept, and
+    dropped by reason, the most frequent first."""
     dropped = {k.removeprefix(_DROPPED): n for k, n in result.items() if k.startswith(_DROPPED)}
     added = result.get("added", 0)
     lines = [("read", result["rows_read"])]
@@ -43,7 +43,7 @@ def write_corpus_report(
 ) -> None:
     """Write the report.
 
-    lengths: number of sentences with 0, 1, ... max_length tokens, and more. sizes: number of
+    lengths: number of sentences with 0, 1, ..., max_length and more tokens. sizes: number of
     documents with 1, 2, ... sentences.
     """
     flat = {**manifest, **{f"{_DROPPED}{k}": n for k, n in manifest["dropped"].items()}}
@@ -71,7 +71,7 @@ def write_corpus_report(
 
 
 def document_counts(manifest: Mapping[str, Any], sizes: Mapping[int, int]) -> list[tuple[str, str]]:
-    """Return (what, number) of the documents by their sentences, and of the held-out queries."""
+    """Return (label, number) of the documents by number of sentences, and of held-out queries."""
     rows = [("documents", sum(sizes.values()))] if sizes else []
     for first, last in _SIZES:
         upto = min(last, max(sizes, default=0))
@@ -85,7 +85,7 @@ def document_counts(manifest: Mapping[str, Any], sizes: Mapping[int, int]) -> li
 
 
 def length_histogram(lengths: Sequence[int]) -> str:
-    """Return a histogram of sentences by tokens; the last bar shows cut sentences."""
+    """Return a histogram of sentence lengths in tokens; the last bar is the truncated ones."""
     longest = len(lengths) - 2
     bars = list(enumerate(lengths))
     return plots.histogram(

@@ -16,9 +16,9 @@ from pipelines.reading.pieces import PIECE_CHARACTERS, PIECE_ROWS
 from pipelines.storage.resumable_output import atomic_file
 
 KEEP_FILE = "keep"
-# Where a row stands. sentence: the id of its first text alone. document: -1 without documents.
-# position: number of sentences before it in the document, of those in the same shard. words: at
-# most 255.
+# The place of a row. sentence: the id of its first text. document: the document's id, -1 without
+# documents. position: number of the document's sentences before it in the same shard. words: number
+# of words, at most 255.
 PLACE = np.dtype([
     ("sentence", np.int64), ("document", np.int64), ("position", np.int32), ("words", np.uint8)
 ])  # fmt: skip
@@ -35,7 +35,7 @@ def texts_file(scratch: Path, shard: int) -> Path:
 
 
 def near_file(scratch: Path, shard: int) -> Path:
-    """Return the file of the rows' signatures, by which near duplicates are found."""
+    """Return the file of the rows' MinHash signatures."""
     return scratch / f"{shard:06}.near"
 
 
@@ -45,22 +45,22 @@ def places_file(scratch: Path, shard: int) -> Path:
 
 
 def sizes_file(scratch: Path, shard: int) -> Path:
-    """Return the file of the documents of a shard that may span shards: their sorted ids, and
-    then the number of sentences of each, all int64."""
+    """Return the int64 file of a shard's documents that may span shards: their sorted ids, then
+    the number of sentences of each."""
     return scratch / f"{shard:06}.sizes"
 
 
 def offsets_file(scratch: Path, shard: int) -> Path:
-    """Return the file of the number of sentences that the documents of the sizes file have in
-    earlier shards, int64."""
+    """Return the int64 file of the number of sentences that each document of the sizes file has
+    in earlier shards."""
     return scratch / f"{shard:06}.offsets"
 
 
 class ScratchWriter:
-    """Writes the files of a shard, which get their names when the `with` block ends without error.
+    """Write the files of a shard, which are renamed into place if the `with` block succeeds.
 
-    It holds one row group in memory. near: the similarity from which rows are near duplicates; None
-    writes no signatures. places: whether rows have a PLACE.
+    One row group is held in memory. near: Jaccard similarity of near duplicates; None writes no
+    signatures. places: whether rows have a PLACE.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ScratchWriter:
         return self
 
     def _enter(self, file: Callable[[Path, int], Path]) -> Path:
-        """Return a temporary name to write to; the writer closes the file before it is renamed."""
+        """Return a temporary path, renamed to `file` after the writers are closed."""
         return self._stack.enter_context(
             atomic_file(file(self._scratch, self._shard), self._scratch)
         )
@@ -101,12 +101,12 @@ class ScratchWriter:
         texts: Sequence[Sequence[str]],
         places: np.ndarray | None = None,
     ) -> None:
-        """Add rows. ids: their ids. texts: the texts of each column. places: their PLACE."""
+        """Add N rows. ids: N ids. texts: N texts per column. places: (N,) PLACE."""
         self._ids.write(np.array(ids, np.int64).tobytes())
         if places is not None:
             self._places.write(places.tobytes())
         if self._near is not None:
-            # All texts of a row: the same sentence may have several paired texts.
+            # All texts of a row are compared: a sentence may have several paired texts.
             rows = ["\n".join(row) for row in zip(*texts, strict=True)]
             self._signatures.write(signatures(rows, band_rows(self._near)).tobytes())
         self.rows += len(ids)

@@ -1,9 +1,9 @@
 """The first pass of `cotbert prepare` as a task that Ray Data runs on the workers.
 
 The passes exchange files in a scratch folder. For shard N of the input the first pass writes N.ids
-(raw int64), N.parquet (the rows' texts), N.near if near duplicates are searched, N.places if there
-are documents or held-out rows, and last N.json, the counts: the shard is done when that file
-exists. The second pass is in pipelines.preparing.part_tasks.
+(raw int64), N.parquet (the rows' texts), N.near if near duplicates are dropped, N.places if there
+are documents or held-out rows, and finally the counts, N.json, which mark the shard as done. The
+second pass is in pipelines.preparing.part_tasks.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from pipelines.storage.resumable_output import write_json_atomic
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules that decide which rows of a shard stay. words: whether rows are to be held out,
-    which needs the number of their words."""
+    """The rules that decide which rows of a shard stay. words: whether to count their words."""
 
     on_invalid: str
     cleaner: Cleaner
@@ -47,7 +46,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class ReadShard:
-    """The first pass: writes shard `numbers[id]` to scratch files and returns its counts."""
+    """The first pass: write shard `numbers[id]` to scratch files and return its counts."""
 
     plan: ReadPlan
     numbers: tuple[int, ...]
@@ -82,7 +81,7 @@ class ReadShard:
     ) -> tuple[list[list[str]], np.ndarray | None]:
         """Return the texts of the rows that stay, by column, and their places.
 
-        This is the only place where rows that were read are dropped; each is counted by its reason.
+        Rows are only dropped here, and counted by reason.
         """
         cleaned = self.rules.cleaner.clean_rows([piece.texts, *piece.paired_texts])
         counts["read"] += piece.read
@@ -106,7 +105,7 @@ class ReadShard:
             shard, first = self.plan.shards[number], counts.get(f"{FIRST}invalid_utf8")
             advice = f"; rows that {encoding_advice(shard, first)}" if first else ""
             raise UserError(
-                f"{shard.path!r} holds rows that cannot be read "
+                f"{shard.path!r} has rows that cannot be read "
                 f"({', '.join(f'{n} {k}' for k, n in bad.items())}): correct or drop them, with "
                 f"--on-invalid drop{advice}"
             )
@@ -122,7 +121,7 @@ def _taken(
 
 
 def _row_ids(texts: list[list[str]], places: np.ndarray | None) -> list[int]:
-    """Return the id of each row; that of a single text is its sentence's, if there are places."""
+    """Return the id of each row; a row of a single text has its sentence's id from `places`."""
     if places is not None and len(texts) == 1:
         ids: list[int] = places["sentence"].tolist()
         return ids
@@ -132,10 +131,8 @@ def _row_ids(texts: list[list[str]], places: np.ndarray | None) -> list[int]:
 def row_id(*texts: str) -> int:
     """Return the id of a row: 63 bits of the hash of its texts.
 
-    Equal rows share an id; that different rows do has a chance of 1 in 100,000 among 10 million
-    rows, and of 1 in 20 among a billion.
-
-    The texts are joined by line breaks, which no text holds after its white space is folded, so
-    ("a b", "c") and ("a", "b c") differ.
+    The probability that any two different rows share an id is 1 in 100,000 for 10 million rows, and
+    1 in 20 for a billion. Texts are joined by line breaks, which none contains after white space is
+    folded, so ("a b", "c") and ("a", "b c") differ.
     """
     return document_id("\n".join(texts).encode())

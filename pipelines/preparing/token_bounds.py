@@ -1,4 +1,4 @@
-"""Drop rows by the number of tokens of their texts."""
+"""Drop rows by the number of tokens in their texts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from pipelines.reading.bad_rows import PREFIXES
 
 
 def filled_rows(tokens: Sequence[Ragged], bounds: CleanOptions, counts: Counter[str]) -> np.ndarray:
-    """Return the rows each of whose texts has a token and is within the bounds; count the others
-    by their first text that is not. tokens: of each column of texts."""
+    """Return the rows whose texts all have a token and are within the bounds.
+
+    tokens: token ids of each column of texts. The other rows are counted by their first bad text.
+    """
     filled = np.ones(len(tokens[0]), bool)
     for prefix, lists in zip(PREFIXES, tokens, strict=False):
         empty = filled & (lists.lengths == 0)
@@ -32,13 +34,13 @@ def filled_rows(tokens: Sequence[Ragged], bounds: CleanOptions, counts: Counter[
     return rows
 
 
-# A shard has many pieces, and each would read the tokenizer's JSON again.
+# Cached, since each of a shard's many pieces would parse the tokenizer's JSON again.
 _tokenizer = lru_cache(maxsize=1)(PlainTokenizer)
 
 
 @dataclass(frozen=True)
 class EarlyBounds:
-    """The bounds applied in the first pass, so that whole documents are chosen by what is left."""
+    """The token bounds applied in the first pass, before documents are chosen."""
 
     tokenizer_json: str
     bounds: CleanOptions

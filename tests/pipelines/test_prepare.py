@@ -227,7 +227,7 @@ def test_invalid_rows_may_stop_the_job(folder, tmp_path, bert_folder, own_store,
     command = ["prepare", "--input", str(folder / "d.jsonl"), "--output", str(out)]
     assert main([*command, "--encoder", bert_folder, "--on-invalid", "fail"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith(f"cotbert: '{folder / 'd.jsonl'}' holds rows that cannot be read (")
+    assert line.startswith(f"cotbert: '{folder / 'd.jsonl'}' has rows that cannot be read (")
     assert "2 invalid_json" in line
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith("corpus")] == []
     (run,) = own_store.search_runs([own_store.get_experiment_by_name("cotbert").experiment_id])

@@ -102,7 +102,7 @@ def test_a_bound_above_the_length_counts_whole_sentences(tmp_path, bert_folder):
     ("options", "message"),
     [
         (["--clean", "html"], "unknown cleaning step 'html'"),
-        (["--split", "xx"], "a language without rules"),
+        (["--split", "xx"], "a language without sentence rules"),
         (["--repeated", "2"], "repeated is 2.0: give a share from 0 to 1"),
         (["--min-tokens", "9", "--max-tokens", "3"], "min_tokens is 9 and max_tokens is 3"),
         (["--language", "klingon"], "unknown language to keep 'klingon'"),

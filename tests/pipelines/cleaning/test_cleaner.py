@@ -204,7 +204,7 @@ def test_wikitext_2_becomes_sentences(shared):
             {"language": ("en", "xx")},
             "unknown language to keep 'xx': choose one of .*, de, .*, en,",
         ),
-        ({"split": "xx"}, "split is 'xx', a language without rules"),
+        ({"split": "xx"}, "split is 'xx', a language without sentence rules"),
         ({"min_tokens": 0}, "min_tokens is 0: give at least 1"),
         ({"max_tokens": -3}, "max_tokens is -3: give at least 1"),
         ({"min_tokens": 9, "max_tokens": 5}, "min_tokens is 9 and max_tokens is 5"),

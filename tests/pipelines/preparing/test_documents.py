@@ -512,8 +512,8 @@ def test_a_giant_document_gets_a_warning(tmp_path, made):
     (tmp_path / "a.txt").write_text("\n".join(lines) + "\n\nTwo men\nOne man")
     corpus = made(tmp_path / "a.txt", documents="paragraph")
     assert corpus.manifest["warnings"] == [
-        "one document holds 100 of 102 sentences: check what --documents names, as pairs of one "
-        "document teach little about the others"
+        "one document has 100 of 102 sentences: check the value of --documents, since pairs within "
+        "one document teach little about the others"
     ]
 
 

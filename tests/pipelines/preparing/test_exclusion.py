@@ -111,8 +111,8 @@ def test_against_a_slow_comparison(tmp_path):
     ("content", "message"),
     [
         (None, "does not exist"),
-        (b"", "holds no sentence"),
-        (b"1.5\n2\n", "holds no sentence"),
+        (b"", "has no sentences"),
+        (b"1.5\n2\n", "has no sentences"),
         ("two dogs\n".encode("utf-16"), "is UTF-16: convert it to UTF-8"),
     ],
 )
