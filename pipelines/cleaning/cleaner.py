@@ -72,7 +72,7 @@ class Cleaner:
         return self.clean_rows([texts])
 
     def clean_rows(self, columns: Sequence[Sequence[str]]) -> Cleaned:
-        """Clean rows of several texts, one list per text of a row; a row stays if all its texts do."""
+        """Clean rows of several texts, one list per text; a row stays if all its texts do."""
         work = _PartlyCleaned([list(column) for column in columns])
         if not all(map(all, columns)):
             work.drop(_is_empty)

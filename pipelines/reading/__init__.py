@@ -1,1 +1,1 @@
-"""Read texts from files of many formats, local or in buckets, docstrings, SICK and data sets."""
+"""Read texts from local files, buckets, docstrings, SICK and data sets of the hub."""

@@ -1,4 +1,4 @@
-"""The raw rows of Parquet files and of the hub's data sets, which both come as Arrow batches."""
+"""The raw rows of Parquet files and of hub data sets, which are both read as Arrow batches."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _ids(column: pa.Array) -> list[Any]:
 
 
 def _as_bytes(column: pa.Array) -> list[bytes | None]:
-    """Return texts as bytes, since pyarrow does not check that a string column holds UTF-8."""
+    """Return texts as bytes, since pyarrow does not check that a string column is valid UTF-8."""
     if pa.types.is_dictionary(column.type):
         return _decoded_once(column, _as_bytes)
     values: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
@@ -54,8 +54,7 @@ def _as_bytes(column: pa.Array) -> list[bytes | None]:
 
 
 def _as_python(column: pa.Array) -> list[Any]:
-    """Return the values of a passed-through column; bytes of a string column that are not UTF-8
-    become the replacement character."""
+    """Return the values of a passed-through column; invalid UTF-8 becomes U+FFFD."""
     if pa.types.is_dictionary(column.type):
         return _decoded_once(column, _as_python)
     try:
@@ -68,8 +67,7 @@ def _as_python(column: pa.Array) -> list[Any]:
 def _decoded_once(
     column: pa.DictionaryArray, convert: Callable[[pa.Array], list[Any]]
 ) -> list[Any]:
-    """Return the values of a dictionary column, equal values as one object: the longest text of
-    the dictionary may be in every row."""
+    """Return the values of a dictionary column, with equal values as one object to save memory."""
     indices = column.indices
     used = indices.unique().drop_null()
     values = dict(zip(used.to_pylist(), convert(column.dictionary.take(used)), strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 
 from cotbert_core.training.batches import COLUMNS
 
-# Characters of a bad row that are shown where it is listed.
+# Maximum number of characters of a bad row that are shown.
 SHOWN_CHARACTERS = 80
 # Prefixes of the reasons for a row's first, second and third text.
 PREFIXES = ("", *(f"{name}_" for name in COLUMNS))
@@ -16,9 +16,9 @@ INVALID_UTF8 = "invalid_utf8"
 
 
 class Unusable(str):
-    """The reason why a row or text cannot be used; it stands in the place of the row or text.
+    """The reason why a row or text cannot be used, in place of the row or text.
 
-    excerpt: the beginning of what was found there.
+    excerpt: the beginning of its content.
     """
 
     __slots__ = ("excerpt",)
@@ -30,8 +30,8 @@ class Unusable(str):
         return made
 
 
-# For each row its id, and its texts in the plan's order followed by the passed-through values (or
-# the reason why it has none).
+# Pairs of a row's id and its values, which are the texts in the plan's order and the passed-through
+# values, or the reason why the row cannot be used.
 RawRows = Iterator[tuple[Any, Sequence[Any] | Unusable]]
 
 
@@ -39,7 +39,7 @@ RawRows = Iterator[tuple[Any, Sequence[Any] | Unusable]]
 class BadRow:
     """A row that was dropped.
 
-    row: its number in the whole input. id: the value of its id column, None without such a column.
+    row: its number in the whole input. id: its value in the id column, None without one.
     """
 
     row: int

@@ -21,8 +21,8 @@ COLUMN_OPTIONS = ("--text-column", *(f"--{name}-column" for name in COLUMNS))
 
 
 def check_types(name: str, plan: ReadPlan, schema: pa.Schema) -> None:
-    """Raise UserError unless text columns hold text (dictionaries of text and all-null columns are
-    accepted) and the id column holds whole numbers or text."""
+    """Raise UserError unless text columns have text, dictionaries of text or only nulls, and the id
+    column whole numbers or text."""
     for column in plan.texts:
         kind = schema.field(column).type
         if not _is_text(kind):
@@ -60,7 +60,7 @@ def keep_option(plan: ReadPlan) -> str:
 
 
 def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
-    """Raise UserError if a column of the plan is missing or is there twice."""
+    """Raise UserError if a column of the plan is missing or not unique."""
     options = dict(zip(plan.texts, COLUMN_OPTIONS, strict=False))
     if plan.id_column:
         options[plan.id_column] = "--id-column"
@@ -75,8 +75,8 @@ def check_columns(name: str, plan: ReadPlan, found: Sequence[str]) -> None:
     if delimiter and (other := other_delimiter(delimiter, found, missing[0])):
         raise UserError(
             f"{name!r} is not separated by {NAMES.get(delimiter, repr(delimiter))} but by "
-            f"{NAMES[other]}: give --delimiter {WORDS.get(other, other)!r}, which prepare, embed, "
-            "adapt and the commands that train have"
+            f"{NAMES[other]}: give --delimiter {WORDS.get(other, other)!r} (an option of prepare, "
+            "embed, adapt and the training commands)"
         )
     there = f"it has {', '.join(found) or 'none'}"
     use = f"name one with {options[missing[0]]}"

@@ -1,4 +1,4 @@
-"""Find text files whose first bytes contradict their name or their use."""
+"""Detect text files whose first bytes do not match their name or use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from cotbert_core.errors import UserError
 from pipelines.reading.locations import COMPRESSED, open_file, suffixes
 
-# First bytes, the kind of file that begins so, and its ending ("": this kind cannot be read).
+# Magic bytes, the type of file they identify, and its suffix ("" if the type cannot be read).
 _KINDS = (
     (b"\x1f\x8b", "gzip", ".gz"),
     (b"\x28\xb5\x2f\xfd", "zstandard", ".zst"),
@@ -18,20 +18,19 @@ _KINDS = (
     (b"%PDF-", "PDF", ""),
 )
 _ADVICE = "unpack it or save it as text first"
-# Tags that plain text seldom quotes; the cleaning step knows all tags of HTML and wikis.
+# Tags that rarely occur in plain text; the cleaning step knows all tags of HTML and wikis.
 _TAG = re.compile(
     rb"<(?:/?(?:html|head|body|title|meta|link|script|style|div|span|p|br|a|ul|li|td|tr|table|img|"
     rb"h[1-6]|b|i|em|strong)(?:\s[^<>]*)?/?)>",
     re.IGNORECASE,
 )
 _PAGE = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype html|html)\b", re.IGNORECASE)
-# A text has markup if at least this share of its first lines has a tag, and it has at least so
-# many tags.
+# A text has markup if at least this share of its first lines, and this many of them, have a tag.
 LEAST_LINES, LEAST_TAGS = 0.1, 3
 
 
 def check_content(name: str, head: bytes) -> None:
-    """Raise UserError if a text file's first bytes, decompressed, are those of another kind."""
+    """Raise UserError if a text file's first bytes, decompressed, are those of another format."""
     for first, kind, ending in _KINDS:
         if head.startswith(first):
             compressed = suffixes(name)[1]
@@ -41,7 +40,7 @@ def check_content(name: str, head: bytes) -> None:
 
 
 def check_compression(name: str) -> None:
-    """Raise UserError for a file that is not compressed in the way that its ending says."""
+    """Raise UserError for a file whose compression does not match its suffix."""
     compression = suffixes(name)[1]
     if not compression:
         return
@@ -58,7 +57,7 @@ def check_compression(name: str) -> None:
 
 
 def _renamed(name: str, ending: str) -> str:
-    """Return the name with the right ending: `a.txt` becomes `a.txt.gz`, or `a.parquet`."""
+    """Return the name with the right suffix: `a.txt` becomes `a.txt.gz`, or `a.parquet`."""
     if ending in COMPRESSED:
         return name + ending
     return name.removesuffix(suffixes(name)[0]) + ending

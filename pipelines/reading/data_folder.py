@@ -1,11 +1,11 @@
 """The Parquet parts of a corpus or of embeddings: FOLDER/data/part-*.parquet.
 
-pandas, pyarrow, polars and DuckDB read FOLDER/data as one table. polars 2.1 refuses a folder that
-holds any file without the ending .parquet, at any depth and under any name, and DuckDB 2.0 reads
-every Parquet file below a folder, hidden ones too. So the manifest, the result, the report and
-held-out documents stay in FOLDER, and nothing but parts is in FOLDER/data.
+pandas, pyarrow, polars and DuckDB read FOLDER/data as one table. polars 2.1 refuses a folder with
+any file that does not end in .parquet, at any depth, and DuckDB 2.0 reads every Parquet file below
+a folder, even hidden ones. So FOLDER/data contains only parts, and the manifest, the result, the
+report and held-out documents are in FOLDER.
 
-Earlier versions wrote the parts to FOLDER itself; such folders are read as well.
+Earlier versions wrote the parts to FOLDER itself; such folders can be read too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 DATA_FOLDER = "data"
 PARTS = "part-*.parquet"
-# The column of embeddings with a list of vectors for each row, if `embed` was asked for passages.
+# The column of embeddings with a list of vectors per row (`cotbert embed --passages`).
 PASSAGES_COLUMN = "passages"
 
 
@@ -24,8 +24,8 @@ def part_files(folder: Path) -> list[Path]:
 
 
 def make_data_folder(folder: Path) -> Path:
-    """Create the folder of a job's parts and return it; parts that an earlier version of the same
-    job wrote beside it are moved there, so that the job continues with them."""
+    """Create the folder of a job's parts and return it; move parts from an earlier version there,
+    so that the job continues with them."""
     data = folder / DATA_FOLDER
     data.mkdir(parents=True, exist_ok=True)
     for part in folder.glob(PARTS):

@@ -1,4 +1,4 @@
-"""The rows of csv and tsv files; a line that belongs to no row comes as its reason."""
+"""The rows of csv and tsv files, with an Unusable for each line that belongs to no row."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import repeat
 from pipelines.reading.bad_rows import Unusable
 from pipelines.reading.line_reader import MOST_LINE_BYTES, file_lines
 
-# Most characters of a cell. A longer cell comes from a quote that is not closed.
+# Maximum number of characters of a cell. A longer cell results from a quote that is not closed.
 MOST_CELL = 4 << 20
-# Characters of a row. Cells may hold line breaks between quotes, so a row might never end.
+# Maximum number of characters of a row, since quoted line breaks could make it endless.
 MOST_ROW = MOST_LINE_BYTES
 _END = "\0the end\0"
 
@@ -21,8 +21,8 @@ def delimited_rows(
 ) -> Iterator[list[str] | Unusable]:
     """Yield the cells of each row, the header first, and an Unusable for each line without a row.
 
-    After a quote that is never closed, all lines to the end of the file are without a row; they
-    would otherwise become one cell.
+    After a quote that is never closed, all further lines are unusable; they would otherwise become
+    one cell.
     """
     csv.field_size_limit(MOST_CELL)
     long_lines: list[Unusable] = []
@@ -48,8 +48,10 @@ def delimited_rows(
 
 
 class _RowLines:
-    """The lines of a file for csv.reader; a row of more than MOST_ROW characters raises csv.Error,
-    and the next line begins a new row."""
+    """The lines of a file for csv.reader.
+
+    A row of more than MOST_ROW characters raises csv.Error, and the next line begins a new row.
+    """
 
     def __init__(self, lines: Iterator[str]) -> None:
         self.characters = 0
@@ -67,13 +69,13 @@ class _RowLines:
 
 
 def _lines(name: str, long_lines: list[Unusable], encoding: str | None) -> Iterator[str]:
-    """Yield each line with its line break (\\n, \\r or \\r\\n), then a marker line: if a quote is
-    still open at the end of the file, the marker becomes part of the last cell."""
+    """Yield each line with its line break (\\n, \\r or \\r\\n), then a marker line, which becomes
+    part of the last cell if a quote is still open at the end of the file."""
     for line in file_lines(name, encoding=encoding):
         if line is None:
             long_lines.append(Unusable("too_long"))
         else:
-            # bytes.splitlines knows \r, \n and \r\n alone.
+            # bytes.splitlines only splits at \r, \n and \r\n.
             parts = (line + b"\n").splitlines(keepends=True) if b"\r" in line else (line + b"\n",)
             yield from (part.decode("utf-8", "surrogateescape") for part in parts)
     yield _END

@@ -1,4 +1,4 @@
-"""The sign between the cells of a csv or tsv file, and how it is named."""
+"""The delimiter of a csv or tsv file, and its name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from cotbert_core.errors import UserError
 # The delimiter of each format that has one.
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 NAMES = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "vertical bars"}
-# How a delimiter is written on the command line, if it cannot be typed.
+# The command-line name of a delimiter that cannot be typed.
 WORDS = {"\t": "tab"}
 
 
 def named_delimiter(given: str | None) -> str | None:
-    r"""Return the sign that --delimiter names: one character, `tab` or `\t`; None stays None."""
+    r"""Return the delimiter that --delimiter gives: one character, `tab` or `\t`; None if None."""
     words = {word: sign for sign, word in WORDS.items()} | {r"\t": "\t"}
     sign = words.get(given or "", given)
     if sign is not None and (len(sign) != 1 or sign in '"\r\n\0' or not sign.isascii()):
@@ -25,9 +25,9 @@ def named_delimiter(given: str | None) -> str | None:
 
 
 def other_delimiter(delimiter: str, header: Sequence[str], wanted: str) -> str | None:
-    """Return the sign that separates a header in place of its delimiter.
+    """Return the character that separates a header in place of its delimiter.
 
-    None unless the header has a single cell, or the name of the wanted column is inside one.
+    Returns None unless the header has a single cell, or a cell contains the wanted column's name.
     """
     for sign in NAMES:
         names = [cell.strip() for cell in delimiter.join(header).split(sign)]

@@ -1,7 +1,7 @@
-"""English sentences from the docstrings of installed Python packages: a corpus with no download.
+"""English sentences from the docstrings of installed Python packages: a corpus without a download.
 
-Packages are found and parsed, never imported. The paragraphs of prose are taken from a docstring,
-their markup is removed, and the sentences that read as English are kept. The caller drops
+Packages are found and parsed, never imported. The paragraphs of prose are extracted from a
+docstring, their markup is removed, and sentences that look like English are kept. The caller drops
 duplicates.
 """
 
@@ -22,13 +22,13 @@ LEFT_OUT = re.compile(r"_?test(s|ing)?|site-packages|_?vendor(ed)?|third_?party(
 MOST_BYTES = 1_000_000  # larger files are tables written as code; pandas' frame.py has 0.7 MB
 WORDS = range(5, 41)
 
-# Underlines and rulers, rows of tables, numpydoc's "name : type".
+# Lines that are not prose: underlines and rulers, rows of tables, numpydoc's "name : type".
 _NOT_PROSE = re.compile(r"[-=~^\"'`#*+.:_|\s]{3,}$|[|+]|.*[^\s.?!:] {2,}\S|[\w.*`, ]+ :(?: |$)")
 _DIRECTIVE = re.compile(r"\.\. (?!(?:note|warning|tip|important|deprecated|version\w+)::)")
 _BULLET = r"(?:[-*+•]|\(?\d+[.)]|\(?[a-z]\)|\.\. \w+::)(?:\s+|$)"
 _FIELD = r":\w[^:`]*:(?:\s+|$)|[\w.*`]+(?: ?\(.*?\))?:(?:\s+|$)"
 _ITEM = re.compile(rf"{_BULLET}(?:{_FIELD})?|{_FIELD}")
-# ``code``, :class:`~a.Foo`, [`Foo`], `text <address>`_; marks stay on longer code and on :math:.
+# ``code``, :class:`~a.Foo`, [`Foo`], `text <address>`_; longer code and :math: keep their marks.
 _QUOTED = re.compile(
     r"\[?(?::(?!math)[\w:]+:)?`{1,2}(?:~(?:\w+\.)*)?([^`<~]{1,30}?)(?:\s*<[^`>]*>)?`{1,2}_{0,2}\]?"
 )
@@ -37,7 +37,7 @@ _MARKUP = re.compile(r"\[([^]]+)\]\([^)]*\)| ?\[[^]]+\]_(?=[.,])|(?<!\w)\*+(\S[^
 _BOUNDARY = re.compile(r"[.?!][\"')]*\s+(?=[\"'(]?[A-Z])")
 _SHORT_FORM = re.compile(r"(?<![^\s(])(?:[A-Z]|\d+|e\.g|i\.e|(?i:etc|vs|figs?|eqs?|al|cf|refs?))$")
 _WHOLE = re.compile(r"[A-Z].*[.?!]\)?$")
-# Signs that a "sentence" is code, a label, a fragment, or not English.
+# Patterns of a "sentence" that is code, a label, a fragment, or not English.
 _FLAW = re.compile(
     r"[_=\[\]{}<>/\\|`$^~@#*+&;]|\w\(|\(\)|(?<!\be)(?<!\bi)\.\w|:\w|(?:^|\s)[.:]|\.\.|--"  # code
     r"|[^\x00-\u024f\u2010-\u201f]"  # scripts other than Latin
@@ -65,7 +65,7 @@ def _roots(package: str) -> list[Path]:
     """Return the folders of a package, or a module's file; UserError if it is not installed."""
     spec = find_spec(package) if package.isidentifier() else None  # "a.b" would import a
     places = [] if spec is None else [*(spec.submodule_search_locations or [str(spec.origin)])]
-    # A package that loads itself lazily (mlflow, transformers) may name its folders by Path.
+    # A package that loads lazily (mlflow, transformers) may give its folders as Path.
     roots = [p for p in map(Path, places) if p.suffix == ".py" or p.is_dir()]
     if not roots:
         raise UserError(
@@ -75,12 +75,11 @@ def _roots(package: str) -> list[Path]:
 
 
 def documents(path: Path) -> Iterator[list[str]]:
-    """Yield the English sentences of each docstring of a file that has any; nothing if the file
-    does not parse."""
+    """Yield each docstring's English sentences, if it has any; nothing for an invalid file."""
     if path.stat().st_size > MOST_BYTES:
         return
     try:
-        with warnings.catch_warnings(action="ignore"):  # invalid escapes in other people's strings
+        with warnings.catch_warnings(action="ignore"):  # about invalid escapes in strings
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
@@ -91,14 +90,14 @@ def documents(path: Path) -> Iterator[list[str]]:
 
 
 def sentences(path: Path) -> Iterator[str]:
-    """Yield the English sentences of a file's docstrings; none if the file does not parse."""
+    """Yield the English sentences of a file's docstrings; nothing if the file is invalid."""
     return chain.from_iterable(documents(path))
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         yield ast.get_docstring(node) or ""
-    # Only statements: expressions hold no definitions, and they are most of a tree.
+    # Only statements are searched: expressions, most of a tree, contain no definitions.
     for block in ("body", "orelse", "handlers", "finalbody", "cases"):
         for child in getattr(node, block, ()):
             yield from _docstrings(child)
@@ -119,9 +118,10 @@ def _paragraphs(docstring: str) -> Iterator[str]:
 
 
 def _prose_lines(docstring: str) -> Iterator[tuple[int, str]]:
-    """Yield (indent, text) for each line; text is "", which ends a paragraph, if not prose."""
+    """Yield (indent, text) of each line; the text of a line that is not prose is "", which ends a
+    paragraph."""
     fenced = doctest = False
-    hidden = len(docstring)  # deeper lines are a code block's
+    hidden = len(docstring)  # more deeply indented lines belong to a code block
     for line in docstring.splitlines():
         text, indent = line.strip(), len(line) - len(line.lstrip())
         hidden = hidden if indent > hidden or not text else len(docstring)

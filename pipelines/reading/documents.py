@@ -1,8 +1,8 @@
-"""Find the document that each row belongs to, by the `documents` of the plan.
+"""Find the document of each row, as the plan's `documents` defines it.
 
-row: each row's text is a document of one or more sentences; of docstrings, each docstring is one.
-file: the rows of a file. paragraph: the lines of a txt file between blank lines. column:NAME: all
-rows, wherever they are, with the same value in that column.
+row: each row's text, or each docstring, is a document of one or more sentences. file: the rows of
+a file. paragraph: the lines of a txt file between blank lines. column:NAME: all rows of the input
+with the same value in that column.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan, Shard
 
 ROW, FILE, PARAGRAPH, COLUMN = "row", "file", "paragraph", "column:"
-# The id of a longer paragraph is the hash of this many bytes: a file may be a single paragraph.
+# Maximum number of bytes of a paragraph that are hashed, since a file may be a single paragraph.
 MOST_HASHED = 16 << 20
-# JSON lines in which the column of the documents is looked for before anything starts.
+# Number of JSON lines that are searched for the documents' column before the job starts.
 SAMPLED_LINES = 100
 
 
@@ -33,14 +33,14 @@ def document_id(text: str | bytes) -> int:
 
 
 def is_tagged(kind: str, plan: ReadPlan) -> bool:
-    """Return whether the reader of this kind of input adds (document id, copy) to each row."""
+    """Return whether the reader of this format adds (document id, copy) to each row."""
     return plan.documents == PARAGRAPH or (plan.documents == ROW and kind == "docstrings")
 
 
 def documents_of(piece: Piece, shard: Shard, plan: ReadPlan) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the document id of each row, and its copy.
+    """Return the document id and the copy of each row.
 
-    Neighbouring rows of one document id and different copies are two documents of the same text.
+    Adjacent rows with the same document id and different copies belong to two equal documents.
     """
     if is_tagged(shard.kind, plan):
         tags = piece.passthrough[-1]
@@ -59,14 +59,14 @@ def _as_text(value: Any) -> str:
 
 
 def has_no_document(value: Any) -> bool:
-    """Return whether a value of the documents' column names no document."""
+    """Return whether a value of the documents' column is missing or blank."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return True
     return not _as_text(value).strip()
 
 
 def paragraphs(lines: Iterable[bytes | None]) -> Iterator[tuple[bytes | None, tuple[int, int]]]:
-    """Yield each line with the tag of its paragraph; blank lines come too, to be counted."""
+    """Yield each line, blank ones included, with the tag of its paragraph."""
     held: list[bytes | None] = []
     size = copy = 0
     tag: tuple[int, int] | None = None
@@ -100,8 +100,7 @@ def _tag(lines: Sequence[bytes | None], copy: int) -> tuple[int, int]:
 
 
 def check_documents(plan: ReadPlan, splits: bool) -> None:
-    """Raise UserError if the input has no such documents. splits: whether texts are split into
-    sentences."""
+    """Raise UserError if the input has no such documents. splits: whether texts are split."""
     by, kinds = plan.documents, {kind_of(name) or "" for name in plan.files}
     if by == ROW and kinds - {"docstrings"} and plan.paired_columns:
         raise UserError(
@@ -120,8 +119,8 @@ def check_documents(plan: ReadPlan, splits: bool) -> None:
         )
     if by == FILE and (others := kinds & {"docstrings", "sick", "hub"}):
         raise UserError(
-            f"documents is 'file' and the input is {', '.join(sorted(others))}, which is not made "
-            "of files of one document each: give --documents row"
+            f"documents is 'file' and the input is {', '.join(sorted(others))}, whose files are "
+            "not documents: give --documents row"
         )
     if by == FILE and len(plan.files) < 2:
         raise UserError(

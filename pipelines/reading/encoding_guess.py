@@ -1,6 +1,6 @@
-"""Guess the encoding of lines that are not UTF-8 from their bytes beyond ASCII.
+"""Guess the encoding of lines that are not UTF-8 from their non-ASCII bytes.
 
-The guess is only shown to the user, with a line decoded by it; no input is read with it.
+The guess is only shown to the user, with an example line; no input is read with it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 # The guess uses at most BAD_LINES bad lines, from the first MOST_LINES lines.
 BAD_LINES, MOST_LINES = 200, 200_000
 SHOWN_CHARACTERS = 60
-# No encoding is named if the share of fitting characters is below this.
+# Least share of plausible characters with which an encoding is suggested.
 LEAST_SHARE = 0.6
-# A candidate is preferred to earlier ones only if its share is higher by more than this.
+# A later candidate is preferred only if its share is higher by more than this.
 MARGIN = 0.05
 
 
@@ -22,8 +22,8 @@ MARGIN = 0.05
 class Guess:
     """The likely encoding of a text that is not UTF-8.
 
-    encoding: None if no candidate fits. example: part of a bad line, decoded, around its first byte
-    beyond ASCII. mixed: whether other lines are UTF-8 beyond ASCII, which the encoding would spoil.
+    encoding: None if no candidate fits. example: part of a bad line, decoded, around its first
+    non-ASCII byte. mixed: whether other non-ASCII lines are UTF-8, which the encoding would garble.
     """
 
     encoding: str | None
@@ -61,14 +61,14 @@ def _likeliest(text: bytes) -> str | None:
         return None
     best = next(name for name, share in shares.items() if share >= most - MARGIN)
     if best == "cp1252" and not any(0x80 <= byte < 0xA0 for byte in text):
-        return "latin-1"  # the same characters, under the name that is better known
+        return "latin-1"  # equal for these characters, and better known
     return best
 
 
 def _share(text: bytes, encoding: str, fits: Callable[[str], bool]) -> float:
-    """Return the share of the characters beyond ASCII that fit; 0 if bytes are invalid.
+    """Return the share of non-ASCII characters that are plausible; 0 if bytes are invalid.
 
-    A few invalid bytes are allowed: an excerpt of a line may begin or end inside a character.
+    A few invalid bytes are allowed, since an excerpt may begin or end inside a character.
     """
     decoded = text.decode(encoding, "replace")
     beyond = [character for character in decoded if not character.isascii()]
@@ -79,7 +79,7 @@ def _share(text: bytes, encoding: str, fits: Callable[[str], bool]) -> float:
 
 
 def _is_western(character: str) -> bool:
-    """Return whether a character is a letter, or a sign that is common in running text."""
+    """Return whether a character is a letter or common punctuation."""
     return (character.isalpha() and character not in "\u00aa\u00ba") or character in PUNCTUATION
 
 
@@ -90,7 +90,7 @@ PUNCTUATION = (
 
 
 def _is_small_of(script: str) -> Callable[[str], bool]:
-    """Return a test for small letters of a script: a wrong code page would give mostly capitals."""
+    """Return a test for lower-case letters of a script: a wrong code page gives mostly capitals."""
     return lambda c: c.islower() and unicodedata.name(c, "").startswith(script)
 
 
@@ -99,9 +99,9 @@ def _is_in(*ranges: tuple[str, str]) -> Callable[[str], bool]:
 
 
 _is_kana = _is_in(("\u3040", "\u30fc"), ("\u3001", "\u3002"))
-# At least a third of Japanese running text is kana; the rest would fit Chinese as well.
+# At least a third of Japanese text is kana; the rest could also be Chinese.
 KANA_WEIGHT = 3.0
-# If two candidates fit equally well, the earlier one is chosen.
+# Candidates with their tests; the earlier one wins a tie.
 LATIN: dict[str, Callable[[str], bool]] = {"cp1252": _is_western, "cp1250": _is_western}
 OTHERS: dict[str, Callable[[str], bool]] = {
     "cp1251": _is_small_of("CYRILLIC"),
@@ -116,7 +116,7 @@ OTHERS: dict[str, Callable[[str], bool]] = {
 
 
 def _example(line: bytes, encoding: str | None) -> str:
-    """Return the text around a line's first byte beyond ASCII; unprintable signs become `?`."""
+    """Return the text around a line's first non-ASCII byte, with `?` for unprintable characters."""
     first = next((place for place, byte in enumerate(line) if byte >= 0x80), 0)
     shown = line[max(0, first - SHOWN_CHARACTERS // 2) :].decode(encoding or "ascii", "replace")
     shown = " ".join(shown[:SHOWN_CHARACTERS].split())

@@ -1,7 +1,7 @@
-"""The encoding of text files: UTF-8, or a named one that is converted to UTF-8 while reading.
+"""The encoding of text files: UTF-8, or a given one, which is converted to UTF-8 while reading.
 
-A wrong encoding is found by a file's first bytes, before any row is read. Invalid bytes make their
-row unusable (`invalid_utf8`, or `invalid_encoding` if an encoding is named).
+A wrong encoding is detected by a file's first bytes, before any row is read. Invalid bytes make
+their row unusable (`invalid_utf8`, or `invalid_encoding` if an encoding is given).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from cotbert_core.errors import UserError
 HEAD_BYTES = 4096
 MARK = b"\xef\xbb\xbf"
 _MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16's, with which it begins
+    codecs.BOM_UTF32_LE: "utf-32",  # must precede UTF-16's mark, which is its prefix
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _WIDE = ("utf-16", "utf-32")
 _ERRORS = "cotbert.invalid"
-# Invalid bytes become a lone surrogate, whose three bytes are not UTF-8.
+# Invalid bytes become a lone surrogate, which stays invalid in UTF-8.
 codecs.register_error(_ERRORS, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]
 
 
@@ -31,11 +31,11 @@ def named_encoding(name: str | None) -> str | None:
     if name is None:
         return None
     try:
-        "".encode(name)  # refuses codecs that are not of text, such as base64
+        "".encode(name)  # raises for codecs that are not text encodings, such as base64
         found = codecs.lookup(name).name
     except (LookupError, ValueError):
         raise UserError(
-            f"encoding is {name!r}, which is not known: give one such as utf-8, latin-1, cp1252 or "
+            f"encoding is {name!r}, which is unknown: give one such as utf-8, latin-1, cp1252 or "
             "utf-16"
         ) from None
     return None if found in ("utf-8", "utf-8-sig") else found
@@ -44,8 +44,8 @@ def named_encoding(name: str | None) -> str | None:
 def wide_encoding(head: bytes) -> str | None:
     """Return the UTF-16 or UTF-32 encoding of a file by its first bytes; None for any other file.
 
-    utf-16 or utf-32 if the file begins with the byte order mark; utf-16-le or utf-16-be if it has
-    no mark but the zero bytes of Latin letters in UTF-16.
+    It is utf-16 or utf-32 with a byte order mark; it is utf-16-le or utf-16-be without a mark but
+    with the zero bytes of Latin letters in UTF-16.
     """
     found = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
     return found or _without_mark(head[:HEAD_BYTES])
@@ -70,17 +70,17 @@ def _agree(found: str, encoding: str | None, head: bytes) -> bool:
         return False
     if encoding == found:
         return True
-    if found in _WIDE:  # utf-16-le was given and the mark says in which order bytes come
+    if found in _WIDE:  # e.g. utf-16-le was given, and the mark gives the byte order
         little = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF32_LE))
         return encoding.endswith("le" if little else "be")
-    # utf-16 was given and there is no mark: Python takes the order of this machine.
+    # utf-16 was given and there is no mark: Python uses the byte order of this machine.
     return encoding == "utf-16" and head.decode("utf-16", "replace") == head.decode(
         found, "replace"
     )
 
 
 def _without_mark(head: bytes) -> str | None:
-    """Return utf-16-le or utf-16-be if nearly all zero bytes are at odd, or at even, places."""
+    """Return utf-16-le or utf-16-be if nearly all zero bytes are at odd, or at even, offsets."""
     even, odd = head[::2], head[1::2]
     for zeros, rest, kind in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
         if zeros.count(0) >= max(2, 0.4 * len(zeros)) and rest.count(0) <= 0.1 * len(rest):
@@ -89,7 +89,7 @@ def _without_mark(head: bytes) -> str | None:
 
 
 def is_utf8(head: bytes) -> bool:
-    """Return whether bytes are UTF-8; a character that is cut off at the end is allowed."""
+    """Return whether bytes are UTF-8; the last character may be cut off."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
@@ -98,15 +98,15 @@ def is_utf8(head: bytes) -> bool:
 
 
 def looks_like_utf8(head: bytes, encoding: str | None) -> bool:
-    """Return whether a file for which another encoding was named is UTF-8 beyond ASCII.
+    """Return whether a file with another given encoding looks like non-ASCII UTF-8.
 
-    Text in another encoding is seldom valid UTF-8 by chance.
+    Text in another encoding is rarely valid UTF-8 by chance.
     """
     return encoding is not None and not head.isascii() and is_utf8(head) and b"\0" not in head
 
 
 def can_be_cut(encoding: str | None) -> bool:
-    """Return whether a file can be read from any line break on: UTF-8 and one-byte encodings."""
+    """Return whether a file can be read from any line break on (UTF-8, one-byte encodings)."""
     if encoding is None:
         return True
     try:

@@ -1,4 +1,4 @@
-"""The formats of inputs, known by a prefix or an ending."""
+"""The formats of inputs, recognised by a prefix or a suffix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PREFIXES = {DOCSTRINGS: "docstrings", sick.PREFIX: "sick", hub_datasets.PREFIX:
 
 
 def kind_of(name: str) -> str | None:
-    """Return the format of an input, by its prefix or its ending; None for an unknown one."""
+    """Return the format of an input by its prefix or suffix; None if it is unknown."""
     for prefix, source in _PREFIXES.items():
         if name.startswith(prefix):
             return source

@@ -2,7 +2,7 @@
 
 NAME is a name on the hub, or a folder that `datasets` saved with save_to_disk. A single part after
 the name is the split if it is one of SPLITS or NAME is a folder, otherwise the configuration. The
-split is `train` if none is named.
+default split is `train`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 from cotbert_core.errors import UserError
 
 PREFIX = "hf:"
-# About as much text as other shards hold.
+# Rows per shard, about as much text as in other shards.
 SHARD_ROWS = 32_768
 SPLITS = ("train", "test", "validation", "dev", "unsupervised")
 DEFAULT_SPLIT = "train"
 
 
 def describe(item: str) -> tuple[int, Any, tuple[str, ...]]:
-    """Return (number of rows, pyarrow schema, files); UserError if it cannot be loaded."""
+    """Return (number of rows, pyarrow schema, files) of a data set; UserError if loading fails."""
     dataset = _open(item)
     files = tuple(sorted(str(entry["filename"]) for entry in dataset.cache_files))
     return len(dataset), dataset.features.arrow_schema, files
@@ -62,7 +62,7 @@ def _open(item: str) -> Any:
         return datasets.load_dataset(name, config, split=split)
     except UserError:
         raise
-    except Exception as error:  # hub, network and format have errors of many kinds
+    except Exception as error:  # hub, network and format raise errors of many types
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(
             f"input {item!r} cannot be loaded ({reason[0][:200]}): check its name, configuration, "

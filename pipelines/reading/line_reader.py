@@ -9,26 +9,26 @@ from pipelines.reading.encodings import MARK, as_utf8, check_encoding
 from pipelines.reading.locations import open_stream
 
 BLOCK_BYTES = 4 << 20
-# A longer line cannot be a sentence, nor the JSON of one (1,000,000 characters take at most 12 MB
-# as escapes); it is skipped without being held. JSON takes up to 25 times as much as Python
-# objects.
+# A longer line is skipped without being held in memory. It is neither a sentence nor the JSON of
+# one (1,000,000 characters take at most 12 MB as escapes), and parsed JSON takes up to 25 times as
+# much memory.
 MOST_LINE_BYTES = 16 << 20
 
 
 def file_lines(
     name: str, start: int = 0, stop: int = 0, encoding: str | None = None
 ) -> Iterator[bytes | None]:
-    """Yield the lines between two offsets as UTF-8, without line breaks; None for one too long.
+    """Yield the lines between two offsets as UTF-8, without line breaks; None for a too long one.
 
-    start, stop: offsets in bytes (stop 0: the end). encoding: that of the file, None for UTF-8. A
-    byte order mark is left out.
+    start, stop: offsets in bytes (stop 0: the end). encoding: the file's encoding, None for UTF-8.
+    A byte order mark is removed.
     """
     blocks = _blocks(name, start, stop, encoding)
     return lines(_without_mark(as_utf8(blocks, encoding)) if encoding else blocks)
 
 
 def _without_mark(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the blocks; a byte order mark at the beginning of the first is removed."""
+    """Yield the blocks, without a byte order mark at the beginning."""
     for number, block in enumerate(blocks):
         yield block if number else block.removeprefix(MARK)
 

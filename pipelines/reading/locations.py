@@ -1,8 +1,7 @@
 """Find and open files on this machine, or in a bucket named by a URI (s3://, gs://, file://).
 
-A file is named by its absolute path or its URI. Compressed files (.gz, .zst) are decompressed while
-they are read. Buckets are reached through pyarrow's file systems, with the credentials that those
-find.
+A file is identified by its absolute path or its URI. Compressed files (.gz, .zst) are decompressed
+on the fly. Buckets are accessed through pyarrow's file systems, which find the credentials.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from pipelines.runtime.progress import say
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
-# A question mark before `name=` begins the file system's options; it is not a wildcard.
+# A question mark before `name=` begins the file system's options and is not a wildcard.
 _OPTIONS = re.compile(r"\?(?=\w+=)")
 
 
@@ -36,7 +35,7 @@ def is_uri(name: str) -> bool:
 
 
 def suffixes(name: str) -> tuple[str, str]:
-    """Return the ending of the format and that of the compression, in small letters with the dot.
+    """Return the suffixes of the format and of the compression, in lower case with the dot.
 
     `a.jsonl.gz` gives (".jsonl", ".gz"), `a.txt` gives (".txt", "").
     """
@@ -48,10 +47,10 @@ def suffixes(name: str) -> tuple[str, str]:
 
 
 def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str], list[str]]:
-    """Return the files that a path, folder, glob or URI names: the `known` ones, and the others.
+    """Return the files of a path, folder, glob or URI: those of a `known` format, and the others.
 
-    A file named by itself must be known; a folder or glob must hold at least one known file.
-    kinds: the known endings, for the message.
+    A single file must be known; a folder or glob must contain at least one known file. kinds: the
+    known suffixes, for the message.
     """
     try:
         name, single, found = _find_uri(item) if is_uri(item) else _find_here(item)
@@ -64,13 +63,13 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
     usable = [path for path in found if known(path) and (is_uri(path) or os.path.isfile(path))]
     if not single:
         usable = [path for path in usable if not _is_held_out(path, found)]
-    # A link that the user names is followed.
+    # A link that the user gives as input is followed.
     outside = set() if single else set(leading_out(name, usable))
     usable = [path for path in usable if path not in outside]
     if outside:
         say_once(
-            f"warning: {len(outside)} links in {item!r} lead out of it and were not followed, the "
-            f"first {min(outside)!r}: name the files themselves if they are to be read"
+            f"warning: {len(outside)} links in {item!r} lead outside it and were not followed, the "
+            f"first {min(outside)!r}: give the files themselves to read them"
         )
     if not usable:
         what = "holds no file" if _is_folder(item) else "does not exist or matches no file"
@@ -82,20 +81,20 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
 def _is_held_out(path: str, found: Sequence[str]) -> bool:
     """Return whether a file is the held-out file of a corpus, which is never read as input."""
     folder, _, name = path.rpartition("/")
-    homes = (f"{folder}/{DATA_FOLDER}", folder)  # earlier corpora have no data/
+    homes = (f"{folder}/{DATA_FOLDER}", folder)  # corpora of earlier versions have no data/
     return name == HELD_OUT_FILE and any(f"{home}/{FIRST_PART}" in found for home in homes)
 
 
 @lru_cache
 def say_once(message: str) -> None:
-    """Show a message once per process: jobs plan the same input more than once."""
+    """Show a message once per process, since jobs plan the same input more than once."""
     say(message)
 
 
 def leading_out(item: str, paths: Sequence[str]) -> list[str]:
     """Return the paths in a folder or of a glob that are links to places outside it.
 
-    There are none in a bucket, which has no links.
+    Buckets have no links.
     """
     scheme = "file://" if item.startswith("file://") else ""
     if is_uri(item) and not scheme:
@@ -133,7 +132,7 @@ def _find_here(item: str) -> tuple[str, bool, list[str]]:
 
 
 def _walk(folder: Path) -> Iterator[str]:
-    """Yield all paths below a folder that are not folders; links to folders are not followed."""
+    """Yield all paths below a folder except folders; links to folders are not followed."""
 
     def refuse(error: OSError) -> None:
         raise UserError(
@@ -168,7 +167,7 @@ def unreachable(name: str, error: Exception) -> UserError:
     reason = str(error).strip().splitlines() or [type(error).__name__]
     return UserError(
         f"input {name!r} cannot be reached ({reason[0][:200]}): check the address and the "
-        "credentials that its file system looks for"
+        "credentials"
     )
 
 
@@ -197,7 +196,7 @@ def _before_wildcard(path: str) -> str:
 
 
 def _matches(path: list[str], pattern: list[str]) -> bool:
-    """Match a path part by part as glob does: `*` within a folder, `**` any number of folders."""
+    """Return whether a path matches as in glob: `*` within a folder, `**` any number of folders."""
     if not pattern:
         return not path
     if pattern[0] == "**" and _matches(path, pattern[1:]):
@@ -212,7 +211,7 @@ def _matches(path: list[str], pattern: list[str]) -> bool:
 def open_file(name: str) -> Any:
     """Open a file for random access by pyarrow; compressed files are not decompressed."""
     if not is_uri(name):
-        with open(name, "rb"):  # its error is plainer than pyarrow's
+        with open(name, "rb"):  # raises a clearer error than pyarrow
             return pa.OSFile(name)
     system, path = _opened(name)
     return system.open_input_file(path)

@@ -1,8 +1,8 @@
-"""Rows of files that cannot be read: how many, why, and what to do about it.
+"""Warnings about unusable rows of files: how many, why, and what to do about it.
 
-A file gets a warning on the screen and in the manifest if it loses more than LEAST_SHARE of its
-rows, or any row to a wrong encoding or to a quote that is never closed. The same input gives the
-same warnings.
+A file gets a warning on the screen and in the manifest if more than LEAST_SHARE of its rows are
+unusable, or any row because of a wrong encoding or a quote that is never closed. The same input
+gives the same warnings.
 """
 
 from __future__ import annotations
@@ -19,32 +19,30 @@ from pipelines.reading.line_reader import file_lines
 from pipelines.reading.read_plan import ReadPlan, Shard
 
 LEAST_SHARE = 0.01
-# At most this many files get a warning of their own; the others are counted in one more.
+# Maximum number of files with a warning each; a last warning counts the others.
 MOST_FILES = 5
-# Lines before the first that is not UTF-8; they may show that the rest of the file is UTF-8.
+# Lines read before the first that is not UTF-8, to see whether the rest of the file is.
 LINES_BEFORE = 100_000
-# Empty lines are part of any text file, and SICK has sentences without partners; the other reasons
-# mean that something is wrong.
+# Reasons without a warning: any text file has empty lines, and SICK has sentences without partners.
 HARMLESS = {
     *(f"{prefix}{reason}" for prefix in PREFIXES for reason in ("empty", "null")),
     "no_entailment",
     "no_contradiction",
 }
-# Prefixes of count keys: rows lost for a reason, and the first of them (its row in its file, from
-# 1).
+# Prefixes of count keys: the number of rows lost for a reason, and the first one (counted from 1).
 LOST, FIRST = "lost.", "first."
 _ROW = (1 << 40) - 1
-# The rest of a warning about the rows of a reason.
+# How a warning about rows lost for a reason continues.
 _ADVICE = {
     "binary": "hold zero bytes: is it a text file?",
     "extra_cells": "have more cells than the header: put texts with separators into quotes",
-    "bad_id": "have no id of the kind that the first rows have",
+    "bad_id": "have an id of another type than the first rows",
     "invalid_json": "are not JSON: write one object on each line",
-    "duplicate_key": "have the key of their text twice: give each text once",
-    "no_document": "have no value in the column that --documents names",
-    "not_text": "hold something other than text",
+    "duplicate_key": "have the key of a text twice: give each text once",
+    "no_document": "have no value in the column of --documents",
+    "not_text": "contain something other than text",
     "too_long": "have more than 1,000,000 characters",
-    "invalid_encoding": "are invalid in the encoding that was given: name another --encoding",
+    "invalid_encoding": "are invalid in the given encoding: give another --encoding",
 }
 
 
@@ -62,19 +60,18 @@ class _File:
     read: int = 0
     lost: Counter[str] = field(default_factory=Counter)
     first: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """For each reason the first row, as (row in the file, number of its shard)."""
+    """The first lost row by reason, as (row in the file, number of its shard)."""
 
 
 @dataclass
 class LostRows:
-    """The rows that the files of a plan lost; shards can be added in any order."""
+    """The unusable rows of a plan's files; shards can be added in any order."""
 
     plan: ReadPlan
     _files: dict[str, _File] = field(default_factory=dict)
 
     def add(self, shard: int, counts: Mapping[str, int]) -> None:
-        """Add the counts of a shard. counts: `read`, and the keys of `count_lost`; others are
-        ignored."""
+        """Add a shard's counts: `read` and the keys of `count_lost`; other keys are ignored."""
         file = self._files.setdefault(self.plan.shards[shard].path, _File())
         file.read += counts.get("read", 0)
         for key, number in counts.items():
@@ -85,7 +82,7 @@ class LostRows:
                 file.first[reason] = min(place, file.first.get(reason, place))
 
     def warnings(self) -> list[str]:
-        """Return a warning for each file that lost too many rows, in the order of file names."""
+        """Return a warning for each file that lost too many rows, sorted by file name."""
         named = [name for name in sorted(self._files) if _needs_warning(self._files[name])]
         warnings = [self._warning(name, self._files[name]) for name in named[:MOST_FILES]]
         rest = named[MOST_FILES:]
@@ -125,7 +122,8 @@ def _needs_warning(file: _File) -> bool:
 def encoding_advice(shard: Shard, row: int) -> str:
     """Return the rest of a warning about rows that are not UTF-8, with their likely encoding.
 
-    row: the first such row in its file, from 1. The file is read again from LINES_BEFORE before it.
+    row: the first such row in its file, from 1. The file is read again from LINES_BEFORE lines
+    before it.
     """
     if shard.kind not in COMPRESSIBLE:
         return "are not UTF-8: write the file again"
@@ -136,7 +134,7 @@ def encoding_advice(shard: Shard, row: int) -> str:
     if guess.mixed:
         return f"are not UTF-8, though others are (such as {guess.example!r}): correct those lines"
     if guess.encoding is None:
-        return "are not UTF-8: name their encoding with --encoding"
+        return "are not UTF-8: give their encoding with --encoding"
     return (
         f"are not UTF-8 but read as {guess.encoding} ({guess.example!r}): give "
         f"--encoding {guess.encoding}"
@@ -144,7 +142,7 @@ def encoding_advice(shard: Shard, row: int) -> str:
 
 
 def found_notes(plan: ReadPlan, cleaned: bool = False) -> list[str]:
-    """Return a warning for each thing that the first bytes of the files showed.
+    """Return the warnings about what was found in the first bytes of the files.
 
     cleaned: whether the job removes markup.
     """

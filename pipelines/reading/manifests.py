@@ -1,7 +1,7 @@
 """Check the manifest of a corpus or of embeddings before anything in it is used.
 
 The folder may come from elsewhere, so values of a wrong type or an impossible size are refused
-here, before they break something later.
+here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cotbert_core.training.batches import COLUMNS
 
 # The held-out queries of a corpus, and its first part.
 HELD_OUT_FILE, FIRST_PART = "held-out.parquet", "part-000000.parquet"
-# More rows than 63-bit ids can distinguish, and more tokens or dimensions than any model has.
+# Upper limits: more rows than 63-bit ids can distinguish, more tokens or dimensions than any model.
 MOST_ROWS, MOST_SIZE = 1 << 62, 1 << 20
 _CORPUS_TEXTS = ("encoder", "tokenizer_hash")
 _EMBEDDINGS_TEXTS = ("readout", "template", "denoise", "head", "model_digest", "id_column")
@@ -33,7 +33,7 @@ def check_corpus(file: Path, manifest: Any) -> dict[str, Any]:
 
 
 def check_tokens(file: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise UserError unless a corpus says how it was tokenized, which training needs."""
+    """Raise UserError unless a manifest has the tokenizer's fields, which training needs."""
     _check_number(file, manifest, "max_length", 1, MOST_SIZE)
     for key in _CORPUS_TEXTS:
         _check_text(file, manifest, key)

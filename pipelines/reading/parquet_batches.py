@@ -1,8 +1,8 @@
-"""Read Parquet in batches of bounded size in memory, whatever the file says about itself.
+"""Read Parquet in batches of bounded size in memory, without trusting the file's metadata.
 
-The number of rows in a batch is decided by the headers of the pages (parquet_pages), which cannot
-understate the size of the values. A column whose dictionary holds long texts stays a dictionary:
-its texts are then in memory once, not once for every row.
+The number of rows in a batch is computed from the page headers (parquet_pages), which cannot
+understate the size of the values. A column whose dictionary has long texts stays a dictionary, so
+each text is in memory once, not once per row.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from pipelines.reading.parquet_pages import (
     pages,
 )
 
-# About how many bytes of decoded values one column has in a batch: 8,192 rows of 8 kB. A batch may
-# also reach into two pages that it does not fill.
+# Approximate bytes of a column's decoded values in a batch: 8,192 rows of 8 kB. A batch may also
+# extend into two pages that it does not fill.
 BATCH_BYTES = 64 << 20
-# Most bytes of a page, which is held whole. Writers make pages of about 1 MiB, but pyarrow puts at
-# least 1,024 rows into one, which are 0.4 GB of books of 400 kB.
+# Maximum bytes of a page, which is held whole. Writers make pages of about 1 MiB, but pyarrow puts
+# at least 1,024 rows into one, which are 0.4 GB for books of 400 kB.
 PAGE_BYTES = 512 << 20
-# Most list values in a row group of a passed-through column, counting pages where few bytes stand
-# for many values: 1 GiB as 8-byte numbers, if they were all in one row.
+# Maximum number of list values in a row group of a passed-through column, counting pages in which
+# few bytes encode many values: 1 GiB as 8-byte numbers, if they were all in one row.
 LIST_VALUES = 1 << 27
-# Most bytes of `read_table`: as many as a pyarrow array of texts can hold. Rows of its batches.
+# Maximum bytes of `read_table`, the limit of a pyarrow array of texts, and rows of its batches.
 TABLE_BYTES, TABLE_ROWS = (2 << 30) - 1, 8192
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The number of rows a batch of a column may have, and whether it must stay a dictionary."""
+    """The maximum number of rows of a column in a batch, and whether it must stay a dictionary."""
 
     rows: int
     as_dictionary: bool = False
@@ -57,8 +57,7 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the row groups, at most `rows` at a time, fewer if they are large.
 
-    Raises UserError for a page that is too large to be held, and pyarrow's errors for a damaged
-    file.
+    Raises UserError for a page that is too large, and pyarrow's errors for a damaged file.
     """
     for group in groups:
         raw = locations.open_file(name)
@@ -112,7 +111,7 @@ def read_table(path: Path, columns: Sequence[str]) -> pa.Table:
             size += part.nbytes
             if size > TABLE_BYTES:
                 raise UserError(
-                    f"{str(path)!r} holds more than {TABLE_BYTES:,} bytes of "
+                    f"{str(path)!r} has more than {TABLE_BYTES:,} bytes of "
                     f"{', '.join(columns)}, which must fit in memory: prepare the corpus again "
                     "with shorter texts"
                 )
@@ -122,10 +121,7 @@ def read_table(path: Path, columns: Sequence[str]) -> pa.Table:
 def _bounds(
     name: str, file: Any, metadata: Any, group: int, columns: Sequence[str], rows: int
 ) -> dict[str, Bound]:
-    """Return the bound of every leaf of the columns, by its path.
-
-    A column that is neither a list nor a struct is a single leaf.
-    """
+    """Return the bound of every leaf of the columns by its path (a plain column is one leaf)."""
     chunks = metadata.row_group(group)
     bounds = {}
     for number, path in _leaves(metadata, columns):
@@ -155,7 +151,7 @@ def _leaves(metadata: Any, columns: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def _bound(file: Any, chunk: Any, found: Sequence[Page], leaf: Any, rows: int) -> Bound:
-    """Return the bound of a column with one value a row."""
+    """Return the bound of a column with one value per row."""
     longest, delta, most = _longest(file, chunk, found, leaf, rows), False, rows
     for page in found:
         if page.encoding == DELTA_BYTE_ARRAY:  # every value may be as long as the page
@@ -180,30 +176,30 @@ def _list_bound(
     if short > LIST_VALUES:
         raise UserError(
             f"input {name!r} has {short:,} list values in few bytes in a row group of column "
-            f"{leaf.path!r}, and {LIST_VALUES:,} are the most: leave it out of --keep, or write "
-            "the file again with smaller row groups"
+            f"{leaf.path!r}, and at most {LIST_VALUES:,} are allowed: leave it out of --keep, or "
+            "write the file again with smaller row groups"
         )
     size = sum(max(page.size, page.values * longest) for page in data)
     return Bound(max(1, BATCH_BYTES * max(1, rows) // max(1, size)))
 
 
 def _longest(file: Any, chunk: Any, found: Sequence[Page], leaf: Any, rows: int) -> int:
-    """Return the bytes of the longest value of a dictionary or of a type of fixed width."""
+    """Return the size in bytes of the longest value of a dictionary or fixed-width type."""
     if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
         return max(1, int(leaf.length))
     if chunk.physical_type != "BYTE_ARRAY":
         return _WIDTHS.get(chunk.physical_type, 16)
     dictionaries = [page for page in found if page.kind == DICTIONARY_PAGE]
     largest = max((page.size for page in dictionaries), default=0)
-    if largest * rows <= BATCH_BYTES:  # whatever is in it
+    if largest * rows <= BATCH_BYTES:  # small enough whatever it contains
         return largest
     return max(longest_entry(file, page, chunk.compression) for page in dictionaries)
 
 
 class _Spans(io.RawIOBase):
-    """A file in a bucket, some spans of which were fetched in one request each.
+    """A file in a bucket, with some spans fetched in one request each.
 
-    They are read from memory twice: for the headers of the pages and for the pages.
+    The spans are then read twice from memory: for the page headers and for the pages.
     """
 
     def __init__(self, raw: Any, spans: dict[int, bytes]) -> None:

@@ -1,9 +1,9 @@
 """Read the headers of a Parquet column's pages, to know how much memory the pages take.
 
-A few hundred bytes of Parquet can stand for gigabytes: a dictionary holds a long text once for many
-rows, DELTA_BYTE_ARRAY stores only what differs from the row before, and pages are compressed. What
-the footer says about that may be wrong. pyarrow itself relies on the header of a page: a page is
-never longer than its header says. Headers take 30 bytes of about 1 MiB, and nothing else is read.
+A few hundred bytes of Parquet can decode to gigabytes: a dictionary stores a text once for many
+rows, DELTA_BYTE_ARRAY stores only differences from the row before, and pages are compressed. The
+footer's sizes may be wrong, but pyarrow itself relies on the header of a page, so a page is never
+longer than its header says. Headers are 30 bytes per 1 MiB or so, and nothing else is read.
 
 Format: https://github.com/apache/parquet-format, thrift's compact protocol.
 """
@@ -20,11 +20,11 @@ import pyarrow as pa
 DICTIONARY_PAGE = 2
 DELTA_BYTE_ARRAY = 7
 DICTIONARY_ENCODINGS = (2, 8)
-# Enough for a header with the smallest and largest value of its page; a longer one is read again.
+# Enough for a header with the minimum and maximum of its page; a longer header is read again.
 HEADER_BYTES, MOST_HEADER_BYTES = 1 << 10, 16 << 20
 _I32, _BINARY, _LIST, _SET, _MAP, _STRUCT = 5, 8, 9, 10, 11, 12
-# Kind of page (data page, dictionary, data page of version 2): the field of its own header, and the
-# field of the encoding in that header.
+# By page type (data page, dictionary, data page v2): the field id of its header, and the field id
+# of the encoding in that header.
 _OWN_HEADERS = {0: (5, 2), DICTIONARY_PAGE: (7, 2), 3: (8, 4)}
 _FIXED_BYTES = {3: 1, 7: 8}
 _MOST_DEPTH = 16
@@ -34,8 +34,8 @@ _MOST_DEPTH = 16
 class Page:
     """A page of a column.
 
-    size: bytes when decompressed. start, stored: offset and number of its compressed bytes. values:
-    number of values. encoding: the encoding's number in the format.
+    size: decompressed bytes. start, stored: offset and number of compressed bytes. values: number
+    of values. encoding: id of the encoding in the format.
     """
 
     kind: int
@@ -77,7 +77,7 @@ def _number(fields: dict[int, Any], place: int) -> int:
 
 
 def _header(file: Any, place: int) -> tuple[dict[int, Any], int]:
-    """Return the fields of the header at offset `place`, and its length."""
+    """Return the fields of the header at offset `place`, and its length in bytes."""
     size = HEADER_BYTES
     while True:
         data = bytes(file.read_at(size, place))
@@ -90,9 +90,9 @@ def _header(file: Any, place: int) -> tuple[dict[int, Any], int]:
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Return the whole numbers (i32) and structs among a struct's fields, and the struct's end.
+    """Return the i32 and struct fields of a struct, and the offset of its end.
 
-    Like pyarrow's own reader it skips fields of other types.
+    Like pyarrow's reader it skips fields of other types.
     """
     if depth > _MOST_DEPTH:
         raise pa.ArrowInvalid("the header of a page is nested too deep")
@@ -114,8 +114,8 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
 
 
 def _after(data: bytes, at: int, kind: int, depth: int) -> int:
-    """Return the offset after a value of this kind."""
-    if kind in (1, 2):  # true and false have no byte of their own
+    """Return the offset after a value of this type."""
+    if kind in (1, 2):  # true and false take no byte
         return at
     if kind in _FIXED_BYTES:
         at += _FIXED_BYTES[kind]
@@ -151,8 +151,8 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
 
 
 def longest_entry(file: Any, page: Page, codec: str) -> int:
-    """Return the bytes of the longest value of a dictionary of byte arrays; the size of the page if
-    it cannot be decompressed."""
+    """Return the size of the longest value of a dictionary of byte arrays, or of the page if it
+    cannot be decompressed."""
     data = bytes(file.read_at(page.stored, page.start))
     if codec != "UNCOMPRESSED":
         try:

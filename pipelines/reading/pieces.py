@@ -1,4 +1,4 @@
-"""Pieces: the usable rows of a shard, a bounded number at a time."""
+"""Pieces: bounded batches of a shard's usable rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from pipelines.reading.bad_rows import BadRow
 from pipelines.reading.read_plan import ReadPlan
 
-# Rows in one piece of a shard: enough to sort by length, little to hold.
+# Maximum rows of a piece: enough to sort by length, few enough for memory.
 PIECE_ROWS = 8192
-# Characters of texts in one piece, so pieces of long texts have fewer rows: 2,048 a row. 16 to
-# 64 MiB, since Python takes 1 to 4 bytes for a character.
+# Maximum characters of a piece, 2,048 per row, so pieces of long texts have fewer rows. It is 16 to
+# 64 MiB, since Python uses 1 to 4 bytes per character.
 PIECE_CHARACTERS = 16 << 20
 
 
@@ -21,10 +21,10 @@ PIECE_CHARACTERS = 16 << 20
 class Piece:
     """Up to PIECE_ROWS usable rows, fewer if they hold more than PIECE_CHARACTERS characters.
 
-    ids: the rows' ids: the values of the id column, or `numbers` if the plan has no id column.
-    numbers: the rows' numbers in the whole input. texts: the rows' first texts. paired_texts: one
-    list per paired text. passthrough: one list of values per column that the plan passes through.
-    read: how many rows were read, dropped ones included. bad: the dropped rows.
+    ids: values of the id column, or `numbers` if the plan has none. numbers: row numbers in the
+    whole input. texts: the rows' first texts. paired_texts: a list per paired text. passthrough: a
+    list of values per passed-through column. read: number of rows read, including dropped ones.
+    bad: the dropped rows.
     """
 
     ids: list[int | str] = field(default_factory=list)
@@ -37,15 +37,15 @@ class Piece:
 
     @classmethod
     def empty(cls, plan: ReadPlan, tagged: bool = False) -> Piece:
-        """Return a piece without rows, with the columns of the plan. tagged: whether the reader
-        adds the document of each row, as a last passed-through value."""
+        """Return an empty piece with the columns of the plan. tagged: whether the reader adds the
+        document of each row as a last passed-through value."""
         return cls(
             paired_texts=[[] for _ in plan.paired_columns],
             passthrough=[[] for _ in range(len(plan.keep) + tagged)],
         )
 
     def add(self, number: int, row_id: int | str, texts: list[str], values: Sequence[Any]) -> int:
-        """Add a row and return its size in characters. values: of the passed-through columns."""
+        """Add a row and return its size in characters. values: its passed-through values."""
         self.numbers.append(number)
         self.ids.append(row_id)
         self.texts.append(texts[0])
@@ -57,7 +57,7 @@ class Piece:
 
     @property
     def dropped(self) -> Counter[str]:
-        """The number of dropped rows for each reason."""
+        """The number of dropped rows by reason."""
         return Counter(row.reason for row in self.bad)
 
 

@@ -14,7 +14,7 @@ class Shard:
 
     start, stop: offsets in bytes for a file of lines (stop 0: the whole file), row groups for a
     Parquet file, rows for a data set. first_row: number of its first row in the whole input. rows:
-    how many it has; None if unknown before it is read. most: read only this many of them.
+    number of rows, None if unknown before reading. most: maximum number of rows to read.
     """
 
     path: str
@@ -29,11 +29,10 @@ class Shard:
 
 @dataclass
 class Found:
-    """Names of files about which something was found while they were split.
+    """Names of files with findings from splitting them.
 
-    markup: files that hold HTML tags. utf8: files that look like UTF-8 though another encoding was
-    named. text_ids: files whose ids are text, each with an example ("" if the column's type is
-    text).
+    markup: files with HTML tags. utf8: files that look like UTF-8 though another encoding is given.
+    text_ids: files whose ids are text, each with an example ("" if the column's type is text).
     """
 
     markup: list[str] = field(default_factory=list)
@@ -45,13 +44,13 @@ class Found:
 class ReadPlan:
     """The files to read, their shards and their columns.
 
-    ignored: number of files of unknown kind found in folders. paired_columns: the columns of the
-    texts that go with each text, in the order of cotbert_core.training.batches.COLUMNS. keep:
-    columns whose values are passed through unchanged. encoding: that of text files, None for UTF-8.
-    delimiter: the sign between the cells of csv and tsv files, None for the one of their ending.
-    id_type: int64 or string, the type of the ids in id_column. documents: which rows are one
-    document (pipelines.reading.documents); with column:NAME the column is the first of `keep`.
-    document_names: the path, as the user gave it, of each file that is a document.
+    ignored: number of files of unknown format in folders. paired_columns: columns of the paired
+    texts, in the order of cotbert_core.training.batches.COLUMNS. keep: columns whose values are
+    passed through unchanged. encoding: of text files, None for UTF-8. delimiter: of csv and tsv
+    files, None for their format's. id_type: int64 or string, the type of the ids in id_column.
+    documents: which rows form a document (pipelines.reading.documents); with column:NAME the column
+    is the first of `keep`. document_names: the path, as the user gave it, of each file that is a
+    document.
     """
 
     shards: list[Shard]
@@ -70,20 +69,20 @@ class ReadPlan:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The columns of a row's texts."""
+        """The names of the columns of a row's texts."""
         return self.text_column, *self.paired_columns
 
     def delimiter_of(self, kind: str) -> str:
-        """The sign between the cells of a file of this format; "" for one without cells."""
+        """The delimiter of a file of this format; "" for a format without cells."""
         return (self.delimiter or DELIMITERS[kind]) if kind in DELIMITERS else ""
 
     @property
     def document_column(self) -> str | None:
-        """The column whose value identifies a row's document, if there is one."""
+        """The column that identifies a row's document, if there is one."""
         by, _, column = (self.documents or "").partition(":")
         return column if by == "column" else None
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names, in COLUMNS, of the paired texts that each row has."""
+        """The names in COLUMNS of the paired texts of each row."""
         return COLUMNS[: len(self.paired_columns)]

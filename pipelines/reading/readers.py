@@ -1,7 +1,7 @@
 """Read the rows of a shard; unusable rows are dropped and counted by reason.
 
-A row is its text and the paired texts that the plan names. It is dropped if any of them cannot be
-used; the reason says which one: `empty` is the text's, `augmented_empty` a paired text's.
+A row has a text and the paired texts that the plan names. It is dropped if any of them is unusable;
+the reason says which one: `empty` for the text, `augmented_empty` for a paired text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipelines.reading.ids import as_id
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan, Shard
 
-# Most characters of a text; tokenizing a text of 50 MB takes gigabytes.
+# Maximum characters of a text; tokenizing a text of 50 MB takes gigabytes.
 MOST_CHARACTERS = 1_000_000
 _CONTROLS = re.compile(r"[\x01-\x1f\x7f-\x9f ]+")
 
@@ -31,7 +31,7 @@ _CONTROLS = re.compile(r"[\x01-\x1f\x7f-\x9f ]+")
 def read(shard: Shard, plan: ReadPlan) -> Iterator[Piece]:
     """Yield the usable rows of a shard in pieces, with white space folded.
 
-    Raises UserError if the file is cut short or cannot be read.
+    Raises UserError if the file is truncated or unreadable.
     """
     tagged, by_column = is_tagged(shard.kind, plan), plan.document_column is not None
     piece, characters = Piece.empty(plan, tagged), 0
@@ -89,7 +89,7 @@ def _clean(value: Any) -> str:
     if value is None:
         return Unusable("null")
     if isinstance(value, bytes):
-        if len(value) > 4 * MOST_CHARACTERS:  # not decoded: a dictionary gives it to many rows
+        if len(value) > 4 * MOST_CHARACTERS:  # not decoded, since many rows may share the value
             return Unusable("too_long")
         try:
             value = value.decode("utf-8")

@@ -10,10 +10,10 @@ from pipelines.reading.readers import raw_rows
 
 
 def first_rows(plan: ReadPlan, limit: int) -> ReadPlan:
-    """Return the plan of the first `limit` rows of the input, in the order of its files.
+    """Return the plan of the first `limit` rows of the input, unusable ones included.
 
-    Rows that cannot be used count too. Where another shard follows one with an unknown number of
-    rows, these are counted by reading it, at most to the limit.
+    A shard with an unknown number of rows, unless it is the last, is read to count them, at most up
+    to the limit.
     """
     shards: list[Shard] = []
     left = limit

@@ -33,7 +33,7 @@ from pipelines.reading.read_plan import ReadPlan, Shard
 def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator[Shard]:
     """Yield the shards of one file after checking its encoding and its columns.
 
-    size: bytes of a shard of a file of lines.
+    size: size in bytes of a shard of a file of lines.
     """
     kind = kind_of(name) or ""
     if plan.keep and kind in ("txt", "docstrings", "sick"):
@@ -67,10 +67,10 @@ def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator
 def _text_shards(
     name: str, kind: str, first_row: int, plan: ReadPlan, size: int
 ) -> Iterator[Shard]:
-    """Split a local file of lines; any other text file is a single shard.
+    """Yield the shards of a local file of lines; any other text file is a single shard.
 
-    In a compressed or remote file a line's offset can only be found by reading from the beginning,
-    and in a csv file a line break may be inside a row.
+    In a compressed or remote file a line's offset is only found by reading from the beginning, and
+    in a csv file a line break may be inside a row.
     """
     head = _head(name)
     check_content(name, head)
@@ -94,8 +94,7 @@ def _text_shards(
 
 
 def _head(name: str) -> bytes:
-    """Return the first bytes of a file, decompressed; UserError if its ending names a compression
-    that it does not have."""
+    """Return the first bytes of a file, decompressed; UserError if its suffix is wrong."""
     try:
         with locations.open_stream(name) as stream:
             return bytes(stream.read(HEAD_BYTES))
@@ -105,7 +104,7 @@ def _head(name: str) -> bytes:
 
 
 def _text_id(name: str, kind: str, plan: ReadPlan) -> str | None:
-    """Return an id in a file's first rows that is not a whole number, if there is one."""
+    """Return an id in a file's first rows that is not a whole number, or None."""
     column = str(plan.id_column)
     if kind not in DELIMITERS:
         return text_id_in_lines(file_lines(name, encoding=plan.encoding), column)
@@ -124,7 +123,7 @@ def _hub_shards(name: str, first_row: int, plan: ReadPlan) -> Iterator[Shard]:
 
 
 def _docstring_shards(item: str, first_row: int) -> list[Shard]:
-    """Return one shard for every 100 source files, which take about a second to parse."""
+    """Return a shard for every 100 source files, which take about a second to parse."""
     packages = [p for p in item.removeprefix(DOCSTRINGS).split(",") if p]
     files = [str(f) for f in docstrings.package_files(packages)]
     return [
@@ -141,13 +140,13 @@ def _docstring_shards(item: str, first_row: int) -> list[Shard]:
 def _line_shards(
     path: Path, kind: str, first_row: int, size: int, paragraphs: bool
 ) -> Iterator[Shard]:
-    """Yield shards of whole lines. paragraphs: let a shard end only after a blank line."""
+    """Yield shards of whole lines. paragraphs: end a shard only after a blank line."""
     start = 0
     with path.open("rb") as lines:
         while chunk := lines.read(size):
             length, breaks = len(chunk), chunk.count(b"\n")
             while not chunk.endswith(b"\n") and (chunk := lines.readline(size)):
-                length += len(chunk)  # piece by piece: a line may be as long as the file
+                length += len(chunk)  # in chunks, since a line may be as long as the file
                 breaks += chunk.endswith(b"\n")
             if paragraphs:
                 for chunk in _rest_of_paragraph(lines, size):

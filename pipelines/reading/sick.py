@@ -1,16 +1,14 @@
 """Triples from SICK: the input `sick:DIR`, where DIR is the folder SICK of SentEval's data.
 
 SICK (Marelli et al., LREC 2014) labels pairs of sentences A and B ENTAILMENT, CONTRADICTION or
-NEUTRAL. Supervised training wants triples (sentence, entailment, contradiction). They are made so:
+NEUTRAL. Supervised training needs triples (sentence, entailment, contradiction), made as follows:
 
-- Entailment is directed: that A entails B does not mean that B entails A. Contradiction is
-  symmetric.
+- Entailment is directed from A to B. Contradiction is symmetric.
 - A sentence with E entailments and at least one contradiction gives E triples, one for each
-  entailment. The contradictions are used in turn, starting again when there are fewer than E;
-  contradictions after the E-th are not used.
-- A distinct sentence without an entailment counts as one row, dropped as `no_entailment`; one with
-  an entailment but no contradiction as one row, dropped as `no_contradiction`. An unusable line
-  is one dropped row too. So rows read = triples + dropped rows.
+  entailment, which take the contradictions in turn, cyclically.
+- A distinct sentence without an entailment counts as a row dropped as `no_entailment`, and one with
+  an entailment but no contradiction as a row dropped as `no_contradiction`. An unusable line is a
+  dropped row too, so rows read = triples + dropped rows.
 
 Only SICK_train.txt is read: SICK_trial.txt and SICK_test_annotated.txt are evaluation data.
 """
@@ -33,12 +31,12 @@ Triple = tuple[str, str, str]
 
 
 def train_file(item: str) -> Path:
-    """Return the one file that the input `sick:DIR` stands for."""
+    """Return the file that the input `sick:DIR` refers to."""
     return Path(item.removeprefix(PREFIX)).expanduser().absolute() / TRAIN_FILE
 
 
 def check(item: str) -> None:
-    """Raise UserError unless the file is there and has the columns in COLUMNS."""
+    """Raise UserError unless the file exists and has the columns in COLUMNS."""
     path = train_file(item)
     if not path.is_file():
         raise UserError(
@@ -57,7 +55,7 @@ def check(item: str) -> None:
 
 def triples(path: Path) -> Iterator[Triple | str]:
     """Yield each row: a triple, or the reason why a line or a sentence gives none."""
-    sentences: dict[str, None] = {}  # dictionaries as sets in the order of the file
+    sentences: dict[str, None] = {}  # dictionaries as ordered sets
     entailments: defaultdict[str, dict[str, None]] = defaultdict(dict)
     contradictions: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for pair in _pairs(path):
@@ -76,7 +74,7 @@ def triples(path: Path) -> Iterator[Triple | str]:
         elif sentence not in contradictions:
             yield "no_contradiction"
         else:
-            # Not strict: the cycle never ends.
+            # Not strict, since the cycle is infinite.
             turn = zip(entailments[sentence], cycle(contradictions[sentence]), strict=False)
             yield from ((sentence, entailment, other) for entailment, other in turn)
 

@@ -1,9 +1,8 @@
 """Find the text that a job reads (files, docstrings, SICK, data sets) and split it into shards.
 
-A row has one text, and none, one (augmented) or two (augmented, negative) paired texts, each in a
-column of its own, as cotbert_core.training.batches names them. Errors of the user (a missing path
-or column, a truncated Parquet file) are found by `plan` on the driver; unusable rows are found by
-`pipelines.reading.readers`.
+A row has one text and up to two paired texts (augmented, negative), each in its own column, named
+as in cotbert_core.training.batches. `plan` raises user errors (a missing path or column, a
+truncated Parquet file) on the driver; `pipelines.reading.readers` drops unusable rows.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ def plan(
     delimiter: str | None = None,
     limit: int | None = None,
 ) -> ReadPlan:
-    """Find the files, check them and split them into shards; UserError if anything is wrong.
+    """Return the plan for reading the inputs: check the files and split them into shards.
 
     shard_bytes: size of a shard of a file of lines. paired_columns: columns of the paired texts.
-    keep: columns to pass through. encoding: that of txt, csv, tsv and jsonl files; None for UTF-8.
-    documents: which rows are one document (pipelines.reading.documents), None for no documents.
-    delimiter: the sign between the cells of csv and tsv files. limit: read only this many rows.
+    keep: columns to pass through. encoding: of txt, csv, tsv and jsonl files, None for UTF-8.
+    documents: which rows form a document (pipelines.reading.documents), None for no documents.
+    delimiter: of csv and tsv files. limit: number of rows to read. Raises UserError.
     """
     files, ignored = _find(inputs)
     names = _as_given(inputs) if documents == FILE else {}
@@ -85,7 +84,7 @@ def plan(
 
 
 def stamps(plan: ReadPlan) -> dict[str, list[int]]:
-    """Return [size in bytes, modification time in ns] of each file, to recognise a changed input.
+    """Return [size in bytes, modification time in ns] of each file, to detect a changed input.
 
     Docstrings and data sets have the total size and the latest time of their files.
     """
@@ -106,7 +105,7 @@ def are_triples(
 ) -> bool:
     """Return whether all inputs are csv or tsv files with the columns TRIPLES and no column `text`.
 
-    Input from SICK, which always gives triples, is allowed beside them.
+    They may be mixed with SICK, which always gives triples.
     """
     files = [name for name in _find(inputs)[0] if not name.startswith(sick.PREFIX)]
     return bool(files) and all(_has_triples(name, encoding, delimiter) for name in files)
@@ -118,13 +117,13 @@ def _has_triples(name: str, encoding: str | None, delimiter: str | None) -> bool
         return False
     try:
         names = columns.header(name, delimiter or DELIMITERS[kind], encoding)
-    except (OSError, UserError):  # `plan` reports it
+    except (OSError, UserError):  # `plan` raises it again
         return False
     return set(TRIPLES) <= set(names) and "text" not in names
 
 
 def _find(inputs: Sequence[str]) -> tuple[list[str], int]:
-    """Return the distinct files of all inputs, sorted, and the number of files of unknown kind."""
+    """Return the distinct files of all inputs, sorted, and the number of unknown files."""
     files: set[str] = set()
     ignored: set[str] = set()
     for item in inputs:
@@ -144,7 +143,7 @@ def _as_given(inputs: Sequence[str]) -> dict[str, str]:
 
 
 def _with_sick(files: list[str], paired_columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns of the paired texts; input from SICK has them without an option."""
+    """Return the columns of the paired texts, which SICK has without an option."""
     from_sick = [name for name in files if name.startswith(sick.PREFIX)]
     if not from_sick or len(paired_columns) == len(COLUMNS):
         return paired_columns
@@ -157,7 +156,7 @@ def _with_sick(files: list[str], paired_columns: tuple[str, ...]) -> tuple[str, 
 
 
 def _expand(item: str) -> tuple[list[str], list[str]]:
-    """Return the readable files that a path, folder or glob names, and those of unknown kind."""
+    """Return the readable files of a path, folder or glob, and those of unknown format."""
     if item.startswith(DOCSTRINGS):
         return [item], []
     if item.startswith(sick.PREFIX):

@@ -1,6 +1,6 @@
-"""Read the sentences of files, a folder or a prepared corpus in this process.
+"""Read the sentences of files, a folder or a prepared corpus into this process's memory.
 
-This is for jobs that read text once and need no cluster; `pipelines.prepare` writes a corpus.
+It is for jobs that read text once and need no cluster; `pipelines.prepare` writes a corpus.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pipelines.reading import readers, sources
 from pipelines.reading.lost_rows import LostRows, count_lost, found_notes
 from pipelines.runtime.progress import say
 
-# Most characters of all sentences, which are held in memory: about 10 million sentences. A
-# compressed file may hold a thousand times its size.
+# Maximum characters of all sentences, which must fit in memory: about 10 million sentences. A
+# compressed file may expand to a thousand times its size.
 MOST_CHARACTERS = 1 << 30
 
 
 @dataclass(frozen=True)
 class PlainTexts:
-    """Sentences in the input's order. read: rows read. dropped: unusable rows for each reason."""
+    """Sentences in input order. read: number of rows. dropped: unusable rows by reason."""
 
     sentences: list[str]
     read: int
@@ -32,7 +32,7 @@ class PlainTexts:
 def read_texts(corpus: str, text_column: str = "text", encoding: str | None = None) -> PlainTexts:
     """Return all sentences of a file, folder, glob or docstrings:PACKAGE.
 
-    Raises UserError if there is none, or more than MOST_CHARACTERS. Shows a warning for each file
+    Raises UserError if there are none, or more than MOST_CHARACTERS. Shows a warning for each file
     that loses rows.
     """
     plan = sources.plan([corpus], text_column, encoding=encoding)
@@ -45,7 +45,7 @@ def read_texts(corpus: str, text_column: str = "text", encoding: str | None = No
             characters += sum(map(len, piece.texts))
             if characters > MOST_CHARACTERS:
                 raise UserError(
-                    f"corpus {corpus!r} holds more than {MOST_CHARACTERS:,} characters, which must "
+                    f"corpus {corpus!r} has more than {MOST_CHARACTERS:,} characters, which must "
                     "fit in memory: give a part of it"
                 )
             counts["read"] += piece.read
@@ -58,13 +58,13 @@ def read_texts(corpus: str, text_column: str = "text", encoding: str | None = No
     if not sentences:
         reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.items()) or "none read"
         raise UserError(
-            f"corpus {corpus!r} holds no text ({read} rows: {reasons}): give a corpus with text"
+            f"corpus {corpus!r} has no text ({read} rows: {reasons}): give a corpus with text"
         )
     return PlainTexts(sentences, read, dict(dropped))
 
 
 def sample(sentences: list[str], count: int) -> list[str]:
-    """Return `count` distinct sentences in their order, sampled with a fixed seed; all if fewer."""
+    """Return at most `count` distinct sentences in their order, sampled with a fixed seed."""
     distinct = list(dict.fromkeys(sentences))
     if len(distinct) <= count:
         return distinct

@@ -37,7 +37,7 @@ def read_jsonl(shard: Shard, plan: ReadPlan) -> RawRows:
         except UnicodeDecodeError:
             yield None, Unusable(INVALID_UTF8, line)
             continue
-        except (ValueError, RecursionError):  # the latter: brackets nested too deep
+        except (ValueError, RecursionError):  # RecursionError: brackets nested too deep
             yield None, Unusable("invalid_json" if line.strip() else "empty", line)
             continue
         if not isinstance(row, dict):
@@ -54,13 +54,13 @@ def read_jsonl(shard: Shard, plan: ReadPlan) -> RawRows:
 
 
 def _missing(row: dict[str, Any], plan: ReadPlan) -> str | None:
-    """Return the first text, by its name in a corpus, whose column a row of JSON lacks."""
+    """Return the corpus name of the first text whose column is missing in a JSON row."""
     names = zip(("text", *COLUMNS), plan.texts, strict=False)
     return next((name for name, column in names if column not in row), None)
 
 
 def _has_twice(line: bytes, plan: ReadPlan) -> bool:
-    """Return whether a row of JSON gives one of its texts twice: all but the last would be lost."""
+    """Return whether a JSON row has one of its texts twice: all but the last would be lost."""
     pairs = json.loads(line, object_pairs_hook=list)  # the outermost object's come last
     keys = [key for key, _ in pairs]
     return any(keys.count(column) > 1 for column in plan.texts)
@@ -69,7 +69,7 @@ def _has_twice(line: bytes, plan: ReadPlan) -> bool:
 def read_delimited(shard: Shard, plan: ReadPlan) -> RawRows:
     """Yield each row of a csv or tsv file."""
     rows = delimited_rows(shard.path, plan.delimiter_of(shard.kind), plan.encoding)
-    header = list(next(rows, []))  # splitting has checked that it is one
+    header = list(next(rows, []))  # checked when the file was split
     text_places = [header.index(column) for column in plan.texts]
     passthrough = [header.index(column) for column in plan.keep]
     id_place = header.index(plan.id_column) if plan.id_column else len(header)
@@ -77,7 +77,7 @@ def read_delimited(shard: Shard, plan: ReadPlan) -> RawRows:
         if isinstance(row, Unusable):
             yield None, row
         elif any(cell.strip() for cell in row[len(header) :]):
-            # A delimiter in a text without quotes: its rest would be lost.
+            # An unquoted text contains a delimiter, and its rest would be lost.
             yield None, Unusable("extra_cells", ",".join(row))
         else:
             texts = [_utf8(row[place]) if place < len(row) else None for place in text_places]

@@ -189,7 +189,7 @@ def test_the_head_s_table_differs_when_it_is_not_tied(
 MAP_MISTAKES = {
     "table": ({"table": "output"}, "unknown table 'output': choose one of head, input"),
     "no head": ({"table": "head"}, "has no masked-language-model head"),
-    "corpus": ({"corpus": "blank.txt"}, r"holds no text \(1 rows: 1 empty\)"),
+    "corpus": ({"corpus": "blank.txt"}, r"has no text \(1 rows: 1 empty\)"),
     "no corpus": ({"corpus": "none.txt"}, r"'none\.txt' does not exist"),
 }
 

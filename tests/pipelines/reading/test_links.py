@@ -32,7 +32,7 @@ def test_links_that_lead_out_are_counted_and_said(folder, form, capsys):
     assert names == ["again.txt", "own.txt"]
     assert made.ignored == 2
     assert "2 links in" in (said := capsys.readouterr().err)
-    assert "lead out of it and were not followed" in said
+    assert "lead outside it and were not followed" in said
     assert "out.txt" in said
 
 
