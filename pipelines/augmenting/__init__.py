@@ -1,1 +1,1 @@
-"""The rewriters of `cotbert augment`: translation and language models, with a ledger of both."""
+"""The rewriters of `cotbert augment`: back-translation and language models, with a ledger."""

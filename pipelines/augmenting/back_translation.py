@@ -1,8 +1,8 @@
 """Back-translation with two Marian models: into a pivot language and back.
 
-Rows are sorted by length and translated in batches of a token budget. A batch depends neither on
-the number of workers nor on where an earlier run was stopped. This matters because sampled
-translations, and with a beam the last digits of the scores, depend on the other rows of the batch.
+Rows are sorted by length and batched by number of tokens. A batch depends neither on the number of
+workers nor on where an earlier run stopped. This matters because sampled translations, and with a
+beam the last digits of the scores, depend on the other rows of the batch.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pipelines.augmenting.options import BackTranslation
 from pipelines.augmenting.translation_engines import choose_engine, converted, load_engine
 from pipelines.runtime.progress import say
 
-# About 150 sentences: enough to keep 2 cores busy and seconds of work to lose in a kill; a GPU
-# wants as many as fit.
+# On CPUs about 150 sentences: enough to keep 2 cores busy, and a kill loses seconds of work. On a
+# GPU as many as fit.
 CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 4096, 32768
 
 
 @dataclass(frozen=True)
 class Translation:
-    """Everything that a worker needs: options without `auto` or None, and both models.
+    """A worker's configuration: options with `auto` and None resolved, and both models.
 
     on_gpu: whether the engine computes on the workers' GPUs.
     """
@@ -38,7 +38,7 @@ class Translation:
 
 
 def plan_translation(options: BackTranslation, gpu: bool) -> Translation:
-    """Find both models and decide engine and prefixes; UserError for anything invalid.
+    """Find both models and resolve engine and prefixes; UserError for anything invalid.
 
     gpu: whether the workers have GPUs; this process may have none.
     """
@@ -78,11 +78,11 @@ class BackTranslator:
     def rewrite(
         self, texts: Mapping[int, str], done: Mapping[int, Rewrite]
     ) -> Iterator[list[Rewrite]]:
-        """Yield the rewrites batch by batch, without rows that are in `done`."""
+        """Yield the rewrites of the rows that are not in `done`, batch by batch."""
         numbers = np.fromiter(texts, np.int64, len(texts))
         ids, cut = self._source.encode(list(texts.values()))
         lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-        # Equal lengths are ordered by id, so batches do not depend on the rows' order.
+        # Rows of equal length are ordered by id, so batches do not depend on the rows' order.
         order = np.lexsort((numbers, -lengths))
         for start, stop in budget_slices(lengths[order], self._options.batch_tokens):
             rows = order[start:stop]
@@ -96,10 +96,9 @@ class BackTranslator:
             ]
 
     def _round_trip(self, ids: list[list[int]], first: int) -> list[tuple[str, bool]]:
-        """Return the rewrites of a batch, each with whether its pivot was cut.
+        """Return (rewrite, whether its pivot was truncated) for each row of a batch.
 
-        first: the id of the batch's first row, which makes its random seeds differ from other
-        batches.
+        first: the id of the batch's first row, from which its random seeds are derived.
         """
         seeds = np.random.SeedSequence([self._options.seed, first]).generate_state(2, np.uint32)
         pivots = self._source.decode(self._forward.translate(ids, int(seeds[0])))

@@ -1,10 +1,10 @@
 """Requests to an endpoint with OpenAI's chat completions API: limits, retries and the key.
 
-A client library's own retries (urllib3's, openai's) know neither of a job that stops nor of a limit
-that all threads share, so the loop is here.
+Retries are implemented here, since those of client libraries (urllib3, openai) support neither a
+job that stops nor a rate limit that all threads share.
 
-The key is read from the environment of this process and only used in the request's header. It is
-removed from everything that the endpoint sends back, so it reaches no file, log or error.
+The key is read from this process's environment and only used in the request's header. It is removed
+from everything that the endpoint returns, so it reaches no file, log or error.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from pipelines.augmenting.llm_options import OPENAI, OPENAI_KEY, LlmRewriting
 
 LONGEST_WAIT = 60.0
 CHECK_SECONDS = 20.0
-# An endpoint may ask for hours; the next request is sent after this many seconds at the latest.
+# Upper limit for Retry-After, with which an endpoint may request a delay of hours.
 LONGEST_RETRY_AFTER = 600.0
-# Status codes for which a retry is useless, with what to check.
+# Status codes that are not retried, with what to check.
 REFUSED = {401: "the key", 403: "the key or its rights", 404: "the model or the address"}
 
 
 class StoppedError(RuntimeError):
-    """The job cannot continue now; its rewrites are kept, and the same command continues later."""
+    """The job cannot continue now; its rewrites are kept, and the same command continues it."""
 
 
 @dataclass(frozen=True)
 class Answer:
     """The answer to a request: a text, or None and the reason of the last failure.
 
-    tokens_in, tokens_out: sums over all tries.
+    tokens_in, tokens_out: numbers of tokens over all attempts.
     """
 
     text: str | None
@@ -57,10 +57,7 @@ class Answer:
 
 
 class RateLimiter:
-    """Spaces the requests of all threads evenly over the minute, and delays all of them in a pause.
-
-    clock: returns seconds.
-    """
+    """Space the requests of all threads evenly over the minute. clock: returns seconds."""
 
     def __init__(
         self, per_minute: float | None, clock: Callable[[], float] = time.monotonic
@@ -77,28 +74,28 @@ class RateLimiter:
         stop.wait(max(0.0, start - self._clock()))
 
     def pause(self, seconds: float) -> None:
-        """Let no request start for this many seconds."""
+        """Start no request for this many seconds."""
         with self._lock:
             self._next = max(self._next, self._clock() + seconds)
 
 
 def read_key(variable: str | None, base_url: str) -> str:
-    """Return the key in an environment variable; "" if it is not set and none was named."""
+    """Return the key in an environment variable; "" if the default variable is not set."""
     name = variable or OPENAI_KEY
     key = os.environ.get(name, "").strip()
     if not key and (variable or base_url.rstrip("/") == OPENAI):
         raise UserError(f"the environment variable {name} is not set: put the endpoint's key in it")
     if not all(33 <= ord(character) <= 126 for character in key):
         raise UserError(
-            f"the environment variable {name} holds no valid key: set it to printable ASCII "
+            f"the environment variable {name} has no valid key: set it to printable ASCII "
             "characters without blanks"
         )
     return key
 
 
 def check_url(url: str) -> str:
-    """Return the address without a slash at its end; UserError if it is no http address or may
-    hold a secret."""
+    """Return the address without a trailing slash; UserError if it is no http address or may
+    contain a secret."""
     try:
         parts = urlsplit(url)
         right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -108,15 +105,15 @@ def check_url(url: str) -> str:
         raise UserError("base_url is not an http address: give one such as https://host/v1")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise UserError(
-            "base_url holds more than an address: give it without user, password and query, and "
-            "name the key's environment variable with --key-variable"
+            "base_url contains more than an address: give it without user, password and query, and "
+            "give the key's environment variable with --key-variable"
         )
     return url.rstrip("/")
 
 
 @dataclass
 class ChatEndpoint:
-    """An endpoint that many threads use. Raises UserError if its address or key is invalid."""
+    """A thread-safe client of an endpoint. Raises UserError if its address or key is invalid."""
 
     options: LlmRewriting
     stop: threading.Event = field(default_factory=threading.Event)
@@ -148,7 +145,7 @@ class ChatEndpoint:
         self._client.close()
 
     def check(self) -> None:
-        """Raise UserError if the endpoint cannot be reached or refuses the key; costs no tokens."""
+        """Raise UserError if the endpoint is unreachable or refuses the key; uses no tokens."""
         try:
             status = self._client.get(
                 f"{self._url}/models", timeout=min(CHECK_SECONDS, self.options.timeout)
@@ -162,7 +159,7 @@ class ChatEndpoint:
             raise UserError(f"the endpoint {self._url} answers {status}: check {REFUSED[status]}")
 
     def complete(self, content: str) -> Answer:
-        """Return the answer to one message, with retries if they may help.
+        """Return the answer to a message, with retries if they may help.
 
         Raises StoppedError if no request can succeed.
         """
@@ -182,8 +179,10 @@ class ChatEndpoint:
         return answer
 
     def _try(self, content: str, number: int) -> tuple[Answer, float | None]:
-        """Return the answer to one request, and the seconds to wait before a retry (None: a retry
-        is useless). number: of earlier tries."""
+        """Return the answer to one request, and the seconds before a retry (None: do not retry).
+
+        number: number of earlier attempts.
+        """
         url, wait = f"{self._url}/chat/completions", self._backoff(number)
         try:
             response = self._client.post(url, json=self._body(content))
@@ -196,7 +195,7 @@ class ChatEndpoint:
                 "the same command again to continue"
             )
         if status == 429:
-            # The limit applies to all requests, so all of them wait.
+            # The rate limit applies to all requests, so all threads wait.
             self._limiter.pause(retry_after(response.headers.get("retry-after"), wait))
             return Answer(None, "status 429"), 0.0
         if status != 200:
@@ -204,8 +203,7 @@ class ChatEndpoint:
         return self._read(response.text), wait
 
     def _backoff(self, number: int) -> float:
-        """Return the seconds before the next try: doubled each time, with random jitter, so
-        requests that failed together are not repeated together."""
+        """Return the seconds before the next attempt: exponential backoff with random jitter."""
         longest = min(LONGEST_WAIT, self.options.first_wait * 2.0**number)
         return longest * random.uniform(0.5, 1.0)
 
@@ -221,7 +219,7 @@ class ChatEndpoint:
         return body
 
     def _read(self, body: str) -> Answer:
-        """Return the text and the tokens of a response's body."""
+        """Return the text and the numbers of tokens in a response's body."""
         try:
             values = json.loads(self._hide_key(body))
         except ValueError:
@@ -251,7 +249,7 @@ def retry_after(value: str | None, default: float) -> float:
 
 
 def _content(values: Any) -> str | None:
-    """Return choices[0].message.content, None if there is no such text."""
+    """Return choices[0].message.content, or None if it is not a text."""
     try:
         content = values["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):

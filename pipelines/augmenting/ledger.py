@@ -1,7 +1,7 @@
-"""Write rewrites to disk as they arrive, so a job killed at any moment pays for none again.
+"""An append-only ledger of rewrites, written as they arrive, so a killed job pays for none twice.
 
-There is one file for each part of the corpus, with one JSON line per row. A line that a kill cut
-short is ignored; lines are never changed.
+There is a file for each part of the corpus, with a JSON line per row. An incomplete line of a
+killed job is ignored.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 from cotbert_core.errors import UserError
 from pipelines.storage.resumable_output import try_lock
 
-# The system keeps what a killed process wrote; a power cut loses at most this many seconds.
+# Interval of fsync: a killed process loses nothing, a power cut at most this many seconds.
 SYNC_SECONDS = 1.0
-# The worker of a killed driver may live and write for some more seconds.
+# Maximum wait for the lock: a killed driver's worker may write for a few more seconds.
 LOCK_SECONDS = 60.0
 
 
@@ -28,8 +28,8 @@ LOCK_SECONDS = 60.0
 class Rewrite:
     """The rewrite of a row: a text, or None with the reason of the failure.
 
-    cut: whether the source was longer than the model reads. tokens_in, tokens_out: tokens that were
-    paid for in all tries.
+    cut: whether the source was truncated to the model's limit. tokens_in, tokens_out: numbers of
+    tokens paid for over all attempts.
     """
 
     id: int
@@ -40,13 +40,13 @@ class Rewrite:
     tokens_out: int = 0
 
     def line(self) -> bytes:
-        """Return the JSON line, without values that equal their defaults."""
+        """Return the JSON line, without default values."""
         given = {k: v for k, v in vars(self).items() if k in ("id", "text") or v}
         return json.dumps(given, ensure_ascii=False).encode() + b"\n"
 
 
 def read_ledger(path: Path) -> dict[int, Rewrite]:
-    """Return the first rewrite of each id in a ledger; none if there is no file."""
+    """Return the first rewrite of each id in a ledger; empty if the file does not exist."""
     found: dict[int, Rewrite] = {}
     for line in path.read_bytes().split(b"\n")[:-1] if path.is_file() else ():
         rewrite = _parsed(line)
@@ -64,7 +64,7 @@ def _parsed(line: bytes) -> Rewrite | None:
 
 
 class RewriteLedger:
-    """A ledger that one process has open for writing."""
+    """A ledger that this process has open for writing."""
 
     def __init__(self, file: BinaryIO, rows: dict[int, Rewrite]) -> None:
         self._file = file
@@ -72,7 +72,7 @@ class RewriteLedger:
         self._synced = time.monotonic()
 
     def add(self, rewrites: Iterable[Rewrite]) -> None:
-        """Append the rewrites of rows that have none yet, in one write."""
+        """Append the rewrites of rows without one, in a single write."""
         new = [rewrite for rewrite in rewrites if rewrite.id not in self.rows]
         self._file.write(b"".join(rewrite.line() for rewrite in new))
         self._file.flush()
@@ -87,9 +87,9 @@ class RewriteLedger:
 
 @contextmanager
 def open_ledger(path: Path, wait: float = LOCK_SECONDS) -> Iterator[RewriteLedger]:
-    """Open the ledger at `path`, new or existing; a last line that was cut short is removed.
+    """Open the new or existing ledger at `path`, without an incomplete last line.
 
-    Raises UserError if another process still writes to it after `wait` seconds.
+    Raises UserError if another process still has it open after `wait` seconds.
     """
     with path.open("ab") as file:
         _lock(file, path, wait)

@@ -33,13 +33,13 @@ def read_prompt(path: Path) -> str:
 
 @dataclass(frozen=True)
 class LlmRewriting:
-    """Send one request per sentence to an endpoint for OpenAI's chat completions.
+    """Send one request per sentence to an endpoint with OpenAI's chat completions API.
 
     first_wait: seconds before the first retry.
     """
 
     name: ClassVar[str] = "llm"
-    # The options that decide the rewrites; others may change when a job is continued.
+    # The options that determine the rewrites; others may change when a job is continued.
     deciding: ClassVar[tuple[str, ...]] = (
         *("model", "prompt", "base_url", "temperature", "max_answer_tokens"),
     )
@@ -47,9 +47,9 @@ class LlmRewriting:
     model: Annotated[
         str,
         Option(
-            "use this model, under the endpoint's name for it",
+            "use this model, by the endpoint's name for it",
             "NAME",
-            default="none: it must be given",
+            default="none; required",
         ),
     ]
     prompt: Annotated[
@@ -151,4 +151,4 @@ class LlmRewriting:
         at_least(self, 0, "retries", "temperature", "price_in", "price_out")
         above(self, 0, "requests_per_minute", "timeout", "first_wait")
         if (self.price_in is None) != (self.price_out is None):
-            raise UserError("price_in and price_out go together: give both or neither")
+            raise UserError("only one of price_in and price_out is given: give both or neither")

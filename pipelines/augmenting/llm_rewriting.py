@@ -1,7 +1,7 @@
-"""Rewriting by a language model: one request per sentence, several at a time.
+"""Rewriting by a language model: one request per sentence, several concurrently.
 
-Each answer is yielded as soon as it arrives. When the job must stop, the answers of pending
-requests are yielded too, since they are paid for. A kill loses at most the pending requests.
+Each answer is yielded as soon as it arrives. When the job stops, the answers to pending requests
+are yielded too, since they are paid for. A kill loses at most the pending requests.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pipelines.augmenting.ledger import Rewrite
 from pipelines.augmenting.llm_options import LlmRewriting
 
 FAILED = "failed"
-# After this many failed sentences in a row the endpoint is at fault, not a sentence.
+# After this many consecutive failures the endpoint is at fault, not the sentences.
 MOST_FAILURES = 10
 
 
 @dataclass
 class TokenBudget:
-    """A limit on tokens, with the tokens and rows of this run and of earlier ones."""
+    """A limit on tokens, with the tokens and rows of this and earlier runs."""
 
     limit: int | None
     tokens: int = 0
@@ -33,7 +33,7 @@ class TokenBudget:
         self.rows += 1
 
     def allows(self, pending: int) -> bool:
-        """Return whether one more request fits if all pending ones cost the average."""
+        """Return whether another request fits, if all pending ones use the average."""
         if self.limit is None:
             return True
         average = self.tokens / self.rows if self.rows else 0.0
@@ -42,13 +42,13 @@ class TokenBudget:
 
 @dataclass
 class LlmRewriter:
-    """The rewriter (pipelines.augmenting.parts) that asks a language model."""
+    """The rewriter (pipelines.augmenting.parts) that uses a language model."""
 
     options: LlmRewriting
     endpoint: ChatEndpoint
     budget: TokenBudget
     _unpaid: list[Rewrite] = field(default_factory=list)
-    """Rows that failed without cost since the last answer: sentence or endpoint may be at fault."""
+    """Rows that failed at no cost since the last answer: sentence or endpoint may be at fault."""
     _failures: int = 0
     """The number of rows that failed since the last answer."""
 
@@ -81,7 +81,7 @@ class LlmRewriter:
         left: Iterator[tuple[int, str]],
         pending: dict[Future[Answer], int],
     ) -> None:
-        """Submit requests until `concurrency` are pending; more could not be taken back."""
+        """Submit requests until `concurrency` are pending."""
         free = self.options.concurrency - len(pending)
         for number, text in islice(left, free):
             if not self.budget.allows(len(pending)):
@@ -93,8 +93,7 @@ class LlmRewriter:
             pending[pool.submit(self.endpoint.complete, prompt)] = number
 
     def _finish(self, number: int, answer: Answer) -> Iterator[list[Rewrite]]:
-        """Yield the rewrite of a row; unpaid failures wait until it is clear that the endpoint
-        still answers."""
+        """Yield the rewrite of a row; unpaid failures are withheld until the endpoint answers."""
         paid = (answer.tokens_in, answer.tokens_out)
         self.budget.add(answer.tokens_in + answer.tokens_out)
         if answer.text is not None:
@@ -103,7 +102,7 @@ class LlmRewriter:
             self._check_usage(answer)
             return
         if self.endpoint.stop.is_set():
-            return  # interrupted: it may succeed when the job is continued
+            return  # interrupted: the request may succeed when the job is continued
         if self.options.on_failure == "stop":
             raise StoppedError(
                 f"row {number} got no rewrite ({answer.reason}) and --on-failure is stop: give the "

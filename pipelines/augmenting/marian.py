@@ -13,18 +13,18 @@ from cotbert_core.encoder.locations import hub_answers, hub_files
 from cotbert_core.errors import UserError, first_line
 from cotbert_core.files import digest, read_json, read_object
 
-# The files that are downloaded: a hub repository also holds weights for other frameworks.
+# The files to download: a hub repository also has weights for other frameworks.
 SMALL_FILES = ("config.json", "vocab.json", "source.spm", "target.spm")
 OTHER_FILES = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _CODE = re.compile(r">>[\w-]+<<")
-# Target languages that are chosen by default if a model writes several.
+# Default target languages of a model with several.
 USUAL_CODES = (">>cmn_Hans<<", ">>eng<<")
 
 
 @dataclass(frozen=True)
 class MarianModel:
-    """A model's files. digest: short hash of all files that decide its translations."""
+    """A model's files. digest: short hash of all files that determine its translations."""
 
     name: str
     folder: str
@@ -72,7 +72,7 @@ def _fetched(name: str, option: str) -> Path:
     disable_progress_bars()
     try:
         return hub_files(name, [*SMALL_FILES, *OTHER_FILES, *_wanted_weights(name)])
-    except Exception as error:  # the client has many errors: offline, blocked, unknown name
+    except Exception as error:  # raised in many types: offline, blocked, unknown name
         raise UserError(
             f"{option} {name!r} cannot be downloaded ({first_line(error)}): give a folder, or a "
             "hub name that this machine can reach"
@@ -80,7 +80,7 @@ def _fetched(name: str, option: str) -> Path:
 
 
 def _wanted_weights(name: str) -> list[str]:
-    """Return the name of one file of weights; both names if the hub cannot be reached."""
+    """Return the name of a weights file; both names if the hub is unreachable."""
     from huggingface_hub import list_repo_files
 
     if not hub_answers():
@@ -90,9 +90,9 @@ def _wanted_weights(name: str) -> list[str]:
 
 
 class MarianTokens:
-    """Converts texts to a model's source tokens, and its target tokens to texts.
+    """Convert texts to a model's source tokens, and its target tokens to texts.
 
-    prefix: the token of the target language, written before each sentence ("": none).
+    prefix: token of the target language before each sentence, "" for none.
     """
 
     def __init__(self, model: MarianModel, prefix: str) -> None:
@@ -102,11 +102,11 @@ class MarianTokens:
         self.limit = min(positions, int(self.hf.model_max_length))
 
     def encode(self, texts: Sequence[str]) -> tuple[list[list[int]], list[bool]]:
-        """Return the ids of each text with the end token, and whether it was cut to the limit."""
+        """Return the ids of each text with the end token, and whether it was truncated."""
         if not texts:
             return [], []
-        # The blank keeps a sentence that begins with >> from being read as a prefix; "</s>" inside
-        # a sentence is text.
+        # After the blank, a sentence that begins with >> is not parsed as a prefix; "</s>" inside a
+        # sentence is text.
         shown = [f"{self.prefix} {text}" for text in texts]
         ids: list[list[int]] = self.hf(shown, verbose=False, split_special_tokens=True)["input_ids"]
         cut = [len(row) > self.limit for row in ids]
@@ -127,7 +127,7 @@ def load_tokenizer(model: MarianModel) -> Any:
 
     try:
         return MarianTokenizer.from_pretrained(model.folder)
-    except Exception as error:  # a broken vocabulary can raise many errors
+    except Exception as error:  # a broken vocabulary can raise errors of many types
         raise UserError(
             f"the tokenizer of {model.name!r} cannot be read ({error}): give a complete Marian "
             "folder"
@@ -135,11 +135,11 @@ def load_tokenizer(model: MarianModel) -> Any:
 
 
 def choose_prefix(model: MarianModel, prefix: str | None, option: str) -> str:
-    """Return the language token for a model's input: `prefix`, or what its vocabulary suggests.
+    """Return the language token for a model's input: `prefix`, or one inferred from its vocabulary.
 
-    A vocabulary without such tokens gives "", one with a single token gives that, one with several
-    gives simplified Chinese or English if it is among them. Raises UserError otherwise, and for a
-    prefix that is not in the vocabulary.
+    It is "" for a vocabulary without such tokens, the token if there is one, and simplified Chinese
+    or English if it is among several. Raises UserError otherwise, and for a prefix that is not in
+    the vocabulary.
     """
     known = [c for c in load_tokenizer(model).supported_language_codes if _CODE.fullmatch(c)]
     shown = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")

@@ -20,20 +20,20 @@ from pipelines.runtime.worker_resources import has_gpus, worker_pool
 
 
 class AugmentJob(Protocol):
-    """A method that is ready to run. Constructors raise UserError for anything invalid."""
+    """A method that is ready to run. The constructor raises UserError for anything invalid."""
 
     record: dict[str, Any]
-    """Everything that decides the rewrites; a run continues one with an equal record."""
+    """Everything that determines the rewrites; a run only continues one with an equal record."""
 
     def run(self, plan: PartPlan, names: Sequence[str], report: Callable[[int], None]) -> None:
-        """Write the named parts; `report` is called with counts of rows that are done."""
+        """Write the named parts; call `report` with numbers of finished rows."""
 
     def manifest_entries(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Return this method's entries of manifest and result, from the counts of all parts."""
+        """Return this method's entries of manifest and result. summary: counts of all parts."""
 
 
 class TranslationJob:
-    """Back-translation on Ray Data actors, each of which rewrites one part at a time."""
+    """Back-translation by Ray Data actors that rewrite one part at a time."""
 
     def __init__(self, options: AugmentOptions, verbose: bool) -> None:
         assert isinstance(options.method, BackTranslation)
@@ -51,7 +51,7 @@ class TranslationJob:
             ray_session(self._verbose),
             message_queue(lambda sent: report(sum(one["rows"] for one in sent))) as messages,
         ):
-            # More workers than parts would occupy cores without any work.
+            # Workers beyond the number of parts would only occupy cores.
             workers, resources, threads = worker_pool(
                 self._workers, len(names), on_gpus=self._plan.on_gpu
             )
@@ -96,8 +96,7 @@ class TranslatePart:
 
 
 class LlmJob:
-    """Requests from this process, one part after the other: the limits apply to all requests, and
-    the key stays in this process."""
+    """Requests from this process, part by part: limits apply to all, and the key stays here."""
 
     def __init__(self, options: AugmentOptions, verbose: bool) -> None:
         del verbose  # no Ray here

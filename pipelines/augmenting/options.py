@@ -109,7 +109,7 @@ class BackTranslation:
 
 @dataclass(frozen=True)
 class Limits:
-    """The fewest and most words of a rewrite for each word of its source."""
+    """The allowed ratio of a rewrite's number of words to its source's."""
 
     min_ratio: Annotated[
         float,

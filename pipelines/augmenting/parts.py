@@ -1,7 +1,6 @@
-"""Add rewrites to a part of a corpus: get the ones that the ledger lacks, then check, tokenize and
-write all rows.
+"""Add rewrites to a part of a corpus: complete the ledger, then check, tokenize and write all rows.
 
-A part gets its name when it is complete; its counts are in the scratch folder before that.
+The counts of a part are written to the scratch folder before the part is renamed into place.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.storage.corpus import PLACES, corpus_table, ragged_column
 from pipelines.storage.resumable_output import atomic_file
 
-# Examples of each outcome of a row that a part gives to the report.
+# Number of examples of each outcome that a part contributes to the report.
 EXAMPLES = 3
 QUOTES = ('""', "\u201c\u201d", "\u00ab\u00bb", "\u300c\u300d")
 OnRewrites = Callable[[list[Rewrite]], None]
@@ -38,17 +37,16 @@ class Rewriter(Protocol):
     def rewrite(
         self, texts: Mapping[int, str], done: Mapping[int, Rewrite]
     ) -> Iterator[list[Rewrite]]:
-        """Yield the rewrites of all `texts` (by id) that are not in `done`, some at a time."""
+        """Yield lists of rewrites of all `texts` (by id) that are not in `done`."""
 
 
 @dataclass(frozen=True)
 class PartPlan:
     """Settings that are the same for all parts.
 
-    corpus, output: folders of the parts that are read and written. scratch: folder of their ledgers
-    and counts. names: the parts' file names. tokenizer_json, max_length: those of the corpus.
-    by_model: whether a language model writes the rewrites. documents: whether the corpus has
-    documents.
+    corpus, output: folders of the parts to read and to write. scratch: folder of their ledgers and
+    counts. names: the parts' file names. tokenizer_json, max_length: of the corpus. by_model:
+    whether a language model writes the rewrites. documents: whether the corpus has documents.
     """
 
     corpus: str
@@ -74,8 +72,7 @@ class PartPlan:
 def augment_part(
     plan: PartPlan, name: str, rewriter: Rewriter, on_rewrites: OnRewrites
 ) -> dict[str, Any]:
-    """Write the part `name` and return its counts. on_rewrites: called with rewrites after they are
-    on disk."""
+    """Write the part `name` and return its counts. on_rewrites: called with stored rewrites."""
     columns = ["id", "text", "input_ids", *(PLACES if plan.documents else ())]
     table = read_table(Path(plan.corpus) / name, columns)
     texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
@@ -94,7 +91,7 @@ def _fill(
     rewriter: Rewriter,
     on_rewrites: OnRewrites,
 ) -> None:
-    """Get the rewrites that the ledger lacks, and write each before waiting for the next."""
+    """Add the missing rewrites to the ledger, each before the next is awaited."""
     if all(number in ledger.rows for number in texts):
         return
     for rewrites in rewriter.rewrite(texts, ledger.rows):
@@ -103,7 +100,7 @@ def _fill(
 
 
 def read_counts(plan: PartPlan, name: str) -> dict[str, Any]:
-    """Return what `augment_part` returned for a finished part."""
+    """Return the result of `augment_part` for a finished part."""
     summary: dict[str, Any] = read_json(plan.counts(name))
     return summary
 
@@ -123,7 +120,7 @@ def with_rewrites(
         for source, rewrite in zip(sources, given, strict=True)
     ]
     fates = [_fate(plan, *row) for row in zip(sources, given, texts, strict=True)]
-    # One token more than the part will hold, to know which texts are cut.
+    # One token more than the part will have, to know which texts are truncated.
     tokens = tokenizer(texts, plan.max_length + 1)
     fates = [
         "no_tokens" if fate is None and not length else fate
@@ -132,7 +129,7 @@ def with_rewrites(
     first = ragged_column(table["input_ids"])
     kept = np.array([fate is None for fate in fates])
     chosen = [text if ok else source for text, source, ok in zip(texts, sources, kept, strict=True)]
-    # The tokens of sources are those in the corpus; sources are not tokenized again.
+    # The tokens of sources come from the corpus.
     both = [tokens[n] if ok else first[n] for n, ok in enumerate(kept)]
     lists = type(first).from_lists(both)
     part = corpus_table(
@@ -152,7 +149,7 @@ def _folded(text: str) -> str:
 
 
 def _unquoted(source: str, answer: str) -> str:
-    """Return a model's answer without quotation marks around the whole of it."""
+    """Return a model's answer without enclosing quotation marks."""
     answer = answer.strip()
     for marks in QUOTES:
         around = len(answer) > 2 and answer[0] + answer[-1] == marks
@@ -164,7 +161,7 @@ def _unquoted(source: str, answer: str) -> str:
 def _fate(plan: PartPlan, source: str, rewrite: Rewrite, text: str) -> str | None:
     if rewrite.text is None:
         return rewrite.failure
-    # The filter looks for line breaks, which are only in the unfolded answer.
+    # The filter checks for line breaks, which are only in the unfolded answer.
     shown = rewrite.text if plan.by_model else text
     return fault(source, shown, plan.limits, by_model=plan.by_model)
 
@@ -176,7 +173,7 @@ def _summary(
     lengths: np.ndarray,
     before: np.ndarray,
 ) -> dict[str, Any]:
-    """Return the counts of a part. lengths: tokens of accepted rewrites; before: of sources."""
+    """Return a part's counts. lengths, before: (N,) tokens of accepted rewrites and of sources."""
     longest = plan.max_length
     return {
         "rows": len(given),
@@ -192,7 +189,7 @@ def _summary(
 
 
 def _histogram(lengths: np.ndarray, longest: int) -> list[int]:
-    """Return how many texts have 0, 1, ... `longest` tokens; longer ones count with the last."""
+    """Return the number of texts with 0, 1, ..., `longest` or more tokens."""
     counts: list[int] = np.bincount(np.minimum(lengths, longest), minlength=longest + 1).tolist()
     return counts
 
@@ -200,7 +197,7 @@ def _histogram(lengths: np.ndarray, longest: int) -> list[int]:
 def _examples(
     sources: list[str], given: list[Rewrite], fates: list[str | None]
 ) -> list[tuple[str, str, str]]:
-    """Return (outcome, source, rewrite) for the first few rows of each outcome."""
+    """Return (outcome, source, rewrite) of the first EXAMPLES rows of each outcome."""
     seen: Counter[str] = Counter()
     examples = []
     for source, rewrite, fate in zip(sources, given, fates, strict=True):

@@ -12,12 +12,12 @@ from pipelines.reports import plots
 from pipelines.reports.colours import BLUE, ORANGE
 from pipelines.reports.html_page import page, table
 
-# Examples of each outcome of a row, over all parts.
+# Number of examples of each outcome, over all parts.
 SHOWN = 8
 
 
 def outcomes(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return (outcome, number of rows, share): first rewritten, then why sources were kept."""
+    """Return (outcome, number of rows, share): rewritten, then the reasons for kept sources."""
     rows, kept = int(summary["rows"]), summary["source_kept"]
     counts = {"rewritten": int(summary["rewritten"])}
     counts |= {f"source kept: {reason}": n for reason, n in kept.items()}
@@ -25,14 +25,14 @@ def outcomes(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def write_report(path: Path, settings: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
-    """Write the page of a job. settings: the entry in the manifest."""
+    """Write a job's report. settings: the manifest's entry."""
     counts = {k: v for k, v in settings["counts"].items() if k not in ("rewritten", "source_kept")}
     plain = {k: v for k, v in settings.items() if k != "counts"}
     sections = [
         ("Outcome of the rows", table(("outcome", "rows", "share"), outcomes(summary))),
         ("Counts", table(("", ""), list(counts.items()), "text")),
         (
-            "Tokens of a text, after cutting",
+            "Tokens of a text, after truncation",
             length_plot(summary["source_lengths"], summary["lengths"]),
         ),
         ("Examples", table(("outcome", "text", "rewrite"), _shown(summary["examples"]), "text")),
@@ -52,9 +52,9 @@ def _shown(examples: Sequence[Sequence[str]]) -> list[Sequence[str]]:
 
 
 def length_plot(before: Sequence[int], after: Sequence[int]) -> str:
-    """Return a plot of the number of texts of each length, sources and rewrites side by side.
+    """Return a histogram of the lengths of sources and rewrites.
 
-    before, after: counts of texts with 0, 1, ... max_length tokens.
+    before, after: numbers of sources and of rewrites with 0, 1, ..., max_length tokens.
     """
     sources = [(tokens - 0.2, count) for tokens, count in enumerate(before)]
     rewrites = [(tokens + 0.2, count) for tokens, count in enumerate(after)]

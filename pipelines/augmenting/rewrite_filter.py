@@ -1,4 +1,4 @@
-"""Decide which rewrites are good enough, and why the others are not."""
+"""Filter unusable rewrites, with the reason for each."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import cache
 
 from pipelines.augmenting.options import Limits
 
-# In scripts without blanks each character counts as a word.
+# Scripts without blanks, in which each character counts as a word.
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+(?:['\u2019](?![{_UNSPACED}])\w+)*")
-# Phrases by which models refuse or say that they are one; lower case, straight quotes.
+# Refusals and phrases by which models identify themselves; in lower case with straight quotes.
 _CANNOT = r"(?:can't|cannot|can not|unable|not able|won't|will not)"
 _REFUSAL = re.compile(
     r"\bas an ai\b|\bas a (?:large )?language model\b"
@@ -24,7 +24,7 @@ def fault(source: str, rewrite: str, limits: Limits, *, by_model: bool = False) 
     """Return why `rewrite` cannot be used for `source`; None if it can.
 
     Reasons are empty, equal (ignoring case, punctuation and blanks), too_short and too_long (in
-    words); with by_model, for the answer of a language model, also several_lines and refusal.
+    words), and for the answer of a language model (by_model) several_lines and refusal.
     """
     if not rewrite.strip():
         return "empty"
@@ -46,7 +46,7 @@ def _length_fault(before: int, after: int, limits: Limits) -> str | None:
 
 
 def _refuses(source: str, rewrite: str) -> bool:
-    """Return whether a rewrite holds a refusal that its source does not hold."""
+    """Return whether a rewrite contains a refusal that its source does not contain."""
     before, after = (_REFUSAL.search(_plain(text)) for text in (source, rewrite))
     return after is not None and before is None
 
@@ -56,7 +56,7 @@ def _plain(text: str) -> str:
 
 
 def words(text: str) -> int:
-    """Return the number of words of a text; at least 1, since ratios divide by it."""
+    """Return the number of words of a text, at least 1, since ratios divide by it."""
     return max(1, len(_WORD.findall(text)))
 
 
@@ -66,5 +66,5 @@ def _bare(text: str) -> str:
 
 @cache
 def _counts(character: str) -> bool:
-    """Return whether a character is a letter, a mark (vowels of many scripts), digit or symbol."""
+    """Return whether a character is a letter, mark (a vowel in many scripts), digit or symbol."""
     return unicodedata.category(character)[0] not in "PZC"

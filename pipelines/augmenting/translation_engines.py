@@ -1,7 +1,7 @@
 """Two engines that run a Marian model on token ids: transformers, and CTranslate2 for CPUs.
 
-With greedy search both give the same translations. With a beam a few differ, since the engines end
-a search by different rules; with sampling all differ, since each has its own random generator.
+With greedy search both give the same translations. With a beam a few differ, since the engines have
+different stopping rules; with sampling all differ, since each has its own random generator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipelines.augmenting.options import BackTranslation, EngineName, Translatio
 from pipelines.storage.paths import cache_folder
 
 Ids = list[list[int]]
-# A translation of one or two tokens may be much longer than its source.
+# Extra tokens of a translation: that of one or two tokens may be much longer than its source.
 SPARE_TOKENS = 8
 
 
@@ -28,16 +28,16 @@ class Engine(Protocol):
     """A model for one direction."""
 
     def translate(self, ids: Ids, seed: int) -> Ids:
-        """Return the translation of each row. seed: that of sampling, if there is any."""
+        """Return the translation of each row. seed: seed of sampling."""
 
 
 def choose_engine(
     engine: EngineName, precision: TranslationPrecision, gpu: bool
 ) -> tuple[EngineName, TranslationPrecision]:
-    """Return the engine and the precision that `auto` means; UserError for an impossible pair.
+    """Return engine and precision with `auto` resolved; UserError for an unsupported pair.
 
-    gpu: whether the workers have GPUs. `auto` is CTranslate2 if it is installed and there are none,
-    and int8 with CTranslate2, otherwise the number format that the device computes fastest.
+    gpu: whether the workers have GPUs. `auto` is CTranslate2 if it is installed and there are no
+    GPUs; its precision is int8 with CTranslate2, otherwise the device's fastest number format.
     """
     installed = find_spec("ctranslate2") is not None
     if engine == "ctranslate2" and not installed:
@@ -68,7 +68,7 @@ def load_engine(model: MarianModel, options: BackTranslation, threads: int) -> E
 
 
 def most_tokens(ids: Ids, options: BackTranslation) -> int:
-    """Return the most output tokens, by the longest of the rows."""
+    """Return the maximum number of output tokens, computed from the longest row."""
     return math.ceil(options.max_length_factor * max(map(len, ids))) + SPARE_TOKENS
 
 
@@ -96,7 +96,7 @@ class TransformersEngine:
             model.folder, dtype=getattr(torch, options.precision), local_files_only=True
         )
         self._model = self._model.to(self._device).eval()
-        # A length in the model's own settings would override ours.
+        # A length in the model's generation config would override the given one.
         self._model.generation_config.max_length = None
         self._pad = int(self._model.config.pad_token_id)
 
@@ -132,7 +132,7 @@ class TransformersEngine:
 
 
 class CTranslate2Engine:
-    """A converted model that runs on CPU cores."""
+    """A model converted to CTranslate2, on CPU cores."""
 
     def __init__(self, model: MarianModel, options: BackTranslation, threads: int) -> None:
         self._options, self._threads = options, threads
@@ -156,8 +156,8 @@ class CTranslate2Engine:
         if self._options.samples:
             import ctranslate2
 
-            # Each thread of a translator has a generator, seeded when the thread first samples; a
-            # new translator (0.2 s for an opus-mt model) has a new thread.
+            # Each thread of a translator has a random generator, seeded when it first samples, so
+            # each call makes a new translator (0.2 s for an opus-mt model) with a new thread.
             ctranslate2.set_random_seed(seed)
             self._translator = self._load()
         results = self._translator.translate_batch(
@@ -194,7 +194,7 @@ def converted(model: MarianModel, precision: str) -> Path:
         TransformersConverter(model.folder).convert(
             str(partial), quantization=None if precision == "float32" else precision, force=True
         )
-        # Another worker on this machine may have been faster.
+        # Another worker on this machine may have converted it meanwhile.
         if not made.exists():
             partial.rename(made)
     except (RuntimeError, ValueError, OSError, KeyError) as error:

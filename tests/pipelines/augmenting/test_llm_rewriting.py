@@ -292,7 +292,7 @@ def test_the_key_comes_from_the_environment(monkeypatch):
         with pytest.raises(UserError, match="is not set: put the endpoint's key in it"):
             read_key(variable, url)
     monkeypatch.setenv("OTHER", "two words")
-    with pytest.raises(UserError, match="OTHER holds no valid key") as caught:
+    with pytest.raises(UserError, match="OTHER has no valid key") as caught:
         read_key("OTHER", "http://here/v1")
     assert "two words" not in str(caught.value)
 
@@ -303,7 +303,7 @@ def test_an_address_holds_no_secret():
         with pytest.raises(UserError, match="base_url is not an http address"):
             check_url(url)
     for url in ("https://me:pw@host/v1", "https://host/v1?key=pw", "https://host/v1#pw"):
-        with pytest.raises(UserError, match="holds more than an address") as caught:
+        with pytest.raises(UserError, match="contains more than an address") as caught:
             check_url(url)
         assert "pw" not in str(caught.value)
 
@@ -329,7 +329,7 @@ def test_prompts_are_files_with_a_place_for_the_sentence(tmp_path):
         ({"timeout": 0.0}, "timeout is 0.0: give a number above 0"),
         ({"requests_per_minute": float("inf")}, "requests_per_minute is inf"),
         ({"budget_tokens": 0}, "budget_tokens is 0"),
-        ({"price_in": 1.0}, "price_in and price_out go together"),
+        ({"price_in": 1.0}, "only one of price_in and price_out is given"),
         ({"on_failure": "skip"}, "unknown on_failure 'skip': choose one of keep, stop"),
         ({"prompt": "again"}, r"the prompt has no \{sentence\}"),
         ({"model": ""}, "model is empty"),
