@@ -1,1 +1,1 @@
-"""The parts of `cotbert train`: Ray Train's driver side, what a worker runs, its data and state."""
+"""The parts of `cotbert train`: the driver, the workers, their data and their state."""

@@ -1,10 +1,10 @@
-"""The score that a training has to beat: the untouched encoder, read as it is best read.
+"""The baseline of a training: the dev score of the untouched encoder with its best pooling.
 
-An encoder whose folder names its pooling is read by that; any other by the mean of its last layer,
-the mean of its first and last, or [CLS], whichever scores best on the dev sets. The driver scores
-it before any worker starts, once for each encoder: that costs one pass over the dev sentences, no
-worker's random numbers, and no second load on every worker; seeds, trials and recipes are handed
-what was found. OUTPUT/baseline.json keeps it for a resumed job.
+An encoder whose folder names its pooling is scored with it, any other with the mean of the last
+layer, the mean of the first and last, or [CLS], whichever scores best on the dev sets. The driver
+scores each encoder once, before any worker starts, so workers neither load it nor use random
+numbers for it; all seeds, trials and recipes share the result. OUTPUT/baseline.json stores it for
+a resumed job.
 """
 
 from __future__ import annotations
@@ -51,14 +51,13 @@ from pipelines.training.dev_sets import (
 BASELINE_FILE = "baseline.json"
 OWN = {"mean": "mean pooling", "cls": "[CLS] pooling", "mask": "[MASK] reading"}
 NAMES = {"last": "mean pooling", "first-last": "first-last average", "cls": "[CLS] vector"}
-# What to do about a training that ends below its baseline. The second part is for one that reads
-# the encoder in a way that costs this many points before the first step, or about which that is
-# not known.
+# Advice for a training that ends below its baseline. The second part is shown if the training's
+# pooling costs this many points before the first step, or an unknown number.
 READING_COSTS = 1.0
 LONGER = "Train longer or with a lower optimizer.learning_rate"
 ADVICE = (
-    f"{LONGER}, or read the trained encoder as the "
-    "untouched one is read (recipe simcse-base with method.readout=mean or cls); reading by [MASK] "
+    f"{LONGER}, or use the pooling of the untouched "
+    "encoder (recipe simcse-base with method.readout=mean or cls); reading the vector at [MASK] "
     "pays off when the training starts from a plain language model such as bert-base-uncased."
 )
 
@@ -67,10 +66,10 @@ ADVICE = (
 class Baseline:
     """The untouched encoder's dev score.
 
-    reading: in plain words how it was read. readout: its name in `cotbert_core.readouts.FEATURES`,
-    None for the encoder's own. scores: Spearman x 100 by graded dev set. own: found first and
-    MRR@10 x 100 on held-out documents, or the accuracy on masked rows, by metric; empty when graded
-    pairs choose.
+    reading: description of its pooling. readout: name of the pooling in
+    `cotbert_core.readouts.FEATURES`, None for the encoder's own. scores: Spearman x 100 by graded
+    dev set. own: by metric, found first and MRR@10 x 100 on held-out documents, or the accuracy on
+    masked rows; empty if graded pairs choose the step.
     """
 
     reading: str
@@ -84,12 +83,12 @@ class Baseline:
 
     @property
     def score(self) -> float:
-        """The score with which trained encoders are compared."""
+        """The score to compare trained encoders with."""
         return float(self.own[self.metric.name]) if self.own else self.spearman
 
     @property
     def spearman(self) -> float:
-        """The mean over the graded dev sets; nan without any."""
+        """The mean Spearman x 100 over the graded dev sets; nan if there are none."""
         return float(np.mean(list(self.scores.values()))) if self.scores else math.nan
 
     @property
@@ -98,7 +97,7 @@ class Baseline:
         return {BASELINE: self.reading, **self.numbers()}
 
     def numbers(self) -> dict[str, float]:
-        """The baseline's scores by name; with held-out documents the graded pairs' are named."""
+        """The baseline's scores by name; with held-out documents those of graded pairs too."""
         if not self.own:
             return {BASELINE_SPEARMAN: self.spearman}
         beside = {f"{BASELINE_SPEARMAN}.{name}": score for name, score in self.scores.items()}
@@ -107,15 +106,17 @@ class Baseline:
         return {self.metric.baseline: self.score, **beside}
 
     def open(self, encoder: str, precision: Precision = "auto") -> Encode:
-        """Return a function of (N,) sentences to (N, D) vectors of the encoder NAME, read so."""
+        """Return a function from N sentences to (N, D) vectors of the encoder NAME."""
         if self.readout is None:
             return partial(SentenceEncoder.from_pretrained(encoder).encode, precision=precision)
         return build_features(self.readout, load_backbone(encoder), precision=precision)
 
 
 def score_untouched(encoder: str, dev: DevSets, precision: Precision = "auto") -> Baseline:
-    """Score the encoder NAME as it is; sentences are cut where the encoder's folder, else the
-    encoder itself, has its limit."""
+    """Return the baseline of the encoder NAME.
+
+    Sentences are truncated to the limit in the encoder's folder, else to the encoder's own limit.
+    """
     own, texts = _own_readout(encoder), dev_texts(dev)
     if own is not None:
         vectors = SentenceEncoder.from_pretrained(encoder).encode(texts, precision=precision)
@@ -127,13 +128,12 @@ def score_untouched(encoder: str, dev: DevSets, precision: Precision = "auto") -
         _scored(NAMES[readout], readout, dev, texts, third)
         for readout, third in zip(THREE_READOUTS, thirds, strict=True)
     ]
-    # Equal cosines alone have no correlation, and NaN is greater than nothing.
+    # Spearman is NaN if all cosines are equal, which max would not order.
     return max(found, key=lambda one: np.nan_to_num(one.score, nan=-np.inf))
 
 
 def _own_readout(encoder: str) -> str | None:
-    """The readout that the encoder's folder names; None where it names none or one that is not
-    read here."""
+    """Return the pooling that the encoder's folder names; None for none or an unsupported one."""
     try:
         return load_pooling_config(encoder).get("readout")
     except UserError as error:
@@ -148,7 +148,7 @@ def _scored(
     texts: Sequence[str],
     vectors: np.ndarray,
 ) -> Baseline:
-    """Score an encoder on the dev sets. vectors: (N, D) of their N distinct texts."""
+    """Return the baseline of an encoder from the (N, D) vectors of the dev sets' N texts."""
     place = {text: row for row, text in enumerate(texts)}
 
     def encode(wanted: Sequence[str]) -> np.ndarray:
@@ -166,9 +166,10 @@ def baselines(
     run: Run,
     given: Mapping[str, Baseline | None] = {},
 ) -> dict[str, Baseline]:
-    """The baseline of each encoder NAME: of the folder's file, else given, else scored now.
+    """Return the baseline of each encoder NAME: from the output folder's file, else from `given`,
+    else scored now.
 
-    What the file did not have is logged in the run at step 0 and written to the file.
+    Baselines that the file lacks are logged to the run at step 0 and written to the file.
     """
     path = output / BASELINE_FILE
     held = read_json(path) if path.is_file() else {}
@@ -183,22 +184,22 @@ def baselines(
 
 
 def _scored_now(encoder: str, dev: DevSets, precision: Precision) -> Baseline:
-    """Score a baseline that is not known yet, and show it."""
+    """Score an encoder, show the baseline and return it."""
     say(f"scoring the untouched encoder {Path(encoder).name} ({dev_name(dev)})")
-    # bf16 that is meant for the workers' GPUs can take a driver without it 100 times as long.
+    # bf16, meant for the workers' GPUs, can be 100 times slower on the driver.
     found = score_untouched(encoder, dev, "fp32" if precision == "fp32" else "auto")
-    if torch.cuda.is_available():  # the driver would keep memory that its workers need
+    if torch.cuda.is_available():  # free memory that the workers need
         torch.cuda.empty_cache()
     words = keyword_score(dev)
     say(
-        f"baseline: the untouched encoder, read by {found.reading}, scores {found.score:.2f} "
+        f"baseline: the untouched encoder with {found.reading} scores {found.score:.2f} "
         f"({dev_name(dev)}){'' if words is None else f', keyword search (BM25) {words:.2f}'}"
     )
     return found
 
 
 def _log(run: Run, baseline: Baseline, of: str) -> None:
-    """of: which encoder, where a run has several."""
+    """Log a baseline to a run. of: suffix with the encoder's name, if the run has several."""
     numbers = baseline.numbers()
     if not baseline.own and len(baseline.scores) > 1:
         numbers |= {f"{BASELINE_SPEARMAN}.{name}": v for name, v in baseline.scores.items()}
@@ -207,14 +208,13 @@ def _log(run: Run, baseline: Baseline, of: str) -> None:
 
 
 def _of(name: str, of: str) -> str:
-    """baseline_spearman.STS-B of encoder `.x`: baseline_spearman.x.STS-B."""
+    """Return a metric's name with the encoder's suffix: baseline_spearman.x.STS-B for `.x`."""
     head, dot, dev = name.partition(".")
     return f"{head}{of}{dot}{dev}"
 
 
 def baseline_line(result: Mapping[str, Any]) -> tuple[str, float] | None:
-    """The label and height of the baseline in a plot of dev scores; None where a result has
-    none."""
+    """Return the label and score of a result's baseline for plots, or None if it has none."""
     if BASELINE not in result:
         return None
     untouched = float(result[metric_in(result).baseline])
@@ -222,10 +222,9 @@ def baseline_line(result: Mapping[str, Any]) -> tuple[str, float] | None:
 
 
 def baseline_sentence(result: Mapping[str, Any], who: str = "the trained encoder") -> str:
-    """Return a sentence on whether a result is better or worse than its baseline, by how much.
+    """Return a sentence with a result's difference to its baseline, and advice if it is worse.
 
-    Worse is a warning, with what to try. result: the dev score, perhaps that before training, dev
-    (what it was measured on), baseline and its score.
+    result: the dev score, optionally the one before training, the dev set's name and the baseline.
     """
     metric = metric_in(result)
     score, untouched = float(result[metric.name]), float(result[metric.baseline])

@@ -1,7 +1,7 @@
-"""Delete the checkpoints of a run that has ended well.
+"""Delete the checkpoints of a successful run.
 
-A checkpoint has the optimizer's state, so it is three times as large as its model, and a run keeps
-two or three. A finished run is never continued, so they are of no use once result.json is written.
+A checkpoint includes the optimizer's state, so it is three times as large as its model, and a run
+keeps two or three. A finished run is never continued, so they are useless once result.json exists.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pipelines.storage.output_folder import RESULT_FILE
 def remove_checkpoints(output: Path, folder: Path, kept: KeptFiles, best: Path) -> None:
     """Delete the checkpoints of a finished run that are not kept.
 
-    output: the run's folder, with model/ and result.json. folder: that of the checkpoints. best:
-    the checkpoint of the model. Nothing is deleted before the files of the run are on the disk, so
-    that a machine that loses power cannot lose both.
+    output: the run's folder, with model/ and result.json. folder: the checkpoints' folder. best:
+    the model's checkpoint. The run's files are flushed to disk first, so a power failure cannot
+    lose both.
     """
     if kept.keep_checkpoints == "all":
         return
     try:
         _force_to_disk(output)
     except OSError as error:
-        say(f"warning: {output} cannot be forced to the disk ({error}): its checkpoints are kept")
+        say(f"warning: {output} cannot be flushed to disk ({error}): its checkpoints are kept")
         return
     if kept.keep_checkpoints == "none":
         shutil.rmtree(folder, ignore_errors=True)

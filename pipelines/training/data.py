@@ -1,4 +1,4 @@
-"""What a worker trains on, batch by batch: its rows of a corpus in memory or of a streamed one."""
+"""The training batches of a worker, from a corpus in memory or a streamed one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pipelines.training.documents import read_documents
 
 
 class Data(Protocol):
-    """A corpus in the order of a run."""
+    """A corpus as batches in the order of a run."""
 
     def __len__(self) -> int: ...
 
     def batches(
         self, settings: TrainSettings, done: int, total: int
     ) -> Iterator[tuple[int, Batch]]:
-        """(step, global batch) for the steps after `done`."""
+        """Yield (step, global batch) for the steps after `done`, up to `total`."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class DocumentsInMemory:
-    """All sentences that have another sentence in their document, held by each worker."""
+    """All sentences with another sentence in their document, held by each worker."""
 
     sentences: DocumentSentences
 
@@ -63,7 +63,7 @@ class DocumentsInMemory:
 
 
 def open_data(corpus: Corpus, part_rows: tuple[int, ...] | None, settings: TrainSettings) -> Data:
-    """part_rows: of a corpus that is streamed, the rows of each part that are trained on."""
+    """Return the data of a run. part_rows: training rows of each part if the corpus is streamed."""
     together = window_rows(settings, len(corpus))
     if together is None or part_rows is None:
         if settings.method.from_documents:
@@ -77,7 +77,7 @@ def open_data(corpus: Corpus, part_rows: tuple[int, ...] | None, settings: Train
 def own_batches(
     data: Data, settings: TrainSettings, done: int, total: int
 ) -> Iterator[tuple[int, Batch, float]]:
-    """(step, this worker's b rows, seconds that it waited for them) for the steps after `done`."""
+    """Yield (step, this worker's b rows, seconds spent waiting for them) after step `done`."""
     source = data.batches(settings, done, total)
     while True:
         started = time.perf_counter()

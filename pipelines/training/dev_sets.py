@@ -1,8 +1,7 @@
-"""The dev sets by which the best step of a run is chosen, what they are called, and their scores.
+"""The dev sets by which the best step of a run is chosen: their names and scores.
 
-They are graded pairs, or with `dev: own` a corpus's held-out documents. Graded pairs that are given
-beside held-out documents are scored at each dev check, so that forgetting is seen, and choose
-nothing.
+They are graded pairs, or with `dev: own` a corpus's held-out documents. Graded pairs given with
+held-out documents are only scored at each dev check, to show forgetting.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ BUILT_IN_NAME = "built-in pairs"
 BUILT_IN_PAIRS = Path(__file__).parents[1] / "data" / "pairs.tsv"
 OWN = "own"
 OWN_NAME = "own documents"
-# What TrainSettings.dev scores in a SentEval folder; beside held-out documents it is STS-B.
+# The tasks in a SentEval folder for each value of TrainSettings.dev.
 DEV_TASKS = {"sts-b": ("STS-B",), "sts-b+sick-r": ("STS-B", "SICK-R"), OWN: ("STS-B",)}
 _TASKS = {task for tasks in DEV_TASKS.values() for task in tasks}
 DevSets = Mapping[str, Pairs | HeldOut | MaskedRows]
 
 
 def dev_pairs(senteval: Path | None, pairs: Path | None) -> Pairs:
-    """STS-B's dev file, a file of one's own, or the pairs that come with this package."""
+    """Return the pairs of STS-B's dev file, a given file, or this package."""
     if senteval is not None:
         return load_dev(senteval)
     return read_pairs(pairs or BUILT_IN_PAIRS, split="dev")
@@ -59,7 +58,7 @@ def dev_sets(
 
 
 def graded_sets(settings: TrainSettings, senteval: Path | None, pairs: Path | None) -> DevSets:
-    """Return the graded pairs of a run by name; with `dev: own` only pairs that were given."""
+    """Return the graded pairs of a run by name; with `dev: own` only given ones."""
     if senteval is not None:
         return {task: load_dev(senteval, task) for task in DEV_TASKS[settings.dev]}
     if settings.dev == OWN and pairs is None:
@@ -68,19 +67,19 @@ def graded_sets(settings: TrainSettings, senteval: Path | None, pairs: Path | No
 
 
 def with_own(beside: DevSets, corpus: Path | None) -> DevSets:
-    """Return a corpus's held-out documents, with the graded pairs that are scored beside them."""
+    """Return a corpus's held-out documents, together with graded pairs."""
     if corpus is None:
         raise UserError("dev is 'own' and there is no corpus with held-out documents: give one")
     return {OWN_NAME: read_held_out(corpus, "dev"), **beside}
 
 
 def pairs_name(pairs: Path | None) -> str:
-    """Return the name of a file of pairs; None stands for the pairs in this package."""
+    """Return the name of a file of pairs. pairs: None for the pairs in this package."""
     return BUILT_IN_NAME if pairs is None else pairs.name
 
 
 def dev_metric(dev: DevSets) -> DevMetric:
-    """Return the metric by which steps are chosen on these dev sets."""
+    """Return the metric that chooses the step on these dev sets."""
     if masked_rows(dev) is not None:
         return MLM_ACCURACY
     return SPEARMAN if _held_out(dev) is None else FOUND_FIRST
@@ -96,9 +95,9 @@ def _held_out(dev: DevSets) -> HeldOut | None:
 
 
 def score_dev(encode: Encode, dev: DevSets) -> dict[str, float]:
-    """Return the numbers of a dev check by their metrics' names.
+    """Return the scores of a dev check by metric name.
 
-    The one that chooses is `dev_metric(dev).name`: the mean Spearman x 100 over graded pairs, or
+    `dev_metric(dev).name`, which chooses the step, is the mean Spearman x 100 over graded pairs, or
     the share of the held-out documents' queries that find their target first.
     """
     by_name = score_graded(encode, graded(dev))
@@ -120,8 +119,8 @@ def score_graded(encode: Encode, dev: Mapping[str, Pairs]) -> dict[str, float]:
 
 
 def keyword_score(dev: DevSets) -> float | None:
-    """Return the share of the held-out documents' dev queries that keyword search finds first, x
-    100, which needs no encoder; None without held-out documents."""
+    """Return the share x 100 of held-out dev queries whose target keyword search finds first, or
+    None without held-out documents."""
     held_out = _held_out(dev)
     if held_out is None:
         return None
@@ -140,23 +139,22 @@ def dev_texts(dev: DevSets) -> list[str]:
 
 
 def dev_name(dev: DevSets) -> str:
-    """Return what a dev score was measured on: built-in pairs, a file's name, STS-B dev, STS-B +
-    SICK-R dev, own documents."""
+    """Return the name of the dev sets: built-in pairs, a file's name, STS-B dev, STS-B + SICK-R dev
+    or own documents."""
     if _held_out(dev) is not None:
         return OWN_NAME
     return " + ".join(dev) + (" dev" if dev.keys() <= _TASKS else "")
 
 
 def with_pairs(settings: Mapping[str, Any], dev: DevSets) -> dict[str, Any]:
-    """Return flat settings as they are shown and recorded: `dev` names the pairs that were used,
-    since the setting itself has a meaning only with a SentEval folder."""
+    """Return flat settings for display and records, with the dev sets' name as `dev`."""
     return {**settings, "dev": dev_name(dev)}
 
 
 def dev_digest(dev: DevSets) -> str:
-    """Return a digest of the dev sets: a run with others is another job.
+    """Return a digest of the dev sets, by which a resumed run is recognised.
 
-    Pairs outside a SentEval folder are the same ones under any name.
+    The names of pairs outside a SentEval folder do not matter.
     """
     if len(dev) == 1 and not dev.keys() <= {*_TASKS, OWN_NAME}:
         dev = {"pairs": next(iter(dev.values()))}

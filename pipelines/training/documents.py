@@ -1,4 +1,4 @@
-"""The documents of a corpus, for positives that come from a sentence's document."""
+"""The documents of a corpus, for positives from a sentence's document."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def check_documents(settings: TrainSettings, corpus: Corpus) -> None:
 def training_rows(settings: TrainSettings, corpus: Corpus) -> int:
     """Return the number of sentences that the run trains on.
 
-    They are all, or those with another sentence in their document, which must be in the same part
-    if the corpus is streamed.
+    With positives from documents these are the sentences with another one in their document, in the
+    same part if the corpus is streamed.
     """
     if not settings.method.from_documents:
         return len(corpus)
@@ -58,12 +58,12 @@ def streamed_rows(settings: TrainSettings, corpus: Corpus) -> tuple[int, ...]:
     """Return the number of sentences of each part that a streamed run trains on."""
     if not settings.method.from_documents:
         return corpus.part_rows()
-    corpus.part_rows()  # a corpus of other rows than its manifest's is refused
+    corpus.part_rows()  # raises if the rows do not match the manifest
     return _anchors(corpus.path, corpus.digest, by_part=True)
 
 
 def document_notes(settings: TrainSettings, corpus: Corpus) -> list[str]:
-    """Return notes on sentences that the run leaves out."""
+    """Return notes about sentences that the run skips."""
     left_out = len(corpus) - training_rows(settings, corpus)
     if not left_out:
         return []
@@ -78,7 +78,7 @@ def document_notes(settings: TrainSettings, corpus: Corpus) -> list[str]:
 
 @cache
 def _anchors(path: Path, digest: str, *, by_part: bool) -> tuple[int, ...]:
-    """Return the number of rows with a companion, of each part or (one number) of the corpus."""
+    """Return the number of rows with another row in their document, by part or in total."""
     corpus = Corpus.open(path)
     parts: list[list[int] | None] = [[n] for n in range(len(corpus.part_rows()))]
     tables = (corpus.table([DOCUMENT], chosen) for chosen in (parts if by_part else [None]))
@@ -91,7 +91,7 @@ def read_documents(corpus: Corpus) -> DocumentSentences:
 
 
 def by_document(tables: list[pa.Table]) -> DocumentSentences:
-    """Return the sentences of tables with COLUMNS by document, each table for itself."""
+    """Return the sentences of tables with COLUMNS by document, separately for each table."""
     table = pa.concat_tables(tables)
     documents, positions = (table[name].to_numpy() for name in COLUMNS[1:])
     parts = np.repeat(np.arange(len(tables)), [len(part) for part in tables])
@@ -119,7 +119,7 @@ def document_batch(table: pa.Table) -> Batch:
 
 
 def longest_positive(settings: TrainSettings) -> int:
-    """Return the most tokens of a positive from a document."""
+    """Return the maximum number of tokens of a positive from a document."""
     method = settings.method
     assert isinstance(method, PositiveSettings)
     return method.rest_length if method.positive == "rest" else settings.max_length

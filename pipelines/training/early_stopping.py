@@ -1,9 +1,9 @@
-"""Ask the sweep after every dev check of a run whether the run continues.
+"""Cooperative early stopping: after every dev check the sweep decides whether the run continues.
 
-Ray Tune would stop a trial by killing its process. Its workers' cores would then be released by a
-helper of Ray Train that needs Ray's dashboard. A session on one machine has no dashboard, so the
-next trial would wait forever. A run that is stopped ends as every run does: with its model,
-its report and an MLflow run that has ended.
+Ray Tune would stop a trial by killing its process. A helper of Ray Train, which needs Ray's
+dashboard, would then release its workers' cores; a session on one machine has no dashboard, so the
+next trial would wait forever. A stopped run ends like any other, with its model, its report and a
+finished MLflow run.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from cotbert_core.files import read_json, write_json
 
 DECISION_FILE = "verdict.json"
 POLL_SECONDS = 0.1
-# A sweep answers within a second or two; one that does not answer does not hold up a run.
+# Timeout of a decision, after which the run continues; a sweep answers within a second or two.
 WAIT_SECONDS = 60.0
 
 
 def answer_run(folder: Path, step: int, *, continues: bool) -> None:
-    """Write whether the run in `folder` continues after its dev check at `step`."""
+    """Write the decision whether the run in `folder` continues after its dev check at `step`."""
     write_json(folder / DECISION_FILE, {"step": step, "go_on": continues})
 
 

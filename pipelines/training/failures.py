@@ -1,4 +1,4 @@
-"""Why Ray Train gave up: it lost a process or a node, lacked resources, or the training failed."""
+"""Classify failures of Ray Train: a lost process or node, a lack of resources, or an error."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from pipelines.runtime import ray_private
 
-# Errors of gloo and NCCL on a worker that waits for one that is gone. Ray reports a node's death
-# about 15 s later, long after the other workers have failed with one of these.
+# Errors of gloo and NCCL on a worker that waits for a lost one. Ray reports a node's death about
+# 15 s later, long after the other workers have failed with one of these.
 _PEER_GONE = re.compile(r"gloo/transport|Dist(Backend|Network)Error|Connection (closed|reset) by")
 
 
 def is_loss(error: Any) -> bool:
     """Return whether a process or a node was lost.
 
-    The other workers then fail too, since they wait for it, perhaps before Ray reports the loss.
+    The other workers, which wait for it, then fail too, perhaps before Ray reports the loss.
     """
     failures = _failures(error).values()
     if any(_died(failure) for failure in (error, *failures, _of_start(error))):
@@ -30,13 +30,13 @@ def lacked_resources(error: Any) -> bool:
 
 
 def cause(error: Any) -> str:
-    """Return the cause: the first worker that was lost, or else the first that failed."""
+    """Return the cause: the first worker that was lost, else the first that failed."""
     failures = _failures(error)
     for worker in sorted(failures, key=lambda rank: (not _died(failures[rank]), rank)):
         if _died(failures[worker]):
             return f"worker {worker}: its process died (killed, out of memory, or a lost node)"
         if is_loss(error):
-            return f"worker {worker}: another is gone (killed, out of memory, or a lost node)"
+            return f"worker {worker}: another one died (killed, out of memory, or a lost node)"
         lines = str(failures[worker]).strip().splitlines() or [repr(failures[worker])]
         return f"worker {worker}: {lines[-1]}"
     if is_loss(error):
@@ -50,7 +50,7 @@ def _failures(error: Any) -> dict[int, Any]:
 
 
 def _of_start(error: Any) -> Any:
-    """Return the failure to start the workers; None if they had started."""
+    """Return the failure to start the workers, None if they had started."""
     return getattr(error, "controller_failure", None)
 
 

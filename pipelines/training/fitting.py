@@ -1,9 +1,9 @@
 """Run the training workers, and restart them when one of them dies.
 
-Several workers run under Ray Train; one worker trains in a process that later runs can use too.
+Several workers run under Ray Train; a single worker trains in a process that later runs can reuse.
 
-A run continues from its last checkpoint when a worker or a node is lost. After a failure that a
-restart cannot mend (a loss that is not finite, a full disk) it ends at once.
+A run continues from its last checkpoint when a worker or a node is lost. It ends at once after a
+failure that a restart cannot fix (a non-finite loss, a full disk).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipelines.training.resources import gpus_there, takes_gpus, workers_now
 from pipelines.training.worker_process import WorkerError, WorkerProcess, worker_process
 
 CHECKPOINTS = "checkpoints"
-# Restarts without a new checkpoint in between, after which the run ends.
+# Maximum number of restarts without a new checkpoint in between.
 RESTARTS = 3
 # Ray counts a lost node's resources for about 15 s after the loss. A run that may continue with
 # fewer workers stops waiting for the lost ones after this many seconds.
@@ -37,7 +37,7 @@ START_TIMEOUT, START_SECONDS = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", 30
 
 
 class TrainingError(RuntimeError):
-    """A run that failed after it had begun: exit status 1."""
+    """A run failed after its start; the exit status is 1."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class TrainingRun:
     """The training run that `fit` performs.
 
     early_stopping: whether a sweep decides after every dev check if the run continues. part_rows:
-    rows of each part of a streamed corpus. profile: folder of the profile. kept: what stays after
-    the run has ended well.
+    number of rows of each part of a streamed corpus. profile: folder of the profile. kept: what a
+    successful run keeps.
     """
 
     settings: TrainSettings
@@ -65,9 +65,9 @@ class TrainingRun:
 
 @contextmanager
 def begun_process(settings: TrainSettings, kept: WorkerProcess | None) -> Iterator[WorkerProcess]:
-    """Yield the process of a run with one worker, which begins to import what it needs.
+    """Yield the process of a run with one worker, which starts its imports.
 
-    kept: one that outlives the run; None to end it with the block.
+    kept: a process that outlives the run; None for a new one that ends with the block.
     """
     with worker_process(kept) as process:
         if settings.workers == 1:
@@ -86,7 +86,7 @@ def fit(training: TrainingRun, messages: Any, process: WorkerProcess) -> None:
         workers = workers_now(training.settings, on_gpus)
         attempt = begin_attempt(training.checkpoints)
         try:
-            with restored_signal_handlers():  # Ray Train leaves a handler of SIGINT behind
+            with restored_signal_handlers():  # Ray Train does not remove its handler of SIGINT
                 _run_workers(training, workers, on_gpus, attempt, messages, process)
             return
         # SystemExit: Ray Train's answer to Ctrl-C, after it has stopped the workers.
@@ -94,7 +94,7 @@ def fit(training: TrainingRun, messages: Any, process: WorkerProcess) -> None:
             raise KeyboardInterrupt("give the same command with --resume to continue") from None
         except _errors_of_workers() as error:
             ray_private.release_cores(messages)
-            if lacked_resources(error):  # the workers did not start, so nothing was lost
+            if lacked_resources(error):  # the workers did not start, so no worker was lost
                 say(f"still waiting for resources for {workers} workers")
                 continue
             done = _done(training)
@@ -109,7 +109,7 @@ def fit(training: TrainingRun, messages: Any, process: WorkerProcess) -> None:
 
 
 def _errors_of_workers() -> tuple[type[Exception], ...]:
-    """Return what an attempt that failed raises."""
+    """Return the types of errors that a failed attempt raises."""
     from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
 
@@ -117,7 +117,7 @@ def _errors_of_workers() -> tuple[type[Exception], ...]:
 
 
 def _done(training: TrainingRun) -> int:
-    """Return the step of the newest checkpoint, 0 without one."""
+    """Return the step of the newest checkpoint, or 0."""
     return max((checkpoint.step for checkpoint in checkpoints(training.checkpoints)), default=0)
 
 
@@ -141,7 +141,7 @@ def _run_workers(
     """Run an attempt to its end."""
     cpus = _cpus(training.settings, workers, on_gpus)
     job = _job(training, cpus, attempt, messages)
-    # A run that lost its other workers stays with Ray Train, which waits for a limited time.
+    # A run that has lost its other workers stays with Ray Train, which waits for a limited time.
     if training.settings.workers == 1:
         process.train(job, _resources(cpus, on_gpus))
     else:
@@ -157,7 +157,7 @@ def _resources(cpus: int, on_gpus: bool) -> dict[str, float]:
 
 
 def _job(training: TrainingRun, cpus: int, attempt: str, messages: Any) -> dict[str, Any]:
-    """Return what a worker needs."""
+    """Return the configuration of a worker."""
     return {
         "settings": training.settings.model_dump(),
         "corpus": str(training.corpus),
@@ -176,9 +176,9 @@ def _job(training: TrainingRun, cpus: int, attempt: str, messages: Any) -> dict[
 def _trainer(training: TrainingRun, job: dict[str, Any], workers: int, on_gpus: bool) -> Any:
     """Return Ray Train's trainer of the workers.
 
-    Checkpoints are not reported to Ray Train. It copies a reported one file by file; with
-    NO_UPLOAD it still writes a list of them that a kill can cut short, and a start with such a
-    list, or with one that names a checkpoint we have removed since, ends in an error.
+    Checkpoints are not reported to Ray Train, which copies them file by file. With NO_UPLOAD it
+    still writes a list of them, and a start fails if a kill truncated that list, or if it names a
+    checkpoint that we have since removed.
     """
     import ray.train
 
@@ -198,7 +198,7 @@ def _trainer(training: TrainingRun, job: dict[str, Any], workers: int, on_gpus: 
         run_config=ray.train.RunConfig(
             storage_path=str(training.output),
             name=CHECKPOINTS,
-            # `fit` decides what to do about a loss; Ray Train would restart the same forever.
+            # `fit` handles the loss of a worker; Ray Train would restart the same run forever.
             failure_config=ray.train.FailureConfig(controller_failure_limit=0),
         ),
     )

@@ -1,4 +1,4 @@
-"""Whether settings, corpus and encoder of a training fit together, before a worker starts."""
+"""Check settings, corpus and encoder of a training against each other before a worker starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines.training.sentence_length import cut_notes
 
 
 def with_absolute_encoders(settings: TrainSettings) -> TrainSettings:
-    """Return settings that name every encoder's folder from the root: a worker has another one."""
+    """Return settings with absolute encoder paths, since workers have other current folders."""
     names = {key: absolute_name(name) for key, name in settings.encoders.items()}
     return override(settings, names)
 
@@ -35,9 +35,9 @@ def check_inputs(settings: TrainSettings, corpus: Corpus) -> list[str]:
     if (settings.method.name == "mlm") != ("packed" in corpus.manifest):
         raise UserError(
             f"method {settings.method.name} does not train on the corpus {str(corpus.path)!r}, "
-            f"which is {'' if 'packed' in corpus.manifest else 'not '}packed into rows: method mlm "
-            "is trained by `cotbert pretrain`, which packs the corpus, and other methods by "
-            "`cotbert train` on a corpus that is not packed"
+            f"which is {'' if 'packed' in corpus.manifest else 'not '}packed into rows: train mlm "
+            "by `cotbert pretrain`, which packs the corpus, and other methods by `cotbert train` "
+            "on a corpus that is not packed"
         )
     check_documents(settings, corpus)
     rows = training_rows(settings, corpus)
@@ -88,5 +88,5 @@ def _check_length(method: Method, setting: str, tokens: int, roles: Sequence[str
 
 
 def _longest(method: Method, bound: BoundTemplate) -> int:
-    """Return the most tokens of a sentence that fit into the encoder with a template."""
+    """Return the maximum number of tokens of a sentence that fits into the encoder's template."""
     return method.backbone.max_tokens - bound.length

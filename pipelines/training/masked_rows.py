@@ -1,4 +1,4 @@
-"""Held-out packed rows, the dev set of masked language modelling: a score of the method itself."""
+"""Held-out packed rows: the dev set of masked language modelling, scored by the method itself."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class MaskedRows:
     rows: Ragged
 
     def score(self, method: Method) -> dict[str, float]:
-        """Return the number of a dev check by its name; each worker scores its share."""
+        """Return the score of a dev check by its name; each worker scores its share."""
         assert isinstance(method, Mlm)
         return {DEV_MLM_ACCURACY: method.accuracy(self.rows)}
 
 
 def masked_rows(dev: Mapping[str, Any]) -> MaskedRows | None:
-    """Return the dev set that is one of masked rows, if there is one."""
+    """Return the dev set of masked rows, if there is one."""
     return next((one for one in dev.values() if isinstance(one, MaskedRows)), None)

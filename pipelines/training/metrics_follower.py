@@ -1,8 +1,8 @@
 """Follow a run's metrics file on the driver: show new rows as progress and log them to MLflow.
 
-When a worker was lost, the file is cut to a checkpoint and grows again. Rows of repeated steps are
-compared with the rows already reported, and only numbers that differ are sent to MLflow a second
-time: on CPUs these are the timings.
+When a worker is lost, the file is truncated to a checkpoint and grows again. Rows of repeated steps
+are compared with the reported ones, and only numbers that differ, on CPUs the timings, are sent to
+MLflow again.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from pipelines.recording.tracking import Run
 from pipelines.runtime.progress import Progress
 from pipelines.training.metrics_log import METRICS_FILE, Row, sentence_rate
 
-# How many bytes of the metrics file the driver has reported. It is removed when all are reported:
-# if a resumed run finds no such file, the whole metrics file has been reported.
+# Stores the number of bytes of the metrics file that the driver has reported. It is removed when
+# all are reported, so without it a resumed run takes the whole metrics file as reported.
 REPORTED_FILE = "metrics_reported.json"
-# Steps over which the shown rate is taken: enough to be steady, few enough to be of the moment.
+# Number of steps of the shown rate's moving average.
 RATE_STEPS = 10
-# Steps whose numbers are remembered, which is more than a restart goes back. Earlier ones are taken
-# for equal when they come again.
+# Number of steps whose metrics are remembered, more than a restart repeats. Rows of earlier steps
+# are assumed to be unchanged.
 REMEMBERED_STEPS = 10_000
 
 
 class MetricsFollower:
-    """Reports each row of the metrics file in `folder` once. total: steps of the run.
+    """Report each row of the metrics file in `folder` once.
 
-    on_check: called with the step and the score of every dev check after the first step.
+    total: number of steps of the run. on_check: called with step and score of every dev check after
+    the first step.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class MetricsFollower:
         self._note_position()
 
     def poll(self) -> None:
-        """Report the rows that have come since the last call."""
+        """Report the rows since the last call."""
         before, fresh = self._lines.offset, []
         for row in self._lines.read():
             if changed := self._changed(row):
@@ -69,16 +70,16 @@ class MetricsFollower:
             self._note_position()
 
     def close(self) -> None:
-        """Remove the position: the run has ended and all its rows are reported."""
+        """Remove the position file after the end of the run."""
         self._reported.unlink(missing_ok=True)
 
     def _note_position(self) -> None:
-        # On a full disk the position stays behind; MLflow then has some rows twice after a kill.
+        # On a full disk the position is not updated; after a kill some rows are then sent twice.
         with suppress(OSError):
             write_json(self._reported, {"bytes": self._lines.offset})
 
     def _changed(self, row: Row) -> Row:
-        """Return the numbers of a row that were not reported, or not with this value."""
+        """Return the numbers of a row that were not reported with this value."""
         step = int(row["step"])
         if step <= self._forgotten:
             return {}
@@ -107,10 +108,10 @@ class MetricsFollower:
 
 
 class AppendedRows:
-    """The rows that were appended to a file since it was last read.
+    """The rows appended to a file since the last read.
 
-    offset: bytes that have been read. The last line that was read is looked for in its place: where
-    it is gone, the file was cut or replaced and is read from its beginning.
+    offset: number of bytes read. If the last line read is no longer at its place, the file was
+    truncated or replaced and is read from the beginning.
     """
 
     def __init__(self, path: Path) -> None:
@@ -120,9 +121,9 @@ class AppendedRows:
     def read(self, until: int | None = None) -> Iterator[Row]:
         """Yield the new rows, up to byte `until` if it is given.
 
-        A line that is no whole JSON object yet is left for the next call: a writer is in the middle
-        of it, or another machine's bytes have reached NFS in another order. Each call opens the
-        file again, since NFS shows what others wrote to a file that is opened after it.
+        A line that is not a complete JSON object is left for the next call: it is being written, or
+        bytes reached NFS out of order. Each call reopens the file, since NFS only guarantees to
+        show earlier writes after opening it.
         """
         with suppress(OSError), self._path.open("rb") as file:
             file.seek(self.offset - len(self._last))

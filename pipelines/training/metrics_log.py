@@ -1,4 +1,4 @@
-"""The metrics file of a run, read back: a line for each training step and for each dev check."""
+"""Read a run's metrics file, which has a line for each training step and each dev check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = dict[str, float]
 
 @dataclass(frozen=True)
 class MetricsLog:
-    """All numbers of a run. rows: by step; batch_size: sentences in a step, over all workers."""
+    """The metrics of a run. rows: by step. batch_size: sentences per step over all workers."""
 
     rows: dict[int, Row]
     batch_size: int
@@ -25,11 +25,11 @@ class MetricsLog:
         return max(self.rows)
 
     def rate(self) -> float:
-        """Sentences a second over all steps, without the dev checks."""
+        """Sentences per second over all steps, without the dev checks."""
         return sentence_rate(self._values("step_seconds"), self.batch_size)
 
     def median(self, name: str) -> float:
-        """The median of a number over the steps that have it; nan when none has it."""
+        """Return the median of a metric over the steps that have it; nan if none has."""
         values = self._values(name)
         return statistics.median(values) if values else math.nan
 
@@ -38,21 +38,21 @@ class MetricsLog:
 
 
 def read_log(path: Path, batch_size: int) -> MetricsLog:
-    """Read the metrics file of a run that has ended."""
+    """Return the metrics of a run that has ended."""
     return MetricsLog(read_rows(path), batch_size)
 
 
 def sentence_rate(step_seconds: Iterable[float], batch_size: int) -> float:
-    """Sentences a second in steps that took so long; nan without steps."""
+    """Return sentences per second from the seconds of each step; nan without steps."""
     seconds = list(step_seconds)
     return batch_size * len(seconds) / sum(seconds) if seconds else math.nan
 
 
 def read_rows(path: Path) -> dict[int, Row]:
-    """The numbers of each step of a metrics file, without a last line that is being written.
+    """Return the numbers of each step in a metrics file, without an incomplete last line.
 
-    A file of an earlier version may hold a step twice, done again after a restart: the later
-    numbers count.
+    A file of an earlier version may have a step twice, repeated after a restart; the later one is
+    used.
     """
     rows: dict[int, Row] = {}
     whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")

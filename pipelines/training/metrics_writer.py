@@ -1,10 +1,9 @@
-"""Write a run's metrics file: rank 0 appends a line per row, in place.
+"""Write a run's metrics file: rank 0 appends a line per row.
 
-The driver follows the file (pipelines.training.metrics_follower). Appending costs a step some
-microseconds, where a call to another process costs a millisecond. The file needs storage that
-appends to a file and renames it at once: a local disk, NFS, Lustre. Object stores that are mounted
-as folders rewrite the whole file at each append; the output folder cannot lie there, where
-checkpoints and locks would fail too, so there is no second way for them.
+The driver follows the file (pipelines.training.metrics_follower). Appending takes microseconds, a
+call to another process a millisecond. The file needs storage with appends and atomic renames: a
+local disk, NFS, Lustre. Object stores mounted as folders rewrite the whole file at each append; the
+output folder cannot be there, since checkpoints and locks would fail too.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 
 
 class MetricsWriter:
-    """Appends rows to a metrics file; whole lines, each handed to the system at once."""
+    """Append rows to a metrics file, as whole lines without buffering."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -26,10 +25,10 @@ class MetricsWriter:
         self._pending = b""
 
     def start(self, step: int) -> None:
-        """Drop the rows after `step`, which are done again; step 0 drops all rows.
+        """Drop the rows after `step`, which will be repeated; step 0 drops all rows.
 
-        The file is replaced, not cut: a worker of an earlier attempt that is still alive has the
-        old file open, and nobody reads what it appends there.
+        The file is replaced, not truncated: a worker of an earlier attempt that is still alive only
+        appends to the old file.
         """
         partial = self._path.with_name(f"{self._path.name}.partial")
         with partial.open("wb") as file:
@@ -40,14 +39,14 @@ class MetricsWriter:
         self._file = FileIO(self._path, "a")
 
     def append(self, row: Mapping[str, float]) -> None:
-        """Append a row. If the disk refuses it, the run continues and the next call writes it."""
+        """Append a row. After a write error the run continues, and the next call writes it."""
         self._pending += json.dumps(row).encode() + b"\n"
         with suppress(OSError):
             self._write()
 
     def sync(self) -> None:
-        """Force all rows to the disk, or raise OSError. A checkpoint is written after this, so the
-        rows of its steps outlive a machine that loses its power."""
+        """Flush all rows to disk, or raise OSError. It precedes each checkpoint, so the rows of its
+        steps survive a power failure."""
         assert self._file is not None
         try:
             self._write()
@@ -57,14 +56,14 @@ class MetricsWriter:
             raise OSError(error.errno, message, str(self._path)) from error
 
     def close(self) -> None:
-        """Write what is left, where the disk takes it, and close the file."""
+        """Write the pending rows, if possible, and close the file."""
         if self._file is not None:
             with suppress(OSError):
                 self._write()
             self._file.close()
 
     def _write(self) -> None:
-        """Write the pending bytes; a full disk may take the first part of them."""
+        """Write the pending bytes; a full disk may accept only some of them."""
         assert self._file is not None
         while self._pending:
             written = self._file.write(self._pending)
@@ -72,12 +71,12 @@ class MetricsWriter:
 
 
 def _lines_until(path: Path, step: int) -> Iterator[bytes]:
-    """The whole lines of the steps up to `step`; none for step 0, whose dev check is done again."""
+    """Yield the complete lines up to `step`; none for step 0, whose dev check is repeated."""
     if not step or not path.is_file():
         return
     with path.open("rb") as file:
         for line in file:
-            # A line that a kill or a power loss damaged belongs to no step of a checkpoint.
+            # A line damaged by a kill or a power failure belongs to no step of a checkpoint.
             with suppress(ValueError):
                 if line.endswith(b"\n") and json.loads(line)["step"] <= step:
                     yield line

@@ -1,6 +1,6 @@
-"""The same run under several seeds, with mean, spread, least and most (PromptBERT, Table 10).
+"""Train with several seeds and report mean, standard deviation, min and max (PromptBERT, Table 10).
 
-Each seed is a training run of its own in seed-N/; with --resume, finished seeds are kept.
+Each seed is a separate training run in seed-N/; with --resume, finished seeds are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipelines.training.worker_process import WorkerProcess, worker_process
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """mean, spread (sample standard deviation; 0 of one value), min and max."""
+    """Return mean, spread (sample standard deviation, 0 for one value), min and max."""
     return {
         "mean": statistics.fmean(values),
         "spread": statistics.stdev(values) if len(values) > 1 else 0.0,
@@ -38,11 +38,11 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class SeededRuns:
-    """The training runs of one recipe under several seeds, each in folder/seed-N.
+    """The training runs of a recipe with several seeds, each in folder/seed-N.
 
-    train: `pipelines.train.train`, which this module may not import. parent: the
-    key of the MLflow run above theirs. baseline: that of the settings' encoder on these dev sets.
-    process: where runs with one worker train.
+    train: `pipelines.train.train`, which this module may not import. parent: key of the parent
+    MLflow run. baseline: of the settings' encoder on these dev sets. process: for runs with one
+    worker.
     """
 
     train: Callable[..., dict[str, Any]]
@@ -59,7 +59,7 @@ class SeededRuns:
     process: WorkerProcess | None = None
 
     def run(self, seed: int) -> dict[str, Any]:
-        """Return the result of a seed's run; an earlier run's if it is finished."""
+        """Return the result of a seed's run, which is trained unless it is finished."""
         folder, name = self.folder / f"seed-{seed}", f"{self.recipe} seed {seed}"
         if (folder / RESULT_FILE).is_file():
             say(f"{name} is finished")
@@ -96,10 +96,10 @@ def train_seeds(
     verbose: bool = False,
     kept: KeptFiles = MODEL_ALONE,
 ) -> dict[str, Any]:
-    """Train once for each seed; return the results' table and the spread of the dev scores.
+    """Train once for each seed; return the results and the spread of the dev scores.
 
-    train: `pipelines.train.train`, which this module may not import. The inputs must be
-    checked already.
+    train: `pipelines.train.train`, which this module may not import. The inputs must already be
+    checked.
     """
     shown = with_pairs(flatten(settings), dev)
     record = {
@@ -161,5 +161,5 @@ def _result(
 
 
 def scores_of(results: Sequence[dict[str, Any]]) -> list[float]:
-    """The dev score of each run."""
+    """Return the dev score of each run."""
     return [float(result[metric_in(result).name]) for result in results]

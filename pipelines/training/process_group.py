@@ -1,8 +1,8 @@
-"""The workers of a training meet on loopback where their node is on loopback.
+"""A process group of training workers that listens only on loopback if Ray's node does.
 
-torch's store, by which the workers find each other, listens on all interfaces and asks for no
-token; gloo and NCCL listen at the machine's address in the network. On a Ray of this machine alone
-all workers are here. On a cluster of several machines Ray Train's own way is left as it is.
+torch's store, through which workers find each other, listens on all interfaces without a token, and
+gloo and NCCL listen at the machine's network address. A single-machine Ray does not need that. On a
+cluster of several machines Ray Train's process group is unchanged.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import ray.util
 from ray.train.torch import TorchConfig
 from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
 
-# As many as may wait to be accepted; Linux allows 4,096.
+# Maximum number of connections waiting to be accepted; Linux allows 4,096.
 BACKLOG = 4096
 
 
 class LoopbackTorchConfig(TorchConfig):  # type: ignore[misc]
-    """Ray Train's process group, on loopback where the first worker's node is."""
+    """Ray Train's process group, on loopback if the first worker's node is."""
 
     @property
     def backend_cls(self) -> type[Any]:
@@ -37,14 +37,14 @@ class LoopbackBackend(TorchConfig().backend_cls):  # type: ignore[misc]
 
 
 def node_is_on_loopback() -> bool:
-    """Return whether Ray knows this worker's node by an address of loopback."""
+    """Return whether Ray's address of this worker's node is a loopback address."""
     return ipaddress.ip_address(ray.util.get_node_ip_address()).is_loopback
 
 
 def listen_on_loopback() -> None:
-    """Let the process group that this worker joins next listen on loopback alone."""
+    """Make the process group that this worker joins next listen only on loopback."""
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = _loopback()
-    # By its name: torch.distributed.rendezvous is a function of the module.
+    # Imported by name, since the attribute torch.distributed.rendezvous is a function.
     # private: Ray Train takes only env:// and tcp://, and torch lets nobody replace their handlers
     import_module("torch.distributed.rendezvous").TCPStore = store_on_loopback  # type: ignore[attr-defined]
 
@@ -52,8 +52,7 @@ def listen_on_loopback() -> None:
 def store_on_loopback(*, host_name: str, port: int, is_master: bool, **options: Any) -> Any:
     """Return torch's store; the first worker's listens at host_name, not on all interfaces.
 
-    DistNetworkError, as torch raises it, where the port has been taken meanwhile: the training
-    then starts again.
+    Raises torch's DistNetworkError if the port has been taken meanwhile; the training restarts.
     """
     if is_master:
         family = socket.AF_INET6 if ":" in host_name else socket.AF_INET

@@ -1,4 +1,4 @@
-"""The tables of a profile: seconds of a step by section, and the worker the others wait for."""
+"""The tables of a profile: seconds of a step by section, and the slowest worker."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pipelines.training.profiling import COUNTED, FOLDER, REST, UNCOUNTED_STEPS,
 TABLE_FILE = "table.md"
 WHOLE = "whole step"
 NOTES = (
-    "A section's time is its own alone. The share is of the time of all counted steps; the median "
-    "is over the steps that have the section.",
+    "A section's time excludes other sections. The share is of the time of all counted steps; the "
+    "median is over the steps that have the section.",
     "bias rows: their share of the forward pass by tokens, since they run in the same batches as "
-    "all other rows; clocked by themselves with method.freeze_bias.",
-    "gather: exchange with the other workers and waiting for them, that of gradients counted from "
-    "where a worker's own backward pass has ended.",
+    "the other rows; timed separately with method.freeze_bias.",
+    "gather: exchange with the other workers and waiting for them; for gradients, from the end of "
+    "the worker's own backward pass.",
 )
 Line = tuple[str, ...]
 
 
 def profile_table(rows: Sequence[Row]) -> tuple[Line, list[Line]]:
-    """Return the header and a line for each section: median ms, share and steps of worker 0, and
-    with several workers the least and the most of their medians. No counted step: no lines."""
+    """Return the header and a line per section: median ms, share and steps of worker 0, and with
+    several workers the minimum and maximum of their medians. There are no lines without steps."""
     counted = [row for row in rows if row["kind"] == COUNTED]
     workers = sorted({row["worker"] for row in counted})
     by_worker = [[row for row in counted if row["worker"] == w] for w in workers]
@@ -52,9 +52,9 @@ def _ms(seconds: float) -> str:
 
 
 def waiting(rows: Sequence[Row]) -> str | None:
-    """Return how long workers wait for the slowest one, and which it is; None with one worker.
+    """Return a sentence on how long workers wait for the slowest one; None with one worker.
 
-    The worker that spends least in the gathers of a step came last to them; what the others spend
+    The worker that spends least time in the gathers of a step came last; what the others spend
     beyond that is waiting.
     """
     steps: dict[int, dict[int, float]] = {}
@@ -72,8 +72,8 @@ def waiting(rows: Sequence[Row]) -> str | None:
     }
     slow, early = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
     return (
-        f"Of gather, waiting for a slower worker takes {_ms(means[slow])} ms a step on worker "
-        f"{slow}, which the others wait for most, and {_ms(means[early])} ms on worker {early}."
+        f"In gather, waiting for a slower worker takes {_ms(means[slow])} ms per step on worker "
+        f"{slow}, the slowest, and {_ms(means[early])} ms on worker {early}."
     )
 
 
@@ -91,12 +91,12 @@ def notes(rows: Sequence[Row]) -> list[str]:
 
 
 def read_table(output: Path) -> str:
-    """The table of a run's output folder."""
+    """Return the profile table in a run's output folder."""
     return (output.expanduser() / FOLDER / TABLE_FILE).read_text(encoding="utf-8")
 
 
 def write_table(folder: Path, rows: Sequence[Row]) -> None:
-    """Table and notes in Markdown that also reads well in a terminal."""
+    """Write table and notes as Markdown that is also readable in a terminal."""
     header, lines = profile_table(rows)
     widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
 

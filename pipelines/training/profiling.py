@@ -1,8 +1,8 @@
-"""`cotbert train --profile`, on the workers: every step's seconds by section, and a trace of a few.
+"""The worker side of `cotbert train --profile`: step times by section, and a trace of a few steps.
 
-The folder OUTPUT/profile then holds steps.csv, a row for each step and worker, and a trace of
-worker 0 for chrome://tracing or https://ui.perfetto.dev. A run that continues from a checkpoint
-after the loss of a worker starts its profile again.
+OUTPUT/profile gets steps.csv, with a row for each step and worker, and a trace of worker 0 for
+chrome://tracing or https://ui.perfetto.dev. A run that continues from a checkpoint after the loss
+of a worker restarts its profile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cotbert_core.training.flops import Work
 from cotbert_core.training.step_timer import SECTIONS, Clock, clocked_sections
 
 FOLDER, STEPS_FILE, TRACE_FILE = "profile", "steps.csv", "trace-rank0.json.gz"
-# The first step fills caches; the tracer wants one of its own to warm up, and makes steps slower.
+# The first step fills caches; the tracer needs another warm-up step and slows the traced steps.
 WARM_STEPS, TRACER_WARM_STEPS, TRACED_STEPS = 1, 1, 2
 UNCOUNTED_STEPS = WARM_STEPS + TRACER_WARM_STEPS + TRACED_STEPS
 COUNTED, TRACED, WARM = "counted", "traced", "warm-up"
@@ -33,18 +33,18 @@ Lap = Callable[[int, Work], None]
 
 
 def check_steps(steps: int) -> None:
-    """UserError when no step of the run would be left to count."""
+    """Raise UserError if the run has too few steps for any to be counted."""
     if steps <= UNCOUNTED_STEPS:
         raise UserError(
-            f"the run has {steps} steps and --profile counts those after the first "
-            f"{UNCOUNTED_STEPS}, which warm up and are traced: train for more, or leave it out"
+            f"the run has {steps} steps and --profile only counts steps after the first "
+            f"{UNCOUNTED_STEPS}, for warm-up and trace: train for more steps, or leave it out"
         )
 
 
 @contextmanager
 def profiled(folder: Path | None, device: torch.device) -> Iterator[Lap]:
-    """Yield a function to call after each step, on every worker, with its number and this worker's
-    work. The files are written when the block ends without error; folder None records nothing."""
+    """Yield a function to call on every worker after each step, with its number and the worker's
+    work. The files are written if the block succeeds; without a folder nothing is recorded."""
     if folder is None:
         yield lambda step, work: None
         return
@@ -66,11 +66,11 @@ def profiled(folder: Path | None, device: torch.device) -> Iterator[Lap]:
 
 
 def _row(clock: Clock, step: int, work: Work, before: int) -> Row:
-    """before: steps that were clocked before this one."""
+    """Return the row of a step. before: number of steps timed before it."""
     seconds, sections = clock.lap()
     found: Row = {name: sections.get(name, 0.0) for name in SECTIONS}
     rest = seconds - sum(found.values())
-    if not found["bias rows"]:  # in the same batches as the other rows
+    if not found["bias rows"]:  # they run in the same batches as the other rows
         found["bias rows"] = found["forward"] * work.bias_share
         found["forward"] -= found["bias rows"]
     kind = WARM if before < WARM_STEPS else TRACED if before < UNCOUNTED_STEPS else COUNTED
@@ -79,7 +79,7 @@ def _row(clock: Clock, step: int, work: Work, before: int) -> Row:
 
 
 def _tracer(folder: Path, device: torch.device) -> Any:
-    """torch's profiler over TRACED_STEPS steps of worker 0, and nothing on the others."""
+    """Return torch's profiler for TRACED_STEPS steps on worker 0, and a null context on others."""
     if rank() != 0:
         return nullcontext()
     kinds = [ProfilerActivity.CPU]
@@ -93,7 +93,7 @@ def _tracer(folder: Path, device: torch.device) -> Any:
 
 def _write_trace(tracer: Any, path: Path) -> None:
     partial = path.with_name(f"partial-{path.name}")
-    tracer.export_chrome_trace(str(partial))  # packed, as the name ends in .gz
+    tracer.export_chrome_trace(str(partial))  # compressed, since the name ends in .gz
     partial.rename(path)
 
 
@@ -108,7 +108,7 @@ def _write_steps(path: Path, rows: Sequence[Row]) -> None:
 
 
 def read_steps(path: Path) -> list[Row]:
-    """The rows of a steps file."""
+    """Return the rows of a steps file."""
     with path.open(encoding="utf-8", newline="") as file:
         return [_typed(row) for row in csv.DictReader(file)]
 

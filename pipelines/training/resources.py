@@ -12,12 +12,12 @@ from cotbert_core.settings import TrainSettings
 from pipelines.runtime.progress import say
 
 POLL_SECONDS = 2.0
-# Set where a cluster adds nodes by itself: no job is refused for what the cluster lacks now.
+# Set if the cluster autoscales: no job is then refused for a lack of resources.
 MAY_GROW = "COTBERT_MAY_GROW"
 
 
 def check_gpus(settings: TrainSettings) -> None:
-    """Raise a UserError if each worker needs a GPU and there are fewer: they would wait forever."""
+    """Raise UserError if there are fewer GPUs than workers that need one, which would hang."""
     if settings.gpus_per_worker != 1 or MAY_GROW in os.environ:
         return
     there = gpus_there()
@@ -25,7 +25,7 @@ def check_gpus(settings: TrainSettings) -> None:
         raise UserError(
             f"gpus_per_worker is 1 and workers is {settings.workers}, and there are {there} GPUs: "
             f"give fewer workers, --device cpu (gpus_per_worker=0) to train on CPU cores, or set "
-            f"{MAY_GROW}=1 where the cluster adds nodes by itself"
+            f"{MAY_GROW}=1 if the cluster autoscales"
         )
 
 
@@ -48,9 +48,9 @@ def takes_gpus(settings: TrainSettings, there: int) -> bool:
 
 
 def workers_now(settings: TrainSettings, on_gpus: bool = False) -> int:
-    """Return the number of workers to start: `settings.workers`, as soon as the cluster fits them.
+    """Wait until the cluster has room for `settings.workers`, and return that number.
 
-    After node_seconds, with min_workers set, it is the largest number that fits and divides the
+    After node_seconds, if min_workers is set, it is the largest number that fits and divides the
     batch size.
     """
     if settings.min_workers is None:
@@ -82,7 +82,7 @@ def fewer_workers(settings: TrainSettings, capacity: int) -> int | None:
 
 
 def _capacity(settings: TrainSettings, on_gpus: bool) -> int:
-    """Return the number of workers that fit on the living nodes."""
+    """Return the number of workers that fit on the live nodes."""
     import ray
 
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]

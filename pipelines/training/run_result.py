@@ -1,4 +1,4 @@
-"""What a training run leaves: the model of its best checkpoint, and its result."""
+"""The outcome of a training run: the model of its best checkpoint, and its result."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run_result(
     run_id: str | None,
     baseline: Baseline,
 ) -> dict[str, Any]:
-    """Return the result of a run. chosen: the checkpoint that its model is made from."""
+    """Return the result of a run. chosen: the checkpoint of its model."""
     settings, metric = training.settings, dev_metric(training.dev)
     return {
         "method": settings.method.name,
@@ -80,7 +80,7 @@ def _save_model(
     settings = training.settings
     method = build_method(load_backbone(settings.encoder), settings)
     method.load_state_dict(weights)
-    # A run that was killed between its model and its result left a model with the same weights.
+    # A run that was killed before its result was written left a model with the same weights.
     shutil.rmtree(path, ignore_errors=True)
     pooling = replace(method.pooling, settings=with_pairs(flatten(settings), training.dev))
     encoder = SentenceEncoder(method.finished, pooling, method.kept_head)
@@ -91,8 +91,8 @@ def _save_model(
 
 
 def _beside(training: TrainingRun, log: MetricsLog, step: int) -> dict[str, float]:
-    """Return the dev scores that do not choose, at `step` and before training: with held-out
-    documents MRR@10 and the graded pairs'."""
+    """Return the dev scores that do not choose the step, at `step` and before training: with
+    held-out documents MRR@10 and the scores of graded pairs."""
     if dev_metric(training.dev) is not FOUND_FIRST:
         return {}
     names = (

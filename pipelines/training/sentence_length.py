@@ -1,7 +1,7 @@
-"""Compare the max_length of a run with the max_length that its corpus was prepared with.
+"""Compare the max_length of a run with that of its corpus.
 
-The default gives way to the corpus's length. A length that a recipe or the user names stays, and a
-note gives the share of sentences that it cuts.
+The corpus's max_length replaces the default. A length set by a recipe or the user stays, and a note
+gives the share of sentences that it truncates.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from cotbert_core.settings import TrainSettings, override
 from pipelines.runtime.progress import say
 from pipelines.storage.corpus import Corpus
 
-# A corpus of more parts is sampled: the share comes from this many parts, evenly apart. A part has
-# at least 16,384 rows, and the share of 131,072 rows is within 0.3 % of that of all rows.
+# The share is computed from this many evenly spaced parts of a larger corpus. A part has at least
+# 16,384 rows, and the share of 131,072 rows is within 0.3 % of that of all rows.
 SAMPLED_PARTS = 8
 
 
 def with_corpus_max_length(settings: TrainSettings, corpus: Corpus) -> TrainSettings:
-    """Return the settings with the corpus's max_length, unless a recipe or the user names one."""
+    """Return the settings with the corpus's max_length, unless a recipe or the user sets one."""
     length = int(corpus.manifest["max_length"])
     if "max_length" in settings.model_fields_set or settings.max_length == length:
         return settings
@@ -31,7 +31,7 @@ def with_corpus_max_length(settings: TrainSettings, corpus: Corpus) -> TrainSett
 
 
 def cut_notes(settings: TrainSettings, corpus: Corpus) -> list[str]:
-    """Return a note on the share of sentences that the run cuts shorter than the corpus did."""
+    """Return a note on the share of the corpus's sentences that the run truncates."""
     length = int(corpus.manifest["max_length"])
     if settings.max_length >= length:
         return []
@@ -44,8 +44,8 @@ def cut_notes(settings: TrainSettings, corpus: Corpus) -> list[str]:
 
 
 def cut_share(corpus: Corpus, max_length: int) -> tuple[float, bool]:
-    """Return the share, 0 to 1, of sentences of more than `max_length` tokens, and whether only a
-    sample of the corpus was counted."""
+    """Return the share, 0 to 1, of sentences with more than `max_length` tokens, and whether it was
+    computed from a sample of the corpus."""
     parts = len(corpus.part_rows())
     chosen = np.unique(np.linspace(0, parts - 1, min(parts, SAMPLED_PARTS)).round().astype(int))
     column = corpus.table(["input_ids"], chosen.tolist())["input_ids"]

@@ -1,13 +1,12 @@
-"""The global batches of a corpus that is too large for memory, read by Ray Data as training goes.
+"""The global batches of a corpus that is too large for memory, streamed by Ray Data.
 
-Each worker has a pipeline of its own over the run's windows
-(cotbert_core.training.shuffle_windows), one task a
-window: it reads the id columns of the window's parts, shuffles the rows and hands them on in
-blocks. The worker takes B rows after B rows, and its own share of them. Every worker so reads every
-part, W times the reads of one: the ids of a Wikipedia sentence, 20 tokens, are 38 bytes of a part
-(zstd), so 100 million are 3.8 GB an epoch and worker, and 8 workers at 2,000 sentences a second
-read 0.6 MB/s. For that no worker waits for a common queue, and a step's rows depend neither on how
-many workers there are nor on which is faster.
+Each worker has its own pipeline over the run's windows (cotbert_core.training.shuffle_windows). A
+task per window reads the id columns of the window's parts, shuffles the rows and yields them in
+blocks. The worker forms global batches of B rows and takes its share of each. So every worker reads
+every part: the ids of a Wikipedia sentence, 20 tokens, are 38 bytes (zstd), so 100 million are
+3.8 GB per epoch and worker, and 8 workers at 2,000 sentences/s read 0.6 MB/s. In return no worker
+waits for a shared queue, and the rows of a step depend neither on the number of workers nor on
+their speed.
 """
 
 from __future__ import annotations
@@ -29,20 +28,19 @@ from cotbert_core.training.shuffle_windows import Window, windows
 from pipelines.storage.corpus import Corpus, batch_of, ids_columns
 from pipelines.training.documents import document_batch, document_window, longest_positive
 
-# Rows of a block: 7 MB of ids, handed on before the rest of the window is taken.
+# Rows of a block: 7 MB of ids, yielded before the rest of the window is built.
 BLOCK_ROWS = 65_536
-# Number of global batches that are prepared ahead.
+# Number of prefetched global batches.
 READY = 4
-# Windows that a worker's pipeline keeps in the object store, and the least it may take of it.
+# Windows that a worker's pipeline keeps in the object store, and its minimum share of it in bytes.
 AHEAD, LEAST_BYTES = 2, 128 << 20
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A corpus from which each worker holds one or two windows of rows.
+    """A corpus of which each worker holds one or two windows of rows.
 
-    part_rows: number of rows of each part that are trained on. together: approximate number of
-    rows of a window.
+    part_rows: number of training rows of each part. together: approximate rows of a window.
     """
 
     corpus: Corpus
@@ -70,8 +68,8 @@ class Stream:
 
     def _dataset(self, plan: Sequence[Window], settings: TrainSettings) -> Any:
         source = WindowDatasource(partial(read_window, self.corpus, settings), plan)
-        # One window at a time is read while the one before is trained on; without a core, since the
-        # training workers hold all of them, and on this worker's node, not on one without cores.
+        # A window is read while the one before is trained on, without a core, since the training
+        # workers hold all of them, and on this worker's node.
         dataset = ray.data.read_datasource(
             source,
             override_num_blocks=len(plan),
@@ -81,7 +79,7 @@ class Stream:
         )
         options = dataset.context.execution_options
         options.preserve_order = True
-        # Else Ray Data would fill half of the object store, for each worker.
+        # Without a limit Ray Data would fill half of the object store for each worker.
         window = self.together * _row_bytes(self.corpus, settings)
         options.resource_limits = ray.data.ExecutionResources.for_limits(
             object_store_memory=max(AHEAD * window, LEAST_BYTES)
@@ -90,7 +88,7 @@ class Stream:
 
 
 class WindowDatasource(Datasource):  # type: ignore[misc]
-    """A task for each window."""
+    """A data source with a read task for each window."""
 
     def __init__(
         self, read: Callable[[Window], Iterator[pa.Table]], plan: Sequence[Window]
@@ -114,7 +112,7 @@ class WindowDatasource(Datasource):  # type: ignore[misc]
 
 
 def _row_bytes(corpus: Corpus, settings: TrainSettings) -> int:
-    """Return the bytes of a row whose texts have the most tokens."""
+    """Return the size in bytes of a row whose texts have the maximum length."""
     texts = [corpus.manifest["max_length"]] * (1 + len(corpus.columns))
     if settings.method.from_documents:
         texts = [settings.max_length, longest_positive(settings)]
@@ -122,7 +120,7 @@ def _row_bytes(corpus: Corpus, settings: TrainSettings) -> int:
 
 
 def read_window(corpus: Corpus, settings: TrainSettings, window: Window) -> Iterator[pa.Table]:
-    """Yield the rows of a window in their order, token ids alone, in blocks."""
+    """Yield the token ids of a window's rows in their order, in blocks."""
     if settings.method.from_documents:
         yield from document_window(corpus, settings, window, BLOCK_ROWS)
         return

@@ -1,4 +1,4 @@
-"""The facts of a training for the card of its model: data, scores, settings and versions."""
+"""The metadata of a training for its model card: data, scores, settings and versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines.training.baseline import Baseline
 from pipelines.training.dev_sets import DevSets, dev_metric, dev_name
 from pipelines.training.metrics_log import MetricsLog
 
-# The score on held-out documents, in a model card's table of Spearman x 100.
+# The label of the score on held-out documents in a model card's table of Spearman x 100.
 OWN_SCORE = "% of the queries that find their document first"
 PACKAGES = ("torch", "transformers", "ray")
 
@@ -31,7 +31,7 @@ def training_metadata(
     best_step: int,
     baseline: Baseline | None = None,
 ) -> TrainingMetadata:
-    """Return the facts of a run whose model is that of `best_step`."""
+    """Return the metadata of a run with the model of `best_step`."""
     scores = _dev_scores(dev, log, best_step)
     if baseline is not None:
         name = f"{_chosen(dev)}, the untouched encoder by {baseline.reading}"
@@ -50,7 +50,7 @@ def _data(corpus: Corpus) -> dict[str, Any]:
 
 
 def published(name: str) -> str:
-    """An input without the folders of this machine, or the options and user of an address."""
+    """Return an input without this machine's folders, and an address without user and options."""
     name = without_credentials(name)
     kind, colon, rest = name.partition(":")
     if not colon or kind in ("file", "sick"):
@@ -59,8 +59,7 @@ def published(name: str) -> str:
 
 
 def _dev_scores(dev: DevSets, log: MetricsLog, best_step: int) -> list[Score]:
-    """The score by which the step was chosen, and each set of graded pairs where there are other
-    dev sets."""
+    """Return the score that chose the step, and those of graded pairs given with other dev sets."""
     several = [(f"{name}, dev", f"{DEV_SPEARMAN}.{name}") for name in dev if len(dev) > 1]
     chosen = f"{_chosen(dev)} (the step was chosen by it)"
     first, best = log.rows[0], log.rows[best_step]

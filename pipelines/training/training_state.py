@@ -1,4 +1,4 @@
-"""The state of a run on one worker, and how a checkpoint keeps it and brings it back."""
+"""The state of a run on one worker, saved to and restored from checkpoints."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from pipelines.training.data import Data
 from pipelines.training.dev_sets import DevSets
 from pipelines.training.metrics_writer import MetricsWriter
 
-# The last checkpoint of a run, which its model is made from, is tried so often.
+# Number of attempts to write the last checkpoint, and the pause between them.
 LAST_TRIES, WAIT_SECONDS = 3, 5.0
 
 
 @dataclass
 class Training:
-    """All that a checkpoint holds, and what steps need."""
+    """The state that a checkpoint saves, and the objects that steps need."""
 
     settings: TrainSettings
     method: Method
@@ -46,13 +46,13 @@ class Training:
     folder: Path
     """The folder of the checkpoints."""
     writer: CheckpointWriter
-    """Writes this attempt's checkpoints, on rank 0."""
+    """The writer of this attempt's checkpoints, used on rank 0."""
     metrics: MetricsWriter
-    """Writes the metrics file, on rank 0."""
+    """The writer of the metrics file, used on rank 0."""
     early_stopping: Path | None = None
-    """Folder of a sweep's decisions on whether the run continues; None: there is no sweep."""
+    """The folder of a sweep's early-stopping decisions; None without a sweep."""
     measured_peak_flops: float = float("nan")
-    """FLOPs a second of all workers' matrix products together."""
+    """Peak FLOPs per second of matrix products, summed over the workers."""
     step: int = 0
 
     @property
@@ -69,8 +69,8 @@ def log_metrics(training: Training, values: dict[str, float]) -> None:
 def save(training: Training, score: float) -> None:
     """Write a checkpoint of everything that the next step depends on, on every worker.
 
-    Where storage refuses a checkpoint, the run warns and continues with the one before. The last
-    step's is tried LAST_TRIES times and then raises OSError.
+    If writing fails, the run continues with a warning and the previous checkpoint. The last one is
+    tried LAST_TRIES times and then raises OSError.
     """
     states = gather_objects(_random_states())
     if rank() != 0:
@@ -99,7 +99,7 @@ def save(training: Training, score: float) -> None:
 
 
 def finish_saving(training: Training) -> None:
-    """Wait for the checkpoint that is still being written; a refused one is a warning."""
+    """Wait for the checkpoint that is being written; show a warning if writing fails."""
     try:
         with section("checkpoint"):
             training.writer.wait()
@@ -112,10 +112,10 @@ def _warn_refused(training: Training, error: OSError) -> None:
 
 
 def restore(training: Training) -> None:
-    """Continue from the newest whole checkpoint, if there is one, and drop the rows after it."""
+    """Continue from the newest complete checkpoint, if any, and drop later metrics rows."""
     with warnings.catch_warnings(record=True) as damaged:
         warnings.simplefilter("always")
-        # Rank 0 looks, since it takes reading the file; all must take the same.
+        # Only rank 0 validates the files, and all workers take the same checkpoint.
         found = gather_objects(newest(training.folder) if rank() == 0 else None)[0]
     for warning in damaged:
         _warn(training, str(warning.message))
@@ -131,7 +131,7 @@ def restore(training: Training) -> None:
 
 
 def _restore_random(training: Training, states: list[dict[str, torch.Tensor]]) -> None:
-    if len(states) != world_size():  # a node was lost: the saved random states do not fit
+    if len(states) != world_size():  # a node was lost, and the random states do not match
         seed_all(hash((training.settings.seed, training.step, world_size(), rank())) % 2**63)
         return
     own = states[rank()]
@@ -147,25 +147,24 @@ def seed_all(seed: int) -> None:
 
 
 def warn_slow_precision(training: Training) -> None:
-    """Warn of bf16 on a device that is slower in it: on a CPU with AVX2 alone a product of matrices
-    took 33 times as long as in fp32."""
+    """Show a warning if bf16 is slower than fp32 on the device: on a CPU with AVX2 only, a matrix
+    product took 33 times as long."""
     if training.settings.precision == "bf16" and not has_fast_bf16(current_device()):
         _warn(
             training,
-            f"precision is bf16, in which this {current_device().type} is slower than in fp32, "
-            "without fast instructions many times; leave precision at auto",
+            f"precision is bf16, which is slower than fp32 on this {current_device().type}, many "
+            "times without fast instructions: leave precision at auto",
         )
 
 
 def _warn(training: Training, text: str) -> None:
-    """Send a warning to the driver and wait until it has arrived. It is a message, since most
-    warnings are about a full disk, which takes no line of a file."""
+    """Send a warning to the driver's queue, which works on a full disk, and wait for delivery."""
     if rank() == 0:
         ray.get(training.messages.put.remote([{"warning": text}]))
 
 
 def _random_states() -> dict[str, torch.Tensor]:
-    """Return the states of the random generators that dropout uses, by device."""
+    """Return the states of dropout's random generators by device."""
     states = {"cpu": torch.get_rng_state()}
     if current_device().type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state()

@@ -1,6 +1,6 @@
 """The loop of every training worker: load, restore, then step, check, save.
 
-All that a worker needs comes in one plain dict; the mathematics is cotbert_core's.
+A worker gets its configuration as a plain dict; the mathematics is in cotbert_core.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from pipelines.training.training_state import (
 
 
 def ray_train_worker(job: dict[str, Any]) -> None:
-    """The whole run of one of several workers, on the device that Ray Train gives it."""
-    from ray.train.torch import get_device  # 3.4 s, which a single worker does without
+    """Run one of several workers on the device that Ray Train assigns to it."""
+    from ray.train.torch import get_device  # takes 3.4 s, which a single worker saves
 
     use_device(get_device())
     train_worker(job)
 
 
 def train_worker(job: dict[str, Any]) -> None:
-    """The whole run of one worker on this process's device. job: what the driver packed for it."""
+    """Run one worker on this process's device. job: the worker's configuration from the driver."""
     keep_freed_memory()
     torch.set_num_threads(job["cpus"])
     training = _set_up(job)
@@ -78,7 +78,7 @@ def train_worker(job: dict[str, Any]) -> None:
 
 
 def _steps(training: Training, lap: Lap) -> None:
-    """Run the steps that are left, with their dev checks; call `lap` at the end of each."""
+    """Run the remaining steps with their dev checks; call `lap` at the end of each step."""
     settings = training.settings
     for step, batch, waited in own_batches(
         training.corpus, settings, training.step, training.total
@@ -106,7 +106,7 @@ def _set_up(job: dict[str, Any]) -> Training:
     )
     method = build_method(backbone, settings).to(backbone.device)
     model = in_parallel(method)
-    # Weights are equal on all workers; dropout must not be.
+    # Weights are equal on all workers, but dropout must differ.
     seed_all(settings.seed * settings.workers + rank())
     return Training(
         settings=settings,
@@ -127,7 +127,7 @@ def _set_up(job: dict[str, Any]) -> Training:
 
 
 def _step(training: Training, step: int, batch: Batch, waited: float) -> None:
-    """waited: seconds for the batch, which are part of the step."""
+    """Run a step. waited: seconds spent waiting for the batch, which count as part of the step."""
     started = time.perf_counter()
     training.model.train()
     training.method.work = Work()
@@ -153,7 +153,7 @@ def _step(training: Training, step: int, batch: Batch, waited: float) -> None:
 
 
 def _speeds(work: Work, seconds: float, measured_peak_flops: float) -> dict[str, float]:
-    """Return how well a step used the machines. work: the work of all workers."""
+    """Return a step's throughput metrics. work: the work of all workers."""
     return {
         TOKENS_PER_SECOND: work.tokens / seconds,
         PADDING_SHARE: work.padding_share,
@@ -163,8 +163,7 @@ def _speeds(work: Work, seconds: float, measured_peak_flops: float) -> dict[str,
 
 
 def _check(training: Training) -> float:
-    """Log the numbers of a dev check and return the score that chooses; each worker encodes its
-    share of the texts."""
+    """Log a dev check and return the score that chooses the step; each worker encodes a share."""
     encoder = training.method.dev_encoder
 
     def encode(sentences: Any) -> np.ndarray:

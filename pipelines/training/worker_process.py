@@ -1,8 +1,8 @@
-"""The process in which a run with one worker trains, and after it the command's next such run.
+"""A process for runs with one worker, reused by later runs of the same command.
 
-Ray Train starts a controller and a worker for each run, and both import their libraries anew: 10 of
-the 12 seconds from the start of a run to step 0, of which a process that has trained before needs
-none (4 layers x 256, two cores). One worker has nobody to meet, so a plain actor does.
+Ray Train starts a controller and a worker for each run, which both import their libraries: 10 of
+the 12 seconds from the start of a run to step 0 (4 layers x 256, two cores), which a reused process
+saves. A single worker needs no process group, so a plain actor is enough.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class WorkerError(RuntimeError):
-    """The run failed, or its process died. worker_failures: by rank, as Ray Train's errors."""
+    """The run failed, or its process died. worker_failures: by rank, as in Ray Train's errors."""
 
     def __init__(self, failure: Exception) -> None:
         super().__init__(str(failure))
@@ -22,10 +22,10 @@ class WorkerError(RuntimeError):
 
 
 class SingleWorker:
-    """The actor: trains one run after another."""
+    """The actor that trains one run after another."""
 
     def load(self) -> None:
-        """Import what a training needs."""
+        """Import the modules that a training needs."""
         import_module("pipelines.training.worker")
 
     def train(self, job: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ class SingleWorker:
 
 
 class WorkerProcess:
-    """A process that is started with the first run, or before, and ended with `end`."""
+    """A process that starts with the first run, or before it, and ends with `end`."""
 
     def __init__(self) -> None:
         self._actor: Any = None
@@ -52,14 +52,14 @@ class WorkerProcess:
         if self._actor is not None and self._resources != resources:
             self.end()
         if self._actor is None:
-            # Not out of the resources of the trial that starts it: those have no core.
+            # The trial that starts it has no core to share.
             options = {"scheduling_strategy": "DEFAULT", **resources}
             self._actor = ray.remote(SingleWorker).options(**options).remote()
             self._actor.load.remote()
             self._resources = resources
 
     def train(self, job: dict[str, Any], resources: dict[str, float]) -> None:
-        """Train a run; WorkerError if it fails. resources: as for `start`."""
+        """Train a run; raise WorkerError if it fails. resources: as for `start`."""
         import ray
         from ray.exceptions import RayError
 
@@ -67,7 +67,7 @@ class WorkerProcess:
         try:
             ray.get(self._actor.train.remote(job))
         except BaseException as error:
-            # What it holds in memory, and after Ctrl-C the run itself, ends with the process.
+            # Ending the process frees its memory and, after Ctrl-C, ends the run.
             self.end()
             if isinstance(error, RayError):
                 raise WorkerError(error) from error
@@ -84,7 +84,7 @@ class WorkerProcess:
 
 @contextmanager
 def worker_process(kept: WorkerProcess | None = None) -> Iterator[WorkerProcess]:
-    """Yield the process that is kept; without one a new one, which ends with the block."""
+    """Yield `kept`, or a new process that ends with the block."""
     if kept is not None:
         yield kept
         return

@@ -490,7 +490,7 @@ def test_what_a_user_gets_wrong_is_refused_before_anything_starts(
     for flags, message in (
         (["--profile", "--resume"], "--profile and --resume are both given"),
         (["--profile", "--seeds", "2"], "--profile and --seeds are both given"),
-        (["--profile", "--set", "max_steps=4"], "the run has 4 steps and --profile counts those"),
+        (["--profile", "--set", "max_steps=4"], "the run has 4 steps and --profile only counts"),
     ):
         assert main(command(bert_folder, corpus, home / "wrong", flags=flags)) == 2
         assert message in capsys.readouterr().err

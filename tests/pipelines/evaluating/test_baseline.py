@@ -197,7 +197,7 @@ def test_it_is_scored_once_and_kept_for_a_resumed_job(bert_folder, tmp_path, mon
     ]
     stderr = capsys.readouterr().err
     assert stderr.count("baseline: ") == 1
-    assert f"read by {found.reading}, scores {found.spearman:.2f} (a + b)" in stderr
+    assert f"with {found.reading} scores {found.spearman:.2f} (a + b)" in stderr
 
     both = baselines(tmp_path / "out", {**own, other: "fp32"}, DEV, run)
     assert scored == [bert_folder, other]

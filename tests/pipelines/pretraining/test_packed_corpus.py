@@ -201,7 +201,7 @@ def test_other_methods_and_packed_corpora_are_refused(plain, bert_folder, tmp_pa
 
     few = override(settings, {"batch_size": 4, "max_length": 30})
     assert check_inputs(few, packed)
-    with pytest.raises(UserError, match="which is not packed into rows: method mlm is trained by"):
+    with pytest.raises(UserError, match="which is not packed into rows: train mlm by"):
         check_inputs(few, plain)
     assert read_json(packed.path / "manifest.json")["source"] == plain.manifest["source"]
 

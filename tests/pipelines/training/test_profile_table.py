@@ -53,14 +53,14 @@ def test_of_several_workers_it_says_who_is_waited_for():
     assert lines[0] == ("forward", "50.0", "53.8%", "3", "50.0", "90.0")
     assert lines[1] == ("gather", "42.0", "45.2%", "3", "2.0", "42.0")
     assert waiting(rows) == (
-        "Of gather, waiting for a slower worker takes 0.0 ms a step on worker 1, which the others "
-        "wait for most, and 40.0 ms on worker 0."
+        "In gather, waiting for a slower worker takes 0.0 ms per step on worker 1, the slowest, "
+        "and 40.0 ms on worker 0."
     )
 
 
 def test_workers_that_wait_in_turn_both_wait():
     rows = [row(5, 0, gather=9), row(5, 1, gather=1), row(6, 0, gather=1), row(6, 1, gather=13)]
-    assert "takes 4.0 ms a step on worker 0" in waiting(rows)
+    assert "takes 4.0 ms per step on worker 0" in waiting(rows)
     assert "and 6.0 ms on worker 1." in waiting(rows)
 
 
@@ -116,5 +116,7 @@ def test_what_fails_leaves_no_steps(tmp_path):
 
 def test_a_run_without_a_step_to_count_is_refused():
     check_steps(UNCOUNTED_STEPS + 1)
-    with pytest.raises(UserError, match="the run has 4 steps and --profile counts those after"):
+    with pytest.raises(
+        UserError, match="the run has 4 steps and --profile only counts steps after"
+    ):
         check_steps(UNCOUNTED_STEPS)
