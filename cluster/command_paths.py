@@ -1,7 +1,7 @@
-"""Check the words of a submitted command and make its paths absolute.
+"""Check the arguments of a submitted command and make its paths absolute.
 
-A job runs in another folder, on the cluster, where a relative path would name something else. As in
-every command it means the caller's folder; the job itself checks that the nodes see that folder.
+A job runs in another folder, on the cluster, but relative paths refer to the caller's folder. The
+job itself checks that the nodes see that folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Commands that are not submitted.
 LOCAL = ("cluster", "submit")
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/|(docstrings|hf|models|runs):")
-# The settings that name an encoder, as --set has them.
+# The settings that name an encoder, as given to --set.
 ENCODER_SETTINGS = (
     "encoder=",
     "method.complement=",
@@ -38,11 +38,11 @@ _FOLDER_OF = ("sick:",)
 
 @dataclass(frozen=True)
 class CommandLine:
-    """The command line that checks submitted commands; a parameter, since it imports this package.
+    """Functions of the `cotbert` command line, passed in since it imports this package.
 
-    parse: parses words as `cotbert` does, into the given values. parser: returns a command's
-    parser, for a function that returns the `type` of each option. trainings: returns the settings
-    of the trainings that a command starts.
+    parse: parses arguments into the given values. parser: returns a command's parser, given a
+    function that returns the `type` of each option. trainings: returns the settings of the
+    trainings that a command starts.
     """
 
     parse: Callable[[Sequence[str]], Mapping[str, Any]]
@@ -51,13 +51,13 @@ class CommandLine:
 
 
 class _Word(str):
-    """A word of the command line with its position."""
+    """An argument of the command line with its position."""
 
     place: int
 
 
 def parse(words: Sequence[str], line: CommandLine) -> Mapping[str, Any]:
-    """Return the values that the command gives; a mistake ends as in `cotbert` itself."""
+    """Return the values of the command's options; a mistake ends as in `cotbert` itself."""
     if not words:
         raise UserError("no command is given: write it after `--`, as in `-- train RECIPE ...`")
     if words[0] == "cotbert":
@@ -66,12 +66,12 @@ def parse(words: Sequence[str], line: CommandLine) -> Mapping[str, Any]:
         raise UserError(f"{words[0]!r} runs on this machine: submit another command")
     given = line.parse(list(words))
     if words[0] == "quickstart" and "output" not in given:
-        raise UserError("quickstart has no --output: name a folder that outlives the job")
+        raise UserError("quickstart has no --output: give a folder that outlives the job")
     return given
 
 
 def absolute(words: Sequence[str], line: CommandLine) -> tuple[list[str], list[str]]:
-    """Return the command with absolute paths, and its paths that are in file systems.
+    """Return the command with absolute paths, and the list of its file system paths.
 
     Raises UserError for a relative input that does not exist.
     """
@@ -92,7 +92,7 @@ def absolute(words: Sequence[str], line: CommandLine) -> tuple[list[str], list[s
 
 
 def _parts(word: str) -> tuple[str, ...]:
-    """Return `--option=value` as two words if argparse reads it so."""
+    """Return `--option=value` as two arguments, as argparse reads it."""
     option, sign, value = word.partition("=")
     if word.startswith("--") and sign and not value.startswith("-"):
         return option, value
@@ -100,8 +100,8 @@ def _parts(word: str) -> tuple[str, ...]:
 
 
 def _noting(one: Declared, noted: dict[int, Declared]) -> Callable[[str], str] | None:
-    """Return the argparse type of an option that may be a path, which records the positions of its
-    values; None for other options."""
+    """Return an argparse type that records the positions of an option's values, if they may be
+    paths; None for other options."""
 
     def note(word: str) -> str:
         if isinstance(word, _Word):
@@ -133,7 +133,7 @@ def _absolute(text: str, one: Declared) -> str:
 
 
 def _is_local(path: str, one: Declared, surely: bool) -> bool:
-    """Return whether a text names something here; UserError if it should and does not."""
+    """Return whether a text names a local file; UserError if it should exist but does not."""
     here = os.path.expanduser(path)
     if os.path.isabs(here) or os.path.lexists(here) or re.match(r"\.{1,2}(/|$)", here):
         return True

@@ -1,4 +1,4 @@
-"""Submitting a command of this project as a job to a cluster.
+"""Submit a command of this project as a job to a cluster.
 
 Everything is checked before anything is sent: the command, the address, the token, the versions,
 the job's name, and the capacity for its workers.
@@ -66,11 +66,10 @@ def check(
     environment: Sequence[str] = (),
     may_grow: bool = False,
 ) -> Submission:
-    """Return the job for a command; UserError for anything that is wrong with it.
+    """Return the job for a command; UserError if anything is wrong with it.
 
-    line: the command line that would run it. environment: NAME, to pass on this process's value,
-    or NAME=VALUE. may_grow: whether the cluster can add nodes, so its present capacity does not
-    matter.
+    line: the functions of the command line. environment: NAME=VALUE, or NAME to pass on this
+    process's value. may_grow: whether the cluster autoscales, so its current capacity is ignored.
     """
     given = command_paths.parse(command, line)
     request = resource_request.largest_request(given, line.trainings(command[0], given))

@@ -1,8 +1,8 @@
-"""A Ray cluster with several nodes on this machine, each a raylet that only listens on loopback.
+"""A Ray cluster of several nodes on this machine, each a raylet that only listens on loopback.
 
-It works like a large cluster: jobs go through a job server, workers of different nodes share only
-the disk, and a token is required. `up` and `down` may be called from different processes; a file in
-the cache folder records the running cluster.
+It works like a large cluster: jobs are submitted to a job server, workers of different nodes share
+only the disk, and a token is required. `up` and `down` may be called from different processes; a
+file in the cache folder records the running cluster.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def running() -> LocalCluster | None:
 def up(nodes: int = 2, cpus_per_node: int | None = None) -> LocalCluster:
     """Start a cluster and wait until its job server and all nodes answer.
 
-    cpus_per_node: number of cores that each node offers to tasks (default: this machine's cores,
-    divided among the nodes). Raises UserError if a cluster is running. If a start fails, the nodes
-    that had started are stopped.
+    cpus_per_node: number of cores that each node offers to tasks, by default this machine's cores
+    divided among the nodes. Raises UserError if a cluster is running. If a node fails to start, the
+    others are stopped.
     """
     cluster = _plan(nodes, cpus_per_node)
     with _lock(), _recorded(cluster):
@@ -60,7 +60,7 @@ def up(nodes: int = 2, cpus_per_node: int | None = None) -> LocalCluster:
 
 
 def down() -> tuple[LocalCluster, int]:
-    """Stop the cluster that `up` started; return it and its number of processes (0: had ended)."""
+    """Stop the cluster that `up` started; return it and the number of stopped processes."""
     with _lock():
         if not state_file().is_file():
             raise UserError(
@@ -73,7 +73,7 @@ def down() -> tuple[LocalCluster, int]:
 
 @contextmanager
 def _lock() -> Iterator[None]:
-    """Keep other processes from starting or stopping a cluster in this block."""
+    """Prevent other processes from starting or stopping a cluster during the block."""
     lock = state_file().with_suffix(".lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
@@ -100,7 +100,7 @@ def _plan(nodes: int, cpus_per_node: int | None) -> LocalCluster:
 
 @contextmanager
 def _recorded(cluster: LocalCluster) -> Iterator[None]:
-    """Write the state file before this block starts nodes, so `down` can end a killed start.
+    """Write the state file before the block starts nodes, so `down` can clean up after a kill.
 
     An error in the block removes the cluster.
     """
@@ -110,7 +110,7 @@ def _recorded(cluster: LocalCluster) -> Iterator[None]:
             f"a cluster is up already, at {known.address}: use it, or stop it with "
             "`cotbert cluster down`"
         )
-    if state_file().is_file():  # left by a cluster that has ended, for example with the machine
+    if state_file().is_file():  # left by a cluster that has ended, e.g. after a reboot
         _remove(LocalCluster(**read_json(state_file())))
     Path(cluster.folder).mkdir(mode=0o700)
     write_json(state_file(), asdict(cluster))
@@ -122,7 +122,7 @@ def _recorded(cluster: LocalCluster) -> Iterator[None]:
 
 
 def _remove(cluster: LocalCluster) -> int:
-    """End the cluster's processes, then delete its folder and state file."""
+    """End the cluster's processes and delete its folder and state file; return their number."""
     ended = processes.terminate(cluster.mark)
     shutil.rmtree(cluster.folder, ignore_errors=True)
     state_file().unlink(missing_ok=True)
@@ -130,7 +130,7 @@ def _remove(cluster: LocalCluster) -> int:
 
 
 def _wait_until_whole(cluster: LocalCluster) -> None:
-    """Return when the job server knows all nodes."""
+    """Wait until all nodes have joined."""
     limit = time.monotonic() + START_SECONDS
     server = JobServer(cluster.address)
     while True:

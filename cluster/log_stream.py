@@ -1,4 +1,4 @@
-"""Following, describing and stopping submitted jobs."""
+"""Follow, describe and stop submitted jobs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pipelines.runtime.progress import print_output, say
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 STOP_SECONDS = 60.0
-# Colours and carriage returns in Ray's lines, which are removed instead of being escaped.
+# Colours and carriage returns in Ray's lines, which are removed rather than escaped.
 _COLOUR, _RETURN = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\r\n?")
 
 
 def follow(name: str, server: JobServer) -> int:
     """Print a job's output until it ends, and return its exit status.
 
-    An interruption only ends the output: the job continues.
+    An interruption only ends the output; the job continues.
     """
     ended = server.known_job(name)["status"] in ENDED
     try:
@@ -36,14 +36,14 @@ def follow(name: str, server: JobServer) -> int:
 
 
 def _show(name: str, client: Any, ended: bool) -> None:
-    """Print a job's output, continuously while the job runs."""
+    """Print a job's output while the job runs."""
     try:
         if ended:
             print_output(_clean(client.get_job_logs(name)), end="")
         else:
             asyncio.run(_print_output(client, name))
-    except Exception as error:  # an error of the connection, which does not affect the job
-        say(f"the output of {name} cannot be shown further ({error}); waiting for its end")
+    except Exception as error:  # a connection error, which does not affect the job
+        say(f"no more output of {name} can be shown ({error}); waiting for its end")
 
 
 async def _print_output(client: Any, name: str) -> None:
@@ -103,7 +103,7 @@ def stop(name: str, server: JobServer) -> str:
 
 
 def describe(name: str, server: JobServer) -> list[tuple[str, str]]:
-    """Return the rows of a table about a job's state."""
+    """Return (label, value) rows about a job's state."""
     job = server.known_job(name)
     rows = [("job", name), ("status", job["status"].lower())]
     command = (job.get("metadata") or {}).get("command") or job["entrypoint"]

@@ -1,4 +1,4 @@
-"""Start and kill a node of a local cluster: `ray start`, addresses, environment, resources."""
+"""Start and kill nodes of a local cluster."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class LocalCluster:
 
 
 def start(cluster: LocalCluster, number: int) -> None:
-    """Start one node; number 0 is the head. RuntimeError with Ray's message if it does not start.
+    """Start a node; number 0 is the head. Raises RuntimeError with Ray's message if that fails.
 
-    A number above those that `up` started adds a node, which gets the GPUs of one that was lost.
+    A number above those that `up` started adds a node, which gets the GPUs of a lost one.
     """
     folder = Path(cluster.folder) / str(number)
     folder.mkdir()
@@ -84,9 +84,9 @@ def _node_mark(cluster: LocalCluster, number: int) -> str:
 
 
 def _where(cluster: LocalCluster, number: int) -> list[str]:
-    """Return a node's options for addresses and ports."""
+    """Return the options of `ray start` for a node's addresses and ports."""
     if number:
-        # 0.0.0.0 reaches loopback too, and unlike 127.0.0.1 Ray does not replace it.
+        # 0.0.0.0 reaches loopback too, and Ray does not replace it as it does 127.0.0.1.
         return [
             f"--address=0.0.0.0:{_port(cluster.ray_address)}",
             "--dashboard-agent-listen-port=0",
@@ -123,7 +123,7 @@ def _environment(cluster: LocalCluster, number: int) -> dict[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different free ports of the loopback address."""
+    """Return `count` distinct free ports of the loopback address."""
     free = [socket.socket() for _ in range(count)]
     try:
         for one in free:
@@ -135,7 +135,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _gpus() -> list[str]:
-    """Return the ids of this process's GPUs; each GPU belongs to one node only."""
+    """Return the ids of this process's GPUs, each of which belongs to one node."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [gpu for gpu in named.split(",") if gpu not in ("", "-1")]
@@ -144,6 +144,6 @@ def _gpus() -> list[str]:
 
 
 def _store_bytes(nodes: int) -> int:
-    """Return the bytes of each node's object store; all nodes take half of the free memory."""
+    """Return the size in bytes of each node's object store; together half of the free memory."""
     free = shutil.disk_usage("/dev/shm").free
     return max(100 << 20, min(STORE_BYTES, free // (2 * nodes)))

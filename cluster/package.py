@@ -1,4 +1,4 @@
-"""The files and environment variables that are sent with a job: this project's code, never data."""
+"""The files and environment variables sent with a job: this project's code, but no data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PASSED = (
     "OPENAI_API_KEY",
 )
 PASSED_PREFIX = "AWS_"
-# Variables that name files of the submitting machine; the cluster has its own files, or a role.
+# Variables that name files of the submitting machine; the cluster has its own files or a role.
 NOT_PASSED = (
     "AWS_CA_BUNDLE",
     "AWS_CONFIG_FILE",
@@ -54,7 +54,7 @@ def write_code(folder: Path) -> None:
 
 
 def passed_variables(environment: Mapping[str, str], more: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return the variables that are set and that a job needs, including the names in `more`."""
+    """Return the variables that a job needs and that are set. more: further names."""
     wanted = {*PASSED, *more}
     return {
         name: value

@@ -50,5 +50,5 @@ def check_capacity(
         f"{command} needs {request.workers} workers at a time with {each}, and "
         f"the {len(nodes)} nodes of {address} have {cpus} CPUs and "
         f"{sum(node.gpus for node in nodes):g} GPUs in all: give fewer --workers, or --may-grow "
-        "where the cluster adds nodes by itself"
+        "if the cluster autoscales"
     )

@@ -1,7 +1,6 @@
-"""A cluster's job server, which is checked over HTTP before anything is sent to it.
+"""A cluster's job server, checked over HTTP before anything is sent to it.
 
-A wrong address, token or version is a UserError within seconds: Ray's own client is only imported
-when a job is submitted.
+A wrong address, token or version raises UserError within seconds, without importing Ray's client.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ ANSWER_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Node:
-    """The numbers of CPUs and GPUs that one living node offers to tasks."""
+    """The numbers of CPUs and GPUs that a live node offers to tasks."""
 
     cpus: float
     gpus: float
@@ -45,7 +44,7 @@ class JobServer:
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def get(self, path: str) -> Any:
-        """Return the server's JSON answer for a path; None if it does not have the path (404)."""
+        """Return the server's JSON answer for a path, or None if there is none (404)."""
         request = urllib.request.Request(self.address + path, headers=self.headers)
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
@@ -112,6 +111,6 @@ class JobServer:
         if job is None:
             raise UserError(
                 f"the cluster at {self.address} has no job {name!r}: use the name that `cotbert "
-                "submit` printed; a restarted cluster has forgotten its jobs"
+                "submit` printed; a restarted cluster forgets its jobs"
             )
         return job

@@ -1,4 +1,4 @@
-"""Encode with progress and a rate, and read the halves of a file of graded pairs."""
+"""Encode with progress and a rate, and read the splits of a file of graded pairs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CountedEncode:
 
 
 def read_splits(path: Path) -> dict[str, Pairs]:
-    """Return the dev and test halves of a pairs file; {'all': ...} if it has no halves."""
+    """Return the dev and test splits of a pairs file, or {'all': ...} if it has no splits."""
     whole = read_pairs(path)
     with path.open(encoding="utf-8") as lines:
         halves = "split" in lines.readline().rstrip("\r\n").split("\t")

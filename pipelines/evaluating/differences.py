@@ -1,4 +1,4 @@
-"""Test whether one model is better than another on the same pairs, or the difference is chance."""
+"""Test whether the difference between two models on the same pairs is significant."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEADLINES = {
 def differences(first: Scored, second: Scored) -> dict[str, dict[str, float | None]]:
     """Return for each task and average the gain of `second` over `first`: difference, low, high, p.
 
-    None stands for an undefined correlation, since JSON has no NaN.
+    They are None for an undefined correlation, since JSON has no NaN.
     """
     found = {}
     for name in first.resampled:
@@ -54,7 +54,7 @@ def difference_sentences(result: Mapping[str, Any]) -> list[str]:
 
 def _headlines(entries: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name, entry in entries.items():
-        # A user's own pairs are in no average.
+        # A user's own pairs are not part of an average.
         if name in HEADLINES or name.startswith("pairs-"):
             yield name, entry
 

@@ -1,4 +1,4 @@
-"""What encoders are scored on: tasks of SentEval and MTEB, graded pairs, held-out documents."""
+"""The data to score encoders on: SentEval and MTEB tasks, graded pairs, held-out documents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pipelines.evaluating.transforms import sample_name
 from pipelines.storage.held_out_file import read_held_out
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
-# With fewer resamples the 2.5th percentile is one of the two lowest.
+# With fewer resamples the 2.5th percentile would be one of the two lowest.
 LEAST_RESAMPLES = 100
 
 
@@ -41,7 +41,7 @@ class EvaluationData:
 
     @cached_property
     def keywords(self) -> tuple[KeywordScores, HeldOutScores]:
-        """Keyword search in the held-out documents, and its scores; the same for every model."""
+        """The keyword search in the held-out documents, and its scores, equal for all models."""
         assert self.held_out is not None
         keywords = held_out_keywords(self.held_out)
         return keywords, score_keywords(self.held_out, keywords)

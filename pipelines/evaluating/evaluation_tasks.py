@@ -59,8 +59,8 @@ class Tasks:
 def choose_tasks(folder: Path, requested: str, allow_missing: bool) -> Tasks:
     """Return the requested tasks of a folder.
 
-    requested: names or groups, separated by commas. Raises UserError for a missing task, or with
-    allow_missing shows a warning.
+    requested: comma-separated names or groups. A missing task raises UserError, or shows a warning
+    with allow_missing.
     """
     require_folder(folder)
     wanted = list(dict.fromkeys(name for item in requested.split(",") for name in _names(item)))

@@ -18,15 +18,15 @@ REPORTS = (".html", ".md")
 
 @dataclass(frozen=True)
 class Files:
-    """The files to write. output: the JSON file. reports: files with an ending of REPORTS."""
+    """The files to write. output: the JSON file. reports: files with a suffix of REPORTS."""
 
     output: Path | None
     reports: tuple[Path, ...]
 
     @classmethod
     def checked(cls, output: Path | None, reports: Sequence[Path]) -> Files:
-        """Return the files with absolute paths; UserError for an existing file, a file that is
-        named twice, or a report with another ending."""
+        """Return the files with absolute paths; UserError for an existing or repeated file, or a
+        report with an unknown suffix."""
         for path in reports:
             if path.suffix.lower() not in REPORTS:
                 raise UserError(
@@ -39,7 +39,7 @@ class Files:
         named = [path for path in (files.output, *files.reports) if path]
         if len(set(named)) < len(named):
             raise UserError(
-                f"a file is named twice among {', '.join(map(str, named))}: give each its own name"
+                f"a file is given twice in {', '.join(map(str, named))}: give each its own name"
             )
         return files
 

@@ -41,9 +41,11 @@ from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
 @dataclass(frozen=True)
 class Geometry:
-    """The numbers of a model. spearman: x 100. alignment: None without pairs graded above 4.
-    found_first: test queries of the corpus's held-out documents that find their document first, in
-    %; None without held-out documents."""
+    """The measurements of a model.
+
+    spearman: x 100. alignment: None without pairs graded above 4. found_first: share in % of test
+    queries that find their held-out document first; None without held-out documents.
+    """
 
     label: str
     model: str
@@ -68,13 +70,13 @@ class _GeometryData:
 
 
 def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
-    """Write the folder `output` and return its flat result; UserError for bad input."""
+    """Write the report into the folder `output` and return the flat result."""
     output = require_empty(output)
     if options.sentences < 2:
         raise UserError(f"sentences is {options.sentences}: give at least 2 to compare")
     specs = [ModelSpec.parse(text) for text in options.models]
     data = _data(options)
-    # Each is opened and closed again: a model that cannot be read must not stop the job halfway.
+    # Each model is opened once first: an unreadable one must not stop the job halfway.
     named = dict(zip(numbered([label_of(spec, spec.open()) for spec in specs]), specs, strict=True))
     params = {key: value for key, value in vars(options).items() if value is not None}
     tracked = tracking.tracked_run("geometry", params, output=output)
@@ -92,7 +94,7 @@ def geometry(options: GeometryOptions, output: Path) -> dict[str, Any]:
 
 
 def _data(options: GeometryOptions) -> _GeometryData:
-    """Read all data, before a model is opened."""
+    """Return all data, read before any model is opened."""
     if options.senteval is not None:
         pairs = STS_TASKS["STS-B"][1](options.senteval)["all"]
         source = "STS-B test"
@@ -106,7 +108,7 @@ def _data(options: GeometryOptions) -> _GeometryData:
     corpus = read_texts(options.corpus, options.text_column, options.encoding)
     sampled = sample(corpus.sentences, options.sentences)
     if len(sampled) < 2:
-        raise UserError(f"corpus {options.corpus!r} holds 1 distinct sentence: give at least 2")
+        raise UserError(f"corpus {options.corpus!r} has 1 distinct sentence: give at least 2")
     held_out = read_held_out(options.corpus, "test") if has_held_out(options.corpus) else None
     return _GeometryData(source, pairs, corpus, sampled, held_out)
 
@@ -114,7 +116,7 @@ def _data(options: GeometryOptions) -> _GeometryData:
 def _measure(
     named: dict[str, ModelSpec], data: _GeometryData, precision: Precision
 ) -> tuple[float, list[Geometry]]:
-    """Return sentences per second over all models, and their numbers; one is open at a time."""
+    """Return sentences per second over all models, and their measurements."""
     sentences, seconds, rows = 0, 0.0, []
     for label, spec in named.items():
         say(f"geometry {label}")

@@ -17,7 +17,7 @@ HEADER = ("model", "Spearman x 100", "alignment", "uniformity", "anisotropy", "t
 
 
 def header(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return HEADER, with a column more if the corpus has held-out documents."""
+    """Return HEADER, with an extra column if the corpus has held-out documents."""
     return (*HEADER, "found first, %") if _has_found_first(result) else HEADER
 
 
@@ -44,7 +44,7 @@ def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _table(result: Mapping[str, Any]) -> str:
-    """Return the table for a page, where a column without values is left out."""
+    """Return the page's table, without empty columns."""
     rows = [["" if cell == NO_VALUE else cell for cell in row] for row in table_rows(result)]
     return html_page.table(header(result), rows)
 
@@ -55,7 +55,7 @@ def geometry_page(
     """Return the page of a result of `geometry`.
 
     gold: (N,) grades of the pairs. panels: label, (N,) cosines and Spearman of each model. sampled:
-    number of sentences of a corpus that gave the anisotropy; 0 if the pairs' did.
+    number of corpus sentences used for the anisotropy; 0 if it is computed from the pairs.
     """
     counts = {key: value for key, value in result.items() if "/" not in key}
     sections = [

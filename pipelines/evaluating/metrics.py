@@ -1,4 +1,4 @@
-"""The names of the numbers of `cotbert evaluate` in MLflow."""
+"""The MLflow metrics of `cotbert evaluate`."""
 
 from __future__ import annotations
 

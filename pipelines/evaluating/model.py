@@ -1,4 +1,4 @@
-"""A model that has been scored, and its backbone as the papers name it."""
+"""A scored model, and the papers' name of its backbone."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _BASE = {("bert", 768, 12): BERT, ("roberta", 768, 12): ROBERTA}
 class Model:
     """A scored model.
 
-    result: as in the JSON file. backbone: its name in the papers, None if it is in none of them.
-    method: the training method as in the settings, None if unknown.
+    result: as in the JSON file. backbone: its name in the papers, None if it is not in them.
+    method: name of the training method in the settings, None if unknown.
     """
 
     label: str

@@ -1,4 +1,4 @@
-"""MODEL in commands that take several: an encoder with its readout or template, in one word."""
+"""The argument MODEL of commands that take several: an encoder with a readout or template."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPTION = re.compile(rf",\s*({'|'.join(OPTIONS)})=")
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A MODEL of the command line: an encoder NAME, and a template and readout (None: its own)."""
+    """A MODEL: an encoder NAME, and a template and readout (None: its own)."""
 
     name: str
     template: str | None = None
@@ -63,7 +63,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class OpenModel:
-    """A loaded encoder. encoder: gives (N, D) vectors by the readout and template named here."""
+    """A loaded encoder. encoder: returns (N, D) vectors by `readout` and `template`."""
 
     backbone: Backbone
     encoder: SentenceEncoder | Encode
@@ -97,7 +97,7 @@ def label_of(spec: ModelSpec, model: Read) -> str:
     folder = Path(spec.name)
     short = "/".join(folder.resolve().parts[-2:]) if folder.exists() else spec.name
     how = f"[{model.readout.upper()}]" if model.readout in ("mask", "cls") else model.readout
-    # Two names may stand for the same template: the given one comes first.
+    # A template may have two names; the given one is preferred.
     known = [name for name in (spec.template, *TEMPLATES) if name in TEMPLATES]
     named = [name for name in known if name and TEMPLATES[name] == model.template]
     return " ".join([short, how, *named[:1]])

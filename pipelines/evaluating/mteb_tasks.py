@@ -48,17 +48,17 @@ GROUPS = {
     "retrieval": ("QuoraRetrieval",),
 }
 DENOSENT = tuple(name for names in GROUPS.values() for name in names)
-# The language alone would also select a second English set, which MTEB's table leaves out.
+# Selecting by language would include a second English subset, which MTEB's table leaves out.
 _SUBSETS = {"AmazonCounterfactualClassification": ["en"]}
-# DenoSent reports these scores of reranking and retrieval; MTEB's main scores are others.
+# The scores of reranking and retrieval that DenoSent reports; MTEB's main scores differ.
 AT_ONE = ("map_at_1", "mrr_at_1")
 
 
 def split_tasks(requested: str) -> tuple[str, tuple[str, ...]]:
-    """Split a list of tasks into SentEval's and MTEB's.
+    """Return a list of tasks split into SentEval's and MTEB's.
 
-    All names after `mteb:` are MTEB's, which also has tasks called STS12; `mteb` alone stands for
-    all of DenoSent's tasks.
+    All names after `mteb:` are MTEB's, which also has tasks called STS12; `mteb` alone means all of
+    DenoSent's tasks.
     """
     own, names, items = list[str](), list[str](), requested.split(",")
     while items:
@@ -76,7 +76,7 @@ def split_tasks(requested: str) -> tuple[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class MtebTasks:
-    """Tasks whose data is in the cache."""
+    """Tasks with their data in the cache."""
 
     tasks: tuple[Any, ...]
 
@@ -96,8 +96,8 @@ class MtebTasks:
 def open_tasks(names: Sequence[str], allow_missing: bool) -> MtebTasks:
     """Return the tasks after downloading their data to the hub's cache.
 
-    Raises UserError if the package is missing, for unknown names, and for data that cannot be
-    loaded; with allow_missing, tasks without data are skipped with a warning.
+    Raises UserError for a missing package, unknown names, and data that cannot be loaded; with
+    allow_missing, tasks without data are skipped with a warning.
     """
     if util.find_spec("mteb") is None:
         raise UserError(
@@ -111,7 +111,7 @@ def open_tasks(names: Sequence[str], allow_missing: bool) -> MtebTasks:
         if missing and (not allow_missing or len(missing) == len(tasks)):
             raise UserError(
                 f"data of MTEB's {', '.join(missing)} cannot be loaded ({why}): run with access to "
-                "the Hugging Face hub, set HF_HOME to a cache that holds the data, or skip the "
+                "the Hugging Face hub, set HF_HOME to a cache that has the data, or skip the "
                 "task with --allow-missing"
             )
     if missing:
@@ -142,7 +142,7 @@ def _task(name: str) -> Any:
 
 
 def _fetched(task: Any) -> str | None:
-    """Load a task's data into the cache; return None, or why that failed."""
+    """Load a task's data into the cache; return None, or the reason of the failure."""
     with _quiet(), _offline_where_the_hub_is_away():
         try:
             task.load_data()
@@ -190,7 +190,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _offline_where_the_hub_is_away() -> Iterator[None]:
-    """Use only the cache if the hub does not answer; its clients would try for 30 s per task."""
+    """Use only the cache if the hub does not answer, which its clients retry for 30 s per task."""
     import datasets
     from huggingface_hub import constants
 

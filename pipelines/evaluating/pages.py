@@ -12,7 +12,7 @@ from pipelines.evaluating.tables import Table, tables
 from pipelines.reports import html_page, similarity_plot
 
 TITLE = "Evaluation"
-# CoT-BERT Figure 3 shows STS-B.
+# Tasks with a scatter plot; CoT-BERT Figure 3 shows STS-B.
 PLOTTED = ("STS-B", "pairs-test")
 
 
@@ -67,7 +67,7 @@ def _scatter(models: Sequence[Model], task: str) -> str:
 
 
 def _settings(models: Sequence[Model]) -> str:
-    """Return a table of everything except scores: readouts, settings, ids of runs."""
+    """Return a table of readouts, settings and run ids."""
     rows = [
         (model.label, key, value)
         for model in models

@@ -1,6 +1,6 @@
-"""The papers' results, with the table each is from; reports show them below the user's results.
+"""The papers' results and their source tables, which reports show below the user's results.
 
-They are Spearman x 100 of the seven STS tasks ("all", test), and accuracy of the seven transfer
+They are Spearman x 100 on the seven STS tasks ("all", test), and accuracy on the seven transfer
 tasks.
 """
 
@@ -21,8 +21,8 @@ _COT, _PROMPT, _DENO = "CoT-BERT Table 2", "PromptBERT Table", "DenoSent Table 1
 class Published:
     """A row of a paper's table.
 
-    scores: of the tasks in the order of STS_TASKS or TRANSFER_TASKS. average: as printed.
-    trained_by: the method's name in the settings, None if this tool does not have it.
+    scores: in the order of STS_TASKS or TRANSFER_TASKS. average: as printed. trained_by: the
+    method's name in the settings, None if this project lacks it.
     """
 
     method: str
@@ -98,8 +98,8 @@ STS_COLUMNS, TRANSFER_COLUMNS = tuple(STS_TASKS), tuple(TRANSFER_TASKS)
 
 
 def beside(rows: Iterable[Published], backbones: set[str | None]) -> list[Published]:
-    """Return the rows for these encoders; for an encoder that is in no paper (None), the rows for
-    BERT-base by methods that this tool has."""
+    """Return the rows for these encoders; for an encoder that is not in the papers (None), the rows
+    for BERT-base by methods of this project."""
     return [
         row
         for row in rows

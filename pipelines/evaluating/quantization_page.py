@@ -1,4 +1,4 @@
-"""What an int8 graph gains and costs: sentences for the terminal, and a page."""
+"""The speedup and the loss of an int8 graph: sentences for the terminal, and a page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BINS = 40
 
 
 def gain_sentence(facts: Mapping[str, Any]) -> str:
-    """Return the speed of the graph beside torch's on the same texts."""
+    """Return a sentence that compares the graph's speed with torch's on the same texts."""
     fast, torch = facts["sentences_per_second"], facts["sentences_per_second_torch"]
     ratio = facts["speedup"]
     how = f"{ratio:.1f} times as fast as torch" if ratio > 1 else "no faster than torch"
@@ -25,7 +25,7 @@ def gain_sentence(facts: Mapping[str, Any]) -> str:
 
 
 def score_sentences(facts: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each score: what it was, what it is, and whether that is chance."""
+    """Return a sentence for each score, before and after, and whether the change is significant."""
     return [_sentence(name, entry, facts["scores"]) for name, entry in _shown(facts)]
 
 

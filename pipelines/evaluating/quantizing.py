@@ -1,7 +1,7 @@
-"""cotbert quantize: an encoder with an int8 graph for CPUs, as a folder that is complete or absent.
+"""cotbert quantize: write an encoder with an int8 graph for CPUs into a folder, atomically.
 
 The folder is a model like any other, with the graph in int8/. It is only written if no score falls
-by more than the user allows; what the graph costs and gains stands in its report.
+by more than the user allows; its report gives the scores and the speed.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from pipelines.runtime.progress import say
 from pipelines.storage.output_folder import require_empty
 from pipelines.storage.resumable_output import versions
 
-# The packages whose versions decide the numbers of a graph.
+# The packages whose versions affect the numbers of a graph.
 MADE_BY = ("openvino", "nncf", "torch", "transformers")
-# Each encoder takes turns at the same texts; the best of these is its rate.
+# Number of timings of each encoder on the same texts, of which the best is its rate.
 ROUNDS = 3
-# Of all-MiniLM-L6-v2 it is 0.998, of the random encoders of the tests at least 0.99.
+# Least mean cosine of int8 to fp32 vectors: 0.998 for all-MiniLM-L6-v2, 0.99 for random encoders.
 LEAST_MEAN_COSINE = 0.95
 
 
 class LossError(RuntimeError):
-    """The int8 graph loses more than the user allows: exit status 1."""
+    """The int8 graph loses more than the user allows; the exit status is 1."""
 
 
 @dataclass(frozen=True)
 class _Job:
-    """What is quantized, the texts that calibrate it, others to compare, and what is scored."""
+    """The encoder to quantize, texts to calibrate and to compare, and the evaluation data."""
 
     model: str
     encoder: SentenceEncoder
@@ -69,7 +69,7 @@ class _Job:
 def quantize(options: QuantizeOptions, output: Path) -> dict[str, Any]:
     """Write the model folder `output` and return the facts of its graph.
 
-    UserError for what a user can get wrong, before anything is computed; LossError if a score falls
+    Raises UserError for invalid options before anything is computed, and LossError if a score falls
     by more than options.max_loss.
     """
     output = require_empty(output)
@@ -99,7 +99,7 @@ def _open(options: QuantizeOptions) -> _Job:
 
 
 def _texts(options: QuantizeOptions) -> list[str]:
-    """Return different texts from all over the input, in an order that seed 0 gives."""
+    """Return distinct texts from all over the input, in a fixed random order."""
     plan = sources.plan(
         options.inputs,
         options.text_column,
@@ -118,7 +118,7 @@ def _texts(options: QuantizeOptions) -> list[str]:
 
 
 def _write(job: _Job, options: QuantizeOptions, folder: Path) -> dict[str, Any]:
-    """Write the model, its graph, card and report into a folder; return the graph's facts."""
+    """Write the model with graph, card and report into a folder; return the graph's facts."""
     say(f"scoring {options.model} as it is")
     before = job.data.score(
         partial(job.encoder.encode, precision="fp32"), EvaluateOptions.resamples
@@ -165,16 +165,16 @@ def _rates(texts: Sequence[str], encoders: Mapping[str, SentenceEncoder]) -> dic
 
 
 def _check_loss(facts: Mapping[str, Any], most: float) -> None:
-    """Raise LossError if a score fell by more than `most` points, or vectors are others."""
+    """Raise LossError if a score fell by more than `most` points, or vectors differ too much."""
     if not facts["cosine_mean"] >= LEAST_MEAN_COSINE:
         raise LossError(
             f"the vectors in int8 have a mean cosine of {facts['cosine_mean']:.2f} to those in "
-            f"fp32, and at least {LEAST_MEAN_COSINE} is wanted: nothing was written; this encoder "
+            f"fp32, and at least {LEAST_MEAN_COSINE} is needed: nothing was written; this encoder "
             "cannot be quantized"
         )
     before, after = facts["scores"]["before"], facts["scores"]["after"]
     for name, entry in facts["differences"].items():
-        # One query more or less is a tenth of a point of 1,000; MRR@10 counts near misses too.
+        # A single query of 1,000 is a tenth of a point; MRR@10 counts near misses too.
         if "found_first" not in before[name] and not entry["difference"] >= -most:
             raise LossError(
                 f"int8 changes {name} from {score_of(before[name]):.2f} to "
@@ -185,7 +185,7 @@ def _check_loss(facts: Mapping[str, Any], most: float) -> None:
 
 
 def _write_card(model: str, folder: Path, facts: Mapping[str, Any]) -> None:
-    """Keep the card of a folder that this package wrote, and say what int8/ is."""
+    """Add a description of int8/ to the model card, which is kept if this package wrote it."""
     source = Path(locate_encoder(model))
     own = (source / POOLING_CONFIG_FILE).is_file() and (source / CARD_FILE).is_file()
     card = ((source if own else folder) / CARD_FILE).read_text(encoding="utf-8")

@@ -29,7 +29,7 @@ class OpenReadout:
     """A loaded encoder with its readout.
 
     encoder: a SentenceEncoder, or a function from sentences to vectors. method: the training
-    method, None if unknown. used: the options of the readout, for the record.
+    method, None if unknown. used: the options of the readout, for records.
     """
 
     encoder: SentenceEncoder | Encode
@@ -45,7 +45,7 @@ class OpenReadout:
         return self.backbone.hidden_size
 
     def counts(self) -> dict[str, int]:
-        """Return the counts of a finished readout: sentences that removing would have emptied."""
+        """Return the number of sentences in which removal would have left no token."""
         if not isinstance(self.encoder, StaticFeatures) or "remove" not in self.used:
             return {}
         count = self.encoder.kept_whole
@@ -75,7 +75,7 @@ def check_readout(options: EvaluateOptions) -> None:
 
 
 def feature_options(options: EvaluateOptions) -> FeatureOptions:
-    """Return the options of `cotbert_core.readouts`, with defaults for options not given."""
+    """Return the options of `cotbert_core.readouts`, with defaults."""
     default = FeatureOptions()
     return FeatureOptions(
         remove=options.remove,
@@ -87,8 +87,8 @@ def feature_options(options: EvaluateOptions) -> FeatureOptions:
 
 
 def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenReadout:
-    """Load the encoder and its readout. sentences: all sentences that will be scored, in which
-    some readouts count tokens."""
+    """Load the encoder and its readout. sentences: all sentences to score, in which some readouts
+    count tokens."""
     if options.readout not in FEATURES or options.readout in READOUTS:
         encoder = SentenceEncoder.from_pretrained(
             options.model, options.template, options.readout, denoise=options.denoise

@@ -23,13 +23,13 @@ from cotbert_core.evaluation.transfer import Transferred
 
 AVERAGE = "average"
 TRANSFER_AVERAGE = "transfer_average"
-# The scores without labels, by their entries' names.
+# The names of the entries of scores without labels.
 FOUND_FIRST, MRR10 = "held-out", "held-out-mrr10"
-# The same by keyword search, which is the same for every model, and by both together.
+# The same for keyword search, equal for all models, and for both combined.
 KEYWORDS, WITH_KEYWORDS = "held-out-keywords", "held-out-with-keywords"
-# By passages, if the documents are long, without and with keyword search.
+# The same for passages of long documents, without and with keyword search.
 PASSAGES, PASSAGES_WITH_KEYWORDS = "held-out-passages", "held-out-passages-with-keywords"
-# The possible keys of an entry's score, and what tables call them.
+# The possible keys of an entry's score, and their names in tables.
 SCORES = {
     "spearman": "Spearman",
     "accuracy": "accuracy",
@@ -52,7 +52,7 @@ class Scored:
     predicted: dict[str, Predicted] = field(default_factory=dict)
 
     def add(self, name: str, entry: dict[str, Any], resampled: np.ndarray) -> None:
-        """Add an entry and, if it was resampled, its interval."""
+        """Add an entry, with an interval if it was resampled."""
         score = next(key for key in entry if key in SCORES)
         ends = dict(zip(("low", "high"), ends_of(resampled), strict=True)) if len(resampled) else {}
         rest = {key: value for key, value in entry.items() if key != score}
@@ -61,7 +61,7 @@ class Scored:
             self.resampled[name] = resampled
 
     def add_average(self, name: str, tasks: list[str]) -> None:
-        """Add the mean over tasks among the entries; their resamples are independent."""
+        """Add the mean of the tasks' entries, whose resamples are independent."""
         self.entries[name] = float(np.mean([score_of(self.entries[task]) for task in tasks]))
         if all(task in self.resampled for task in tasks):
             resampled = np.mean([self.resampled[task] for task in tasks], axis=0)
@@ -71,7 +71,7 @@ class Scored:
 
 
 def score_of(entry: Any) -> float:
-    """Return the score x 100 of an entry, or of an average, which is a number."""
+    """Return the score x 100 of an entry, or an average, which is a number itself."""
     if not isinstance(entry, Mapping):
         return float(entry)
     return float(next(entry[key] for key in SCORES if key in entry))
@@ -83,7 +83,7 @@ def measure_of(entry: Mapping[str, Any]) -> str:
 
 
 def ends_of(resampled: np.ndarray) -> list[float | None]:
-    """Return low and high; None without a correlation, since JSON has no NaN."""
+    """Return low and high of the interval, None instead of NaN, which JSON lacks."""
     ends = interval(resampled)
     return [None if np.isnan(end) else end for end in (ends.low, ends.high)]
 
@@ -103,8 +103,7 @@ def add_sts(scored: Scored, predicted: dict[str, Subsets], resamples: int) -> No
 
 
 def add_transfer(scored: Scored, done: dict[str, Transferred], resamples: int) -> None:
-    """Add transfer tasks and their average. Only test examples are resampled; classifiers are not
-    trained again."""
+    """Add transfer tasks and their average. Test examples are resampled without retraining."""
     for task, transferred in done.items():
         resampled = resampled_mean(transferred.right, resamples, seed_of(task))
         scored.add(task, transferred.scores, resampled)
@@ -135,9 +134,9 @@ def add_held_out(
     found: EncoderScores,
     resamples: int,
 ) -> None:
-    """Add the scores on held-out documents. The queries are resampled, the targets stay.
+    """Add the scores on held-out documents, with resampled queries and fixed targets.
 
-    keywords: by keyword search. found: by the encoder.
+    keywords: scores of keyword search. found: scores of the encoder.
     """
     counts = {"queries": len(held_out), "targets": len(held_out.targets)}
     _add_mean(scored, FOUND_FIRST, "found_first", found.alone.found, counts, resamples)
@@ -150,7 +149,7 @@ def add_held_out(
     ):
         if one is not None:
             _add_mean(scored, name, "found_first", one.found, counts, resamples)
-    # Two models do not differ in what no model is needed for.
+    # Keyword search is equal for all models, so differences leave it out.
     scored.resampled.pop(KEYWORDS, None)
 
 
@@ -162,7 +161,7 @@ def _add_mean(
     counts: Mapping[str, int],
     resamples: int,
 ) -> None:
-    """Add the mean x 100 of the values (Q,) of all queries."""
+    """Add the mean x 100 over queries. values: (Q,)."""
     entry = {score: 100 * float(values.mean()), **counts}
     scored.add(name, entry, resampled_mean(values, resamples, seed_of(name)))
 

@@ -1,4 +1,4 @@
-"""Download a SentEval folder, as the authors of SimCSE prepared it."""
+"""Download the SentEval folder prepared by the authors of SimCSE."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from cotbert_core.errors import UserError
 from pipelines.runtime.progress import Progress, say
 from pipelines.storage.output_folder import require_empty
 
-# STS, SICK and the transfer tasks in SentEval's layout, cited in the repository of SimCSE.
+# The archive in SimCSE's repository: STS, SICK and the transfer tasks in SentEval's layout.
 ADDRESS = (
     "https://huggingface.co/datasets/princeton-nlp/datasets-for-simcse/resolve/main/senteval.tar"
 )
-# A folder of tasks is at the top of the archive or in one of these.
+# Folders of an archive that may contain the tasks.
 FIRST_TASKS, INNER = "STS", ("", "data", "senteval", "SentEval/data", "downstream")
 TIMEOUT_SECONDS = 60
 CHUNK_BYTES = 1 << 20
 
 
 def fetch_folder(folder: Path, address: str = ADDRESS) -> None:
-    """Download an archive of SentEval's tasks and write them as `folder`, whole or not at all.
+    """Download an archive of SentEval's tasks and write `folder` atomically.
 
     Raises UserError if the folder is not new or empty, if the address does not answer, or if it
-    does not send an archive of these tasks.
+    does not return an archive of these tasks.
     """
     folder = require_empty(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def _download(address: str, archive: Path) -> None:
             archive.open("wb") as file,
         ):
             _copy(answer, file, int(answer.headers.get("Content-Length") or 0))
-    except (OSError, ValueError, HTTPException) as error:  # ValueError: no address at all
+    except (OSError, ValueError, HTTPException) as error:  # ValueError: an invalid address
         broken = isinstance(error, HTTPException)  # its text may be a line of the answer alone
         reason = repr(error) if broken else getattr(error, "reason", None) or error
         raise UserError(
@@ -71,15 +71,15 @@ def _copy(answer: IO[bytes], file: IO[bytes], size: int) -> None:
         done += len(chunk)
         progress.show(done)
     if size and done < size:
-        raise OSError(f"{done:,} of {size:,} bytes came")
+        raise OSError(f"{done:,} of {size:,} bytes were received")
 
 
 def _unpack(archive: Path, folder: Path, address: str) -> None:
-    """Unpack an archive; links out of the folder and other dangers are refused by tarfile."""
+    """Unpack an archive; tarfile refuses links out of the folder and other unsafe members."""
     try:
         with tarfile.open(archive) as files:
             files.extractall(folder, filter="data")
     except (tarfile.TarError, EOFError) as error:
         raise UserError(
-            f"what {address} sent is not an archive of files ({error}): give another with --url"
+            f"{address} did not send an archive of files ({error}): give another --url"
         ) from None

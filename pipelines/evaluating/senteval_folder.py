@@ -1,4 +1,4 @@
-"""Check that a SentEval folder has the tasks as they were published, by their numbers of rows."""
+"""Check the tasks of a SentEval folder against the published numbers of rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cotbert_core.evaluation import STS_TASKS
 from cotbert_core.evaluation.sts import load_dev, missing_tasks
 from cotbert_core.evaluation.transfer_data import TRANSFER_TASKS, missing_transfer_tasks
 
-# Scored pairs of the test sets (Conneau and Kiela 2018, tables 1 and 2; STS13 without SMT, which
-# has a licence of its own), and examples of all parts of the transfer tasks.
+# Scored pairs of the test sets (Conneau and Kiela 2018, tables 1 and 2; STS13 without SMT, which is
+# licensed separately), and examples of all parts of the transfer tasks.
 PAIRS = {
     "STS12": 3108,
     "STS13": 1500,
@@ -37,7 +37,7 @@ PRESENT, ABSENT = "as published", "missing"
 
 @dataclass(frozen=True)
 class TaskState:
-    """A task of a folder: PRESENT, ABSENT, or what is wrong with it."""
+    """The state of a task: PRESENT, ABSENT, or a description of the error."""
 
     task: str
     state: str
@@ -48,7 +48,7 @@ class TaskState:
 
 
 def require_folder(folder: Path) -> None:
-    """Raise UserError if there is no such folder."""
+    """Raise UserError if the folder does not exist."""
     if not folder.is_dir():
         raise UserError(f"SentEval folder {str(folder)!r} does not exist: give an existing folder")
 
@@ -61,8 +61,8 @@ def task_place(task: str) -> str:
 
 
 def check_folder(folder: Path) -> list[TaskState]:
-    """Return the state of every task, in the order of the published tables; UserError for a folder
-    that is not there or has none of them."""
+    """Return the state of every task, in the order of the published tables; UserError for a missing
+    folder or one without tasks."""
     require_folder(folder)
     states = [*_sts_states(folder), *_transfer_states(folder)]
     if all(one.state == ABSENT for one in states):

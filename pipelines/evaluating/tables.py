@@ -1,4 +1,4 @@
-"""The tables of an evaluation's reports, with cells as text."""
+"""The tables of an evaluation's reports, as text cells."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _note(measure: str, there: int, of: int, models: Sequence[Model]) -> str:
         note += f" Our average is over the {there} scored tasks, the papers' over {of}."
     if any(model.backbone is None for model in models):
         note += (
-            " An encoder here is in none of the papers: the published rows are for larger "
+            " An encoder here is not in the papers: the published rows are for larger "
             "encoders, and are shown for the format, not for comparison."
         )
     return note
@@ -126,8 +126,7 @@ def difference_row(task: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _others(models: Sequence[Model]) -> Table:
-    """Return the table of scores that are in no paper's table: own pairs, held-out
-    documents, tasks of MTEB."""
+    """Return the table of scores without published ones: own pairs, held-out documents, MTEB."""
     header = ("model", "task", "metric", "score x 100", "95 % interval")
     known = {*STS_COLUMNS, *TRANSFER_COLUMNS}
     rows = [

@@ -1,4 +1,4 @@
-"""Vectors that are whitened, ranked or mapped by a flow, fitted to a sample of sentences.
+"""Whiten, rank or map vectors by a flow, fitted to a sample of sentences.
 
 Shapes: N sentences, D size of a vector.
 """
@@ -18,12 +18,12 @@ from pipelines.evaluating.readout_options import OpenReadout
 from pipelines.reading.text_files import read_texts
 from pipelines.runtime.progress import say
 
-# The name of the sample that is the scored sentences.
+# The name of the scored sentences as the sample.
 TASKS = "tasks"
 
 
 def sample_name(options: EvaluateOptions) -> str | None:
-    """Return the name of the sample; None if the vectors stay as they are."""
+    """Return the name of the sample, or None if vectors are not transformed."""
     return next((n for n in (options.whiten, options.rank, options.flow) if n is not None), None)
 
 
@@ -40,7 +40,7 @@ def sample_sentences(options: EvaluateOptions, sentences: Sequence[str]) -> list
 
 
 def check_transform(options: EvaluateOptions, sample: list[str], readout: OpenReadout) -> None:
-    """Raise UserError for a sample too small to fit; record its size."""
+    """Record the size of the sample; UserError if it is too small to fit."""
     if options.whiten is not None:
         check_sample(len(sample), readout.dimension, options.whiten_dimensions)
         readout.used["whiten_sentences"] = len(sample)
@@ -52,7 +52,7 @@ def check_transform(options: EvaluateOptions, sample: list[str], readout: OpenRe
 
 
 def transformed(options: EvaluateOptions, encode: Encode, sample: list[str]) -> Encode:
-    """Return `encode` with vectors transformed by those of the sample, which is encoded once."""
+    """Return `encode` with a transform fitted to the sample, which is encoded once."""
     if sample_name(options) == TASKS:
         encode = Remembered(encode)
     transform: Whitening | Flow | Ranking

@@ -1,4 +1,4 @@
-"""The token that clients of `cotbert serve` send, and the rule that only loopback goes without."""
+"""The token that clients of `cotbert serve` must send, unless it only listens on loopback."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from cotbert_core.errors import UserError
 from pipelines.runtime.progress import say
 from pipelines.serving.options import TOKEN_VARIABLE, ServeOptions, is_loopback
 
-# 16 random characters of base64 are 96 bits.
+# Allowed lengths of a token; 16 random base64 characters are 96 bits.
 SHORTEST, LONGEST = 16, 4096
 
 
 class AccessToken:
-    """A token that is compared in constant time and never shown."""
+    """A token, compared in constant time and never shown."""
 
     def __init__(self, token: str) -> None:
         self._expected = f"Bearer {token}".encode()
 
     def admits(self, authorization: str | None) -> bool:
-        """Return whether this Authorization header holds the token."""
+        """Return whether this Authorization header has the token."""
         return hmac.compare_digest((authorization or "").encode(), self._expected)
 
 
 def find_access_token(options: ServeOptions) -> AccessToken | None:
     """Return the token of the file or the environment, or None for a service on loopback.
 
-    UserError for a token that cannot be read or is too short, and for a host that others reach
+    Raises UserError for a token that is unreadable or too short, and for a host other than loopback
     without a token.
     """
     if options.token_file is not None:
@@ -42,7 +42,7 @@ def find_access_token(options: ServeOptions) -> AccessToken | None:
     if not (len(token) >= SHORTEST and token.isascii() and token.isprintable()):
         raise UserError(
             f"the token in {source} has {len(token)} characters or some that are not printable "
-            f"ASCII: give at least {SHORTEST}, such as those of `openssl rand -hex 32`"
+            f"ASCII: give at least {SHORTEST}, e.g. by `openssl rand -hex 32`"
         )
     return AccessToken(token)
 
@@ -66,5 +66,5 @@ def _read(path: Path) -> str:
             f"the token file {str(path)!r} cannot be read ({error}): give a file with one token"
         ) from None
     if mode & (stat.S_IRGRP | stat.S_IROTH):
-        say(f"warning: others can read the token file {path}: `chmod 600` keeps it yours")
+        say(f"warning: others can read the token file {path}: make it private with `chmod 600`")
     return token

@@ -1,7 +1,7 @@
 """The HTTP application: /v1/embeddings, /v1/models, /health and /metrics.
 
-It runs in the process of the command, and knows neither Ray nor the encoder: `encode` turns a batch
-of texts into vectors, `health` tells how many replicas can.
+It runs in the command's process, independent of Ray and the encoder: `encode` turns a batch of
+texts into vectors, and `health` returns the number of running replicas.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from pipelines.serving.requests import (
     render_answer,
 )
 
-# A client that waits longer has usually given up.
+# Timeout of a request; clients that wait longer have usually given up.
 ANSWER_SECONDS = 300.0
-# An answer of more numbers is made in a thread: 100,000 as JSON take 40 ms.
+# Larger answers are rendered in a thread: 100,000 numbers as JSON take 40 ms.
 MOST_NUMBERS_AT_ONCE = 25_000
-# The status that nginx logs when a client has closed the connection; nobody receives it.
+# nginx's log status for a client that has closed the connection; nobody receives it.
 CLIENT_CLOSED = 499
-# Seconds of a body: without a byte, and until its end.
+# Timeouts of a request body in seconds: without a byte, and in total.
 BODY_TIMES = {"silent": 10.0, "total": 60.0}
 Health = Callable[[], Awaitable[int]]
 
 
 @dataclass(frozen=True)
 class Service:
-    """Everything that the application needs.
+    """The configuration of the application.
 
-    encode: vectors and numbers of tokens of a batch. health: number of running replicas. token:
-    None if requests need none. max_tokens: number of tokens to which the model cuts a text.
-    concurrent: number of batches that are encoded at a time.
+    encode: returns vectors and numbers of tokens of a batch. health: returns the number of running
+    replicas. token: None if requests need none. max_body: in bytes. max_tokens: length to which the
+    model truncates a text. concurrent: number of batches encoded concurrently.
     """
 
     model: ServedModel
@@ -91,10 +91,10 @@ class Endpoints:
             response = error_response(error)
         except ClientDisconnect:
             response = Response(status_code=CLIENT_CLOSED)
-        except Exception as error:  # a replica died, or Ray did
+        except Exception as error:  # a replica or Ray died
             say(f"warning: a request failed: {first_line(error)}")
             response = error_response(
-                RequestError(503, "the encoder failed at this request: try again", code="failed")
+                RequestError(503, "the encoder failed on this request: try again", code="failed")
             )
         self._metrics.requests.labels(str(response.status_code)).inc()
         self._metrics.request_seconds.observe(time.perf_counter() - started)
@@ -125,7 +125,7 @@ class Endpoints:
     async def _while_connected(
         self, request: Request, wanted: EmbeddingRequest
     ) -> tuple[np.ndarray, int]:
-        """Return vectors and tokens; give up when the client leaves or ANSWER_SECONDS are over."""
+        """Return vectors and number of tokens, unless the client disconnects or it times out."""
         embedded = asyncio.create_task(self.batcher.embed(wanted.texts))
         left = asyncio.create_task(_disconnected(request))
         try:
@@ -180,15 +180,15 @@ class Endpoints:
 
 
 async def _disconnected(request: Request) -> None:
-    """Return when the client has closed the connection."""
+    """Wait until the client closes the connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def error_response(error: RequestError) -> Response:
-    """Return the answer; after some errors uvicorn closes the connection."""
+    """Return the error response; after some errors uvicorn closes the connection."""
     headers = {"Retry-After": "1"} if error.status == 503 else {}
-    if error.status in (401, 408):  # the rest of the body is not awaited
+    if error.status in (401, 408):  # the rest of the body is not read
         headers["Connection"] = "close"
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -205,7 +205,7 @@ async def _not_found(request: Request, error: Any) -> Response:
 
 
 def application(service: Service) -> Starlette:
-    """Return the ASGI application; its lifespan runs the batches."""
+    """Return the ASGI application, whose lifespan runs the batcher."""
     endpoints = Endpoints(service)
 
     @asynccontextmanager

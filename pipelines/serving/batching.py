@@ -1,9 +1,9 @@
-"""Joins the texts of waiting requests into batches, and divides long requests among several.
+"""Join the texts of waiting requests into batches, and split long requests among several.
 
-Ray Serve's own `serve.batch` runs in a replica, with HTTP and the encoder in one process. There 32
-clients that send one sentence each got 22 sentences/s where bare encode() did 147 (2026-11-23, 2
-busy cores of an AMD EPYC). It also cannot divide a request, so one of 2,048 texts would delay all
-that follow.
+Ray Serve's own `serve.batch` runs in a replica, with HTTP and the encoder in one process. With 32
+clients that send one sentence each it reached 22 sentences/s, bare encode() 147 (2026-11-23, 2 busy
+cores of an AMD EPYC). It also cannot split a request, so one of 2,048 texts would delay all later
+ones.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-# A token of English has 4 to 5 characters; special tokens and a template's are 2 or more.
+# For estimates: an English token has 4 to 5 characters, and there are 2 or more special tokens.
 CHARACTERS_PER_TOKEN, EXTRA_TOKENS = 4, 2
-# A request of one sentence takes the process about a millisecond.
+# Pause while gathering texts; a request of one sentence takes about a millisecond to parse.
 PAUSE_SECONDS = 0.002
 Encode = Callable[[list[str]], Awaitable[tuple[np.ndarray, np.ndarray]]]
 
 
 @dataclass
 class Job:
-    """The texts of a request: how many were put into batches, and what came back of them.
+    """The texts of a request.
 
-    answer: (N, D) vectors and the number of tokens.
+    answer: (N, D) vectors and the number of tokens. taken: number of texts put into batches. parts:
+    finished results by index of their first text.
     """
 
     texts: Sequence[str]
@@ -63,11 +64,10 @@ class Part:
 
 
 class Batcher:
-    """Runs `encode` on batches of about `batch_tokens` tokens, `concurrent` at a time.
+    """Run `encode` on batches of about `batch_tokens` tokens, `concurrent` at a time.
 
-    encode: returns (N, D) vectors and (N,) numbers of tokens of N texts. max_tokens: number of
-    tokens to which the model cuts a text. wait_seconds: how long an idle encoder waits while
-    more texts arrive.
+    encode: returns (N, D) vectors and (N,) numbers of tokens of N texts. max_tokens: the model's
+    maximum length of a text. wait_seconds: maximum time that an idle encoder waits for more texts.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class Batcher:
         self._running: set[asyncio.Task[None]] = set()
 
     async def embed(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
-        """Return (N, D) vectors of N texts, at least one, and their number of tokens.
+        """Return (N, D) vectors of N > 0 texts, and their number of tokens.
 
-        Texts that are in no batch yet are dropped if the caller is cancelled.
+        If the caller is cancelled, texts that are not in a batch yet are dropped.
         """
         job = Job(texts, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
@@ -105,7 +105,7 @@ class Batcher:
                 await self._arrived.wait()
                 idle = not self._free.locked()
                 await self._free.acquire()
-                if idle:  # else texts had time to gather
+                if idle:  # otherwise texts have had time to arrive
                     await self._gather()
                 self._start(self.take())
         finally:
@@ -113,10 +113,10 @@ class Batcher:
                 task.cancel()
 
     async def _gather(self) -> None:
-        """Wait while texts keep arriving, wait_seconds at most.
+        """Wait while texts keep arriving, at most wait_seconds.
 
-        The clients whose texts were encoded together send their next ones within some
-        milliseconds; a lone client waits for one pause only.
+        Clients whose texts were encoded together send their next ones within milliseconds; a single
+        client waits for only one pause.
         """
         loop = asyncio.get_running_loop()
         end, known = loop.time() + self._wait_seconds, -1
@@ -125,10 +125,10 @@ class Batcher:
             await asyncio.sleep(PAUSE_SECONDS)
 
     def take(self) -> list[Part]:
-        """Return the next batch: of each job in turn an equal share, until the batch is full.
+        """Return the next batch, filled with equal shares of the jobs in turn.
 
-        A job that is not finished goes to the end of the line, so a short request waits for about
-        one batch however long the others are.
+        An unfinished job goes to the end of the queue, so a short request waits for about one batch
+        however long the others are.
         """
         room, parts = self._batch_tokens, list[Part]()
         share = max(1, room // max(1, len(self._jobs)))
@@ -146,7 +146,7 @@ class Batcher:
         return parts
 
     def _cut(self, job: Job, room: int) -> tuple[Part, int]:
-        """Return the next texts of a job, at least one, and about how many tokens they have."""
+        """Return the next texts of a job, at least one, and their approximate number of tokens."""
         start, tokens = job.taken, 0
         while job.taken < len(job.texts):
             more = self._tokens(job.texts[job.taken])

@@ -13,15 +13,15 @@ from cotbert_core.settings import Precision
 from pipelines.runtime import ray_private
 from pipelines.runtime.placement import use_own_device
 
-# Forward passes of a full batch: enough to sort its texts by length, few enough that the next batch
-# does not wait long.
+# Forward passes per full batch: enough to sort its texts by length, without delaying the next batch
+# for long.
 FORWARD_PASSES = 8
 PRIMITIVES = "256"
 
 
 @dataclass(frozen=True)
 class ReplicaTask:
-    """How a replica opens the encoder and computes. model: folder or hub name."""
+    """The configuration of a replica. model: folder or hub name."""
 
     model: str
     template: str | None
@@ -32,12 +32,12 @@ class ReplicaTask:
 
 
 class EncoderReplica:
-    """Encodes batches of texts, one at a time."""
+    """Encode batches of texts, one at a time."""
 
     def __init__(self, task: ReplicaTask) -> None:
         # By default each worker's tokenizer starts a thread for every core of the machine.
         os.environ.setdefault("RAYON_NUM_THREADS", str(task.threads))
-        # Nearly every batch has a shape of its own, and oneDNN keeps compiled code for 1,024.
+        # Nearly every batch has a different shape, and oneDNN caches compiled code for 1,024.
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
         ray_private.keep_replica_on_loopback()
         import torch
@@ -55,11 +55,11 @@ class EncoderReplica:
         self._encode(["A first batch takes longer than others."])
 
     def batch_tokens(self) -> int:
-        """Return how many tokens a batch of texts may have on this replica's device."""
+        """Return the maximum number of tokens of a batch on this replica's device."""
         return FORWARD_PASSES * self._encoder.backbone.batch_tokens
 
     async def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the (N, D) vectors of N texts and the (N,) numbers of tokens read for them."""
+        """Return the (N, D) vectors of N texts and their (N,) numbers of tokens."""
         async with self._one_at_a_time:
             return await asyncio.to_thread(self._encode, texts)
 
@@ -71,10 +71,10 @@ class EncoderReplica:
         return vectors, tokens
 
     def _pass_tokens(self, tokens: np.ndarray) -> int:
-        """Return how many tokens a forward pass may have, for (N,) numbers of tokens of N texts.
+        """Return the maximum tokens of a forward pass. tokens: (N,) numbers of tokens of N texts.
 
-        On a CPU each thread takes passes of its own, and threads that share one wait for each other
-        (cotbert_core.encoder.threads): a small batch is divided among them.
+        On a CPU each thread runs its own passes (cotbert_core.encoder.threads), so a small batch is
+        divided among the threads.
         """
         backbone = self._encoder.backbone
         if backbone.device.type != "cpu":

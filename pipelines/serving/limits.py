@@ -1,6 +1,6 @@
-"""Limits that keep the service alive: bytes, seconds and connections.
+"""Limits that protect the service: bytes, seconds and connections.
 
-uvicorn has no limit on a body, on the headers or on the time that either takes; these are here.
+uvicorn limits neither the size nor the duration of a request's headers and body.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from pipelines.serving.requests import RequestError
 
 HEADER_BYTES, HEADER_SECONDS = 64 << 10, 10.0
-# What a client may still send after its request was refused, so that it can read why.
+# Bytes that are read and discarded after a refusal, so that the client can read the answer.
 DISCARDED_BYTES = 256 << 20
-# Sockets, and the files that Ray, torch and Python have open.
+# Maximum number of sockets, and of files that Ray, torch and Python have open.
 MOST_CONNECTIONS, OTHER_FILES = 4096, 512
-# Texts that may wait: at 1,000 sentences/s their last one waits for half a minute.
+# Maximum number of waiting texts: at 1,000 sentences/s the last one waits for half a minute.
 MOST_WAITING_TEXTS = 32_768
-# Bodies that may be in memory together, as a multiple of the largest one.
+# Maximum memory of all bodies, as a multiple of the largest allowed one.
 MOST_BODIES = 32
 
 
 def allow_connections() -> None:
-    """Let this process open MOST_CONNECTIONS sockets, as far as the machine allows."""
+    """Raise this process's limit of open files for MOST_CONNECTIONS sockets, if allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_CONNECTIONS + OTHER_FILES
     limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -36,7 +36,7 @@ def allow_connections() -> None:
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol, which closes a connection whose headers are too slow or too long."""
+    """uvicorn's HTTP protocol that closes connections with too slow or too long headers."""
 
     _clock: asyncio.TimerHandle | None = None
     _header_bytes = 0
@@ -80,7 +80,7 @@ class TimedProtocol(HttpToolsProtocol):
 
 
 class Admission:
-    """Counts what is in memory, and refuses a request that would make it too much.
+    """Count bytes and texts in memory, and refuse requests beyond the limits.
 
     most_bytes: maximum number of bytes of all bodies. most_texts: maximum number of waiting texts.
     """
@@ -91,10 +91,10 @@ class Admission:
 
     @contextmanager
     def holding(self, what: str) -> Iterator[Callable[[int], None]]:
-        """Yield a function that adds to what is held until the block ends.
+        """Yield a function that adds to the held amount until the block ends.
 
-        It raises RequestError 503 if there is no room. Bytes are added as they arrive: clients that
-        announce a large body and send nothing take no room.
+        It raises RequestError 503 at the limit. Bytes are added as they arrive, so clients that
+        announce a large body but send nothing take no capacity.
         """
         own = 0
 
@@ -126,10 +126,10 @@ async def read_body(
 ) -> bytes:
     """Return a body of at most `most` bytes; RequestError 413 or 408 if it is larger or too slow.
 
-    announced: the header Content-Length. hold: is called with the size of each chunk. silent,
-    total: seconds.
+    announced: the header Content-Length. hold: called with the size of each chunk. silent, total:
+    maximum seconds without a byte and for the whole body.
     """
-    # 6,000 digits are no number for int(), and no length either.
+    # int() refuses thousands of digits, and no such length is valid.
     if announced is not None and (len(announced) > 18 or int(announced) > most):
         raise _too_large(most)
     body = bytearray()

@@ -1,4 +1,4 @@
-"""What `GET /metrics` shows, in Prometheus' text format."""
+"""The metrics of `GET /metrics`, in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ServiceMetrics:
             "cotbert_batch_sentences", "Sentences in a batch", buckets=SENTENCES, registry=registry
         )
         self.batch_seconds = Histogram(
-            "cotbert_batch_seconds", "Seconds of a batch, with the way to the replica and back",
+            "cotbert_batch_seconds", "Seconds of a batch, with transfer to the replica and back",
             buckets=SECONDS, registry=registry,
         )  # fmt: skip
         self.waiting = Gauge(

@@ -14,13 +14,13 @@ from pipelines.options.declare import INPUT, RESOURCES, SERVICE, Option
 
 TOKEN_VARIABLE = "COTBERT_SERVE_TOKEN"
 MOST_PORT = 65_535
-# 2,048 texts of 4,000 characters, about 1,000 tokens each.
+# Room for 2,048 texts of 4,000 characters, about 1,000 tokens each.
 MAX_BODY_MB = 8
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """The model, the address, the limits of a request, and how texts are joined into batches."""
+    """The model, the address, the limits of a request, and the batching of texts."""
 
     model: Annotated[str, shared.MODEL_ADDRESS]
     host: Annotated[

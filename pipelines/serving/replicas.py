@@ -1,4 +1,4 @@
-"""The replicas of `cotbert serve`: started, asked and ended by Ray Serve."""
+"""The replicas of `cotbert serve`, started, called and ended through Ray Serve."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pipelines.runtime.worker_resources import worker_pool
 from pipelines.serving.encoder_replica import EncoderReplica, ReplicaTask
 from pipelines.serving.options import ServeOptions
 
-# Batches that a replica has at a time. On a GPU the next one is on its way while one is encoded. On
-# a CPU that would only take cores from the encoder, and batches would be half as large.
+# Concurrent batches of a replica. On a GPU the next one is transferred while one is encoded. On a
+# CPU that would only take cores from the encoder and halve the batches.
 BATCHES_ON_GPU, BATCHES_ON_CPU = 2, 1
 HEALTH_SECONDS = 5.0
 
@@ -25,7 +25,7 @@ HEALTH_SECONDS = 5.0
 class Replicas:
     """The running replicas of an application of Ray Serve.
 
-    count: number that was started. concurrent: number of batches that they take at a time.
+    count: number of replicas started. concurrent: number of batches that they take at a time.
     """
 
     def __init__(self, handle: Any, application_name: str, count: int, concurrent: int) -> None:
@@ -33,22 +33,22 @@ class Replicas:
         self.count, self.concurrent = count, concurrent
 
     def batch_tokens(self) -> int:
-        """Return how many tokens a batch has by default."""
+        """Return the default number of tokens of a batch."""
         return int(self._handle.batch_tokens.remote().result())
 
     async def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the (N, D) vectors and (N,) numbers of tokens of N texts, from a free replica."""
+        """Return the (N, D) vectors and (N,) numbers of tokens of N texts."""
         vectors, tokens = await self._handle.encode.remote(texts)
         return vectors, tokens
 
     async def running(self) -> int:
-        """Return the number of replicas that run, 0 if Ray does not answer."""
+        """Return the number of running replicas, 0 if Ray does not answer."""
         from ray import serve
 
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
                 status = await asyncio.to_thread(serve.status)
-        except Exception:  # Ray has errors of many kinds for a cluster that has gone
+        except Exception:  # Ray raises errors of many types if the cluster is gone
             return 0
         application = status.applications.get(self._application)
         deployments = application.deployments.values() if application else ()
@@ -68,7 +68,7 @@ def running_replicas(model: str, options: ServeOptions, verbose: bool) -> Iterat
     batches = BATCHES_ON_GPU if "num_gpus" in resources else BATCHES_ON_CPU
     how = options.precision, threads, options.backend
     task = ReplicaTask(model, options.template, options.readout, *how)
-    # Of its own name, since a cluster may have other applications.
+    # A unique name, since a cluster may have other applications.
     name = f"cotbert-{secrets.token_hex(4)}"
     serve.start(proxy_location="Disabled")
     _quieten(verbose)

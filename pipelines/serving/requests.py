@@ -1,4 +1,4 @@
-"""Requests and answers of /v1/embeddings in the shape of OpenAI's API."""
+"""Requests and answers of /v1/embeddings in the format of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 Encoding = Literal["float", "base64"]
 FIELDS = ("input", "model", "encoding_format", "dimensions", "user")
-# Status -> the `type` of an error in OpenAI's answers.
+# The `type` of an error in OpenAI's answers, by HTTP status.
 ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 
 
 class RequestError(Exception):
-    """A request that is refused: HTTP status, one sentence, the field at fault, OpenAI's code."""
+    """A refused request: HTTP status, message, invalid field, and OpenAI's error code."""
 
     def __init__(
         self, status: int, message: str, field: str | None = None, code: str | None = None
@@ -25,7 +25,7 @@ class RequestError(Exception):
         self.status, self.message, self.field, self.code = status, message, field, code
 
     def body(self) -> dict[str, Any]:
-        """Return the error in OpenAI's shape."""
+        """Return the error in OpenAI's format."""
         usual = "server_error" if self.status >= 500 else "invalid_request_error"
         kind = ERROR_TYPES.get(self.status, usual)
         error = {"message": self.message, "type": kind, "param": self.field, "code": self.code}
@@ -34,7 +34,7 @@ class RequestError(Exception):
 
 @dataclass(frozen=True)
 class EmbeddingRequest:
-    """texts: at least one. dimensions: number of leading dimensions in the answer."""
+    """A valid request. texts: at least one. dimensions: number of leading dimensions to return."""
 
     texts: list[str]
     encoding: Encoding
@@ -43,7 +43,7 @@ class EmbeddingRequest:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """What requests are checked against.
+    """The model's properties, against which requests are checked.
 
     name: the model's name in requests and answers. dimension: size D of a vector. normalized:
     whether vectors have unit length. max_texts: maximum number of texts of a request.
@@ -56,7 +56,7 @@ class ServedModel:
 
 
 def parse_request(body: bytes, model: ServedModel) -> EmbeddingRequest:
-    """Return the request in a JSON body; RequestError for a body that is none."""
+    """Return the request in a JSON body; RequestError for an invalid one."""
     given = _json_object(body)
     if unknown := [name for name in given if name not in FIELDS]:
         known = ", ".join(FIELDS)
@@ -96,7 +96,7 @@ def _check_model(given: Any, name: str) -> None:
 
 
 def _texts(given: Any, most: int) -> list[str]:
-    """Return the texts of `input`, one or several."""
+    """Return the texts of `input`, which is a text or a list."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts:
         _refuse(f"input is {_kind(given)}: give a text or a list of at least one text", "input")
@@ -138,7 +138,7 @@ def _refuse(message: str, field: str | None = None) -> NoReturn:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as JSON, cut to 100 characters: it may be as large as the body."""
+    """Return a value as JSON, truncated to 100 characters."""
     text = json.dumps(value)
     return text if len(text) <= 100 else f"{text[:100]}..."
 
@@ -157,7 +157,7 @@ def _kind(value: Any) -> str:
 def render_answer(
     request: EmbeddingRequest, vectors: np.ndarray, tokens: int, model: ServedModel
 ) -> bytes:
-    """Return the answer as JSON. vectors: (N, D) float32. tokens: number read in all N texts."""
+    """Return the answer as JSON. vectors: (N, D) float32. tokens: number of tokens of all texts."""
     render = _numbers if request.encoding == "float" else _base64
     shortened = shorten(vectors, request.dimensions, model.normalized)
     data = [
@@ -179,7 +179,7 @@ def _base64(vector: np.ndarray) -> str:
 
 
 def shorten(vectors: np.ndarray, dimensions: int, normalized: bool) -> np.ndarray:
-    """Return the leading dimensions of (N, D) vectors, at unit length again if they had it."""
+    """Return the leading dimensions of (N, D) vectors, rescaled to unit length if normalized."""
     if dimensions == vectors.shape[1]:
         return vectors
     vectors = vectors[:, :dimensions]

@@ -1,8 +1,8 @@
-"""cotbert serve: an HTTP service of a model's vectors in the shape of OpenAI's API, by Ray Serve.
+"""cotbert serve: an HTTP service for a model's vectors with OpenAI's API, on Ray Serve.
 
 The command's own process answers HTTP with uvicorn. It joins the texts of waiting requests into
-batches and sends each to a replica, an actor of Ray Serve that holds the encoder. Ray Serve's HTTP
-proxy is not started: it has no limit on bodies, slow headers or connections.
+batches and sends each to a replica, a Ray Serve actor with the encoder. Ray Serve's HTTP proxy is
+not started, since it does not limit bodies, slow headers or connections.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipelines.serving.access_token import find_access_token
 from pipelines.serving.options import ServeOptions
 from pipelines.serving.replicas import running_replicas
 
-# Requests in progress have this long to finish when the service ends.
+# Time for requests in progress to finish when the service ends.
 GRACE_SECONDS = 5
 KEEP_ALIVE_SECONDS = 60
 BACKLOG = 2048
@@ -34,7 +34,7 @@ EXTRA = ("aiohttp", "fastapi", "httptools", "prometheus_client", "starlette", "u
 
 
 class _Facts(NamedTuple):
-    """What the model is: size of a vector, whether it has unit length, tokens read of a text, and
+    """The model's vector size, whether vectors have unit length, its maximum number of tokens, and
     the library that runs it."""
 
     dimension: int
@@ -46,7 +46,7 @@ class _Facts(NamedTuple):
 def serve_model(options: ServeOptions, verbose: bool = False) -> None:
     """Serve a model until the process is interrupted, which raises KeyboardInterrupt.
 
-    UserError for a model, an address or a token that cannot be used.
+    Raises UserError for an unusable model, address or token.
     """
     token = find_access_token(options)
     _check_extra()
@@ -71,7 +71,7 @@ def serve_model(options: ServeOptions, verbose: bool = False) -> None:
             wait_seconds=options.max_batch_wait_ms / 1000,
             concurrent=replicas.concurrent,
         )
-        listener.listen(BACKLOG)  # connections are accepted from now on, and answered soon
+        listener.listen(BACKLOG)  # connections are accepted from now on
         say(
             f"serving {options.model} ({facts.dimension} dimensions, {replicas.count} "
             f"replica{'' if replicas.count == 1 else 's'}) at {_address(listener)}"
@@ -81,7 +81,7 @@ def serve_model(options: ServeOptions, verbose: bool = False) -> None:
 
 
 def _check_extra() -> None:
-    """Raise UserError if a package of the extra is missing; importing them all takes seconds."""
+    """Raise UserError if a package of the extra is missing, without the slow imports."""
     missing = [name for name in EXTRA if find_spec(name) is None]
     if missing:
         raise UserError(
@@ -91,7 +91,7 @@ def _check_extra() -> None:
 
 
 def _facts(model: str, options: ServeOptions) -> _Facts:
-    """Open the model here first: a replica that cannot open it would be started again and again."""
+    """Return the model's facts, opened here first because Ray would restart a failing replica."""
     encoder = SentenceEncoder.from_pretrained(model, options.template, options.readout)
     backend = choose_backend(options.backend, encoder, options.precision)
     return _Facts(encoder.dimension, encoder.pooling.normalize, encoder.max_length, backend)
@@ -99,7 +99,7 @@ def _facts(model: str, options: ServeOptions) -> _Facts:
 
 @contextmanager
 def bound_socket(host: str, port: int) -> Iterator[socket.socket]:
-    """Yield a socket bound to the address, which does not listen yet; UserError if it is taken."""
+    """Yield a socket bound to the address, not yet listening; UserError if it is taken."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)

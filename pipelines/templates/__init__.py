@@ -1,1 +1,1 @@
-"""The template jobs: mask predictions, token map, template search and generation."""
+"""The jobs about templates: mask predictions, token map, template search and generation."""

@@ -1,4 +1,4 @@
-"""cotbert tokens and cotbert token-map: show what an encoder's mask predicts, and its vocabulary.
+"""cotbert tokens and cotbert token-map: an encoder's predictions at the mask, and its vocabulary.
 
 They reproduce PromptBERT Table 7 (top tokens with and without template denoising), Figures 1 and 2
 (the static token table in two dimensions) and Table 2 (its average cosine).
@@ -101,7 +101,7 @@ class TokenCounts:
 
 
 def token_map(options: TokenMapOptions, output: Path) -> dict[str, Any]:
-    """Write the folder `output` and return its result; UserError for bad input."""
+    """Write the map into the folder `output` and return the result; UserError for bad input."""
     output = require_empty(output)
     if options.table not in TABLES:
         raise unknown("table", options.table, TABLES)
@@ -122,7 +122,7 @@ def token_map(options: TokenMapOptions, output: Path) -> dict[str, Any]:
 
 
 def _count(options: TokenMapOptions, tokenizer: SentenceTokenizer) -> TokenCounts:
-    """Count how often each token occurs in the corpus: whole sentences, no special tokens."""
+    """Return the occurrences of each token in the untruncated corpus, without special tokens."""
     if options.corpus is None:
         pairs = read_pairs(BUILT_IN_PAIRS)
         sentences, dropped = [*pairs.left, *pairs.right], dict[str, int]()
@@ -131,7 +131,7 @@ def _count(options: TokenMapOptions, tokenizer: SentenceTokenizer) -> TokenCount
         texts = read_texts(options.corpus, options.text_column, options.encoding)
         sentences, dropped = texts.sentences, texts.dropped
         name = f"{Path(options.corpus).name}, {len(sentences):,} sentences"
-    # Sentences are not cut, since the encoder does not read them.
+    # Sentences are not truncated, since the encoder does not process them.
     longest = max(map(len, sentences)) + 1
     flat = tokenizer(sentences, 4 * longest).flat
     return TokenCounts(name, len(sentences), dropped, np.bincount(flat))
@@ -189,7 +189,7 @@ def _write_map(
 
 
 def _kinds(tokenizer: SentenceTokenizer, size: int) -> list[str | None]:
-    """Return the kind of each row of a table; None for unused rows and rows without a token."""
+    """Return the kind of each row's token; None for unused rows and rows without a token."""
     tokens = tokenizer.hf.convert_ids_to_tokens(list(range(min(size, len(tokenizer.hf)))))
     byte_level = is_byte_level(tokenizer.hf.backend_tokenizer)
     kinds = token_kinds(tokens, byte_level, tokenizer.hf.all_special_tokens)

@@ -1,7 +1,7 @@
-"""The candidates of a template search: how a template is composed, and the default lists.
+"""The candidates of a template search: their parts, and the default lists.
 
-A candidate consists of prefix, relationship, mask and tail (PromptBERT section 4.2): the prefix is
-the text before and around the sentence, the relationship the text between sentence and mask.
+A candidate consists of prefix, relationship token, mask and tail (PromptBERT section 4.2): the
+prefix is the text around the sentence, the relationship the text between sentence and mask.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Lists:
 
 
 def default_prefixes(quoted: str) -> tuple[str, ...]:
-    """Return every default prefix, first without quotes, then with them.
+    """Return the default prefixes, each without quotes, then with them.
 
     quoted: DOUBLE_QUOTED, or the papers' SINGLE_QUOTED for byte-level tokenizers (RoBERTa).
     """
@@ -135,7 +135,7 @@ def _relation(line: str) -> str:
 
 
 def _read_choices(path: Path, kind: str, parse: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the distinct lines of a file, parsed; empty and repeated lines are reported."""
+    """Return the distinct parsed lines of a file; report empty and repeated lines."""
     lines = read_text(path, f"{kind} file").splitlines()
     filled = [(number, " ".join(line.split())) for number, line in enumerate(lines, 1)]
     filled = [(number, line) for number, line in filled if line]

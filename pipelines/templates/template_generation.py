@@ -1,6 +1,6 @@
-"""cotbert generate-templates: let T5 make templates from words and their definitions.
+"""cotbert generate-templates: generate templates with T5 from words and their definitions.
 
-The output file holds one template per line, the likeliest first, in the format of search-template.
+The output file has one template per line, the most likely first, in the format of search-template.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pipelines.runtime.progress import Progress, say
 from pipelines.storage.output_folder import require_empty
 from pipelines.templates.options import GenerateOptions
 
-# The beginning of T5's sentinel tokens: in a definition it would be read as a blank.
+# The prefix of T5's sentinel tokens, which must not occur in a definition.
 SENTINEL = "<extra_id_"
 
 
 def generate_templates(options: GenerateOptions, output: Path) -> dict[str, Any]:
-    """Generate templates and return the result; UserError before anything starts."""
+    """Generate templates and return the result; invalid options raise UserError first."""
     output = require_empty(output)
     if output.is_dir():
         raise UserError(f"output {str(output)!r} is a folder: give a file")
@@ -65,7 +65,7 @@ def generate_templates(options: GenerateOptions, output: Path) -> dict[str, Any]
 
 
 def read_definitions(path: Path) -> tuple[list[Definition], int]:
-    """Return the distinct definitions of a file and the number of bad lines, which are reported.
+    """Return the distinct definitions of a file and its number of invalid lines.
 
     Raises UserError if the file cannot be read or has no definition.
     """
@@ -87,8 +87,7 @@ def read_definitions(path: Path) -> tuple[list[Definition], int]:
 
 
 def _definition(line: str) -> Definition | None:
-    """Parse `word<tab>definition` or `word: definition`; None if a part is missing or contains a
-    sentinel token."""
+    """Return the parsed `word<tab>definition` or `word: definition`, or None if it is invalid."""
     word, _, text = line.partition("\t" if "\t" in line else ":")
     word, text = " ".join(word.split()), " ".join(text.split())
     return Definition(word, text) if word and text and SENTINEL not in line else None

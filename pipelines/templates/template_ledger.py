@@ -14,16 +14,15 @@ from pipelines.recording.tracking import Run
 from pipelines.runtime.progress import Progress, table
 from pipelines.templates.template_candidates import STAGES, Candidate, Lists
 
-# Function of a template's text and the stage of the search that returns the score.
+# A function from a template's text and the search stage to the score.
 Score = Callable[[str, str], float]
 
 
 def greedy_search(score: Score, lists: Lists, rounds: int = 1) -> Candidate:
     """Return the best relationship with the bare sentence, with the best prefix for it.
 
-    This is the search of PromptBERT section 4.2. Each further round repeats both stages, starting
-    from the best template so far. If scores are equal, the template that was scored first is kept.
-    The search ends early if a round changes nothing.
+    This is the search of PromptBERT section 4.2. Each further round repeats both stages from the
+    best template so far, until a round changes nothing. The earlier template wins a tie.
     """
     best = Candidate()
     highest = score(best.text, STAGES[0])
@@ -60,12 +59,12 @@ class TemplateLedger:
         return -math.inf if value is None else float(value)
 
     def add(self, template: str, stage: str, spearman: float, seconds: float) -> dict[str, Any]:
-        """Write a score to disk, before the next one is computed."""
+        """Write a score to disk and return its row."""
         row = {
             "number": len(self.rows) + 1,
             "template": template,
             "stage": stage,
-            # Equal or missing cosines have no correlation, and JSON has no NaN.
+            # Spearman is NaN for equal cosines, and JSON has no NaN.
             "spearman": spearman if math.isfinite(spearman) else None,
             "seconds": round(seconds, 3),
         }
@@ -77,7 +76,7 @@ class TemplateLedger:
 
 
 class Scorer:
-    """Scores templates, each once; scores are written to the ledger, logged to MLflow and shown."""
+    """Score each template once; write the score to the ledger, log it to MLflow and show it."""
 
     def __init__(
         self, score: Callable[[str], float], ledger: TemplateLedger, run: Run, most: int
@@ -99,7 +98,7 @@ class Scorer:
 def search_table(rows: list[dict[str, Any]], best: str, most: int | None = None) -> str:
     """Return the table of templates by stage, the best last, as in PromptBERT Table 4.
 
-    most: number of templates shown for each stage, the best ones (None: all).
+    most: maximum number of templates per stage, None for all.
     """
     lines: list[tuple[str, ...]] = []
     for stage in dict.fromkeys(row["stage"] for row in rows):

@@ -1,8 +1,8 @@
 """cotbert search-template: find the template that gives an untrained encoder the best dev score.
 
-A template's vector is that of its last mask. The output folder holds settings.json (written first),
-templates.jsonl (a line for each template as soon as it is scored), templates.txt and, written last,
-result.json.
+The vector of a sentence is read at the template's last mask. The output folder has settings.json
+(written first), templates.jsonl (a line for each scored template), templates.txt and result.json
+(written last).
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from pipelines.training.dev_sets import dev_name, dev_pairs, pairs_name
 TEMPLATES_FILE = "templates.jsonl"
 TABLE_FILE = "templates.txt"
 GIVEN = "given"
-# Lists of parts from which templates are composed, or whole templates.
+# Lists of the parts of templates, or whole templates.
 Choices = Lists | tuple[str, ...]
 
 
 def search_template(
     options: TemplateSearchOptions, output: Path, *, resume: bool = False
 ) -> dict[str, Any]:
-    """Score templates and return the result; UserError before anything starts."""
+    """Score templates and return the result; invalid options raise UserError first."""
     _check_options(options)
     output = output if resume else require_empty(output)  # before the encoder is loaded
     pairs = dev_pairs(options.senteval, options.dev_pairs)
@@ -63,7 +63,7 @@ def search_template(
     ledger = TemplateLedger(output / TEMPLATES_FILE)
     earlier = earlier_run(output)
     with tracking.tracked_run("search-template", _params(settings), home=output) as run:
-        if run.id != earlier:  # a new run lacks the earlier scores
+        if run.id != earlier:  # log the earlier scores to a new run
             run.steps([(row["number"], metrics_of(row)) for row in ledger.rows])
         tokens = tokenize_pairs(backbone, pairs)
 
@@ -85,7 +85,7 @@ def search_template(
 
 
 def _search(scorer: Scorer, choices: Choices, rounds: int) -> str:
-    """Return the best template's text; if scores are equal, the one that was scored first."""
+    """Return the text of the best template; the earlier one wins a tie."""
     try:
         if isinstance(choices, Lists):
             return greedy_search(scorer, choices, rounds).text
@@ -95,7 +95,7 @@ def _search(scorer: Scorer, choices: Choices, rounds: int) -> str:
 
 
 def _most(choices: Choices, rounds: int) -> int:
-    """Return the most templates that a search can score."""
+    """Return the maximum number of templates that a search can score."""
     if isinstance(choices, tuple):
         return len(choices)
     start = Candidate()
@@ -128,7 +128,7 @@ def _check_options(options: TemplateSearchOptions) -> None:
 
 
 def _choices(options: TemplateSearchOptions, backbone: Backbone) -> Choices:
-    """Return whole templates, or the lists from which templates are composed."""
+    """Return whole templates, or the lists of their parts."""
     if options.templates:
         return template_candidates.read_templates(options.templates)
     byte_level = is_byte_level(backbone.tokenizer.hf.backend_tokenizer)
@@ -157,7 +157,7 @@ def _widest(lists: Lists) -> list[str]:
 
 
 def _settings(options: TemplateSearchOptions, pairs: Pairs, choices: Choices) -> dict[str, Any]:
-    """Return the settings that a resumed search must have in common with the first run."""
+    """Return the settings that must not change when a search is resumed."""
     graded = json.dumps([pairs.left, pairs.right, pairs.gold.tolist()])
     named = "STS-B" if options.senteval is not None else pairs_name(options.dev_pairs)
     common = {
@@ -174,7 +174,7 @@ def _settings(options: TemplateSearchOptions, pairs: Pairs, choices: Choices) ->
 
 
 def _params(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings for MLflow; lists as their length (they are in the run's artifacts)."""
+    """Return the settings for MLflow, lists as their length (their contents are artifacts)."""
     return {k: len(v) if isinstance(v, list) else v for k, v in settings.items()}
 
 

@@ -14,7 +14,7 @@ from matplotlib.ticker import StrMethodFormatter
 from cotbert_core.readouts.mask_predictions import KINDS
 from pipelines.reports.plots import STYLE, svg
 
-# PromptBERT Figure 1 has subwords in yellow and capitals in red; the colours differ in grey print.
+# As in PromptBERT Figure 1 subwords are yellow and capitals red; the colours differ in greyscale.
 COLOURS = {"word": "#2f6fb5", "subword": "#e3a008", "capital": "#b3262e", "other": "#52606d"}
 NAMES = {
     "word": "begins a word",
@@ -25,11 +25,11 @@ NAMES = {
 # From light to nearly black; the lightest differs from the colour of absent tokens.
 SHADES = ("#a5d8d0", "#2b8cbe", "#0b3c8c", "#020617")
 ABSENT = "#dde3e9"
-# Counts above this quantile of the occurring tokens are all darkest: by Zipf's law a few tokens
-# would take up half of the scale.
+# The colour scale ends at this quantile of the counts: by Zipf's law a few tokens would otherwise
+# take up half of it.
 DARKEST = 0.998
 POINT = 1.6
-# The images of the points do not follow the page's style, so they lie on white on a dark page too.
+# The background of the points' images, which stay light on a dark page.
 PLATE, PLATE_GRID = "#fdfdfe", "#e4e7ec"
 
 
@@ -42,8 +42,8 @@ def token_map(
 ) -> str:
     """Return an SVG of two panels with the same axes (PromptBERT Figures 1 and 2).
 
-    points: (V, 2). shares: (2,) of the variance. counts: (V,) occurrences in `corpus`. kinds: (V,)
-    of KINDS. The points are an image inside the SVG, since 30,000 shapes would take megabytes.
+    points: (V, 2). shares: (2,) explained variance. counts: (V,) occurrences in `corpus`. kinds:
+    (V,) of KINDS. The points are an image inside the SVG, since 30,000 shapes would take megabytes.
     """
     with rc_context(STYLE):
         figure = Figure(figsize=(9.4, 5.4), layout="constrained")
@@ -89,7 +89,7 @@ def _by_kind(axes: Any, points: np.ndarray, kinds: np.ndarray) -> None:
         if count := int((kinds == kind).sum()):
             axes.scatter([], [], s=24, color=COLOURS[kind], label=f"{NAMES[kind]} ({count:,})")
     axes.set_title("By kind", fontsize=11)
-    # Below the panel, where it covers no point, in the space next to the other's colour bar.
+    # Below the panel, where it covers no point, beside the other panel's colour bar.
     legend = axes.legend(
         loc="upper center",
         bbox_to_anchor=(0.5, -0.19),
@@ -103,5 +103,5 @@ def _by_kind(axes: Any, points: np.ndarray, kinds: np.ndarray) -> None:
 
 
 def _dots(axes: Any, points: np.ndarray, **how: Any) -> Any:
-    """Plot points without antialiasing and transparency, which takes a third of the bytes."""
+    """Plot points without antialiasing and transparency, in a third of the bytes."""
     return axes.scatter(*points.T, s=POINT, linewidths=0, antialiased=False, rasterized=True, **how)

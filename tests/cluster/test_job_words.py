@@ -245,7 +245,7 @@ class Broken:
 @pytest.mark.parametrize(
     ("error", "status", "text"),
     [
-        (RuntimeError("gone"), 2, "cannot be shown further (gone); waiting for its end"),
+        (RuntimeError("gone"), 2, "can be shown (gone); waiting for its end"),
         (KeyboardInterrupt(), 130, "interrupted; the job continues: `cotbert submit --logs mine"),
     ],
 )

@@ -245,7 +245,7 @@ def test_a_model_and_itself_differ_by_nothing(own_store, senteval, bert_folder, 
         (["--resamples", "50"], "resamples is 50: give at least 100, or 0 for none"),
         (["--resamples", "0"], "resamples is 0 and 2 models are compared"),
         (["--report", "page.pdf"], "report 'page.pdf' ends in .pdf: give a file that ends in .ht"),
-        (["--report", "a.md", "--report", "a.md"], "a file is named twice"),
+        (["--report", "a.md", "--report", "a.md"], "a file is given twice"),
         (["--readout", "mean"], "names its readout, and --readout is given too"),
     ],
 )

@@ -228,7 +228,7 @@ MISTAKES = {
     "no sentences": ("{bert}", {"sentences": 0}, "sentences is 0: give at least 2"),
     "corpus": ("{bert}", {"corpus": "none.txt"}, r"'none\.txt' does not exist"),
     "empty corpus": ("{bert}", {"corpus": "blank.txt"}, r"no text \(2 rows: 2 empty\)"),
-    "one sentence": ("{bert}", {"corpus": "one.txt"}, "holds 1 distinct sentence"),
+    "one sentence": ("{bert}", {"corpus": "one.txt"}, "has 1 distinct sentence"),
 }
 
 

@@ -137,8 +137,8 @@ def _without_tasks():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"<html>not found</html>", "is not an archive of files"),
-        (_escaping(), "is not an archive of files"),
+        (b"<html>not found</html>", "did not send an archive of files"),
+        (_escaping(), "did not send an archive of files"),
         (_without_tasks(), "has no folder STS"),
         (None, "cannot be downloaded"),
     ],

@@ -126,7 +126,7 @@ def test_a_token_is_required_where_there_is_one():
 
 def test_an_error_of_a_replica_is_answered_and_shown(capfd):
     with service(Replicas()) as port:
-        assert refused(post(port, {"input": "break"}), 503, "the encoder failed at this request")
+        assert refused(post(port, {"input": "break"}), 503, "the encoder failed on this request")
         assert post(port, {"input": "a"})[0] == 200
     assert "warning: a request failed: the replica died" in capfd.readouterr().err
 
