@@ -171,7 +171,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     [
         (b"", "Remote end closed connection without response"),
         (b"hello\r\n\r\n", "BadStatusLine"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "4 of 9 bytes came"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "4 of 9 bytes were received"),
         (CHUNKED + b"9\r\nhalf", "IncompleteRead"),
     ],
 )
