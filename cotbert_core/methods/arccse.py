@@ -1,8 +1,8 @@
-"""ArcCSE (Zhang et al., ACL 2022): an angular margin, and an order of three texts of a sentence.
+"""ArcCSE (Zhang et al., ACL 2022): an angular margin, and a triplet loss on masked sentences.
 
-SimCSE's positive has to be nearer by an angle (ArcCon). And a sentence has to be closer to itself
-with a few words masked than to itself with more words masked (the triplet loss).
-We know of no released code; docs/methods.md names our choices.
+ArcCon adds an angular margin to SimCSE's positive. The triplet loss requires a sentence to be
+closer to itself with a few words masked than to itself with more words masked.
+No code was released; docs/methods.md lists our choices.
 Letter: N sentences.
 """
 
@@ -30,7 +30,7 @@ from cotbert_core.training.token_numbers import TokenNumbers
 
 
 class ArcCse(WithoutTemplate):
-    """ArcCSE without labels. The triplets are of the sentences that are contrasted."""
+    """ArcCSE without labels. The triplets are made from the contrasted sentences."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -65,7 +65,7 @@ class ArcCse(WithoutTemplate):
         return MethodOutput(loss, parts)
 
     def masked(self, sentences: Ragged) -> tuple[Ragged, Ragged]:
-        """Return the sentences with a few words masked, and with more words masked."""
+        """Return the sentences with a few words masked, and those with more words masked."""
         return masked_spans(
             sentences,
             self.continues,
@@ -84,9 +84,9 @@ def masked_spans(
 ) -> tuple[Ragged, Ragged]:
     """Return N sentences in which a smaller and a larger share of consecutive words is masked.
 
-    The smaller span lies in the larger one. Each has its share of a sentence's words, rounded, but
-    at least one word; each token of a masked word becomes a mask. continues: (vocabulary,) bool,
-    True for a token that continues a word.
+    The smaller span is inside the larger one. Each has its share of a sentence's words, rounded and
+    at least one; every token of a masked word becomes a mask. continues: (vocabulary,) bool, True
+    for a token that continues a word. shares: of the smaller and the larger span.
     """
     row = np.repeat(np.arange(len(sentences)), sentences.lengths)
     word = word_numbers(sentences, continues)

@@ -31,7 +31,7 @@ class MethodOutput:
 
 
 class Method(nn.Module):
-    """An encoder with the layers that are trained together with it.
+    """An encoder with the layers that are trained with it.
 
     `encoder` is saved, and so is `kept_head` in methods that keep a layer at inference; everything
     else is dropped after training. Raises UserError for settings that this encoder does not
@@ -45,16 +45,16 @@ class Method(nn.Module):
         self.settings = settings
         self.kept_head: Head | None = None
         self.step = 0
-        """The number of the step, for what is sampled again in each; the caller sets it."""
+        """The number of the step, set by the caller, for per-step random samples."""
         self.work = Work()
         """The work of this worker's forward passes since the caller last reset it."""
 
     @abstractmethod
     def forward(self, batch: Batch) -> MethodOutput:
-        """Return loss and parts for the b rows of this worker."""
+        """Return loss and parts for this worker's b rows."""
 
     def notes(self, columns: Sequence[str]) -> list[str]:
-        """Return notes for a user who trains on a corpus with these columns of paired texts."""
+        """Return notes for the user about training on these columns of paired texts."""
         unused = [name for name in columns if name not in self.settings.method.uses]
         if not unused:
             return []
@@ -76,7 +76,7 @@ class Method(nn.Module):
 
     @property
     def dev_pooling(self) -> PoolingConfig:
-        """The pooling in a dev check: as at inference, unless `method.dev_reading` is released."""
+        """The pooling in dev checks: as at inference, unless `method.dev_reading` is released."""
         method = self.settings.method
         if isinstance(method, PromptedSettings) and method.dev_reading == "released":
             return replace(self.pooling, full_stop=False)

@@ -1,8 +1,8 @@
-"""ConSERT (Yan et al., ACL 2021): two changed views of a sentence, without dropout.
+"""ConSERT (Yan et al., ACL 2021): two augmented views of a sentence, without dropout.
 
-The tokens of one view change their positions, and the embeddings of the other lose some of their
-features (section 3.2; the combination of both was the best, section 5.2). Each view's positive is
-the other, and its negatives are both views of all other sentences.
+One view shuffles the tokens' positions, the other cuts off features of the embeddings (section 3.2;
+this combination was the best, section 5.2). Each view's positive is the other, and its negatives
+are both views of all other sentences.
 Letters: N sentences, L longest row in tokens, b rows of this worker, D hidden size.
 """
 
@@ -27,12 +27,12 @@ from cotbert_core.training.distributed import gather_with_gradient, rank
 from cotbert_core.training.step_timer import section
 from cotbert_core.training.token_numbers import TokenNumbers
 
-# The random numbers of a row's features; those of its tokens' places come before.
+# The first `draw` (token_numbers) of a row's features; those of its positions come before.
 FEATURES = 2**20
 
 
 class ConSert(WithoutTemplate):
-    """ConSERT without labels. Vectors are contrasted as they are, without a head."""
+    """ConSERT without labels. Vectors are contrasted without a head."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -69,9 +69,9 @@ class ConSert(WithoutTemplate):
 
 
 def shuffled_positions(numbers: TokenNumbers, lengths: np.ndarray) -> np.ndarray:
-    """Return (N, L) positions, those of a row's own tokens in a random order.
+    """Return (N, L) positions, shuffled within each row.
 
-    As in the released code the special tokens change places too. lengths: (N,) tokens.
+    As in the released code, special tokens are shuffled too. lengths: (N,) tokens.
     """
     width = int(lengths.max(initial=0))
     drawn = numbers.of_columns(width, 0)

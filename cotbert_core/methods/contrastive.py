@@ -42,11 +42,11 @@ from cotbert_core.training.step_timer import section
 # batch.
 CPU_TRAIN_TOKENS = 4096
 CUDA_TRAIN_TOKENS = 16384
-# What a batch costs whatever its size (a gradient as large as the weights, the start of each
-# operation), in the tokens that take as long. On 2 CPU cores 128 was the best of 50 to 400: 64
-# pairs of a sentence and the rest of its document, of 15 to 130 tokens, took 0.71 of the time of
-# as few batches as possible (12 % padding for 47 %), a step of 128 sentences of CoT-BERT 0.95. A
-# GPU's is an estimate, not measured: 900 kernels of 4 us at 800,000 tokens/s.
+# The fixed cost of a batch (a gradient as large as the weights, the start of each operation), as
+# the number of tokens that take as long. On 2 CPU cores 128 was the best of 50 to 400: compared
+# with as few batches as possible, 64 pairs of a sentence and the rest of its document, of 15 to 130
+# tokens, took 0.71 of the time (12 % padding instead of 47 %), a CoT-BERT step of 128 sentences
+# 0.95. The value for a GPU is an estimate, not measured: 900 kernels of 4 us at 800,000 tokens/s.
 CPU_START_TOKENS = 128
 CUDA_START_TOKENS = 3000
 S = TypeVar("S")
@@ -78,7 +78,7 @@ class Contrastive(Method):
         self.temperature = settings.method.temperature
 
     def bind(self, role: str | None) -> BoundTemplate:
-        """Return a role's template in token ids; for None only the special tokens."""
+        """Return a role's template in token ids, or only the special tokens for None."""
         template = self.template(role) if role else None
         return BoundTemplate.bind(template, self.backbone.tokenizer.hf)
 
@@ -96,7 +96,7 @@ class Contrastive(Method):
 
     @property
     def positive_role(self) -> str:
-        """The role of the template around the positives: the anchor's again for `dropout`."""
+        """The role of the template around the positives, which is the anchor's for `dropout`."""
         method = self.settings.method
         assert isinstance(method, PositiveSettings)
         return "anchor" if method.positive == "dropout" else "positive"
@@ -154,8 +154,8 @@ class Contrastive(Method):
     ) -> tuple[Tensor, ...]:
         """Return the vectors (n, D) of each part.
 
-        empty: parts that are rows of empty templates. backbone: one of the same size that encodes
-        instead of the trained one.
+        empty: further parts with rows of empty templates. backbone: an encoder of the same size to
+        use instead of the trained one.
         """
         parts = [*filled, *empty]
         backbone = backbone or self.backbone
@@ -192,8 +192,8 @@ class Contrastive(Method):
     ) -> Tensor:
         """Return the scalar loss of (b, D) anchors, positives and, if given, hard negatives.
 
-        Positives and negatives are gathered from all workers, with gradient. documents: (b,), by
-        which rows of the same document are no negatives of each other.
+        Positives and negatives are gathered from all workers, with gradient. documents: (b,) ids;
+        rows of the same document are not negatives of each other.
         """
         anchor, *others = vectors
         columns = [gather_with_gradient(v) for v in others]
@@ -208,7 +208,7 @@ class Contrastive(Method):
             ) + self.added_loss(anchor, columns, first)
 
     def added_loss(self, anchor: Tensor, columns: list[Tensor], first: int) -> Tensor | float:
-        """Return what a method adds to the scalar contrastive loss.
+        """Return a method's additional scalar loss.
 
         anchor: (b, D). columns: (B, D) positives and, if given, hard negatives of all workers.
         first: the column of the first anchor's positive.

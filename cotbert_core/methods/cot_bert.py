@@ -17,7 +17,7 @@ from cotbert_core.training.batches import Batch
 class CotBert(Contrastive):
     """CoT-BERT: anchor, positive and hard negative are three templates around a sentence.
 
-    With positives from paired texts or documents the positive template is around that text.
+    With positives from paired texts or documents the positive template wraps that text.
     """
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:

@@ -1,9 +1,9 @@
-"""DCLR (Zhou et al., ACL 2022): SimCSE with noise vectors as negatives and without false ones.
+"""DCLR (Zhou et al., ACL 2022): SimCSE with noise vectors as negatives, without false negatives.
 
-Random vectors lie outside the narrow cone in which an encoder's own vectors lie; before they become
-negatives, they are moved towards the sentences (section 4.1). Sentences that a frozen encoder, the
-complement, finds similar are no negatives of each other (section 4.2).
-Letters: b rows of this worker, B rows of the global batch, K noise vectors, D hidden size.
+Random vectors lie outside the narrow cone of an encoder's own vectors, so they are moved towards
+the sentences before they become negatives (section 4.1). Sentences that a frozen encoder, the
+complement, finds similar are not negatives of each other (section 4.2). Letters: b rows of this
+worker, B rows of the global batch, K noise vectors, D hidden size.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from cotbert_core.training.step_timer import section
 
 
 class Dclr(WithoutTemplate):
-    """DCLR without labels. The complement is frozen and no part of a checkpoint.
+    """DCLR without labels. The complement is frozen and not part of a checkpoint.
 
     The loss is the paper's cross-entropy, with the positive in the denominator as in SimCSE; the
-    released code adds -log(1 - p) for each negative and gives a false one the logit 0 instead of
-    leaving it out. As there, noise is never left out: the complement has no vector for it.
+    released code adds -log(1 - p) for each negative and gives a false negative the logit 0 instead
+    of masking it. As there, noise is never masked, since the complement has no vector for it.
     """
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
@@ -53,7 +53,7 @@ class Dclr(WithoutTemplate):
             false = false_negatives(similar, self.method.threshold, start)
             parts["left_out"] = false.float().mean()
             exclude = F.pad(false, (0, len(noise)))
-        # What follows the positives is a negative of every row.
+        # The columns after the positives are negatives of every row.
         columns = torch.cat([gather_with_gradient(second), noise])
         with section("loss"):
             loss = info_nce(
@@ -82,9 +82,9 @@ class Dclr(WithoutTemplate):
 
 
 def gaussian(count: int, size: int, seed: int, step: int) -> np.ndarray:
-    """Return (count, size) float32 from N(0, 1), by seed and step alone.
+    """Return (count, size) float32 from N(0, 1), which depend only on seed and step.
 
-    Cosines do not depend on the deviation: half of it is a `noise_step_size` twice as large.
+    Cosines do not depend on the deviation: halving it equals doubling `noise_step_size`.
     """
     return np.random.default_rng([seed, step]).standard_normal((count, size), np.float32)
 
@@ -94,8 +94,8 @@ def moved_noise(
 ) -> Tensor:
     """Return noise vectors (K, D) after some steps of gradient ascent, each of length step_size.
 
-    What grows is the mean over anchors i of log sum_k a(i, k), the non-uniformity loss without its
-    constant (section 4.1; the released code has the positives in its sum too). noise: (K, D).
+    It maximises the mean over anchors i of log sum_k a(i, k), the non-uniformity loss without its
+    constant (section 4.1; the released code includes the positives in the sum). noise: (K, D).
     anchors: (B, D).
     """
     with torch.autocast(noise.device.type, enabled=False):
@@ -104,16 +104,16 @@ def moved_noise(
             units = F.normalize(noise, dim=1)
             similar = anchors @ units.T
             weights = (similar / temperature).softmax(dim=1)
-            # The gradient but for a factor of each row, which its length takes away again.
+            # The gradient up to a factor of each row, which the normalization cancels.
             gradient = weights.T @ anchors - (weights * similar).sum(dim=0)[:, None] * units
             noise = noise + step_size * F.normalize(gradient, dim=1)
         return noise
 
 
 def false_negatives(similar: Tensor, threshold: float, first: int = 0) -> Tensor:
-    """Return the mask (b, B) of the sentences that are no negatives of a row: True is left out.
+    """Return the mask (b, B), True for sentences that are false negatives of a row.
 
-    A row's own positive always counts (section 4.2). similar: (b, B) the complement's cosines.
+    A row's own positive is never masked (section 4.2). similar: (b, B) the complement's cosines.
     first: the column of row 0.
     """
     false = similar >= threshold

@@ -1,10 +1,9 @@
-"""DenoSent's decoder, which rebuilds a noisy sentence with the help of one sentence vector.
+"""DenoSent's decoder, which reconstructs a noisy sentence from one sentence vector.
 
-It is a stack of post-norm Transformer decoder layers like torch's, without a causal mask, and its
-memory is a single vector. Attention over one key gives it weight 1, whatever the query, so
-cross-attention is W_o W_v z + b, the same for every token, and needs neither queries nor keys. In
-training dropout still applies to that weight, separately for each token and head. Letters: b rows,
-L tokens, D size, h heads.
+It is a stack of post-norm Transformer decoder layers like torch's, without a causal mask, and with
+a single vector as memory. Attention over one key always has weight 1, so cross-attention is W_o W_v
+z + b for every token and needs neither queries nor keys. In training, dropout still applies to that
+weight, separately for each token and head. Letters: b rows, L tokens, D size, h heads.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class Decoder(nn.Module):
 def _begin(module: nn.Module) -> None:
     """Initialise a module as the released code does: weights N(0, 0.02), biases 0.
 
-    The input projections of attention are one matrix there and are initialised by Xavier's rule.
+    There the input projections of attention are one matrix with Xavier initialisation.
     """
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=0.02)

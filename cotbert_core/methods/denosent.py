@@ -1,9 +1,9 @@
-"""DenoSent: the sentence vector helps a decoder to rebuild the sentence from noise.
+"""DenoSent: a decoder reconstructs a noisy sentence with the help of the sentence vector.
 
-The encoder's vector z of x, after a projection, is the decoder's only memory. The decoder's input
-is the input embeddings of x+ (or x), detached from the encoder and mostly set to zero. The other
-part of the loss is InfoNCE between x and x+. Projection, decoder and vocabulary head are dropped
-after training. Letters: b rows of this worker, T tokens of all rows, D hidden size.
+The projected vector z of x is the decoder's only memory. The decoder's input is the input
+embeddings of x+ (or x), detached from the encoder and mostly set to zero. The other part of the
+loss is InfoNCE between x and x+. Projection, decoder and vocabulary head are dropped after
+training. Letters: b rows of this worker, T tokens of all rows, D hidden size.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class DenoSent(Contrastive):
             self.vocabulary = mlm_head(backbone)
 
     def forward(self, batch: Batch) -> MethodOutput:
-        """Return the loss, which is the weighted sum of `contrastive` and `generative`."""
+        """Return the loss, the weighted sum of `contrastive` and `generative`."""
         others = self.positive_texts(batch)
         texts = [batch.sentences, others] if self.contrasts else [batch.sentences]
         raw = [vectors for vectors, _ in self.encode([View(self.anchor, t) for t in texts])]
@@ -87,9 +87,9 @@ class DenoSent(Contrastive):
         return super().positive_texts(batch)
 
     def denoise(self, target: Ragged, memory: Tensor) -> Tensor:
-        """Return the scalar mean cross-entropy of rebuilding the tokens of b wrapped rows.
+        """Return the scalar mean cross-entropy of the reconstruction, over all workers' tokens.
 
-        target: b texts in token ids. memory: (b, D). The mean is over the tokens of all workers.
+        target: b texts in token ids, which get the special tokens. memory: (b, D).
         """
         rows = self.anchor.wrap(target)
         lengths = rows.lengths.numpy()
@@ -124,7 +124,7 @@ class DenoSent(Contrastive):
         """Return the sum of the cross-entropy over the tokens of the chosen rows."""
         ids = rows.ids[chosen, :width]
         attended = torch.arange(width) < rows.lengths[chosen][:, None]
-        # With a mask the host would wait until the GPU has counted its elements; indices avoid it.
+        # Indices instead of a mask, for which the host would wait until the GPU has counted it.
         places = attended.flatten().nonzero().squeeze(1)
         parts = (ids, attended, places, ids[attended], chosen)
         ids, attended, places, target, chosen = (to_device(p, memory.device) for p in parts)

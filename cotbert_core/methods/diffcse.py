@@ -1,8 +1,8 @@
-"""DiffCSE (Chuang et al., NAACL 2022): the sentence vector helps to find replaced tokens.
+"""DiffCSE (Chuang et al., NAACL 2022): the sentence vector helps to detect replaced tokens.
 
 A frozen masked language model, the generator, fills masks in the sentence. A second encoder, the
-discriminator, reads the result with the sentence vector in place of [CLS] and tells which tokens
-were replaced (section 2, equations 2 and 3); InfoNCE is the other part of the loss.
+discriminator, reads the result with the sentence vector in place of [CLS] and classifies the tokens
+as original or replaced (section 2, equations 2 and 3). InfoNCE is the other part of the loss.
 Letters: b rows of this worker, B of the global batch, T tokens of all rows, D hidden size.
 """
 
@@ -40,7 +40,7 @@ class DiffCse(WithoutTemplate):
         assert isinstance(settings.method, DiffCseSettings)
         self.method = settings.method
         generator = _generator(self.method.generator or backbone.name, backbone)
-        # In a tuple, so that the weights are no part of a checkpoint.
+        # In a tuple, which keeps the weights out of the checkpoints.
         self.generator = (generator, load_mlm_head(generator))
         plain = backbone.tokenizer.hf
         self.masking = Masking(self.method.mask_share, plain.mask_token_id, len(plain))
@@ -76,7 +76,7 @@ class DiffCse(WithoutTemplate):
 
     @torch.no_grad()
     def edited(self, sentences: Ragged) -> Tensor:
-        """Return the ids (b, L) of rows in which the generator's first choices stand at masks."""
+        """Return the ids (b, L) of rows with masks filled by the generator's first choices."""
         masked = self.masking.only_masks(sentences, self.settings.seed, self.step)
         backbone, head = self.generator
         rows = self.bare.wrap(masked.ids)
@@ -93,7 +93,7 @@ class DiffCse(WithoutTemplate):
 class NormalizedHead(nn.Module):
     """Two layers with batch normalization, as in the released code: (N, D) -> (N, D).
 
-    Always by the statistics of the N vectors, since the head is only used in training.
+    It always uses the statistics of the N vectors, since the head is only used in training.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,4 +1,4 @@
-"""DiffCSE's discriminator: an encoder that reads a sentence vector and tells replaced tokens.
+"""DiffCSE's discriminator: an encoder that detects replaced tokens, given a sentence vector.
 
 Letters: b rows of this worker, L longest row in tokens, D hidden size.
 """
@@ -36,8 +36,8 @@ class Discriminator(nn.Module):
     def forward(self, edited: Tensor, original: Rows, vectors: Tensor) -> Tensor:
         """Return the scalar sum of the cross-entropies of all tokens, special ones included.
 
-        edited: (b, L) the ids of the original rows, some of them replaced. vectors: (b, D). Both
-        are on the encoder's device, and the host never waits for it.
+        edited: (b, L) ids of the original rows, some of them replaced. vectors: (b, D). Both are on
+        the encoder's device, for which the host does not wait.
         """
         device, lengths = vectors.device, original.lengths.numpy()
         before = to_device(original.ids, device)

@@ -1,8 +1,8 @@
 """ESimCSE (Wu et al., COLING 2022): repeated tokens in the positive and a queue of negatives.
 
-SimCSE's two views have the same length, so it learns that sentences of one length are similar; here
-the positive repeats some tokens (section 3.2). Sentences of earlier steps, encoded by a slowly
-moving copy of the encoder without dropout, are further negatives (section 3.3).
+SimCSE's two views have the same length, so it learns that sentences of equal length are similar;
+here the positive repeats some tokens (section 3.2). Sentences of earlier steps, encoded by a
+momentum encoder without dropout, are further negatives (section 3.3).
 Letters: N sentences, b rows of this worker, B of the global batch, Q rows of the queue.
 """
 
@@ -46,7 +46,7 @@ class ESimCse(WithoutTemplate):
         self.register_buffer("queue", empty)
 
     def train(self, mode: bool = True) -> ESimCse:
-        """Set the training mode of all but the queue's encoder, which never has dropout."""
+        """Set the training mode of all but the momentum encoder, which never has dropout."""
         super().train(mode)
         if self.slow is not None:
             self.slow.eval()
@@ -58,7 +58,7 @@ class ESimCse(WithoutTemplate):
         )
         room = self.backbone.max_tokens - self.bare.length
         anchor, positive = self.vectors(batch.sentences, repeated.cut(room))
-        # The last rows of the queue are filled, after n steps those of the last n batches.
+        # After n steps the last rows of the queue are those of the last n batches.
         filled = min(len(self.queue), max(0, self.step - 1) * self.settings.batch_size)
         with section("loss"):
             loss = info_nce(
@@ -74,10 +74,9 @@ class ESimCse(WithoutTemplate):
 
     @torch.no_grad()
     def _enqueue(self, sentences: Ragged) -> None:
-        """Move the queue's encoder towards the trained one and append the sentences of all workers.
+        """Update the momentum encoder and append the sentences of all workers to the queue.
 
-        The order is that of the released code: this step's loss has not seen its own batch, and the
-        weights are those before this step's update.
+        As in the released code, this follows the step's loss and precedes its weight update.
         """
         assert self.slow is not None
         for late, now in zip(self.slow.parameters(), self.encoder.parameters(), strict=True):
@@ -89,10 +88,10 @@ class ESimCse(WithoutTemplate):
 
 
 def repeat_tokens(sentences: Ragged, share: float, seed: int, step: int) -> Ragged:
-    """Return N sentences with some tokens twice in a row (paper, section 3.2, equation 4).
+    """Return N sentences with some tokens repeated (paper, section 3.2, equation 4).
 
-    A sentence of n tokens repeats 0 to max(2, share * n) of them, each number as likely as the
-    others, and each token at most once.
+    A sentence of n tokens repeats 0 to max(2, share * n) of them, uniformly distributed, each token
+    at most once.
     """
     numbers, lengths = TokenNumbers(sentences, seed, step), sentences.lengths
     most = np.minimum(np.maximum(2, (share * lengths).astype(np.int64)), lengths)

@@ -1,4 +1,4 @@
-"""Frozen encoders that compare the sentences of the batch: RankCSE's teachers, DCLR's complement.
+"""Frozen encoders that compare a batch's sentences: RankCSE's teachers, DCLR's complement.
 
 Letters: b rows of this worker, B rows of the global batch.
 """
@@ -19,7 +19,7 @@ from cotbert_core.training.flops import Work, encoder_flops
 
 
 def open_frozen(role: str, name: str, trained: Backbone) -> SentenceEncoder:
-    """Open an encoder in a role (teacher); UserError if its tokenizer is not the trained one's."""
+    """Open an encoder for a role, such as teacher; UserError if its tokenizer differs."""
     encoder = SentenceEncoder.from_pretrained(name)
     if encoder.backbone.tokenizer.hash != trained.tokenizer.hash:
         raise UserError(
@@ -33,7 +33,7 @@ def open_frozen(role: str, name: str, trained: Backbone) -> SentenceEncoder:
 def similarities(
     encoder: SentenceEncoder, sentences: Ragged, precision: Precision
 ) -> tuple[Tensor, Work]:
-    """Return the cosines (b, B) of this worker's sentences and those of all, and the work."""
+    """Return the cosines (b, B) of this worker's and all workers' sentences, and the work."""
     own = encoder.vectors(sentences, precision=precision)
     lengths = sentences.lengths + encoder.bound.length
     flops = encoder_flops(encoder.backbone.model, lengths, backward=False)

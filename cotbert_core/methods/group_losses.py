@@ -16,10 +16,10 @@ from cotbert_core.losses import cosines, paired_cosines
 def group_logits(
     sentences: Tensor, positives: Tensor, columns: Tensor, *, temperature: float, first: int = 0
 ) -> Tensor:
-    """Return (b, P + B - 1) cosines by the temperature: to own positives, then other sentences.
+    """Return (b, P + B - 1) cosines / temperature: to own positives, then to other sentences.
 
     sentences: (b, D). positives: (b, P, D). columns: (B, D) all sentences. first: the column of
-    the sentence of row 0, which is left out of that row as the next one is of the next.
+    row 0's sentence; each row leaves out its own column.
     """
     others = cosines(sentences, columns)
     own = torch.arange(first, first + len(others), device=others.device)[:, None]
@@ -31,8 +31,8 @@ def group_logits(
 def group_loss(logits: Tensor, positives: int) -> Tensor:
     """Return the scalar mean binary cross-entropy: 1 for a positive, 0 for another sentence.
 
-    The released code takes each row's softmax first, and then the sigmoid of its shares. logits:
-    (b, P + B - 1), those of the P positives first.
+    As in the released code, it is the sigmoid of each row's softmax. logits: (b, P + B - 1), those
+    of the P positives first.
     """
     shares = F.softmax(logits, dim=1)
     wanted = torch.zeros_like(shares)
@@ -43,8 +43,8 @@ def group_loss(logits: Tensor, positives: int) -> Tensor:
 def divergence(own: Tensor, peer: Tensor) -> Tensor:
     """Return the scalar mean over all entries of q log(q / p): p of own, q of peer logits.
 
-    own, peer: (b, P + B - 1); both get a gradient. A row's sum is its Kullback-Leibler divergence;
-    as in the released code the mean is over the entries of a row too.
+    own, peer: (b, P + B - 1); both get a gradient. A row's sum is its Kullback-Leibler divergence,
+    but the released code also averages over the entries of a row.
     """
     p, q = F.log_softmax(own, dim=1), F.log_softmax(peer, dim=1)
     return F.kl_div(p, q, reduction="none", log_target=True).mean()

@@ -1,7 +1,7 @@
-"""Masked language modelling (Devlin et al., 2019) on packed rows: continued, or from the beginning.
+"""Masked language modelling (Devlin et al., 2019) on packed rows: continued, or from scratch.
 
-The encoder reads every token, the vocabulary head only the masked ones: of 8,192 tokens those are
-1,229, and over all of them the head of all-MiniLM-L6-v2 has more work than the encoder.
+The vocabulary head only computes the masked tokens, 1,229 of 8,192: on all tokens the head of
+all-MiniLM-L6-v2 would have more work than the encoder.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from cotbert_core.training.step_timer import section
 
 # Masked tokens that the vocabulary head scores at once: for 30,522 tokens 250 MB of float32.
 HEAD_TOKENS = 2048
-# Held-out rows are masked in the same places in every run.
+# Held-out rows are masked at the same positions in every run.
 DEV_SEED, DEV_SHARE = 0, 0.15
 
 
 class Mlm(Method):
-    """A masked language model, which is saved with its vocabulary head."""
+    """A masked language model, saved with its vocabulary head."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -75,10 +75,10 @@ class Mlm(Method):
         return MethodOutput(total * world_size() / tokens)
 
     def accuracy(self, rows: Ragged) -> float:
-        """Return how many of the masked tokens of held-out rows are predicted, in %.
+        """Return the share in % of masked tokens of held-out rows that are predicted.
 
-        15 % of the tokens are masked, all by the mask and always the same ones. Each worker takes
-        its share of the rows.
+        15 % of the tokens, always the same ones, are replaced by the mask. Each worker computes its
+        share of the rows.
         """
         own = rows.take(np.arange(rank(), len(rows), world_size()))
         masking = replace(self.masking, share=DEV_SHARE, continues=None)
@@ -95,7 +95,7 @@ class Mlm(Method):
         return 100 * right / all_of_them
 
     def _hidden(self, rows: Ragged, masked: Masked) -> tuple[Tensor, Tensor]:
-        """Return the last layer (M, D) at the chosen tokens, and the M tokens that stood there."""
+        """Return the last layer (M, D) at the chosen tokens, and the M original tokens."""
         wrapped = self.bare.wrap(masked.ids)
         chosen = np.zeros(tuple(wrapped.ids.shape), bool)
         row = np.repeat(np.arange(len(rows)), rows.lengths)

@@ -1,9 +1,9 @@
-"""Negating a sentence in token ids, by a rule and without a parser (for SNCSE).
+"""Negate English sentences in token ids, by rules and without a parser (for SNCSE).
 
-A sentence loses its first "not" (or the "not" of "cannot", the "n't" of "isn't"). Without one, its
-first auxiliary or modal verb gets a "not" behind it, and a sentence without such a verb the words
-"It is not true that" before it. The rule knows no grammar: in "the can is empty" it negates the
-noun. The words are tokenized once, by the encoder's own tokenizer, which is to be one for English.
+The first "not" is removed (or the "not" of "cannot", the "n't" of "isn't"). In a sentence without
+one, "not" is inserted after the first auxiliary or modal verb, and a sentence without such a verb
+gets the prefix "It is not true that". The rules ignore grammar: in "the can is empty" they negate
+the noun. The words are tokenized once, with the encoder's tokenizer.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ VERBS = (
     *("am", "is", "are", "was", "were", "can", "could", "will", "would", "shall", "should"),
     *("may", "might", "must", "has", "have", "had", "do", "does", "did"),
 )
-# The contractions that are not the verb and "n't".
+# Contractions other than a verb followed by "n't".
 IRREGULAR = {"can't": "can", "won't": "will", "shan't": "shall", "cannot": "can", "n't": ""}
 BEFORE = "It is not true that"
 
 
 @dataclass(frozen=True)
 class Change:
-    """Words in token ids, and the words that take their place.
+    """Words in token ids, and their replacement.
 
-    initial: whether the words count at the start of a sentence alone, as capitalized words do.
+    initial: whether they only match at the start of a sentence, as capitalized words do.
     """
 
     words: tuple[int, ...]
@@ -38,19 +38,19 @@ class Change:
 
 
 class Negation:
-    """Negates sentences in the token ids of one tokenizer."""
+    """Negate sentences in the token ids of a tokenizer."""
 
     def __init__(self, tokenizer: SentenceTokenizer) -> None:
         self._tokenizer = tokenizer
         contractions = {f"{verb}n't": verb for verb in VERBS} | IRREGULAR
         removals = {"not": "", **contractions}
         removals |= {words.replace("'", "\u2019"): verb for words, verb in contractions.items()}
-        # First token -> changes that begin with it, of the first rule and of the second.
+        # For each of the two rules, the changes by their first token.
         self._rules = [self._rule(removals), self._rule({v: f"{v} not" for v in VERBS})]
         self._before = self._ids(BEFORE)
         vocabulary = tokenizer.hf.get_vocab()
         continues = word_continuations(tokenizer.hf, max(vocabulary.values()) + 1)
-        # The tokens that make another word of the one before them; punctuation does not.
+        # The tokens that continue a word; punctuation does not.
         self._continuing = {
             number
             for token, number in vocabulary.items()
@@ -58,7 +58,7 @@ class Negation:
         }
 
     def __call__(self, sentences: Ragged) -> Ragged:
-        """Return the negations of N sentences, which have a few tokens more or less than those."""
+        """Return the negations of N sentences, which are a few tokens longer or shorter."""
         rows = (sentences[number].tolist() for number in range(len(sentences)))
         return Ragged.from_lists([self._negated(row) for row in rows])
 
@@ -72,15 +72,15 @@ class Negation:
         return [*self._before, *row]
 
     def _stands_at(self, row: list[int], start: int, stop: int, change: Change) -> bool:
-        """Return whether row[start:stop] is the change's words, and not a part of longer ones."""
+        """Return whether row[start:stop] equals the change's words, as whole words."""
         if tuple(row[start:stop]) != change.words or (change.initial and start > 0):
             return False
         return stop == len(row) or row[stop] not in self._continuing
 
     def _rule(self, texts: Mapping[str, str]) -> dict[int, list[Change]]:
-        """Return the changes of texts by their first token, those of more tokens first."""
+        """Return the changes of texts by their first token, longer ones first."""
         changes: dict[tuple[int, ...], Change] = {}
-        for initial in (True, False):  # for an uncased tokenizer both are one: anywhere
+        for initial in (True, False):  # equal for an uncased tokenizer: anywhere
             for text, instead in texts.items():
                 both = (text.capitalize(), instead.capitalize()) if initial else (text, instead)
                 words, others = map(self._ids, both)

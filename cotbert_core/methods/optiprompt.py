@@ -1,9 +1,9 @@
 """OptiPrompt (PromptBERT, section 4.2): a continuous template for a frozen encoder.
 
-Every token of the template except [CLS], [MASK] and [SEP] becomes a new token. The embeddings of
-the new tokens start as copies of those that they replace, and nothing else in the encoder is
-trained. A saved folder has these tokens in its vocabulary, so it is read like any other. The
-objective is SimCSE's: the same sentence twice, under two dropout masks.
+Every token of the template except [CLS], [MASK] and [SEP] becomes a new token, whose embedding is
+initialised from the replaced one. Nothing else in the encoder is trained. A saved folder has these
+tokens in its vocabulary, so it loads like any other. The objective is SimCSE's: the same sentence
+twice, with two dropout masks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cotbert_core.training.batches import Batch
 
 
 class PromptEmbedding(nn.Module):
-    """Word embeddings of V frozen tokens and k trained ones with the ids V .. V + k - 1."""
+    """Word embeddings of V frozen tokens and k trained ones, with the ids V .. V + k - 1."""
 
     def __init__(self, table: nn.Embedding, replaced: list[int]) -> None:
         super().__init__()
@@ -47,8 +47,8 @@ class PromptEmbedding(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         own = ids - self.table.num_embeddings
         frozen = self.table(torch.where(own < 0, ids, 0))
-        # Every frozen token reads one row of padding, whose gradient is not summed: many additions
-        # to one row run one after another on a GPU.
+        # Frozen tokens look up a padding row, whose gradient is not accumulated: many additions to
+        # one row are serialised on a GPU.
         unused = len(self.rows)
         padded = F.pad(self.rows, (0, 0, 0, 1))
         trained = F.embedding(torch.where(own < 0, unused, own), padded, padding_idx=unused)
@@ -86,7 +86,7 @@ class OptiPrompt(Contrastive):
         self._last: tuple[tuple[int, int], ...] = ()
         if settings.method.replaced == "last":
             self._template = self.template("anchor")
-            # As in the released code, the last of equal tokens of the template gets the embedding.
+            # As in the released code, the last of several equal template tokens is used.
             own = {old: table.num_embeddings + n for n, old in enumerate(prompt.replaced)}
             self._last = tuple(own.items())
         bound = BoundTemplate.bind(self._template, prompt.tokenizer.hf)
@@ -115,7 +115,7 @@ class OptiPrompt(Contrastive):
 
 
 def _own_tokens(backbone: Backbone, template: Template) -> _Prompt:
-    """Return the template in new tokens, a tokenizer that has them, and the ids they replace."""
+    """Return the template with new tokens, a tokenizer with them, and the ids they replace."""
     plain = backbone.tokenizer.hf
     bound, bare = BoundTemplate.bind(template, plain), BoundTemplate.bind(None, plain)
     before = bound.before[len(bare.before) :]
@@ -129,7 +129,7 @@ def _own_tokens(backbone: Backbone, template: Template) -> _Prompt:
 
     own = Template(written(before) + template.slot + written(after), template.slot, template.mask)
     tokenizer = copy.deepcopy(plain)
-    # The new ids start after the table's rows: some vocabularies are shorter than their table.
+    # New ids start after the table's rows, since some vocabularies are shorter than their table.
     spare = backbone.model.get_input_embeddings().num_embeddings - len(tokenizer)
     tokenizer.add_tokens(_free_names(plain, "SPARE", spare), special_tokens=True)
     tokenizer.add_tokens(names, special_tokens=True)
@@ -137,7 +137,7 @@ def _own_tokens(backbone: Backbone, template: Template) -> _Prompt:
 
 
 def _free_names(tokenizer: Any, stem: str, count: int) -> list[str]:
-    """Return unused names of tokens; an encoder trained this way already has some such tokens."""
+    """Return unused token names; an encoder trained by this method already uses some."""
     taken = tokenizer.get_vocab()
     names = (f"[{stem}{number}]" for number in itertools.count())
     return list(itertools.islice((name for name in names if name not in taken), max(0, count)))

@@ -1,11 +1,11 @@
-"""PCL (Wu et al., EMNLP 2022): a group of unlike positives, contrasted by two networks.
+"""PCL (Wu et al., EMNLP 2022): a group of diverse positives, contrasted by two networks.
 
-SimCSE's positive is the sentence itself; further ones here have its tokens shuffled or inverted, or
-some of them deleted or repeated. Beside SimCSE's InfoNCE, one loss has all positives of a sentence
-on one side and the other sentences on the other (peer-positive contrast). A second network begins
-as a copy of the first and has the same losses, and two divergences make both find the same vectors
-similar (peer-network cooperation). The losses are those of the released code, whose second network
-is trained by its own gradient and is no moving average of the first; it is dropped after training.
+SimCSE's positive is the sentence itself; here further ones have its tokens shuffled or inverted, or
+some of them deleted or repeated. Beside SimCSE's InfoNCE, one loss contrasts all positives of a
+sentence with the other sentences (peer-positive contrast). A second network starts as a copy of the
+first and has the same losses, and two divergences align the similarities of both (peer-network
+cooperation). The losses are those of the released code, whose second network is trained by its own
+gradient rather than as a moving average; it is dropped after training.
 Letters: b rows of this worker, B of the global batch, P positives of a sentence, D hidden size.
 """
 
@@ -35,7 +35,7 @@ from cotbert_core.training.step_timer import section
 from cotbert_core.training.token_changes import delete_sampled, invert, repeat_sampled, shuffle
 from cotbert_core.training.token_numbers import TokenNumbers
 
-# Arguments: sentences, numbers of tokens to change (N,), random numbers of the tokens (T,).
+# A function of sentences, numbers of tokens to change (N,) and random numbers of tokens (T,).
 Augmentation = Callable[[Ragged, np.ndarray, np.ndarray], Ragged]
 AUGMENT: dict[str, Augmentation] = {
     "shuffle": lambda sentences, _, numbers: shuffle(sentences, numbers),
@@ -49,8 +49,8 @@ AUGMENT: dict[str, Augmentation] = {
 class Group:
     """A network's vectors.
 
-    sentences: (b, D). positives: (b, P, D), the first of each row the sentence itself under another
-    dropout mask. columns: (B, D) the sentences of all workers.
+    sentences: (b, D). positives: (b, P, D); the first of each row is the sentence itself with
+    another dropout mask. columns: (B, D) the sentences of all workers.
     """
 
     sentences: Tensor
@@ -68,7 +68,7 @@ class Pcl(WithoutTemplate):
         self.peer = None
         if self.method.cooperation_weight:
             self.peer = copy.deepcopy(backbone.model)
-            # As released, the second network is read through its pooler and then the same head.
+            # In the released code the second network's vectors pass its pooler and the same head.
             self.pooler = TanhHead(backbone.model.config)
             if (own := getattr(backbone.model, "pooler", None)) is not None:
                 self.pooler.load_state_dict(own.state_dict())
@@ -95,7 +95,7 @@ class Pcl(WithoutTemplate):
         return MethodOutput(loss, parts)
 
     def augmented(self, sentences: Ragged) -> list[Ragged]:
-        """Return the changed texts of the sentences, one for each positive but the first."""
+        """Return the augmented sentences, one list for each positive but the first."""
         numbers = TokenNumbers(sentences, self.settings.seed, self.step)
         lengths = sentences.lengths
         counts = np.rint(self.method.share * lengths).astype(np.int64)
@@ -109,7 +109,7 @@ class Pcl(WithoutTemplate):
         return [text.cut(room) for text in changed]
 
     def _group(self, raw: Sequence[Tensor]) -> Group:
-        """Return a network's vectors. raw: (b, D) of the sentences, then of each positive."""
+        """Return a network's vectors. raw: (b, D) for the sentences and for each positive."""
         sentences, *positives = [self.head(vectors) for vectors in raw]
         return Group(sentences, torch.stack(positives, dim=1), gather_with_gradient(sentences))
 

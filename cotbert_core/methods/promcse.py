@@ -1,7 +1,7 @@
 """PromCSE (Jiang et al., Findings of EMNLP 2022): trained prefixes of a frozen encoder.
 
-The objective is SimCSE's. With triples an energy-based hinge loss is added, which wants the cosine
-of a sentence and its entailment above all others of the sentence by a margin.
+The objective is SimCSE's. With triples, an energy-based hinge loss is added, which requires the
+cosine of a sentence and its entailment to exceed its other cosines by a margin.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cotbert_core.settings import TrainSettings
 
 
 class PromCse(SimCse):
-    """PromCSE, which trains the encoder's prefixes and a head; prefixes that it has go on."""
+    """PromCSE, which trains new or existing prefixes of the encoder, and a head."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)

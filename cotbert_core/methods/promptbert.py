@@ -1,8 +1,8 @@
 """PromptBERT (paper, section 4.3): without labels, and supervised by triples.
 
-Without labels the two views of a sentence are two templates around it; with the same template in
-both roles they differ only in dropout (Table 8). The supervised method puts one template around
-sentence, entailment and contradiction, and keeps head and denoising at inference.
+Without labels the two views of a sentence are two templates around it; with equal templates they
+differ only in dropout (Table 8). The supervised method puts one template around sentence,
+entailment and contradiction, and keeps head and denoising at inference.
 """
 
 from __future__ import annotations

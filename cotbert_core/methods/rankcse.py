@@ -1,6 +1,6 @@
-"""RankCSE (Liu et al., ACL 2023): SimCSE that learns from teachers which sentences are closer.
+"""RankCSE (Liu et al., ACL 2023): SimCSE with rankings distilled from teachers.
 
-To InfoNCE it adds the consistency of the two views' rankings (section 4.2) and the distillation of
+It adds to InfoNCE the consistency of the two views' rankings (section 4.2) and the distillation of
 the rankings of one or two teachers (section 4.3).
 Letters: b rows of this worker, B rows of the global batch, D hidden size.
 """
@@ -27,7 +27,7 @@ from cotbert_core.training.step_timer import section
 
 
 class RankCse(WithoutTemplate):
-    """RankCSE without labels. The teachers are frozen and no part of a checkpoint."""
+    """RankCSE without labels. The teachers are frozen and not part of a checkpoint."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)

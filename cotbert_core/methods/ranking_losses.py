@@ -38,8 +38,8 @@ def list_net(
 def list_mle(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     """Return the scalar mean of -log P(the teacher's order | the student's similarities) / B.
 
-    P is Plackett-Luce's (ListMLE): place after place, the softmax of the sentence that stands there
-    over those not yet placed. student, teacher: (b, B) similarities.
+    P is the Plackett-Luce model (ListMLE): the product over ranks of the softmax of the sentence at
+    that rank over the remaining ones. student, teacher: (b, B) similarities.
     """
     ranked = torch.gather(student / temperature, 1, teacher.argsort(dim=1, descending=True))
     left = ranked.flip(1).logcumsumexp(dim=1).flip(1)

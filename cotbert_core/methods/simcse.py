@@ -1,7 +1,7 @@
 """SimCSE (Gao et al., 2021): no template; the two views of a sentence differ only in dropout.
 
-Or the positive is a paired text or one of the same document. With `triples` the positive is the
-entailment and the contradiction is a hard negative.
+Optionally the positive is a paired text or another text of the document. With `triples` it is the
+entailment, and the contradiction is a hard negative.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SNCSE (Wang et al., 2022): the negation of a sentence is its soft negative.
 
-Two templates around a sentence are contrasted by InfoNCE. Its negation, in the second template,
-says the opposite in the same words: the bidirectional margin loss keeps it less similar than the
-positive, but not by much. Vectors are read at the mask; the head behind it is dropped afterwards.
+Two templates around a sentence are contrasted by InfoNCE. Its negation, in the second template, has
+the opposite meaning in the same words: the bidirectional margin loss keeps it slightly less similar
+than the positive. Vectors are read at the mask; the head after it is dropped after training.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Sncse(Contrastive):
         self.head = TanhHead(backbone.model.config)
 
     def forward(self, batch: Batch) -> MethodOutput:
-        # A negation is longer than its sentence, by a few tokens.
+        # A negation may be a few tokens longer than its sentence.
         room = self.backbone.max_tokens - self.positive.length
         negated = self.negation(batch.sentences).cut(room)
         views = [

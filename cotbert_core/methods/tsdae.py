@@ -1,6 +1,6 @@
-"""TSDAE (Wang et al., 2021): a decoder rebuilds a sentence from the vector of its remaining tokens.
+"""TSDAE (Wang et al., 2021): a decoder reconstructs a sentence from the vector of a part of it.
 
-It is a baseline: loss and decoder are sentence-transformers' own.
+It is a baseline: loss and decoder are those of sentence-transformers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cotbert_core.training.flops import Work, encoder_flops
 
 
 class Tsdae(Method):
-    """TSDAE: a decoder tied to the encoder rebuilds sentences with deleted tokens."""
+    """TSDAE: a decoder tied to the encoder reconstructs sentences with deleted tokens."""
 
     def __init__(self, backbone: Backbone, settings: TrainSettings) -> None:
         super().__init__(backbone, settings)
@@ -104,5 +104,5 @@ def _objective(backbone: Backbone, readout: str) -> Any:
         first.model = backbone.model
         pooling = Pooling(backbone.hidden_size, pooling_mode=readout)
         whole = SentenceTransformer(modules=[first, pooling], device=str(device))
-        # The decoder's own weights, which are not tied to the encoder's, were opened on the CPU.
+        # The decoder's weights that are not tied to the encoder were loaded on the CPU.
         return DenoisingAutoEncoderLoss(whole).to(device)

@@ -1,4 +1,4 @@
-"""The base of contrastive methods without a template: they read [CLS] or the mean.
+"""The base of contrastive methods without a template, which pool [CLS] or the mean.
 
 Letters: b rows of this worker, D hidden size.
 """
@@ -29,7 +29,7 @@ class WithoutTemplate(Contrastive):
         self.head: Any = TanhHead(backbone.model.config)
 
     def vectors(self, *texts: Ragged) -> list[Tensor]:
-        """Return the vectors (b, D) behind the head for each of the texts (b)."""
+        """Return the vectors (b, D) after the head for each list of b texts."""
         encoded = self.encode([View(self.bare, rows) for rows in texts])
         return [apply_head(raw, None, self.head) for raw, _ in encoded]
 
@@ -43,9 +43,9 @@ def plain_pooling_config(
 ) -> PoolingConfig:
     """Return the pooling of an encoder that was trained without a template.
 
-    Corpora are tokenized for templates, so such an encoder keeps the leading blank. It reads as
-    many tokens as the encoder that it was made from, as in sentence-transformers: a score before
-    and one after differ by the training alone.
+    Corpora are tokenized for templates, so such an encoder keeps the leading blank. It keeps the
+    maximum length of the original encoder, as in sentence-transformers, so that scores before and
+    after training are comparable.
     """
     return PoolingConfig(
         readout,

@@ -1,4 +1,4 @@
-"""A batch: sentences in token ids, and the texts that are paired with each of them."""
+"""A batch: sentences in token ids with their paired texts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ COLUMNS = ("augmented", "negative")
 class Batch:
     """N rows of token ids without special tokens and without a template.
 
-    augmented: the positive's text, where it is not the sentence itself: one with the same meaning
-    (a back-translation, a rewrite, an entailment), or one of the same document.
+    augmented: the positive's text, if it is not the sentence itself: a text with the same meaning
+    (a back-translation, a rewrite, an entailment) or from the same document.
     negative: a similar text with another meaning (a contradiction).
-    documents: (N,) int64, the document of each row, if the loss is to respect them.
+    documents: (N,) int64, the document of each row, if the loss depends on it.
     """
 
     sentences: Ragged

@@ -1,4 +1,4 @@
-"""Writing checkpoints in the background while the training continues.
+"""Write checkpoints in the background while the training continues.
 
 A checkpoint of BERT-base is 1.3 GB, and writing it to a disk takes 2 to 6 seconds: on a GPU as long
 as dozens of steps. On a GPU the state is therefore copied into the host's memory, which stops the
@@ -19,7 +19,7 @@ from cotbert_core.training.checkpoints import Checkpoint, check_attempt, write_c
 
 
 class CheckpointWriter:
-    """A writer of the checkpoints of one attempt, one after the other.
+    """Write the checkpoints of an attempt, one at a time.
 
     attempt: the attempt's name, from `begin_attempt`. background: whether to write in a thread; the
     state may change as soon as `write` returns.
@@ -47,7 +47,7 @@ class CheckpointWriter:
         )
 
     def check_attempt(self) -> None:
-        """Raise SupersededError when another attempt of the run has begun."""
+        """Raise SupersededError if another attempt of the run has begun."""
         check_attempt(self._folder, self._attempt)
 
     def wait(self) -> None:

@@ -1,11 +1,11 @@
-"""Checkpoints: the complete state of a run after a step, written completely or not at all.
+"""Checkpoints: the complete state of a run after a step, written atomically.
 
 A checkpoint is a folder `step-00000010` with the state and a note of its size and checksum. It is
-written under another name, forced to the disk and renamed, so a kill or a full disk leaves the
+written under another name, flushed to disk and renamed, so a kill or a full disk leaves the
 previous checkpoint intact. A checkpoint that was damaged later is reported and skipped.
 
 A worker whose driver or node was lost may continue for a while. So each start of a run's workers is
-an attempt, and only the latest attempt writes: an earlier one notices that before it renames its
+an attempt, and only the latest attempt may write: an earlier one checks this before it renames its
 checkpoint.
 """
 
@@ -30,8 +30,7 @@ from cotbert_core.messages.full_disk import means_full_disk
 from cotbert_core.messages.printable import printable
 
 STATE_FILE, NOTE_FILE, ATTEMPT_FILE = "state.pt", "checkpoint.json", "attempt"
-# The number of newest checkpoints that are kept, in addition to the best one: with two there is one
-# to fall back to.
+# Number of newest checkpoints kept besides the best one; the second is a fallback.
 NEWEST = 2
 CHUNK_BYTES = 1 << 22
 
@@ -49,7 +48,7 @@ class Checkpoint:
     score: float
 
     def damage(self) -> str | None:
-        """Return what is wrong with the state, which is read once; None if it is intact."""
+        """Return a description of the state's damage, or None if it is intact; reads it once."""
         note, file = read_json(self.path / NOTE_FILE), self.path / STATE_FILE
         if not file.is_file():
             return f"{STATE_FILE} is missing"
@@ -111,9 +110,9 @@ def write_checkpoint(
 
 
 def _write_state(file: Path, state: dict[str, Any]) -> tuple[int, int]:
-    """Write the state, force it to the disk, and return its size in bytes and its CRC-32.
+    """Write the state, flush it to disk, and return its size in bytes and its CRC-32.
 
-    Without fsync a machine that loses power may keep the file's name and lose its bytes.
+    Without fsync a power failure may keep the file's name and lose its contents.
     """
     with file.open("wb") as stream:
         counted = _CheckedStream(stream)
@@ -153,7 +152,7 @@ class _CheckedStream:
 
 
 def check_attempt(folder: Path, attempt: str | None) -> None:
-    """Raise SupersededError when another attempt than this has begun."""
+    """Raise SupersededError if a newer attempt has begun."""
     if attempt is not None and (folder / ATTEMPT_FILE).read_text(encoding="utf-8") != attempt:
         raise SupersededError(
             f"a newer attempt writes the checkpoints in {str(folder)!r}: this one stops"
@@ -173,14 +172,14 @@ def checkpoints(folder: Path) -> list[Checkpoint]:
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """Return the newest undamaged checkpoint, and warn about damaged ones."""
+    """Return the newest undamaged checkpoint; show a warning for damaged ones."""
     return _first_whole(checkpoints(folder)[::-1])
 
 
 def best(folder: Path) -> Checkpoint | None:
-    """Return the undamaged checkpoint with the highest score, the first of equals.
+    """Return the undamaged checkpoint with the highest score, the earliest of equals.
 
-    Warns about damaged ones.
+    Shows a warning for damaged ones.
     """
     return _first_whole(_by_score(checkpoints(folder)))
 

@@ -1,7 +1,7 @@
 """The device that this process computes on; all other modules get it from here.
 
-A worker without a GPU of its own still sees the GPUs of its machine. The code that starts a worker
-therefore sets its device, and no other module checks whether CUDA is available.
+A worker without an assigned GPU still sees the GPUs of its machine. So the code that starts a
+worker sets its device, and no other module checks whether CUDA is available.
 """
 
 from __future__ import annotations

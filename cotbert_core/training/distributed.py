@@ -46,9 +46,9 @@ def gather(values: Tensor) -> Tensor:
 def gather_with_gradient(vectors: Tensor) -> Tensor:
     """Return the vectors (W * b, D) of all workers in rank order. vectors: (b, D).
 
-    The backward pass sums over workers the gradient that each has for this worker's rows. If losses
-    are means over local rows, DDP's average over workers is then the gradient of the global mean,
-    without further scaling. (SimCSE-family code keeps only the local share.)
+    The backward pass sums all workers' gradients for this worker's rows. If losses are means over
+    local rows, DDP's average over workers is then the gradient of the global mean, without further
+    scaling. (SimCSE-family code keeps only the local share.)
     """
     if world_size() == 1:
         return vectors
@@ -86,17 +86,17 @@ def _device() -> torch.device:
 
 
 def gather_values(value: float) -> list[float]:
-    """Return one number of each worker, in rank order."""
+    """Return each worker's number, in rank order."""
     if world_size() == 1:
         return [value]
     return [row[0] for row in gather_rows(torch.tensor([value], dtype=torch.float64))]
 
 
 def gather_rows(values: Tensor) -> list[list[float]]:
-    """Return the (n,) numbers of each worker, in rank order.
+    """Return each worker's (n,) numbers, in rank order.
 
-    All W * n numbers come from the device in one transfer, because for each transfer the host waits
-    until the device has finished all earlier work.
+    All W * n numbers are copied from the device at once, since the host waits for the device's
+    earlier work at each copy.
     """
     if world_size() == 1:
         return [values.tolist()]
@@ -118,7 +118,7 @@ def sums(values: Sequence[float]) -> list[float]:
 
 
 def gather_objects(value: Any) -> list[Any]:
-    """Return a small picklable value of each worker, in rank order."""
+    """Return each worker's small picklable value, in rank order."""
     if world_size() == 1:
         return [value]
     values: list[Any] = [None] * world_size()

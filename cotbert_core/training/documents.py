@@ -1,7 +1,7 @@
-"""The positives that come from a sentence's document: another sentence of it, or all the others.
+"""Positives from a sentence's document: another sentence of it, or all the others.
 
-Sentences lie in the order of their documents, so that the rest of a document is at most two spans
-of token ids, whatever its size: a batch of 64 takes 0.1 ms.
+Sentences are stored in the order of their documents, so the rest of a document is at most two spans
+of token ids, and a batch of 64 takes 0.1 ms.
 
 Letters: N sentences of documents with at least two, D such documents, b rows of a batch.
 """
@@ -17,16 +17,16 @@ from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.batches import Batch
 
-# Rows that are sorted together: 450,000 sentences in one piece take 1.2 s, in pieces that fit into
-# the processor's cache 0.4 s.
+# Rows sorted at a time: 450,000 sentences at once take 1.2 s, in pieces that fit into the CPU's
+# cache 0.4 s.
 SORTED_TOGETHER = 16_384
 
 
 @dataclass(frozen=True)
 class DocumentSentences:
-    """The sentences that have another sentence in their document, in the order of the documents.
+    """The sentences with another sentence in their document, in the order of the documents.
 
-    sentences: N, by document and position. bounds: (D + 1,) int64; document d holds the sentences
+    sentences: N, by document and position. bounds: (D + 1,) int64; document d has the sentences
     bounds[d] to bounds[d + 1]. ids: (D,) int64, the documents' ids in the corpus.
     """
 
@@ -44,8 +44,8 @@ class DocumentSentences:
     ) -> DocumentSentences:
         """Return the sentences of documents with at least two sentences.
 
-        documents: (N,) ids. positions: (N,) in the documents. parts: (N,) numbers of the parts of
-        the corpus, if only sentences of one part are companions.
+        documents: (N,) ids. positions: (N,) in the documents. parts: (N,) numbers of the corpus's
+        parts, if positives must come from the same part.
         """
         parts = np.zeros(len(documents), np.int8) if parts is None else parts
         order = np.lexsort((positions, documents, parts))
@@ -63,11 +63,11 @@ class DocumentSentences:
         return len(self.sentences)
 
     def documents_first(self, order: np.ndarray) -> np.ndarray:
-        """Return an order of all rows (N,) changed so that one row of each document comes first.
+        """Return an order of all rows (N,) with one row of each document moved to the front.
 
-        These, like the others after them, stay in the order given. So a few steps see documents as
-        evenly as the held-out ones are chosen: half of all docstring sentences are of the longest
-        fifth, and in a plain order 60 steps of 64 took 1.5 times as long for the same score.
+        Both groups keep the given order. A few steps then sample documents as evenly as held-out
+        ones are chosen: half of all docstring sentences belong to the longest fifth of documents,
+        and in the plain order the same score took 1.5 times as long (60 steps of 64).
         """
         document = np.searchsorted(self.bounds, order, side="right") - 1
         first = np.zeros(len(order), bool)
@@ -77,7 +77,7 @@ class DocumentSentences:
     def batch(self, rows: np.ndarray, settings: TrainSettings, draws: np.ndarray) -> Batch:
         """Return the sentences `rows` (b,) with their positives and documents.
 
-        draws: (b,) random numbers in [0, 1), by which neighbours are chosen.
+        draws: (b,) random numbers in [0, 1) that choose neighbours.
         """
         method = settings.method
         assert isinstance(method, PositiveSettings)
@@ -102,13 +102,13 @@ class DocumentSentences:
 
 
 def _other(rows: np.ndarray, first: np.ndarray, stop: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """Return one of first..stop for each row, but never the row itself."""
+    """Return a random index in first..stop for each row, other than the row itself."""
     chosen: np.ndarray = first + (draws * (stop - first - 1)).astype(np.int64)
     return np.where(chosen < rows, chosen, chosen + 1)
 
 
 def _group_starts(*keys: np.ndarray) -> np.ndarray:
-    """Return where a new group of equal keys begins. keys: sorted arrays of one length."""
+    """Return the starts of groups of equal keys. keys: sorted arrays of equal length."""
     if not len(keys[0]):
         return np.zeros(0, np.int64)
     new = np.zeros(len(keys[0]), bool)
@@ -119,6 +119,6 @@ def _group_starts(*keys: np.ndarray) -> np.ndarray:
 
 
 def count_anchors(documents: np.ndarray) -> int:
-    """Return how many of the rows with these documents (N,) have another row in their document."""
+    """Return the number of rows with another row in their document. documents: (N,) ids."""
     _, sizes = np.unique(documents, return_counts=True)
     return int(sizes[sizes > 1].sum())

@@ -1,11 +1,11 @@
 """The work of a training step: tokens, padding and model FLOPs.
 
-Model FLOPs are those that the mathematics needs, whatever the machine computes: 2 for each
-multiply-add of the linear layers and of attention's two products, and twice as many in the backward
-pass, for real tokens only. Padding, recomputed activations, embeddings, norms, softmax, heads and
-the loss do not count (Narayanan et al., 2021, appendix, without their recomputation; Chowdhery et
-al., 2022, appendix B, "model FLOPs utilization", MFU). Letters: n tokens of a row, D hidden size,
-F inner size of the feed-forward, L layers.
+Model FLOPs are those that the mathematics requires: 2 for each multiply-add of the linear layers
+and of attention's two products, and twice as many in the backward pass, for real tokens only.
+Padding, recomputed activations, embeddings, norms, softmax, heads and the loss do not count
+(Narayanan et al., 2021, appendix, without their recomputation; Chowdhery et al., 2022, appendix B,
+"model FLOPs utilization", MFU). Letters: n tokens of a row, D hidden size, F inner size of the
+feed-forward, L layers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from cotbert_core.encoder.prefixes import prefix_length
 from cotbert_core.settings import Precision
 from cotbert_core.training.precision import resolve_precision
 
-# The rows of the square matrices whose product is timed (2 ms in bf16 to 14 ms in fp32 on an AVX512
-# core), and the seconds for which it is repeated: on a busy machine most repetitions are disturbed.
+# The size of the square matrices whose product is timed (2 ms in bf16 to 14 ms in fp32 on an AVX512
+# core), and the seconds for which it is repeated: on a busy machine most repetitions are slowed.
 CPU_PRODUCT, CUDA_PRODUCT, RATE_SECONDS = 1024, 8192, 0.25
 
 
@@ -101,9 +101,9 @@ def linear_weights(model: nn.Module, but: str | None = None) -> tuple[int, int]:
 def measured_peak_flops(precision: Precision, device: torch.device) -> float:
     """Return the measured peak FLOPs per second of the device in the chosen number format.
 
-    It is the fastest product of two square matrices with CPU_PRODUCT or CUDA_PRODUCT rows, by this
-    process's threads, within RATE_SECONDS: what the machine reaches in practice, not what its
-    maker states. torch's own random state is not used.
+    It is the fastest product of two square matrices with CPU_PRODUCT or CUDA_PRODUCT rows, on this
+    process's threads, within RATE_SECONDS: the practical peak, not the manufacturer's. torch's
+    random state is not used.
     """
     size = CUDA_PRODUCT if device.type == "cuda" else CPU_PRODUCT
     bf16 = resolve_precision(precision, device) == "bf16"

@@ -1,4 +1,4 @@
-"""Large batches in little memory: the backward pass computes activations again.
+"""Large batches in little memory: the backward pass recomputes activations.
 
 A contrastive loss needs the vectors of the whole batch at once, but not their activations.
 GradCache (Gao et al., 2021) therefore encodes the batch twice: once without activations, for the
@@ -27,8 +27,8 @@ def recomputed(function: Callable[..., Result], *inputs: Any, device: torch.devi
     """
     if not torch.is_grad_enabled():
         return function(*inputs)
-    # torch restores a GPU's random state for the second pass only if it finds a tensor of that GPU
-    # among the inputs, and it does not look into a dataclass. Without this marker the second pass
+    # torch restores a GPU's random state for the second pass only if one of the inputs is a tensor
+    # on that GPU, and it does not look into dataclasses. Without this marker the second pass
     # sampled different dropout: the gradient of CoT-BERT was wrong by 1.6 times its length.
     marker = torch.empty(0, device=device)
     # torch's check that both passes keep the same tensors cannot read the shapes of jagged tensors.

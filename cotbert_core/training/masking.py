@@ -1,7 +1,7 @@
-"""The tokens that a masked language model has to predict, and what stands in their place.
+"""Choose and corrupt the tokens that a masked language model has to predict.
 
-Any number of workers, and a resumed run, mask the same tokens (`TokenNumbers`). Letters: T tokens
-of all rows, V vocabulary size.
+The choice depends neither on the number of workers nor on a resume (`TokenNumbers`). Letters: T
+tokens of all rows, V vocabulary size.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Masked:
 
 @dataclass(frozen=True)
 class Masking:
-    """How tokens are masked.
+    """The masking of tokens.
 
-    share: the share of a row's tokens that is chosen. mask_id: the mask's id. tokens: V.
-    continues: (V,) bool, True for a token that continues a word, if whole words are chosen.
+    share: share of a row's tokens to choose. mask_id: id of the mask. tokens: V. continues: (V,)
+    bool, True for a token that continues a word, for whole-word masking.
     """
 
     share: float
@@ -44,7 +44,7 @@ class Masking:
     continues: np.ndarray | None = None
 
     def __call__(self, rows: Ragged, seed: int, step: int) -> Masked:
-        """Choose tokens and corrupt them as BERT does."""
+        """Return the rows with chosen tokens corrupted as in BERT."""
         numbers = TokenNumbers(rows, seed, step)
         chosen = self._choose(rows, numbers.of_tokens(0))
         how, token = numbers.of_tokens(1), numbers.of_tokens(2)
@@ -54,14 +54,14 @@ class Masking:
         return Masked(Ragged(ids.astype(rows.flat.dtype), rows.offsets), chosen)
 
     def only_masks(self, rows: Ragged, seed: int, step: int = 0) -> Masked:
-        """Choose tokens and mask every one."""
+        """Return the rows with all chosen tokens masked."""
         chosen = self._choose(rows, TokenNumbers(rows, seed, step).of_tokens(0))
         ids = np.where(chosen, self.mask_id, rows.flat).astype(rows.flat.dtype)
         return Masked(Ragged(ids, rows.offsets), chosen)
 
     def _choose(self, rows: Ragged, numbers: np.ndarray) -> np.ndarray:
-        """Return (T,) bool. Words are taken in the order of their first token's number until a
-        row has its share of tokens, at least one."""
+        """Return the chosen tokens (T,) bool: words in the order of their first token's number,
+        until a row has its share of tokens, at least one."""
         row = np.repeat(np.arange(len(rows)), rows.lengths)
         word = np.arange(len(rows.flat))
         if self.continues is not None:
@@ -77,7 +77,7 @@ class Masking:
 
 
 def word_numbers(rows: Ragged, continues: np.ndarray) -> np.ndarray:
-    """Return the word (T,) of each token, counted from 0 through all rows.
+    """Return the word index (T,) of each token, counted over all rows.
 
     continues: (V,) bool, True for a token that continues a word. A row begins with a word.
     """
@@ -89,8 +89,8 @@ def word_numbers(rows: Ragged, continues: np.ndarray) -> np.ndarray:
 def word_continuations(tokenizer: Any, tokens: int) -> np.ndarray:
     """Return (tokens,) bool, True for the ids of a Hugging Face tokenizer that continue a word.
 
-    WordPiece marks them by ##. A byte-level tokenizer, and one with the mark U+2581, mark the first
-    token of a word.
+    WordPiece marks them by ##. Byte-level and SentencePiece tokenizers (U+2581) instead mark the
+    first token of a word.
     """
     byte_level = is_byte_level(tokenizer.backend_tokenizer)
     marks = ("\u0120", "\u010a") if byte_level else ("\u2581",)

@@ -1,10 +1,10 @@
 """Memory settings of a training process.
 
-A step allocates and frees some GB of activations. glibc returns large blocks to the system when
-they are freed and allocates them again in the next step, and the system then clears every 4-KiB
-page: 55,000 page faults and 0.3 of 3.1 s in a step of all-MiniLM-L6-v2 (64 sentences, 2 of 2 cores
-busy, mean of steps 15 to 36). With memory that is kept and in 2-MiB pages it is 1,900 faults and
-2.75 s, and the peak is not higher.
+A step allocates and frees some GB of activations. glibc returns freed large blocks to the system
+and allocates them again in the next step, where the system clears every 4-KiB page: 55,000 page
+faults and 0.3 of 3.1 s in a step of all-MiniLM-L6-v2 (64 sentences, 2 of 2 cores busy, mean of
+steps 15 to 36). With retained memory in 2-MiB pages it is 1,900 faults and 2.75 s, at the same
+peak.
 """
 
 from __future__ import annotations
@@ -34,10 +34,7 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Return what a training that has ended used to the system, and the GPU's to other processes.
-
-    The next training of this process may begin much later, or never.
-    """
+    """Return the memory of a finished training to the system, and the GPU's to other processes."""
     gc.collect()  # the model, if cycles still hold it
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()

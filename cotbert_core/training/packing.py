@@ -1,4 +1,4 @@
-"""Sentences one after another in rows of up to a number of tokens, so that little is padded."""
+"""Pack sentences into rows of bounded length, to avoid padding."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from cotbert_core.templates.ragged_ids import Ragged
 def pack(sentences: Ragged, capacity: int, documents: np.ndarray | None = None) -> Ragged:
     """Return rows of whole sentences in their order, each row with at most `capacity` tokens.
 
-    A row takes the next sentence as long as it fits. documents: (N,) the document of each sentence;
-    a row has sentences of one document, whose sentences must stand together. A longer sentence is
-    cut, and a row without tokens is left out.
+    Rows are filled greedily. documents: (N,) ids, in groups; a row then has sentences of only one
+    document. Longer sentences are truncated, and rows without tokens are left out.
     """
     sentences = sentences.cut(capacity)
     changes = np.zeros(len(sentences), bool)

@@ -1,10 +1,10 @@
 """The number format of matrix products, chosen by what the machine supports.
 
-bf16 on a CPU without instructions for it can be 100 times slower than fp32. An Intel CPU whose
-AMX is missing or hidden by its virtual machine has instructions for it, and is slower all the same:
-on 2 cores of a Xeon (Emerald Rapids, 2026-11-24) matrix products ran at 170 GFLOP/s in bf16 and at
-210 to 330 in fp32, `encode()` of all-MiniLM-L6-v2 at 237 and 391 sentences/s. AMD's AVX-512 doubles
-the rate of fp32, AMX multiplies it.
+bf16 on a CPU without instructions for it can be 100 times slower than fp32. An Intel CPU with such
+instructions is still slower in bf16 if AMX is missing or hidden by its virtual machine: on 2 cores
+of a Xeon (Emerald Rapids, 2026-11-24) matrix products ran at 170 GFLOP/s in bf16 and at 210 to 330
+in fp32, `encode()` of all-MiniLM-L6-v2 at 237 and 391 sentences/s. AMD's AVX-512 doubles the rate
+of fp32, AMX multiplies it.
 
 fp32 means fp32 on a GPU too: TF32, which rounds the factors of a product to 10 bits, stays off, as
 is torch's default. Every GPU with TF32 also has bf16, which is twice as fast and is what `auto`

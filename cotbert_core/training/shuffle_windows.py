@@ -1,8 +1,8 @@
-"""The order of the rows of a corpus that is too large to be shuffled as a whole.
+"""The shuffled order of a corpus that is too large to be shuffled as a whole.
 
-Each epoch goes through the parts of the corpus in a random order. Neighbouring parts form windows
-of about `shuffle_buffer_rows` rows, and the rows of a window are shuffled together. The rows of a
-step depend only on the seed and the number of the step.
+Each epoch visits the parts of the corpus in a random order. Consecutive parts form windows of about
+`shuffle_buffer_rows` rows, and the rows of a window are shuffled together. The rows of a step
+depend only on the seed and the step.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from cotbert_core.settings import TrainSettings
 from cotbert_core.training.sampling import Arrange, as_shuffled, steps_in_epoch
 
-# A corpus with more rows is streamed unless the settings say otherwise. A Wikipedia sentence of 20
-# tokens takes 88 bytes in the memory of every worker, 4 per token and 8 for its offset, and 158
-# while it is read (benchmarks/streaming.py): 3.2 GB for this number of rows.
+# A corpus with more rows is streamed by default. A Wikipedia sentence of 20 tokens takes 88 bytes
+# in the memory of every worker, 4 per token and 8 for its offset, and 158 while it is read
+# (benchmarks/streaming.py): 3.2 GB for this number of rows.
 MEMORY_ROWS = 20_000_000
-# The rows that are then shuffled together: some 60 parts from anywhere in the corpus, 88 MB.
+# The default window of a streamed corpus: some 60 parts from anywhere in it, 88 MB.
 WINDOW_ROWS = 1_000_000
 
 
@@ -27,8 +27,8 @@ WINDOW_ROWS = 1_000_000
 class Window:
     """Rows that are shuffled together.
 
-    parts: parts of the corpus, whose rows are concatenated in this order. seed: seed of the
-    shuffle. start, stop: the range of the shuffled rows that is trained on.
+    parts: parts of the corpus, concatenated in this order. seed: seed of the shuffle. start, stop:
+    the range of shuffled rows to train on.
     """
 
     parts: tuple[int, ...]
@@ -50,7 +50,7 @@ class Window:
 
 
 def window_rows(settings: TrainSettings, sentences: int) -> int | None:
-    """Return the number of rows that are shuffled together; None: all rows, in memory."""
+    """Return the number of rows of a window, or None to shuffle all rows in memory."""
     if settings.shuffle_buffer_rows is None and sentences > MEMORY_ROWS:
         return WINDOW_ROWS
     return settings.shuffle_buffer_rows

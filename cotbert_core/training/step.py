@@ -17,7 +17,7 @@ from cotbert_core.training.step_timer import section, section_after_gradients
 
 
 class NonFiniteLossError(RuntimeError):
-    """A loss or gradient that is not finite: the run stops before the weights change."""
+    """The loss or gradient is not finite; the run stops before the weights change."""
 
 
 @dataclass(frozen=True)

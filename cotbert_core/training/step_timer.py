@@ -1,10 +1,10 @@
-"""Timing of the sections of a training step: code marks sections, and a clock sums their seconds.
+"""Time the sections of a training step: code marks sections, and a clock sums their seconds.
 
-Without a clock a section only reads a module variable. With a clock the seconds of a section do not
-include those of a section inside it, so all sections of a step add up to at most the step. Backward
-functions run while the thread that called backward waits (on a CPU in the same thread, for a GPU in
-autograd's thread), so one stack of open sections is correct for both: the backward pass of a gather
-counts as "gather", not as "backward".
+Without a clock a section only reads a module variable. The seconds of a section exclude those of
+nested sections, so all sections of a step sum to at most the step. Backward functions run while the
+thread that called backward waits (on a CPU in the same thread, on a GPU in autograd's thread), so a
+single stack of open sections is correct for both: the backward pass of a gather counts as "gather",
+not as "backward".
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ SECTIONS: tuple[Section, ...] = get_args(Section)
 class Clock:
     """The seconds of each section since the last lap, in a process with one active section.
 
-    On a GPU every change of section waits for the device, because otherwise its work would count in
-    the section that first waits for it. A step then does the same work with less overlap.
+    On a GPU every change of section waits for the device; otherwise its work would count in the
+    section that first waits for it. This reduces the overlap of host and device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -52,7 +52,7 @@ class Clock:
 
     def _now(self) -> float:
         if self._device.type == "cuda":
-            # Only this stream: gradients that DDP sends in another stream are not waited for here.
+            # Only this stream, not the one in which DDP sends gradients.
             torch.cuda.current_stream(self._device).synchronize()
         return time.perf_counter()
 
@@ -94,7 +94,7 @@ _NO_SECTION = nullcontext()
 
 
 def section(name: Section) -> AbstractContextManager[None]:
-    """Count the block's seconds as `name` if a clock runs; traces show the block by that name."""
+    """Count the block's seconds as `name` if a clock runs, and name the block in traces."""
     return _NO_SECTION if _clock is None else _clocked(_clock, name)
 
 
@@ -112,7 +112,7 @@ def _clocked(clock: Clock, name: Section) -> Iterator[None]:
 def section_after_gradients(weights: Sequence[Tensor], name: Section) -> Iterator[None]:
     """Count the rest of a backward pass as `name` once all gradients of `weights` are computed.
 
-    Under DDP the rest is waiting for the gradients of the other workers. Without weights nothing
+    With DDP the rest is waiting for the gradients of the other workers. Without weights nothing
     changes.
     """
     if _clock is None or not weights:

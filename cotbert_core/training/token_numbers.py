@@ -1,7 +1,7 @@
-"""Random numbers of tokens and rows that depend on the seed, the step and the row's tokens alone.
+"""Random numbers of tokens and rows that only depend on the seed, the step and the row's tokens.
 
-They do not depend on the other rows or on the worker: any number of workers, and a resumed run,
-draw the same ones. Letters: N rows, T tokens of all rows.
+They do not depend on the other rows, the number of workers or a resume. Letters: N rows, T tokens
+of all rows.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class TokenNumbers:
         self._tokens = np.repeat(self._rows, rows.lengths) + place.astype(np.uint64)
 
     def of_tokens(self, draw: int) -> np.ndarray:
-        """Return (T,) numbers from 0 to below 1. draw: which of several for the same token."""
+        """Return (T,) numbers in [0, 1). draw: index of a token's random number."""
         return _uniform(self._tokens, draw)
 
     def of_rows(self, draw: int) -> np.ndarray:
-        """Return (N,) numbers from 0 to below 1, those of first tokens: give another `draw`."""
+        """Return (N,) numbers in [0, 1), shared with first tokens: use a different `draw`."""
         return _uniform(self._rows, draw)
 
     def of_columns(self, count: int, draw: int) -> np.ndarray:
-        """Return (N, count) numbers from 0 to below 1: those of rows from this draw onwards."""
+        """Return (N, count) numbers in [0, 1): those of rows from this `draw` onwards."""
         return _uniform(self._rows[:, None], draw + np.arange(count))
 
 
