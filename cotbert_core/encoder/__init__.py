@@ -1,1 +1,1 @@
-"""Opening an encoder, running rows through it, and pooling its output to sentence vectors."""
+"""Load an encoder, run rows through it, and pool its output to sentence vectors."""

@@ -1,9 +1,9 @@
 """Attention implementations of an encoder, for padded rows and for packed rows.
 
 In a packed batch the tokens of all sentences form one row, without padding, and each token attends
-only to the tokens of its own sentence. torch's jagged attention does that, with gradients and with
-the same dropout as for padded rows: on a GPU in bf16 by its flash kernel for unequal lengths, on a
-CPU by padding inside the attention, which is correct but slower than padded rows.
+only to its own sentence. torch's jagged attention does this with gradients and with the same
+dropout as for padded rows: on a GPU in bf16 by the variable-length flash kernel, on a CPU by
+padding inside the attention, which is correct but slower than padded rows.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ FAMILIES = ("bert", "roberta", "xlm-roberta")
 
 
 def initial_attention(attention: Attention, device: torch.device) -> str:
-    """Return the attention implementation with which transformers opens an encoder."""
+    """Return the attention implementation with which transformers loads an encoder."""
     if attention in ("eager", "sdpa"):
         return attention
     return "sdpa" if device.type == "cuda" else "eager"
 
 
 def set_attention(model: Any, name: str, attention: Attention) -> str:
-    """Set the attention implementation of the opened encoder NAME; return transformers' name of it.
+    """Set the attention implementation of the loaded encoder NAME; return transformers' name of it.
 
     auto: `plain` on a CPU if the family supports it, else the initial one. On rows of 30 to 50
     tokens transformers' `eager` is 12-20 % faster than `sdpa` there, and `plain` takes 0.87 of the
@@ -54,8 +54,8 @@ def set_attention(model: Any, name: str, attention: Attention) -> str:
 
 
 def attention_of(model: Any) -> str:
-    """Return the name in transformers of the attention that a model computes."""
-    # private: set_attn_implementation is public, and nothing public tells what it was set to
+    """Return transformers' name of a model's attention implementation."""
+    # private: set_attn_implementation is public, but there is no public getter
     return str(model.config._attn_implementation)
 
 
@@ -102,7 +102,7 @@ def _with_prefix(attention: Callable[..., Any]) -> Callable[..., Any]:
         key = torch.cat([keys.to(key.dtype), key], dim=2)
         value = torch.cat([values.to(value.dtype), value], dim=2)
         if attention_mask is not None:
-            seen = attention_mask.dtype == torch.bool  # True, or 0 as what is added to a score
+            seen = attention_mask.dtype == torch.bool  # True, or 0 in an additive mask
             attention_mask = F.pad(attention_mask, (keys.shape[2], 0), value=seen)
         return attention(module, query, key, value, attention_mask, **options)
 
@@ -122,9 +122,9 @@ def plain_attention(
 ) -> tuple[Tensor, Tensor]:
     """Return the attended values (N, L, heads, d) and the weights (N, heads, L, L).
 
-    query, key, value: (N, heads, L, d). The weights keep one number format: under autocast
-    transformers' own function converts them from bf16 to fp32 and back for the product with the
-    values, which rounds them anyway.
+    query, key, value: (N, heads, L, d). The weights keep their number format: under autocast
+    transformers' own function converts them from bf16 to fp32 and back, although the product with
+    the values rounds them anyway.
     """
     scores = torch.matmul(query * scaling, key.transpose(2, 3))
     if attention_mask is not None:

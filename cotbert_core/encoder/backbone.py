@@ -1,7 +1,7 @@
 """A pretrained encoder with its tokenizer.
 
-BERT and RoBERTa differ in only two ways here: where position ids start, and which token is the
-mask. The encoder's pooler is kept, because saved folders contain it, but it is never trained.
+BERT and RoBERTa only differ here in the first position id and in the mask token. The encoder's
+pooler is kept, because saved folders contain it, but it is never trained.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from cotbert_core.templates.tokenizing import SentenceTokenizer
 from cotbert_core.training.devices import current_device
 
 PLAIN_TOKENIZER = "plain_tokenizer"
-# Tokens in one forward pass. On 2 CPU cores 1,024 was the fastest of 512, 1,024 and 2,048 in fp32
-# and within 2 % of it in bf16 (activations of 1,024 x 1,536 floats stay in the cache). On a GPU
-# the budget must be small against a block of 8,192 rows, or long and short rows share a batch: of
-# Wikipedia lines 42 % was padding with 131,072 tokens, 18 % with 32,768 and 11 % with 16,384.
+# Maximum tokens of a forward pass. On 2 CPU cores 1,024 was the fastest of 512, 1,024 and 2,048 in
+# fp32 and within 2 % of it in bf16 (activations of 1,024 x 1,536 floats stay in the cache). On a
+# GPU it must be small compared with a block of 8,192 rows, or long and short rows share a batch:
+# for Wikipedia lines 42 % was padding with 131,072 tokens, 18 % with 32,768 and 11 % with 16,384.
 CPU_BATCH_TOKENS = 1024
 CUDA_BATCH_TOKENS = 16384
 
@@ -63,7 +63,7 @@ class Backbone:
 
     @property
     def packs(self) -> bool:
-        """Whether the encoder takes packed rows, without padding."""
+        """Whether the encoder takes packed rows."""
         return self.attention == UNPADDED
 
     @property

@@ -1,9 +1,9 @@
-"""Dropout that is fast on CPUs.
+"""Fast dropout on CPUs.
 
-torch samples a CPU's dropout one number at a time in one thread, which was a fifth of a training
-step. Here one 64-bit number serves four elements with 16 bits each: a step of all-MiniLM-L6-v2
-takes 0.84 of the time (one core, bf16). The rate is therefore rounded to a multiple of 1/65,536,
-and kept elements are scaled by the rounded rate.
+torch samples dropout on a CPU one number at a time in one thread, which was a fifth of a training
+step. Here a 64-bit random number serves four elements with 16 bits each: a step of all-MiniLM-L6-v2
+takes 0.84 of the time (one core, bf16). So the rate is rounded to a multiple of 1/65,536, and kept
+elements are scaled by the rounded rate.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ STEPS = 2**16
 
 
 def dropout(values: Tensor, rate: float) -> Tensor:
-    """Return values with elements set to zero at a rate in [0, 1), and the others scaled.
+    """Return values with elements zeroed at a rate in [0, 1), and the others scaled up.
 
-    The scale keeps the expected mean. Random numbers come from torch's generator.
+    Random numbers come from torch's generator.
     """
     if rate == 0:
         return values

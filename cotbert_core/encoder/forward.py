@@ -1,4 +1,4 @@
-"""Running rows through an encoder in batches of similar length, with or without gradient."""
+"""Run rows through an encoder in batches of similar length, with or without gradient."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def hidden_at(
 def _with_word_vectors(backbone: Backbone, rows: Rows) -> tuple[Rows, Tensor]:
     """Return rows whose ids index their U distinct tokens, and the (U, E) word vectors of those.
 
-    The gradient of a lookup is as large as its table. With a lookup in the whole vocabulary for
-    each batch, clearing and summing those gradients took 7 % of a step of all-MiniLM-L6-v2.
+    The gradient of an embedding lookup is as large as its table. With lookups in the whole
+    vocabulary, clearing and summing it took 7 % of a step of all-MiniLM-L6-v2.
     """
     distinct, indices = torch.unique(rows.ids, return_inverse=True)
     words = backbone.model.get_input_embeddings()(to_device(distinct, backbone.device))
@@ -142,7 +142,7 @@ def _encoder_batch(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -
     if backbone.packs:
         inputs = {name: padded[attended][None] for name, padded in inputs.items()}
         inputs["offsets"] = F.pad(lengths.cumsum(0), (1, 0))
-        # On the CPU: the host would have to wait until a GPU has counted the True elements.
+        # Computed on the CPU, since the host would wait until a GPU has counted the True elements.
         unpacked = to_device(attended.flatten().nonzero().squeeze(1), device)
     else:
         inputs["attention_mask"] = attention_mask(backbone, attended)
@@ -157,12 +157,11 @@ def _encoder_batch(backbone: Backbone, rows: Rows, chosen: Tensor, width: int) -
 
 
 def attention_mask(backbone: Backbone, attended: Tensor) -> Tensor | None:
-    """Return the attention mask of padded rows, in a form for which the host does not wait.
+    """Return the attention mask of padded rows, without synchronising host and device.
 
-    None if there is no padding. attended: (n, width) bool on the CPU, as the result is.
-    For `sdpa` transformers checks on the device, in every forward pass, whether a 2-D mask hides
-    anything; it takes a 4-D mask without that. Families with masks of another kind (sliding
-    windows) keep the 2-D mask.
+    None if there is no padding. attended: (n, width) bool on the CPU, like the result. For `sdpa`
+    transformers checks a 2-D mask on the device in every forward pass, but not a 4-D mask. Families
+    with other masks (sliding windows) keep the 2-D mask.
     """
     if bool(attended.all()):
         return None

@@ -1,4 +1,4 @@
-"""Small layers behind the pooling. Most are dropped after training; some methods keep them.
+"""Small layers after the pooling. Most are dropped after training; some methods keep them.
 
 Letters: N rows, D hidden size. A head also defines how a template's bias b is subtracted from the
 mask vector h: the papers' code subtracts it before dense and tanh, head(h - b), but after BERT's
@@ -74,7 +74,7 @@ def _dense(size: int) -> nn.Linear:
 
 
 def new_head(name: str, backbone: Backbone) -> Head:
-    """Return a head to be trained on this encoder, by its name in HEADS.
+    """Return a new head for this encoder by its name in HEADS.
 
     `transform` starts from the weights of the checkpoint's masked-language-model head, as in the
     released code. Without such a head, and for `tanh`, weights are N(0, 0.02) and biases 0.
@@ -89,7 +89,7 @@ def new_head(name: str, backbone: Backbone) -> Head:
 
 
 def head_notes(head: Head | None, backbone: Backbone) -> list[str]:
-    """Return the notes that a user should see about the initial weights of this head."""
+    """Return notes for the user about the initial weights of this head."""
     if not isinstance(head, TransformHead) or not head.fresh:
         return []
     return [
@@ -118,7 +118,7 @@ def load_head(name: str, encoder: str, backbone: Backbone) -> Head:
     head = HEADS[name](backbone.model.config)
     try:
         head.load_state_dict(load_file(str(path)))
-    except Exception as error:  # safetensors and torch have errors of their own
+    except Exception as error:  # safetensors and torch raise errors of their own types
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"{str(path)!r} is not the {name} head of encoder {encoder!r} ({reason}): copy the "

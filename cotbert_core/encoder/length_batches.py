@@ -1,4 +1,4 @@
-"""Dividing rows of unequal length into batches, each as wide as its longest row."""
+"""Divide rows of unequal length into batches, each as wide as its longest row."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def budget_slices(
 def cheapest_slices(
     lengths: np.ndarray, batch_tokens: int, start_tokens: int, most_rows: int | None = None
 ) -> list[tuple[int, int]]:
-    """Return those slices of `budget_slices` that cost the least, padding and starts together.
+    """Return slices as `budget_slices` does, with the least total cost of padding and starts.
 
-    start_tokens: the number of tokens that take as long as the fixed part of a batch. The cheapest
-    way to run rows i.. is the cheapest first batch and the cheapest way to run what is left.
+    start_tokens: fixed cost of a batch, as the number of tokens that take as long. By dynamic
+    programming, the cheapest batches of rows i.. are a first batch and the cheapest of the rest.
     """
     count, most = len(lengths), most_rows or len(lengths)
     cost, stop = np.zeros(count + 1), np.zeros(count, dtype=int)
@@ -55,8 +55,8 @@ def slices_of(
 ) -> list[tuple[int, int]]:
     """Return the batches of rows, given lengths sorted from long to short, as (start, stop).
 
-    batch_tokens: maximum number of padded tokens in a batch (None: no limit). start_tokens: what
-    the start of a batch costs, see `cheapest_slices`; 0: each batch takes as many rows as it can.
+    batch_tokens: maximum number of padded tokens in a batch, None for no limit. start_tokens: fixed
+    cost of a batch (`cheapest_slices`); with 0 each batch takes as many rows as possible.
     """
     if batch_tokens is None or start_tokens == 0:
         return budget_slices(lengths, batch_tokens, most_rows)

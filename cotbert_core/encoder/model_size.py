@@ -1,4 +1,4 @@
-"""A check that a folder's configuration and weights belong together, before memory is allocated."""
+"""Check that a folder's configuration matches its weights, before memory is allocated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_object
 
-# The keys of config.json that decide how large a model is.
+# The keys of config.json that determine the size of a model.
 SIZES = (
     "hidden_size",
     "intermediate_size",
@@ -33,7 +33,7 @@ def check_model_size(location: str) -> None:
     config = read_object(folder / "config.json")
     hidden, inner, layers, *rows = (_size(folder, config, key) for key in SIZES)
     hidden = min(hidden, _size(folder, config, "embedding_size") or hidden)
-    # safetensors need at least one byte for each number.
+    # safetensors use at least one byte per number.
     if max(hidden * max(hidden, inner, *rows), layers) > max(weights, MOST_LAYERS):
         raise UserError(
             f"{str(folder / 'config.json')!r} describes a model that is larger than the "

@@ -1,4 +1,4 @@
-"""Pooling: how a sentence vector is read from the last layer of an encoder.
+"""Pooling: functions that read a sentence vector from the last layer of an encoder.
 
 Letters: N rows, L tokens, D hidden size. Each function takes hidden (N, L, D), readout (N,) the
 position of each row's last mask, and lengths (N,) in tokens, and returns (N, D).

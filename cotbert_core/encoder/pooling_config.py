@@ -1,4 +1,4 @@
-"""The pooling configuration of an encoder: how vectors are read from it, and how it is stored."""
+"""The pooling configuration of an encoder, and its storage."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from cotbert_core.method_settings.bases import Denoise, HeadName, PadPositions
 from cotbert_core.templates.template_texts import Template, resolve_template
 
 POOLING_CONFIG_FILE = "cotbert.json"
-# The format in folders with trained prefixes: versions that would leave them out do not know it.
+# The format of folders with trained prefixes, unknown to versions that would ignore them.
 PREFIXED_FORMAT = 2
-# What a configuration loses when its readout or template is replaced: it belongs to the old one.
+# The fields that are reset when the readout or template is replaced.
 _REPLACED: dict[str, Any] = {"normalize": False, "denoise": "none", "head": None, "last": ()}
 
 
@@ -128,9 +128,9 @@ def load_pooling_config(name: str) -> dict[str, Any]:
 
 
 def readable_pooling(name: str) -> dict[str, Any]:
-    """Return `load_pooling_config`, or nothing for modules that only sentence-transformers reads.
+    """Return `load_pooling_config`, or no fields for modules that only sentence-transformers reads.
 
-    It is for a training, which takes the encoder alone.
+    It is for training, which only uses the encoder.
     """
     try:
         return load_pooling_config(name)

@@ -1,8 +1,8 @@
-"""Trained keys and values to which every token of a layer attends too (P-tuning v2, PromCSE).
+"""Trained keys and values that every token of a layer also attends to (P-tuning v2, PromCSE).
 
-They are parts of the model's attention layers, so whatever runs the model reads them. No other
-library would: in a model folder they have a file of their own, and the config has their number.
-Letters: n rows, L layers, H heads, P prefix vectors of a layer, d size of a head.
+They are modules of the model's attention layers, so any code that runs the model uses them. No
+other library would load them: a model folder has them in a separate file, and their number in the
+config. Letters: n rows, L layers, H heads, P prefix vectors of a layer, d size of a head.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cotbert_core.encoder.locations import saved_part
 from cotbert_core.errors import UserError
 
 PREFIX_FILE = "prefix.safetensors"
-# The model's config has the number P under this name; without prefixes it lacks the name.
+# The key of P in the config of a model with prefixes.
 LENGTH = "cotbert_prefix_length"
 
 
@@ -47,15 +47,15 @@ def prefixes_of(model: Any) -> list[Prefix]:
 
 
 def add_new_prefixes(model: Any, name: str, length: int) -> None:
-    """Give every layer of the encoder NAME a new prefix of `length` vectors, which are random like
-    new weights of the encoder: N(0, 0.02) for BERT."""
+    """Add a new prefix of `length` vectors to every layer of the encoder NAME, initialised like the
+    encoder's weights: N(0, 0.02) for BERT."""
     _check(model, name)
     vectors = torch.empty(_shape(model.config, length))
     _add(model, nn.init.normal_(vectors, std=model.config.initializer_range))
 
 
 def load_prefixes(model: Any, name: str) -> None:
-    """Give a model the prefixes in the folder of an encoder NAME if its config says it has some.
+    """Load the prefixes in the folder of an encoder NAME into its model, if its config has some.
 
     Raises UserError if they are missing or do not fit the model.
     """
@@ -69,7 +69,7 @@ def load_prefixes(model: Any, name: str) -> None:
     try:
         vectors = load_file(str(path))["vectors"]
         fits = tuple(vectors.shape) == _shape(model.config, length)
-    except Exception:  # safetensors and torch have errors of their own
+    except Exception:  # safetensors and torch raise errors of their own types
         fits = False
     if not fits or not vectors.is_floating_point():
         raise UserError(
@@ -80,7 +80,7 @@ def load_prefixes(model: Any, name: str) -> None:
 
 
 def save_prefixes(model: Any, folder: Path) -> None:
-    """Take the prefixes off a model, if it has any, and write them into a folder."""
+    """Write a model's prefixes, if it has any, into a folder, and remove them from the model."""
     from safetensors.torch import save_file
 
     if prefix_length(model):

@@ -1,4 +1,4 @@
-"""Opening what transformers saved, without running code from its folder and without pickles."""
+"""Load transformers models and tokenizers without running code from their folder or pickles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def open_pretrained(
     try:
         if auto_class.__name__.startswith("AutoModel"):
             check_model_size(location)
-        # Missing weights are looked for below, and those of a language model's head are not used.
+        # Missing weights are checked below, and those of a language model's head are not used.
         with no_loading_report() if report else nullcontext():
             loaded = auto_class.from_pretrained(
                 location, local_files_only=local, trust_remote_code=False, **kwargs, **report
@@ -79,7 +79,7 @@ def _cannot_load(name: str, location: str, reason: str) -> UserError:
 
 
 def _has_pickle(location: str) -> bool:
-    """Return whether a folder has a pickle; True for a hub name, which is not looked up."""
+    """Return whether a folder has a pickle; True for a hub name, which is not checked."""
     folder = Path(location)
     return not folder.is_dir() or any(folder.glob("pytorch_model*.bin"))
 

@@ -1,4 +1,4 @@
-"""The pooling that the modules of a sentence-transformers folder describe."""
+"""The pooling described by the modules of a sentence-transformers folder."""
 
 from __future__ import annotations
 

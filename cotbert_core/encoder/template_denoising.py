@@ -1,8 +1,8 @@
 """Template denoising: subtracting the vector of the empty template (docs/methods.md).
 
-The bias depends only on the template and the sentence's token count n, so one short row per
-distinct n is computed; the papers' code runs every length up to 80 tokens for every template at
-every step. Letters: K distinct lengths, L tokens, D hidden size.
+The bias only depends on the template and the sentence's token count n, so a short row is computed
+per distinct n; the papers' code runs every length up to 80 tokens for every template and step.
+Letters: K distinct lengths, L tokens, D hidden size.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ def shared_bias_rows(
     """Return this worker's share of the bias rows, and (N,) indices into the gathered biases.
 
     The rows are for the K distinct lengths of all workers. lengths: (N,) tokens of this worker's
-    sentences. limit: upper bound of all lengths. All shares have the same number of rows, so a
-    share may repeat a row. Workers take lengths in alternating order (0, 1, 1, 0), because in one
-    order the last worker would get the longest rows. `gather_biases` gathers the vectors.
+    sentences. limit: upper bound of all lengths. All shares have equally many rows, so a share may
+    repeat a row. Lengths are dealt to workers in alternating order (0, 1, 1, 0); otherwise the last
+    worker would get the longest rows. `gather_biases` gathers the vectors.
     """
     workers = world_size()
     distinct = union(lengths, limit)

@@ -1,4 +1,4 @@
-"""The token limit of an encoder, from its configuration; no weights are read."""
+"""The token limit of an encoder, from its configuration without its weights."""
 
 from __future__ import annotations
 

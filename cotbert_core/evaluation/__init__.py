@@ -1,4 +1,4 @@
-"""Evaluation: pure functions of an `encode` callable and data, which log and write nothing."""
+"""Evaluation: pure functions of an `encode` callable and data."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# The largest gradient entry, in the solver's units, at which it stops. Accuracies then equal those
-# at 1e-8 in float64 except for one or two examples; with 1e-3 a fold of TREC, with vectors 15 times
-# as long, is 1.3 points off.
+# The solver stops when the largest gradient entry, in its units, is below this. Accuracies then
+# equal those at 1e-8 in float64 except for one or two examples; with 1e-3 a fold of TREC, with
+# vectors 15 times as long, is 1.3 points off.
 TOLERANCE = 1e-4
 MAX_STEPS = 1000
 

@@ -19,7 +19,7 @@ class MtebModel:
     def encode(self, inputs: Iterable[Mapping[str, Any]], **_: Any) -> np.ndarray:
         """Return the vectors (N, D) of all texts. inputs: mteb's batches {"text": texts}.
 
-        All batches are encoded at once: sorted by length they have less padding.
+        All batches are encoded together, sorted by length, which reduces padding.
         """
         return self._encode([text for batch in inputs for text in batch["text"]])
 

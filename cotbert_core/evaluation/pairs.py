@@ -45,8 +45,8 @@ class PairScores:
 def read_pairs(path: str | Path, split: str | None = None) -> Pairs:
     """Return pairs from a tab-separated file with the columns score, sentence1 and sentence2.
 
-    split: use only rows with this value in the column `split`, if the file has that column.
-    Raises UserError with the line number for a row that cannot be read.
+    split: only use rows with this value in the column `split`, if the file has that column. Raises
+    UserError with the line number of an invalid row.
     """
     path = Path(path)
     if not path.is_file():
@@ -97,7 +97,7 @@ def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def spearman(cosine: np.ndarray, gold: np.ndarray) -> float:
     """Return the Spearman correlation x 100 of cosine (N,) and gold (N,)."""
-    from scipy.stats import spearmanr  # 1.2 s, in processes that never score too
+    from scipy.stats import spearmanr  # imported here, since it takes 1.2 s
 
     return float(spearmanr(cosine, gold).statistic) * 100
 

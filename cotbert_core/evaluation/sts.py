@@ -87,7 +87,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _pairs(rows: Iterable[tuple[str, str, str]], path: Path) -> Pairs:
-    """Return pairs whose sentences have single blanks in place of any white space."""
+    """Return pairs with all white space in sentences folded to single blanks."""
     rows = list(rows)
     try:
         gold = np.array([float(score) for _, _, score in rows])
@@ -97,7 +97,7 @@ def _pairs(rows: Iterable[tuple[str, str, str]], path: Path) -> Pairs:
     return Pairs([left for left, _ in join], [right for _, right in join], gold)
 
 
-# Each task -> (folder inside the SentEval folder, loader of its subsets).
+# For each task its folder inside the SentEval folder and the loader of its subsets.
 Loader = Callable[[Path], dict[str, Pairs]]
 STS_TASKS: dict[str, tuple[str, Loader]] = {
     **{t: (f"STS/{t}-en-test", lambda d, t=t: _load_year(d / "STS", t)) for t in _SUBSETS},  # type: ignore[misc]
@@ -149,7 +149,7 @@ def predict_sts(
 
 
 def pooled(subsets: Subsets) -> Predicted:
-    """Return all pairs of a task together, which the papers call the setting `all`."""
+    """Return all pairs of a task together, the papers' setting `all`."""
     parts = list(subsets.values())
     return Predicted(
         np.concatenate([part.cosine for part in parts]),

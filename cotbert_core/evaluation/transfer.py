@@ -1,6 +1,6 @@
 """SentEval's seven transfer tasks (PromptBERT Table 15).
 
-The score is the accuracy x 100 of a linear classifier of frozen sentence vectors.
+The score is the accuracy x 100 of a linear classifier on frozen sentence vectors.
 
 The protocol is that of SentEval's validation.py with its logistic regression: the same splits, seed
 and grids. MR, CR, SUBJ and MPQA have no test part: each of 10 folds is scored by a classifier of
@@ -48,8 +48,8 @@ Block = tuple[np.ndarray, np.ndarray]
 class Outcome:
     """The results of a task, one value for each chosen regularisation and scored test part.
 
-    Accuracies and f1 are x 100. unconverged: number of classifiers that were stopped before they
-    had converged. right: for each test part, whether each example was classified correctly.
+    Accuracies and f1 are x 100. unconverged: number of classifiers that did not converge. right:
+    for each test part, whether each example was classified correctly.
     """
 
     accuracy: list[float] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Outcome:
     def choose(self, splits: Iterable[tuple[Block, Block]], grid: Sequence[float]) -> float:
         """Return the C of `grid` with the best mean accuracy over (train, dev) splits.
 
-        Means are rounded to two decimals as in SentEval; of equals the smallest C is chosen.
+        Means are rounded to two decimals as in SentEval; the smallest C wins ties.
         """
         scores = [[self.fit(train, c).accuracy(*dev) for c in grid] for train, dev in splits]
         means = np.mean(scores, axis=0).round(2)
@@ -167,7 +167,7 @@ def transfer(
 
 def _check_classes(task: str, train: Part) -> None:
     counts = np.bincount(train.labels, minlength=2)
-    # With two examples per fold, nine tenths of them are still enough for ten inner folds.
+    # With two examples per fold, the remaining nine tenths are enough for ten inner folds.
     if counts.min() < 2 * FOLDS:
         raise UserError(
             f"{task}: class number {int(counts.argmin())} has {int(counts.min())} training "

@@ -16,7 +16,7 @@ from cotbert_core.errors import UserError, unknown
 
 BINARY = ("0", "1")
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
-# SentEval's text for a line without words, which keeps the published numbers of examples: CR
+# SentEval's text for a line without words, which preserves the published numbers of examples: CR
 # (3,775) has 4 such lines, MPQA (10,606) has 3.
 NO_WORDS = "."
 
@@ -38,10 +38,10 @@ Example = tuple[tuple[str, ...], int]
 
 @dataclass(frozen=True)
 class TransferTask:
-    """The files of a task inside the SentEval folder, and how they are read.
+    """The files of a task inside the SentEval folder, and their reader.
 
-    protocol: a name in transfer.PROTOCOLS. files: part -> paths; two paths are one file for each
-    class, the higher class first. read: reader of the paths of a part.
+    protocol: a name in transfer.PROTOCOLS. files: paths by part; two paths are a file for each
+    class, the higher class first. read: function from the paths of a part to its examples.
     """
 
     protocol: str

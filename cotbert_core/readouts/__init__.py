@@ -31,7 +31,7 @@ Build = Callable[[Backbone, FeatureOptions, Counted, Precision], Features]
 
 @dataclass(frozen=True)
 class Feature:
-    """A readout. build: makes it for an encoder. uses: the fields of FeatureOptions it uses."""
+    """A readout. build: builds it for an encoder. uses: names of the FeatureOptions it uses."""
 
     build: Build
     uses: frozenset[str] = frozenset()

@@ -1,10 +1,10 @@
 """A normalizing flow of sentence vectors (BERT-flow, Li et al., EMNLP 2020, arXiv 2011.05864).
 
-An invertible map under which the vectors of a sample follow a standard Gaussian distribution,
-trained by maximum likelihood. It has the shape of the released code: three levels of three steps.
-A step scales and shifts each number, reverses the order of all, and adds to the second half a
-function of the first. After a level the second half is final, and the first half goes through the
-next level. Letters: N vectors in the sample, M vectors to map, D their size.
+An invertible map, trained by maximum likelihood, under which the vectors of a sample follow a
+standard Gaussian distribution. It has the architecture of the released code: three levels of three
+steps. A step scales and shifts each number, reverses their order, and adds a function of the first
+half to the second (additive coupling). After a level the second half is final, and the first half
+passes through the next level. Letters: N vectors in the sample, M vectors to map, D their size.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from cotbert_core.errors import UserError
 
 LEVELS, DEPTH, WIDTH = 3, 3, 32
 BATCH, LEARNING_RATE = 64, 1e-3
-# A large sample is seen once, as in the released code, a small one until this many steps are done.
-# With more, a sample of 2,600 made others less likely (three readouts of MiniLM out of four).
+# Minimum number of training steps: a large sample is used for one epoch, as in the released code, a
+# small one for more. More steps on a sample of 2,600 overfitted (three of four MiniLM readouts).
 FEWEST_STEPS = 500
-# Number of vectors that set the first scales and shifts, and that are mapped at a time.
+# Number of vectors that initialise scales and shifts, and that are mapped at a time.
 ROWS = 8192
-# A number whose deviation has less than this share of the largest is the rounding error of float32.
+# A smaller standard deviation, relative to the largest, is float32 rounding error.
 SMALLEST_SHARE = 1e-5
 
 
 class ActNorm(nn.Module):
-    """A scale and a shift of each number, by which the first batch gets mean 0 and variance 1."""
+    """A scale and a shift per number, initialised to give the first batch mean 0 and variance 1."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Step(nn.Module):
 
 
 class FlowNetwork(nn.Module):
-    """A flow for vectors of `size` numbers (D). seed: for the weights of the added functions."""
+    """A flow for vectors of `size` numbers (D). seed: of the coupling functions' weights."""
 
     def __init__(self, size: int, seed: int = 0) -> None:
         super().__init__()
@@ -110,8 +110,8 @@ class FlowNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class Flow:
-    """A fitted flow. varying: (D,) bool, False for a number that is equal in the whole sample and
-    is left out. mean, deviation: (K,) float64 of the others, which `network` maps."""
+    """A fitted flow. varying: (D,) bool, False for a number that is constant in the sample and is
+    dropped. mean, deviation: (K,) float64 of the other numbers, which `network` maps."""
 
     varying: np.ndarray
     mean: np.ndarray
@@ -120,7 +120,7 @@ class Flow:
 
     @classmethod
     def fit(cls, vectors: np.ndarray, seed: int = 0) -> Flow:
-        """Return the flow of a sample (N, D): the same for the same seed.
+        """Return the flow of a sample (N, D), which is deterministic for a seed.
 
         Raises UserError for fewer than BATCH vectors, and for vectors that are all equal.
         """
@@ -133,7 +133,7 @@ class Flow:
         network = FlowNetwork(int(varying.sum()), seed)
         flow = cls(varying, mean[varying], deviation[varying], network)
         threads = torch.get_num_threads()
-        # The products are so small that several threads would only wait for each other.
+        # The products are too small for several threads.
         torch.set_num_threads(1)
         try:
             _train(network, flow.standardized(exact), torch.Generator().manual_seed(seed))
@@ -154,7 +154,7 @@ class Flow:
 
 def _train(network: FlowNetwork, sample: Tensor, generator: torch.Generator) -> None:
     if not network.steps:
-        return  # a single number has no other to depend on and stays as it is
+        return  # a single number has no other to depend on
     batches = len(sample) // BATCH
     optimizer = torch.optim.Adam(network.parameters(), LEARNING_RATE)
     with torch.no_grad():

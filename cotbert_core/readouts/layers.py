@@ -48,12 +48,12 @@ class ThreeReadouts(FirstAndLast):
         return SimpleNamespace(last_hidden_state=torch.cat(parts, dim=-1))
 
 
-# By their names in `cotbert_core.readouts.FEATURES`, in the order of ThreeReadouts' thirds.
+# Their names in `cotbert_core.readouts.FEATURES`, in the order of ThreeReadouts' thirds.
 THREE_READOUTS = ("last", "first-last", "cls")
 
 
 def three_readouts(backbone: Backbone) -> Backbone:
-    """Return the encoder with a model whose mean over the tokens is three readouts, (N, 3 D)."""
+    """Return the encoder with a model whose token mean is three readouts, (N, 3 D)."""
     return replace(backbone, model=ThreeReadouts(backbone.model))
 
 

@@ -1,4 +1,4 @@
-"""The options of the readouts in `cotbert_core.readouts`, and the check that each is used."""
+"""The options of the readouts in `cotbert_core.readouts`, and a check for unused ones."""
 
 from __future__ import annotations
 

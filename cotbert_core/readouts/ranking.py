@@ -1,7 +1,7 @@
 """Sentence vectors as ranks (RankEncoder, Seonwoo et al., Findings of ACL 2023).
 
-A sentence is described by the order in which it would find the sentences of a corpus. Letters: n
-sentences of the corpus, M vectors to describe, D their size.
+A sentence is represented by its similarity ranks of a corpus's sentences. Letters: n sentences of
+the corpus, M vectors to represent, D their size.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Rows that are ranked together: 10,000 sentences of a corpus take 80 MB of indices for them.
+# Rows ranked at a time: with a corpus of 10,000 sentences their indices take 80 MB.
 ROWS = 1024
 
 
@@ -28,8 +28,8 @@ class Ranking:
     def apply(self, vectors: np.ndarray) -> np.ndarray:
         """Return (M, n) float32: the rank of each sentence of the corpus by its cosine with a row.
 
-        A row has mean 0 and length 1, so that the product of two rows is Spearman's correlation of
-        their cosines. Of equal cosines the first in the corpus has the lower rank. vectors: (M, D).
+        A row has mean 0 and length 1, so the product of two rows is the Spearman correlation of
+        their cosines. Ties are ranked in the order of the corpus. vectors: (M, D).
         """
         n = len(self.corpus)
         places = np.arange(n, dtype=np.float32) - (n - 1) / 2
@@ -44,7 +44,7 @@ class Ranking:
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors in float32, scaled to length 1; those without length stay 0."""
+    """Return vectors in float32, scaled to length 1; zero vectors stay 0."""
     exact = np.asarray(vectors, np.float32)
     lengths = np.linalg.norm(exact, axis=1, keepdims=True)
     return exact / np.where(lengths == 0, 1, lengths)

@@ -21,13 +21,13 @@ from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.tokenizing import SentenceTokenizer, is_byte_level
 from cotbert_core.templates.wrapping import BoundTemplate
 
-# What byte-level BPE and SentencePiece put before a token that begins a word.
+# The marks of a token that begins a word in byte-level BPE and SentencePiece.
 WORD_STARTS = ("Ġ", "▁")
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Properties of the V tokens of a vocabulary, each (V,) bool."""
+    """Properties of a vocabulary's V tokens, each (V,) bool."""
 
     begins_word: np.ndarray
     has_letter_or_digit: np.ndarray
@@ -46,16 +46,13 @@ class Vocabulary:
         if is_byte_level(tokenizer.hf.backend_tokenizer):
             decode = decoders.ByteLevel().decode
             texts = [decode([token]) for token in tokens]
-        # Part of a letter looks the same as part of a quotation mark: such a token is kept.
+        # Part of a letter is indistinguishable from part of a quotation mark, and is kept.
         wordlike = [any(map(str.isalnum, t)) or "\ufffd" in t for t in texts]
         return cls(np.array(begins), np.array(wordlike))
 
 
 def most_frequent(tokens: Ragged, size: int, count: int) -> np.ndarray:
-    """Return (V,) bool, True for the `count` most frequent tokens; of equals the smaller ids.
-
-    size: V.
-    """
+    """Return (V,) bool, True for the `count` most frequent tokens; lower ids win ties. size: V."""
     counts = np.bincount(tokens.flat, minlength=size)
     chosen = np.argsort(-counts, kind="stable")[:count]
     frequent = np.zeros(size, bool)
@@ -63,10 +60,10 @@ def most_frequent(tokens: Ragged, size: int, count: int) -> np.ndarray:
     return frequent
 
 
-# Each bias of Table 3 -> a function of the vocabulary and the frequent tokens (V,) that returns the
-# tokens (V,) to remove. The first word of a sentence has no blank before it, so for a byte-level
-# tokenizer it is a subword, as in the paper's code. `case` removes no tokens: the text is made
-# lower case before it is tokenized.
+# For each bias of Table 3 a function of the vocabulary and the frequent tokens (V,) that returns
+# the tokens (V,) to remove. The first word of a sentence has no blank before it, so for a
+# byte-level tokenizer it is a subword, as in the paper's code. `case` removes no tokens: the text
+# is lower-cased before it is tokenized.
 REMOVALS: dict[str, Callable[[Vocabulary, np.ndarray], np.ndarray]] = {
     "frequent": lambda vocabulary, frequent: frequent,
     "subwords": lambda vocabulary, frequent: ~vocabulary.begins_word,
@@ -134,7 +131,7 @@ class StaticFeatures:
 
 
 def between(before: tuple[int, ...], tokens: Ragged, after: tuple[int, ...]) -> Ragged:
-    """Return the lists of ids with `before` put before and `after` after each of them."""
+    """Return the lists of ids with `before` prepended and `after` appended to each."""
     around = len(before) + len(after)
     rows = Ragged.from_lengths(
         np.empty(len(tokens.flat) + len(tokens) * around, np.int32), tokens.lengths + around

@@ -26,7 +26,7 @@ LOGIT_ROWS = 256
 
 
 class TopTokenFeatures:
-    """A function from N sentences to (N, D) means of the likeliest k tokens' static embeddings.
+    """A function from N sentences to (N, D) means of the k most likely tokens' static embeddings.
 
     The means are weighted by probability. The default template is PromptBERT's manual template for
     the encoder's family. Raises UserError for a checkpoint without a masked-language-model head,
@@ -55,13 +55,13 @@ class TopTokenFeatures:
 
 
 def weighted_top_tokens(logits: Tensor, table: Tensor, top_k: int) -> Tensor:
-    """Return the vectors (N, D) of eq. (3): the mean embedding of the likeliest k tokens.
+    """Return the vectors (N, D) of eq. (3): the mean embedding of the k most likely tokens.
 
     logits: (N, V). table: (V, D) static embeddings. The weights are the probabilities of the k
     tokens, scaled to a sum of 1.
     """
     best = torch.topk(logits, top_k, dim=-1)
-    # Dividing by the sum of k probabilities is the same as a softmax over the k logits.
+    # The normalised probabilities of k tokens equal a softmax over their logits.
     weights = torch.softmax(best.values, dim=-1)
     return torch.nn.functional.embedding_bag(
         best.indices, table, per_sample_weights=weights, mode="sum"

@@ -12,8 +12,8 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 
-# A direction with less than this share of the largest eigenvalue (a deviation 100,000 times
-# smaller) is the rounding error of float32 vectors; scaled up it would outweigh the others.
+# A direction with a smaller share of the largest eigenvalue (a deviation 100,000 times smaller) is
+# float32 rounding error, which scaling would amplify.
 SMALLEST_SHARE = 1e-10
 
 
