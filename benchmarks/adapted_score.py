@@ -1,4 +1,4 @@
-"""A whole adaptation against a script by hand in sentence-transformers, with both scores.
+"""A whole adaptation against a hand-written sentence-transformers script, with both scores.
 
     python -m benchmarks.adapted_score CORPUS [--steps N] [--batch-size N] [--learning-rate X]
 

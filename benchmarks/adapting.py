@@ -1,4 +1,4 @@
-"""A step on a sentence and the rest of its document, against sentence-transformers' own way.
+"""A training step on sentences and the rest of their documents, against sentence-transformers.
 
 Ours is recipe `documents`: InfoNCE on mean-pooled vectors, the candidate denosent-rest of `cotbert
 adapt`. The peer is MultipleNegativesRankingLoss on the same pairs, padded to the longest of a batch
@@ -32,7 +32,7 @@ FORMATS: Formats = (("bf16", "fp32", 2.0), ("fp32", "fp32", None), ("bf16", "bf1
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds of a step of 64 documents of four sentences, every round with its own."""
+    """Return the seconds of a step of 64 documents of four sentences, new ones in each round."""
     batches = [pairs(texts, number) for number in range(rounds + 1)]
     return compare_formats(
         f"training step on documents, batch {BATCH}",
@@ -120,9 +120,9 @@ def peer(precision: Precision, batches: Sequence[Pairs]) -> Step:
 
 @torch.no_grad()
 def loss_difference(texts: Pairs) -> float:
-    """How far the two losses of one batch are apart, in fp32 and without dropout.
+    """Return the difference of the two losses of a batch, in fp32 without dropout.
 
-    Raises DisagreementError where that is too far to compare their times.
+    Raises DisagreementError if it is too large for a comparison of times.
     """
     both = Peer()
     both.model.eval()

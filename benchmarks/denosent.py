@@ -1,7 +1,7 @@
-"""A DenoSent training step against the released way of doing it, on the same batches.
+"""A DenoSent training step against that of the released code, on the same batches.
 
-The released way pads every row to the same length, runs torch's Transformer decoder with its
-cross-attention in full, and scores the vocabulary at padded places too.
+The released code pads every row to the same length, runs torch's Transformer decoder with its full
+cross-attention, and also scores the vocabulary at padding.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PAIRS: Formats = (
 
 
 class ReleasedDenoSent(nn.Module):
-    """The same weights and losses by torch's own decoder, every row padded to one length."""
+    """The same weights and losses with torch's own decoder, and every row padded to one length."""
 
     def __init__(self, method: DenoSent) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class ReleasedDenoSent(nn.Module):
 
 
 def _copy(ours: Decoder, theirs: nn.TransformerDecoder) -> None:
-    """Our decoder's weights into torch's; its queries and keys of the memory change nothing."""
+    """Copy our decoder's weights to torch's; its queries and keys of the memory have no effect."""
     for own, other in zip(ours.layers, theirs.layers, strict=True):
         layer: Any = own
         pairs = [
@@ -102,7 +102,7 @@ def _copy(ours: Decoder, theirs: nn.TransformerDecoder) -> None:
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds of a step of 64 sentences, every round with a batch of its own."""
+    """Return the seconds of a step of 64 sentences, a new batch in each round."""
     batches = token_batches(texts, rounds + 1, BATCH)
     return compare_formats(
         f"DenoSent step, batch {BATCH}",
@@ -157,9 +157,9 @@ def _released(precision: Precision, batches: Sequence[Batch]) -> Step:
 
 @torch.no_grad()
 def _loss_difference(batch: Batch) -> float:
-    """How far the two losses of one batch are apart, same weights, fp32, without dropout.
+    """Return the difference of the two losses of a batch, in fp32 without dropout.
 
-    Raises DisagreementError where that is too far to compare their times.
+    Raises DisagreementError if it is too large for a comparison of times.
     """
     own = float(_method("fp32").eval()(batch).loss)
     other = float(ReleasedDenoSent(_method("fp32")).to(device()).eval()(batch))

@@ -22,15 +22,15 @@ from benchmarks.harness import machine, machine_line, random_encoder, read_texts
 from benchmarks.preparing import recombine
 
 ROWS = (100_000, 1_000_000)
-# Of the largest run against the smallest.
+# Allowed growth from the smallest to the largest run.
 MOST_MEMORY, MOST_TIME = 1.15, 1.10
 SCALES = {"driver_peak_mib": MOST_MEMORY, "worker_peak_mib": MOST_MEMORY, "us_per_row": MOST_TIME}
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """One run. us_per_row: microseconds of its workers' time together, from the first block's
-    begin to the last one's end."""
+    """A run. us_per_row: microseconds of all workers' time, from the first block's start to the
+    last one's end."""
 
     rows: int
     us_per_row: float
@@ -39,7 +39,7 @@ class Embedded:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0; 1 where a figure grows by more than it may."""
+    """Return 0, or 1 if a figure grows by more than allowed."""
     options = _parser().parse_args(arguments)
     texts = read_texts(options.text)
     with tempfile.TemporaryDirectory() as name:
@@ -67,13 +67,13 @@ def _embed(home: Path, model: Path, texts: Sequence[str], rows: int, workers: in
 
 
 def growths(runs: Sequence[Embedded]) -> list[tuple[str, float, float]]:
-    """(figure, largest run's over the smallest's, what it may be)."""
+    """Return (figure, ratio of the largest run's to the smallest's, allowed ratio)."""
     first, last = runs[0], runs[-1]
     return [(k, getattr(last, k) / getattr(first, k), most) for k, most in SCALES.items()]
 
 
 def table(runs: Sequence[Embedded]) -> str:
-    """The runs and their growth as Markdown."""
+    """Return the runs and their growth as Markdown."""
     lines = ["| rows | us per row | driver MiB | worker MiB |", "| --- | --- | --- | --- |"]
     for r in runs:
         figures = (r.rows, round(r.us_per_row), round(r.driver_peak_mib), round(r.worker_peak_mib))

@@ -85,7 +85,7 @@ def below(name: str, value: float, limit: float) -> Check:
 
 
 def settings_for(encoder: str, batch: int, **changes: Any) -> TrainSettings:
-    # The temperature keeps the loss far from 0 for untrained encoders too.
+    # This temperature keeps the loss away from 0 for untrained encoders too.
     few = {"batch_size": batch, "precision": "fp32", "dropout": 0.1, "method.temperature": 0.5}
     return override(TrainSettings(encoder=encoder), few | changes)
 
@@ -142,7 +142,7 @@ def gradients(setup: Setup) -> Iterator[Check]:
 
 @contextmanager
 def kept_activations() -> Iterator[None]:
-    """Keep the activations of mini-batches instead of computing them again."""
+    """Keep the activations of mini-batches instead of recomputing them."""
     keep = lambda call, *inputs, device: call(*inputs)  # noqa: E731
     with (
         patch.object(forward, "recomputed", keep),

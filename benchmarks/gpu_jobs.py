@@ -35,7 +35,7 @@ from cotbert_core.training.distributed import in_parallel
 
 
 def data_parallel(setup: Setup) -> Iterator[Check]:
-    """The gradient of W workers under DDP against that of one on the same global batch."""
+    """Check the gradient of W workers under DDP against that of one on the same global batch."""
     if setup.gpus < 2:
         yield Check("DDP", "one GPU: nothing to compare", "several GPUs", True)
         return
@@ -51,7 +51,7 @@ def data_parallel(setup: Setup) -> Iterator[Check]:
 
 
 def _rank(rank: int, setup: Setup, settings: TrainSettings, size: int) -> None:
-    """One worker's step; its averaged gradient to a file."""
+    """Run a worker's step and write its averaged gradient to a file."""
     torch.set_num_threads(1)
     use_device(f"cuda:{rank}" if setup.on_gpu else "cpu")
     torch.distributed.init_process_group(
@@ -71,7 +71,7 @@ def _rank(rank: int, setup: Setup, settings: TrainSettings, size: int) -> None:
 
 
 def embedding(setup: Setup) -> Iterator[Check]:
-    """Actors of the pool that `cotbert embed` uses: each on a GPU of its own, the same vectors."""
+    """Check that the actors of `cotbert embed` use one GPU each and give equal vectors."""
     from pipelines.runtime.ray_session import ray_session
     from pipelines.runtime.shard_tasks import map_shards_with_actors
     from pipelines.runtime.worker_resources import worker_pool
@@ -111,7 +111,7 @@ class EmbedAll:
 
 
 def runs(setup: Setup) -> Iterator[Check]:
-    """A whole run with a profile, and one that is killed and resumed: the same losses."""
+    """Check that a run with a profile and one that is killed and resumed have equal losses."""
     from pipelines.training.metrics_log import METRICS_FILE, read_rows
 
     command = _train_command(setup)
@@ -134,7 +134,7 @@ def runs(setup: Setup) -> Iterator[Check]:
 
 
 def _train_command(setup: Setup) -> list[str]:
-    """A training of this machine's own text, one worker a GPU."""
+    """Return the command of a training on this machine's docstrings, with one worker per GPU."""
     text, corpus = setup.home / "text.txt", setup.home / "corpus"
     text.write_text("\n".join(setup.texts), encoding="utf-8")
     cotbert = [sys.executable, "-m", "pipelines.cli"]

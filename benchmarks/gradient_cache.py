@@ -38,7 +38,7 @@ MOST_DIFFERENCE, MOST_MEMORY = 1e-5, 0.25
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0; 1 where the gradient or the memory is not what it should be."""
+    """Return 0, or 1 if the gradient or the memory misses its target."""
     options = _parser().parse_args(arguments)
     if options.pass_ is not None:
         _pass(json.loads(options.pass_))
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _difference(
     left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]
 ) -> tuple[float, float]:
-    """The largest difference of two gradients, and the largest entry."""
+    """Return the largest difference of two gradients, and their largest entry."""
     differences = (float((left[name] - gradient).abs().max()) for name, gradient in right.items())
     return max(differences), max(float(gradient.abs().max()) for gradient in right.values())
 
@@ -80,7 +80,7 @@ def _in_a_process(home: Path, text: Path, model: Path, chunk: int | None) -> dic
 
 
 def _pass(job: dict[str, Any]) -> None:
-    """Forward and backward; the gradient, the seconds and the memory to a file."""
+    """Run forward and backward; write the gradient, the seconds and the memory to a file."""
     settings = TrainSettings(
         encoder=job["model"], batch_size=BATCH, dropout=0.0, mini_batch_size=job["chunk"]
     )

@@ -15,7 +15,7 @@ ROWS, QUERIES = 100_000, 10
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds from 100,000 texts to their scores for ten queries, tokenizing included."""
+    """Return the seconds to score 100,000 texts for ten queries, including tokenization."""
     rows = [f"{text} {number}" for number, text in enumerate(islice(cycle(texts), ROWS))]
     queries = rows[:: ROWS // QUERIES]
     expected = _all_words(queries, rows)
@@ -40,7 +40,7 @@ def _ours(queries: Sequence[str], rows: Sequence[str]) -> KeywordScores:
 
 
 def _all_words(queries: Sequence[str], rows: Sequence[str]) -> np.ndarray:
-    """(Q, N) BM25 as a share of each query's best."""
+    """Return the BM25 scores (Q, N), divided by each query's best."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     counter = CountVectorizer(token_pattern=WORD.pattern, preprocessor=str.casefold)

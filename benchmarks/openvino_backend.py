@@ -1,5 +1,5 @@
-"""`encode()` with the encoder compiled by OpenVINO against the same in torch, and by an int8 graph
-against torch and sentence-transformers."""
+"""`encode()` compiled by OpenVINO against torch, and as an int8 graph against torch and
+sentence-transformers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cotbert_core.settings import Precision
 from cotbert_core.training.precision import has_fast_bf16
 
 SENTENCES = 2000
-# It is offered as long as it is worth it.
+# Least speedups over torch for which the backend is offered.
 TARGETS: dict[Precision, float | None] = {"fp32": None, "bf16": 1.1}
 LEAST_COSINE = 0.999
 # Without AMX, against fp32; what AMX does to int8 and to torch's bf16 was not measured.
@@ -31,7 +31,7 @@ CALIBRATION = 1024
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds for 2,000 sentences, in each number format that the machine computes in."""
+    """Return the seconds for 2,000 sentences in each number format of the machine."""
     if device().type != "cpu":
         return []
     chosen = first(texts, SENTENCES)
@@ -58,7 +58,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
 def _int8(
     chosen: Sequence[str], exact: np.ndarray, calibration: Sequence[str], rounds: int
 ) -> list[Row]:
-    """Rows of an int8 graph that was calibrated on other texts than the chosen ones."""
+    """Return the rows of an int8 graph calibrated on other texts than the chosen ones."""
     encoder = SentenceEncoder.from_pretrained(MINILM)  # another was made ready for OpenVINO
     peer = SentenceTransformer(locate_encoder(MINILM), device="cpu")
     with tempfile.TemporaryDirectory() as place:

@@ -1,8 +1,7 @@
-"""`cotbert prepare` against the bare fast tokenizer: what reading, hashing, finding duplicates and
-writing cost.
+"""`cotbert prepare` against the bare fast tokenizer: the cost of reading, deduplication, writing.
 
-Both on all cores, from the same file of a million lines. Texts are made of the halves of others, so
-that nearly all differ; one line in twenty is one that was there before.
+Both use all cores and the same file of a million lines. Texts are made of the halves of others, so
+nearly all differ; one line in twenty is a duplicate.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from cotbert_core.settings import TrainSettings
 LINES = 1_000_000
 REPEATED = 0.05
 TARGET = 0.6
-# Twice the rows may take at most this many times the time.
+# Twice the rows may take at most this many times as long.
 MOST_GROWTH = 2.2
 MOST_DRIVER_GIB = 1.5
 BATCH = 10_000
@@ -144,7 +143,7 @@ def _tokenize(text: Path) -> float:
 
 
 def _count(text: Path) -> tuple[int, int]:
-    """Distinct sentences of the file, and their tokens as the bare tokenizer cuts them."""
+    """Return the number of distinct sentences in the file, and of their tokens after truncation."""
     backend = _bare()
     sentences = list({" ".join(line.split()) for line in text.open(encoding="utf-8")} - {""})
     tokens = 0

@@ -1,4 +1,4 @@
-"""A step of masked language modelling against the loop of transformers' Trainer, written out.
+"""A step of masked language modelling against the training loop of transformers' Trainer.
 
 Both train all-MiniLM-L6-v2 with a new head on the same sentences. The peer has
 DataCollatorForLanguageModeling, AutoModelForMaskedLM, autocast and fused AdamW, which are the
@@ -37,14 +37,14 @@ LOSS_TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Work:
-    """A step's rows: packed, and the sentences that are in them."""
+    """The packed rows of a step, and their sentences."""
 
     packed: Ragged
     sentences: Ragged
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds of a step of 32 packed rows, every round with rows of its own."""
+    """Return the seconds of a step of 32 packed rows, new ones in each round."""
     steps = _work(texts, rounds + 1)
     precision: Precision = "bf16" if has_fast_bf16(device()) else "fp32"
     difference = loss_difference(steps[0].packed)
@@ -132,9 +132,9 @@ def trainer_loop(precision: Precision, steps: Sequence[Ragged]) -> Step:
 
 @torch.no_grad()
 def loss_difference(rows: Ragged) -> float:
-    """Return how far our loss is from transformers' for the same masks, in fp32 without dropout.
+    """Return the difference of our and transformers' loss for equal masks, in fp32 without dropout.
 
-    Raises DisagreementError where that is too far to compare their times.
+    Raises DisagreementError if it is too large for a comparison of times.
     """
     rows = rows.take(np.arange(4))
     method = _method("fp32").eval()

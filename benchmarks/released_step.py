@@ -1,4 +1,4 @@
-"""The peer: a CoT-BERT step done the way the authors' released code does it (METHODS 2, 3).
+"""The peer: a CoT-BERT step as in the authors' released code (METHODS 2, 3).
 
 Every row is padded to the longest of the batch and the whole batch is one forward pass. At every
 step, for each template, the biases of all lengths that fit in 80 tokens are computed, each row
@@ -42,7 +42,7 @@ class ReleasedCotBert(nn.Module):
         return [tokenizer.cls_token_id, *before], [*after, tokenizer.sep_token_id]
 
     def forward(self, sentences: Sequence[Sequence[int]]) -> Tensor:
-        """The loss of a batch of B sentences."""
+        """Return the loss of a batch of B sentences."""
         rows = [[*b, *sentence, *a] for sentence in sentences for b, a in self.templates]
         vectors = self._mask_vectors(rows, max(map(len, rows)))
         vectors = vectors.view(len(sentences), len(self.templates), -1)
@@ -54,17 +54,17 @@ class ReleasedCotBert(nn.Module):
         return F.cross_entropy(logits, torch.arange(len(anchor), device=logits.device))
 
     def _biases(self, parts: Parts) -> Tensor:
-        """(80 - template + 1, D): row n is the bias of a sentence of n tokens."""
+        """Return the biases (80 - template + 1, D); row n is for a sentence of n tokens."""
         before, after = parts
         room = BIAS_WIDTH - len(before) - len(after)
         rows = [[*before, *[self.pad] * n, *after] for n in range(room + 1)]
         return self._mask_vectors(rows, BIAS_WIDTH)
 
     def _mask_vectors(self, rows: list[list[int]], width: int) -> Tensor:
-        """(N, D): the vector of the last mask of each row."""
+        """Return the vectors (N, D) of the last mask of each row."""
         on = self.dense.weight.device
         ids = torch.tensor([row + [self.pad] * (width - len(row)) for row in rows], device=on)
-        # By length, not by token: the pads in the slot are attended.
+        # Masked by length, not by token id: the pads in the slot are attended.
         attended = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows], device=on)
         hidden: Tensor = self.encoder(input_ids=ids, attention_mask=attended).last_hidden_state
         last = [len(row) - 1 - row[::-1].index(self.mask) for row in rows]
@@ -72,7 +72,7 @@ class ReleasedCotBert(nn.Module):
 
 
 def _similarities(left: Tensor, right: Tensor) -> Tensor:
-    """(B, D), (B, D) -> (B, B)."""
+    """Return the cosines (B, B) of left (B, D) and right (B, D)."""
     cosines = F.cosine_similarity(left.unsqueeze(1), right.unsqueeze(0), dim=-1)
     return cosines / TEMPERATURE
 
@@ -84,7 +84,7 @@ def released_step(
     *,
     bf16: bool,
 ) -> float:
-    """Forward, backward, clip at 1.0, move."""
+    """Run forward, backward, clipping at 1.0 and the optimizer; return the loss."""
     optimizer.zero_grad()
     with torch.autocast(model.dense.weight.device.type, torch.bfloat16, enabled=bf16):
         loss = model(sentences)

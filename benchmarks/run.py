@@ -52,12 +52,12 @@ BENCHMARKS: dict[str, Callable[[Sequence[str], int], list[Row]]] = {
     "back-translation": back_translation.run,
     "sweeping": sweeping.run,
 }
-# Run only by name: a step as released, and embedding 100,000 rows, take minutes.
+# Only run by name: a step of the released code and embedding 100,000 rows take minutes.
 LONG = ("training-base", "updating")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0; 1 where a fast path and its peer do not agree; 2 for a mistake of the user."""
+    """Return 0, 1 if a fast path and its peer disagree, or 2 for a mistake of the user."""
     options = _parser().parse_args(arguments)
     try:
         if options.rounds < 1:

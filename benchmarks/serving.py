@@ -1,8 +1,8 @@
-"""`cotbert serve` under 32 clients: its rate beside bare encode() of the same sentences, and the
-time of a request at half that load.
+"""`cotbert serve` with 32 clients: its rate against bare encode() of the same sentences, and the
+latency at half that load.
 
-The clients, the HTTP process, the replica and Ray share the machine's cores, so what they cost is
-in the rate. `python -m benchmarks.run --only serving` prints these rows alone.
+The clients, the HTTP process, the replica and Ray share the machine's cores, so the rate includes
+their cost. `python -m benchmarks.run --only serving` prints only these rows.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 
 SENTENCES, CLIENTS = 2048, 32
 TEXTS_PER_REQUEST = (1, 16)
-# Of bare encode().
+# Least share of the rate of bare encode().
 TARGET = 0.7
 LEAST_COSINE = 0.9999
 END_SECONDS = 60
 
 
 def run(texts: Sequence[str], rounds: int) -> list[Row]:
-    """Seconds for 2,048 sentences, 1 and 16 in a request."""
+    """Return the seconds for 2,048 sentences, with 1 and with 16 per request."""
     chosen = first(texts, SENTENCES)
     encoder = SentenceEncoder.from_pretrained(MINILM)
     with running_service(MINILM) as port:
@@ -142,7 +142,7 @@ def _at_half_load(port: int, texts: Sequence[str], size: int, seconds: float) ->
 
 
 async def _at_intervals(port: int, requests: Sequence[bytes], interval: float) -> list[float]:
-    """Return the seconds of each request from the moment it is due, answered or not before."""
+    """Return the latency of each request from its scheduled time, whatever is still pending."""
     idle: list[Client] = []
     begun = time.perf_counter()
 

@@ -1,4 +1,4 @@
-"""`cotbert tune` against the same trainings one by one with `cotbert train`: what a sweep costs.
+"""The overhead of `cotbert tune` against the same trainings one by one with `cotbert train`.
 
 Both are commands of their own, with their imports, Ray's start, models, reports and MLflow.
 """
@@ -67,7 +67,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
 
 
 def _run(home: Path, *words: str) -> float:
-    """The seconds of a command of this package."""
+    """Run a command of this package and return its seconds."""
     environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
     command = [sys.executable, "-m", "pipelines.cli", *words, "--encoder", MINILM]
     started = time.perf_counter()
@@ -84,13 +84,13 @@ def _sets(settings: Mapping[str, object]) -> list[str]:
 
 
 def _work(folder: Path) -> float:
-    """Seconds of a run's steps and dev checks."""
+    """Return the seconds of a run's steps and dev checks."""
     rows = read_rows(folder / METRICS_FILE).values()
     return float(sum(row.get(key, 0.0) for row in rows for key in WORK))
 
 
 def _check(result: Mapping[str, Any], folders: Sequence[Path]) -> None:
-    """A trial's dev score is that of the training with its settings."""
+    """Raise DisagreementError unless trials and trainings have equal dev scores."""
     alone = [read_json(folder / "result.json")["dev_spearman"] for folder in folders]
     swept = [trial["dev_spearman"] for trial in result["trials"]]
     if swept != alone:
