@@ -12,7 +12,6 @@ from torch.nn.functional import cosine_similarity
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.errors import UserError
-from cotbert_core.methods import dclr, frozen_encoders
 from cotbert_core.methods.dclr import false_negatives, gaussian, moved_noise
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.templates.ragged_ids import Ragged
@@ -229,26 +228,6 @@ def test_equal_and_one_token_sentences(make):
     assert all(torch.isfinite(p.grad).all() for p in method.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("attention", ["auto", "unpadded"])
-def test_mini_batches_have_the_loss_and_gradient_of_the_whole_batch(make, ids, attention):
-    gradients = []
-    for rows in (None, 2):
-        method = make(attention=attention, mini_batch_size=rows)
-        method(Batch(ids)).loss.backward()
-        gradients.append([p.grad for p in method.encoder.parameters() if p.grad is not None])
-    for one, two in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-4)
-
-
-def test_bf16_is_close(make, ids):
-    expected, method = make()(Batch(ids)).loss.item(), make()
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = method(Batch(ids)).loss
-    loss.backward()
-    assert loss.item() == pytest.approx(expected, abs=0.02)
-    assert loss.dtype == torch.float32
-
-
 def test_a_step_has_the_same_noise_after_a_resume(make, ids):
     state = make().state_dict()
     assert {name.split(".")[0] for name in state} == {"encoder", "head"}
@@ -258,28 +237,6 @@ def test_a_step_has_the_same_noise_after_a_resume(make, ids):
     assert first(Batch(ids)).loss.equal(resumed(Batch(ids)).loss)
     resumed.step = 9
     assert not first(Batch(ids)).loss.equal(resumed(Batch(ids)).loss)
-
-
-def test_ranks_of_two_together_are_one(make, ids, monkeypatch):
-    """First each half alone, to record what its rank sends, then with what both have sent."""
-    whole = make()(Batch(ids)).loss.item()
-    halves = [Batch(ids.take(part)) for part in (range(3), range(3, 6))]
-    places = (dclr, "gather_with_gradient"), (dclr, "gather"), (frozen_encoders, "gather")
-    sent = [[] for _ in places]
-    for half in halves:
-        with monkeypatch.context() as patch:
-            for (module, name), kept in zip(places, sent, strict=True):
-                patch.setattr(module, name, lambda v, kept=kept: kept.append(v) or v)
-            make()(half)
-    losses = []
-    for rank, half in enumerate(halves):
-        with monkeypatch.context() as patch:
-            patch.setattr(dclr, "rank", lambda rank=rank: rank)
-            for (module, name), kept in zip(places, sent, strict=True):
-                patch.setattr(module, name, lambda _, kept=kept: torch.cat(kept))
-            losses.append(make()(half).loss.item())
-    assert sum(losses) / 2 == pytest.approx(whole, abs=1e-6)
-    assert abs(losses[0] - losses[1]) > 1e-3, "premise"
 
 
 def test_the_complement_stays_as_it_is(make, ids):

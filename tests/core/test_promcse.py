@@ -184,16 +184,6 @@ def test_dropout_is_another_in_each_row(make, ids):
     assert torch.equal(*prefix.eval()(2)[0])
 
 
-def test_mini_batches_have_the_loss_and_gradient_of_the_whole_batch(make, triples):
-    gradients = []
-    for rows in (None, 2):
-        method = make(mini_batch_size=rows, triples=True)
-        method(triples).loss.backward()
-        gradients.append([p.grad for p in method.parameters() if p.grad is not None])
-    for one, two in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-4)
-
-
 def test_prefixes_begin_small_and_the_encoder_stays(make, ids, encoder_folder):
     method = make(large=False, length=50, **{"optimizer.learning_rate": 0.05})
     first = torch.stack([p.vectors.detach() for p in prefixes_of(method.encoder)])
