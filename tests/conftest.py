@@ -6,10 +6,12 @@ import gc
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import compress
 from operator import not_
 from pathlib import Path
@@ -149,13 +151,14 @@ def bert_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def with_mlm_head() -> Callable[..., str]:
+def with_mlm_head(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Save random weights of an encoder's kind with an MLM head; return the folder.
 
     noise: deviation of what is added to the head, whose biases begin as 0 and norms as 1.
     """
 
-    def save(folder: str, place: Path, *, tied: bool = True, noise: float = 0.0) -> str:
+    @cache
+    def make(folder: str, tied: bool, noise: float) -> Path:
         import torch
         from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
@@ -166,9 +169,13 @@ def with_mlm_head() -> Callable[..., str]:
             for name, weight in model.named_parameters():
                 if name.startswith(("cls.", "lm_head.")):
                     weight.add_(noise * torch.randn_like(weight))
+        place = tmp_path_factory.mktemp("headed")
         model.save_pretrained(place)
         AutoTokenizer.from_pretrained(folder).save_pretrained(place)
-        return str(place)
+        return place
+
+    def save(folder: str, place: Path, *, tied: bool = True, noise: float = 0.0) -> str:
+        return str(shutil.copytree(make(folder, tied, noise), place, dirs_exist_ok=True))
 
     return save
 

@@ -1,6 +1,7 @@
 """Small models and tokenizers are read from a folder once, and copied whenever they are asked for.
 
-Nothing is kept of a folder whose files have changed, and of a model that drew random numbers.
+A folder and its copies are one folder, as long as no file changes. Nothing is kept of a model that
+drew random numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-MOST_BYTES = 2_000_000
+MOST_BYTES = 100_000_000  # all-MiniLM-L6-v2
 
 
 class Snapshot:
@@ -77,9 +78,9 @@ def _opened_once(load: Callable[..., Any]) -> Callable[..., Any]:
         import torch
 
         files = _files(Path(name))
-        key = (str(name), *sorted((k, str(v)) for k, v in kwargs.items()), *files)
-        if key in kept:
-            return kept[key].copy()
+        key = (*sorted((k, str(v)) for k, v in kwargs.items()), *files)
+        if files and key in kept:
+            return _renamed(kept[key].copy(), str(name))
         before = torch.get_rng_state()
         made = load(name, **kwargs)
         if files and torch.equal(before, torch.get_rng_state()):
@@ -89,10 +90,19 @@ def _opened_once(load: Callable[..., Any]) -> Callable[..., Any]:
     return from_pretrained
 
 
+def _renamed(made: Any, name: str) -> Any:
+    """A model (perhaps with what loading it has told) or a tokenizer as of this folder."""
+    one = made[0] if isinstance(made, tuple) else made
+    for part in (one, getattr(one, "config", None)):
+        if hasattr(part, "name_or_path"):
+            part.name_or_path = name
+    return made
+
+
 def _files(folder: Path) -> list[tuple[Any, ...]]:
     """What changes when a folder's files do; nothing for a large folder or a name."""
     if not folder.is_dir():
         return []
     found = [(path.name, path.stat()) for path in sorted(folder.iterdir()) if path.exists()]
     small = sum(stat.st_size for _, stat in found) < MOST_BYTES
-    return [(n, s.st_ino, s.st_size, s.st_mtime_ns) for n, s in found] if small else []
+    return [(n, s.st_size, s.st_mtime_ns) for n, s in found] if small else []

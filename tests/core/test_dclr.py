@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -21,29 +22,46 @@ from tests.core.slow_reference import assert_same_gradients, exact, plain_vector
 
 TEMPERATURE, STEP, STEPS, STEP_SIZE = 0.5, 3, 3, 2.0
 NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
-ATTENTIONS = ("auto", "plain", "eager", "sdpa", "unpadded")
+# What all ways of attention have in common is tested in test_attention.
+CASES = [("cls", "auto"), ("mean", "plain"), ("cls", "unpadded"), ("mean", "unpadded")]
+
+
+@pytest.fixture(scope="module")
+def complements(tmp_path_factory):
+    """Of each encoder: another one of the same tokenizer, read by its means."""
+
+    @functools.cache
+    def make(encoder_folder):
+        backbone = load_backbone(encoder_folder)
+        torch.manual_seed(1)
+        with torch.no_grad():
+            for weight in backbone.model.parameters():
+                weight += 0.1 * torch.randn_like(weight)
+        folder = tmp_path_factory.mktemp("complement") / Path(encoder_folder).name
+        SentenceEncoder(backbone, PoolingConfig("mean", blank=True)).save_pretrained(folder)
+        return str(folder)
+
+    return make
 
 
 @pytest.fixture
-def complement(encoder_folder, tmp_path):
-    """Another encoder of the same tokenizer, read by its means."""
-    backbone = load_backbone(encoder_folder)
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for weight in backbone.model.parameters():
-            weight += 0.1 * torch.randn_like(weight)
-    folder = tmp_path / f"{Path(encoder_folder).name}-complement"
-    SentenceEncoder(backbone, PoolingConfig("mean", blank=True)).save_pretrained(folder)
-    return str(folder)
+def complement(encoder_folder, complements):
+    return complements(encoder_folder)
+
+
+SIMILAR = {}
 
 
 @pytest.fixture
 def similar(complement, ids, ends):
     """The complement's cosines (6, 6), of vectors of a sentence at a time."""
-    with torch.no_grad():
-        model = exact(load_backbone(complement).model)
-        vectors = plain_vectors(model, ends, ids, "mean")
-    return np.array([[cosine_similarity(u, v, dim=0).item() for v in vectors] for u in vectors])
+    if complement not in SIMILAR:
+        with torch.no_grad():
+            model = exact(load_backbone(complement).model)
+            vectors = plain_vectors(model, ends, ids, "mean")
+        rows = [[cosine_similarity(u, v, dim=0).item() for v in vectors] for u in vectors]
+        SIMILAR[complement] = np.array(rows)
+    return SIMILAR[complement]
 
 
 @pytest.fixture
@@ -102,8 +120,7 @@ def slow_loss(anchors, noise, negatives):
     return total / len(anchors)
 
 
-@pytest.mark.parametrize("readout", ["cls", "mean"])
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize(("readout", "attention"), CASES)
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
     make, exact_model, ids, ends, similar, threshold, readout, attention
 ):

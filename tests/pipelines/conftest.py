@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,29 @@ settings:
 """
 
 
+@pytest.fixture(autouse=True)
+def empty_drawings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a job draws is not turned into SVG, 45 ms a drawing, unless the test is marked."""
+    marks = {mark.name for mark in request.node.iter_markers()}
+    if marks & {"drawn", "ray_local", "real"} or "pipelines.reports.plots" not in sys.modules:
+        return
+    for name in ("reports.plots", "reports.similarity_plot", "templates.token_map_plots"):
+        if f"pipelines.{name}" in sys.modules:
+            monkeypatch.setattr(f"pipelines.{name}.svg", lambda figure: "<svg></svg>")
+
+
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database with its tables made, which takes seconds, and nothing in them."""
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An MLflow database with its tables made, which takes seconds, and nothing in them. MLflow
+    does not look again and again whether its copies have all of them."""
     from mlflow import MlflowClient
+    from mlflow.store.db import utils
 
     path = tmp_path_factory.mktemp("store") / "mlflow.db"
     MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
-    return path
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "_verify_schema", lambda engine: None)
+        yield path
 
 
 @pytest.fixture

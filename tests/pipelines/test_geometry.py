@@ -138,6 +138,7 @@ def test_a_sample_is_seeded_distinct_and_in_order():
     assert sample(texts, 50) == texts[:50] == sample(texts, 1000)
 
 
+@pytest.mark.drawn
 def test_the_folder_and_the_run(own_store, tmp_path, senteval, bert_folder, capsys):
     out = tmp_path / "out"
     command = ["geometry", f"{bert_folder},readout=cls", f"{bert_folder},readout=cls"]
@@ -265,6 +266,7 @@ def drawn(svg):
     )
 
 
+@pytest.mark.drawn
 def test_models_share_an_axis_unless_the_page_says_that_they_are_normalized():
     gold = np.linspace(0, 5, 20)
     narrow, wide = np.linspace(0.90, 0.95, 20), np.linspace(-0.2, 0.9, 20)
@@ -278,6 +280,7 @@ def test_models_share_an_axis_unless_the_page_says_that_they_are_normalized():
     assert similarity_plot.SAME_AXIS in similarity_panels(gold, panels)
 
 
+@pytest.mark.drawn
 def test_the_high_cosines_of_a_single_model_lie_at_the_top():
     gold = np.linspace(0, 5, 20)
     (high, low) = (
@@ -287,6 +290,7 @@ def test_the_high_cosines_of_a_single_model_lie_at_the_top():
     assert high.max() < low.min() - 50, "the axis holds 0 and 1, whatever the cosines"
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("count", [1, 3, 4, 7])
 def test_a_page_has_a_plot_and_a_figure_a_panel_for_each_model(count):
     gold = np.linspace(0, 5, 4)
@@ -297,6 +301,7 @@ def test_a_page_has_a_plot_and_a_figure_a_panel_for_each_model(count):
     assert len(re.findall(r'<g id="axes_\d+">', svg)) == count
 
 
+@pytest.mark.drawn
 def test_many_points_become_a_picture():
     gold = np.random.default_rng(0).uniform(0, 5, similarity_plot.VECTOR_POINTS + 1)
     svg = similarity_panels(gold, [("m", gold / 5, 99.0)])

@@ -128,8 +128,9 @@ def counted(monkeypatch, fail_at=None):
     return seen
 
 
-@pytest.mark.parametrize("fail_at", [1, 3, 5])
-@pytest.mark.parametrize("half_written", ["", '{"number": 9, "templ'])
+@pytest.mark.parametrize(
+    ("fail_at", "half_written"), [(1, ""), (3, '{"number": 9, "templ'), (5, "")]
+)
 def test_resuming_scores_nothing_twice(
     own_store, tmp_path, choices, monkeypatch, fail_at, half_written
 ):

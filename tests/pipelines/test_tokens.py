@@ -147,6 +147,7 @@ def test_the_map_counts_tokens_and_kinds(own_store, tmp_path, encoder_folder, fa
     assert run.data.metrics["kind_word"] == result["kind_word"]
 
 
+@pytest.mark.drawn
 def test_the_default_corpus_is_named_in_the_picture(own_store, tmp_path, bert_folder):
     result = token_map(TokenMapOptions(bert_folder), tmp_path / "out")
     assert result["corpus_sentences"] == 720
@@ -214,6 +215,7 @@ def test_the_map_keeps_an_earlier_output(own_store, tmp_path, bert_folder, text,
     assert (tmp_path / "out" / "result.json").read_bytes() == before
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("highest", [0, 1, 500])
 def test_a_map_is_drawn_whatever_the_counts(highest):
     points = np.random.default_rng(0).normal(size=(40, 2))
