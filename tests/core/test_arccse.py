@@ -234,17 +234,6 @@ def test_short_and_empty_sentences(make, lengths):
     assert all(torch.isfinite(p.grad).all() for p in method.parameters() if p.grad is not None)
 
 
-def test_a_step_masks_the_same_words_after_a_resume(make_other, batch):
-    state = make_other(batch).state_dict()
-    assert {name.split(".")[0] for name in state} == {"encoder", "head"}
-    first, resumed = make_other(batch), make_other(batch)
-    resumed.load_state_dict(state)
-    first.step = resumed.step = 8
-    assert first(batch).loss.equal(resumed(batch).loss)
-    resumed.step = 9
-    assert not first(batch).loss.equal(resumed(batch).loss)
-
-
 MASK, CONTINUES = 4, np.arange(1000) % 3 == 0
 
 
