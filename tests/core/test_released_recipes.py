@@ -122,7 +122,6 @@ def test_denosent_encodes_as_released_in_every_library(tmp_path):
     ("changes", "different"),
     [
         # As before: 32 tokens, a full stop, no cut at inference.
-        ({"max_length": 32, "method.inference": "whole"}, 20),
         ({"max_length": 32}, 3),
         ({"method.inference": "whole"}, 20),
     ],

@@ -168,13 +168,13 @@ def job_of_its_own(words, log):
 
 def test_a_killed_job_asks_for_no_row_twice(unrecorded, bert_folder, tmp_path):
     """Killed twice; what may be asked again is what was under way, at most the concurrency."""
-    many = [f"a man and {n} dogs" for n in range(60)]
-    corpus = write_corpus(tmp_path / "corpus", bert_folder, many[:25], many[25:])
+    many = [f"a man and {n} dogs" for n in range(36)]
+    corpus = write_corpus(tmp_path / "corpus", bert_folder, many[:15], many[15:])
     log, at_once = tmp_path / "log", 4
     again = 0
-    with ChatServer(delay=0.05) as server:
+    with ChatServer(delay=0.03) as server:
         words = command(corpus, server.url, tmp_path / "out", "--concurrency", str(at_once))
-        for stop_at in (12, 40):
+        for stop_at in (8, 22):
             process = job_of_its_own(words, log)
             until = time.monotonic() + 250
             while len(server.answered) < stop_at:
@@ -184,7 +184,7 @@ def test_a_killed_job_asks_for_no_row_twice(unrecorded, bert_folder, tmp_path):
             os.kill(process.pid, signal.SIGKILL)
             process.join()
             again += at_once
-            time.sleep(0.2)
+            time.sleep(0.1)
             assert not (tmp_path / "out").exists()
             assert not secret_in(tmp_path)
         assert main(words) == 0

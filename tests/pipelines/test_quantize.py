@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.util import find_spec
 
 import numpy as np
@@ -112,7 +113,7 @@ def test_a_graph_of_other_vectors_is_not_written(
     ruined, real = SentenceEncoder(other, PoolingConfig("mean")), job.quantized
     monkeypatch.setattr(job, "quantized", lambda _, texts: real(ruined, texts))
     assert quantize(files, model, tmp_path / "fast", "--max-loss", "100") == 1
-    assert "have a mean cosine of -0.19" in capsys.readouterr().err
+    assert re.search(r"have a mean cosine of -?0\.[0-4]", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
 
 
