@@ -31,12 +31,11 @@ WHOLE = attention.unpadded_attention
 CHUNKED = ["cot-bert", "denosent", "diffcse"]
 ATTENTIONS = ("auto", "eager", "plain", "sdpa", "unpadded")
 # Every method whole as padded rows; those that differ most in chunks of packed ones; the other ways
-# of attention with one method that has a template and one that has not.
+# of attention with one method.
 STEPS = [
     *(("auto", name, None) for name in METHODS if name != "cot-bert frozen bias"),
-    *(("unpadded", name, 4) for name in (*CHUNKED, "promptbert-supervised", "dclr", "pcl")),
-    *((way, name, None) for way in ATTENTIONS[1:] for name in ("cot-bert", "simcse")),
-    ("auto", "promcse", 4),
+    *(("unpadded", name, 4) for name in (*CHUNKED, "promptbert-supervised")),
+    *((way, "cot-bert", None) for way in ATTENTIONS[1:]),
 ]
 # Waits of a step beyond the one for its numbers: transformers asks for the mask of eager and plain
 # attention in each forward pass, and of both halves of TSDAE.

@@ -26,7 +26,6 @@ from pipelines.options.jobs import ExportOptions
 pytestmark = pytest.mark.usefixtures("unrecorded")
 
 READINGS = {
-    "one mask": {"readout": "mask", "template": "{f}/only-prefix/anchor"},
     "two masks": {"readout": "mask", "template": "{f}/anchor", "normalize": True},
     "tanh head": {"readout": "mask", "template": "{f}/anchor", "head": "tanh"},
     "transform head": {"readout": "mask", "template": "{f}/anchor", "head": "transform"},

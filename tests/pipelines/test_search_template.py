@@ -61,8 +61,8 @@ def choices(tmp_path, pairs_file, bert_folder):
 
 def test_scores_equal_the_encoders(encoder_folder, pairs_file):
     odd, many = read_pairs(pairs_file), read_pairs(BUILT_IN_PAIRS, split="dev")
-    gold = np.concatenate([odd.gold, many.gold])
-    pairs = Pairs(odd.left + many.left, odd.right + many.right, gold)
+    gold = np.concatenate([odd.gold, many.gold[:60]])
+    pairs = Pairs(odd.left + many.left[:60], odd.right + many.right[:60], gold)
     backbone = load_backbone(encoder_folder)
     tokens = tokenize_pairs(backbone, pairs)
     scores = []
