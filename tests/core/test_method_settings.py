@@ -14,7 +14,7 @@ COT = TrainSettings()
 PROMPTED = "temperature, dev_reading, empty_sentence"
 CHOSEN = "temperature, positive, rest_length"
 POSITIVE_TOO = f"{CHOSEN}, dev_reading, empty_sentence"
-TWO_MASKS, ONE_MASK = "cot-bert/anchor", "promptbert/anchor"
+ONE_MASK = "promptbert/anchor"
 
 
 def fault_of(changes, settings=COT):
