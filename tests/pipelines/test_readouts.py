@@ -61,7 +61,6 @@ def test_the_command_line_knows_every_readout():
 @pytest.mark.parametrize(
     ("arguments", "readout", "options", "used"),
     [
-        (["last"], "last", {}, {}),
         (["first-last"], "first-last", {}, {}),
         (["static"], "static", {}, {}),
         (
