@@ -73,7 +73,6 @@ class ChatServer:
     def _handler(owner):  # noqa: N805
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # it delays the second of two small writes by 40 ms
 
             def do_GET(self):
                 owner.keys.add(self.headers.get("Authorization"))

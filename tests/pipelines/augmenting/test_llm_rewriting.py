@@ -197,7 +197,7 @@ def test_what_no_retry_mends_stops_in_one_sentence(status, what):
 
 
 def test_the_budget_stops_before_it_is_passed_and_earlier_runs_count():
-    with ChatServer(delay=0.05) as server:  # all that are allowed have been sent by then
+    with ChatServer(delay=0.01) as server:
         found, reason = run(server, budget_tokens=16 * 12)
         assert reason == (
             "--budget-tokens 192 is spent: give the same command with a larger budget to continue"
