@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import gc
+import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import compress
+from operator import not_
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
+from copied_models import opened_once
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -36,8 +42,8 @@ Scientists found 12 new species of frogs in the forests of Madagascar in 2019 .
 ' A man ' means that A man saw A man .
 mask pad cls sep unk readout : ' " [ ] < > / ! ? . ,""".splitlines()
 
-# The tiny encoders' folders; no test changes them.
-MADE: set[str] = set()
+# Of each parameter of each test: the number of each of its values, in the order of the cases.
+PLACES: dict[Any, dict[Any, int]] = {}
 
 SENTENCES = (
     "A man is playing the guitar.",
@@ -49,15 +55,42 @@ SENTENCES = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whatever reads the shared data is no unit test: six such tests took 25 s of 100. What starts
     Ray has its workers forked."""
+    if not any("::" in argument for argument in config.args):
+        turns = [_its_turn(item) for item in items]
+        config.hook.pytest_deselected(items=list(compress(items, map(not_, turns))))
+        items[:] = compress(items, turns)
     for item in items:
         fixtures = getattr(item, "fixturenames", [])
         if "shared" in fixtures:
             item.add_marker(pytest.mark.real)
         if item.get_closest_marker("ray_local"):
             fixtures.insert(0, "forked_workers")
+
+
+def _its_turn(item: pytest.Item) -> bool:
+    """Whether a test runs on its backbone (`encoder_folder`); all do when tests are named.
+
+    The cases of a test are like the black squares of a chessboard: every value of every parameter
+    meets both backbones, not in every combination. A test without parameters has both if it names
+    `encoder_folder` or `family`, and one of them if another fixture does.
+    """
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    if "encoder_folder" not in params or item.get_closest_marker("ray_local"):
+        return True
+    marks = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    named = [tuple(re.split(r", *", m) if isinstance(m, str) else m) for m in marks]
+    alone = [(name,) for name in params if not any(name in names for names in named)]
+    places = 0
+    for names in [*named, *alone]:
+        seen = PLACES.setdefault((item.function, names), {})
+        places += seen.setdefault(tuple(id(params[name]) for name in names), len(seen))
+    if len(params) > 1:
+        return places % 2 == 0
+    both = {"encoder_folder", "family"} & set(inspect.signature(item.function).parameters)
+    return bool(both) or (crc32(item.function.__name__.encode()) + places) % 2 == 0
 
 
 def pytest_collection_finish() -> None:
@@ -68,23 +101,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def tiny_models_are_loaded_once() -> Iterator[None]:
-    """A copy for each who asks: the unit tests ask 1,200 times, a third of their time."""
-    from transformers import AutoModel
-
-    from cotbert_core.encoder import backbone
-
-    load, loaded = backbone.open_pretrained, {}
-
-    def open_pretrained(auto_class: Any, name: str, **kwargs: Any) -> Any:
-        if auto_class is not AutoModel or name not in MADE:
-            return load(auto_class, name, **kwargs)
-        key = (name, *sorted(kwargs.items()))
-        if key not in loaded:
-            loaded[key] = load(auto_class, name, **kwargs)
-        return copy.deepcopy(loaded[key])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backbone, "open_pretrained", open_pretrained)
+    """The unit tests ask 2,000 times for the same few, a third of their time."""
+    with opened_once():
         yield
 
 
@@ -133,13 +151,14 @@ def bert_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def with_mlm_head() -> Callable[..., str]:
+def with_mlm_head(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Save random weights of an encoder's kind with an MLM head; return the folder.
 
     noise: deviation of what is added to the head, whose biases begin as 0 and norms as 1.
     """
 
-    def save(folder: str, place: Path, *, tied: bool = True, noise: float = 0.0) -> str:
+    @cache
+    def make(folder: str, tied: bool, noise: float) -> Path:
         import torch
         from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
@@ -150,9 +169,13 @@ def with_mlm_head() -> Callable[..., str]:
             for name, weight in model.named_parameters():
                 if name.startswith(("cls.", "lm_head.")):
                     weight.add_(noise * torch.randn_like(weight))
+        place = tmp_path_factory.mktemp("headed")
         model.save_pretrained(place)
         AutoTokenizer.from_pretrained(folder).save_pretrained(place)
-        return str(place)
+        return place
+
+    def save(folder: str, place: Path, *, tied: bool = True, noise: float = 0.0) -> str:
+        return str(shutil.copytree(make(folder, tied, noise), place, dirs_exist_ok=True))
 
     return save
 
@@ -218,13 +241,12 @@ def _save(model_class: Any, config: Any, tokenizer: Any, folder: Path) -> str:
     torch.manual_seed(0)
     model_class(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    MADE.add(str(folder))
     return str(folder)
 
 
 @pytest.fixture(params=["bert", "roberta"])
 def encoder_folder(request: pytest.FixtureRequest) -> str:
-    """Both backbones in turn."""
+    """Both backbones in turn (`_its_turn`)."""
     return str(request.getfixturevalue(f"{request.param}_folder"))
 
 

@@ -32,12 +32,12 @@ def one_method(monkeypatch):
     monkeypatch.setattr(gpu_checks, "METHODS", {"cot-bert": {}})
 
 
-def test_gradients_of_every_method(setup, monkeypatch):
+def test_gradients_of_methods(setup, monkeypatch):
     small = {"method.layers": 1, "method.heads": 2, "method.feed_forward": 24}
-    denosent = gpu_checks.METHODS["denosent"] | small
-    monkeypatch.setattr(gpu_checks, "METHODS", gpu_checks.METHODS | {"denosent": denosent})
+    few = {name: gpu_checks.METHODS[name] for name in ("promptbert", "denosent")}
+    monkeypatch.setattr(gpu_checks, "METHODS", few | {"denosent": few["denosent"] | small})
     found = rows(gpu_checks.gradients, setup)
-    assert len(found) == 2 * len(gpu_checks.METHODS) == 12
+    assert len(found) == 2 * 2
     assert failed(found) == []
 
 
