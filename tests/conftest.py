@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import os
 import re
 import shutil
@@ -12,11 +11,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import compress
-from operator import not_
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 from copied_models import opened_once
@@ -42,9 +38,6 @@ Scientists found 12 new species of frogs in the forests of Madagascar in 2019 .
 ' A man ' means that A man saw A man .
 mask pad cls sep unk readout : ' " [ ] < > / ! ? . ,""".splitlines()
 
-# Of each parameter of each test: the number of each of its values, in the order of the cases.
-PLACES: dict[Any, dict[Any, int]] = {}
-
 SENTENCES = (
     "A man is playing the guitar.",
     "Two dogs run",
@@ -55,42 +48,15 @@ SENTENCES = (
 )
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever reads the shared data is no unit test: six such tests took 25 s of 100. What starts
     Ray has its workers forked."""
-    if not any("::" in argument for argument in config.args):
-        turns = [_its_turn(item) for item in items]
-        config.hook.pytest_deselected(items=list(compress(items, map(not_, turns))))
-        items[:] = compress(items, turns)
     for item in items:
         fixtures = getattr(item, "fixturenames", [])
         if "shared" in fixtures:
             item.add_marker(pytest.mark.real)
         if item.get_closest_marker("ray_local"):
             fixtures.insert(0, "forked_workers")
-
-
-def _its_turn(item: pytest.Item) -> bool:
-    """Whether a test runs on its backbone (`encoder_folder`); all do when tests are named.
-
-    The cases of a test are like the black squares of a chessboard: every value of every parameter
-    meets both backbones, not in every combination. A test without parameters has both if it names
-    `encoder_folder` or `family`, and one of them if another fixture does.
-    """
-    params = item.callspec.params if hasattr(item, "callspec") else {}
-    if "encoder_folder" not in params or item.get_closest_marker("ray_local"):
-        return True
-    marks = [mark.args[0] for mark in item.iter_markers("parametrize")]
-    named = [tuple(re.split(r", *", m) if isinstance(m, str) else m) for m in marks]
-    alone = [(name,) for name in params if not any(name in names for names in named)]
-    places = 0
-    for names in [*named, *alone]:
-        seen = PLACES.setdefault((item.function, names), {})
-        places += seen.setdefault(tuple(id(params[name]) for name in names), len(seen))
-    if len(params) > 1:
-        return places % 2 == 0
-    both = {"encoder_folder", "family"} & set(inspect.signature(item.function).parameters)
-    return bool(both) or (crc32(item.function.__name__.encode()) + places) % 2 == 0
 
 
 def pytest_collection_finish() -> None:
@@ -246,7 +212,7 @@ def _save(model_class: Any, config: Any, tokenizer: Any, folder: Path) -> str:
 
 @pytest.fixture(params=["bert", "roberta"])
 def encoder_folder(request: pytest.FixtureRequest) -> str:
-    """Both backbones in turn (`_its_turn`)."""
+    """Both backbones in turn."""
     return str(request.getfixturevalue(f"{request.param}_folder"))
 
 
