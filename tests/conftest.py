@@ -49,9 +49,19 @@ SENTENCES = (
 )
 
 
+# The files that take longest: begun last they would leave the other cores idle at the end.
+SLOWEST = (
+    *("test_submitted_jobs", "test_train", "test_open_doors", "test_quickstart", "test_tutorial"),
+    *("test_tune_cluster", "test_gpu_check", "test_adapt", "test_travelling", "test_track_sync"),
+    *("test_disk_full_jobs", "test_augment_translation", "test_pretrain", "test_restart"),
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever reads the shared data is no unit test: six such tests took 25 s of 100. What starts
     Ray has its workers forked."""
+    order = {name: number for number, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
     for item in items:
         fixtures = getattr(item, "fixturenames", [])
         if "shared" in fixtures:
