@@ -24,7 +24,7 @@ def test_quickstart_runs_the_whole_job(tmp_path: Path):
     job = subprocess.run(
         [
             *(COTBERT, "quickstart", "--output", "out"),
-            *("--packages", "yaml,pydantic,sqlalchemy", "--sentences", "600", "--steps", "2"),
+            *("--packages", "yaml,pydantic,sqlalchemy", "--sentences", "800", "--steps", "2"),
         ],
         cwd=tmp_path,
         capture_output=True,

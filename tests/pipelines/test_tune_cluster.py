@@ -94,7 +94,6 @@ def test_the_best_model_of_a_sweep_is_found_by_its_alias(
     assert result["registered"] == f"models:/rates/{version.version}"
     assert version.run_id == result["best"]["mlflow_run_id"]
     assert version.tags["dev"] == result["dev"] == "built-in pairs"
-    mlflow.set_tracking_uri(server.uri)
     vectors = mlflow.pyfunc.load_model("models:/rates@best").predict(TEXTS)
     model = output / "trials" / result["best"]["name"] / "model"
     expected = SentenceEncoder.from_pretrained(str(model)).encode(TEXTS, precision="fp32")
