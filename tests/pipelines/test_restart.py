@@ -66,7 +66,7 @@ def wait_for(count, output, process):
                 f"ended with {process.returncode} before {count} were seen: {seen} {message}"
             )
         assert time.monotonic() - began < 120, seen
-        time.sleep(0.002)
+        time.sleep(0.01)
 
 
 def kill(process):
@@ -82,7 +82,7 @@ def kill_a_worker(process):
     while not (workers := workers_of(process)):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < limit, "no worker was there to be killed"
-        time.sleep(0.002)
+        time.sleep(0.01)
     os.kill(workers[0], signal.SIGKILL)
 
 

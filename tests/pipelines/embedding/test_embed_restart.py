@@ -50,7 +50,7 @@ def wait_for(count, output, process):
         if process.poll() is not None:
             pytest.fail(f"ended with {process.returncode}: {process.stderr.read()}")
         assert time.monotonic() < limit, f"{len(done(output))} of {count} blocks"
-        time.sleep(0.002)
+        time.sleep(0.01)
 
 
 def workers_of(process):
