@@ -13,7 +13,6 @@ from benchmarks import gpu_check, gpu_checks, gpu_jobs, harness
 from benchmarks.gpu_checks import Check, Setup
 from cotbert_core.training import devices, gradient_cache
 from pipelines.cli import main
-from pipelines.runtime.ray_session import ray_session
 
 
 @pytest.fixture
@@ -105,13 +104,6 @@ def test_peers_are_timed_with_what_they_gave_to_the_device(monkeypatch):
     monkeypatch.setattr(harness, "synchronize", lambda: order.append("device"))
     harness.interleave({"a": lambda n: order.append("a"), "b": lambda n: order.append("b")}, 1)
     assert order == ["device", "a", "device", "device", "b", "device"]
-
-
-@pytest.fixture(scope="module")
-def ray_here():
-    """Ray for the checks of this module."""
-    with ray_session():
-        yield
 
 
 @pytest.mark.ray_local

@@ -18,6 +18,7 @@ import pytest
 from file_modes import check_modes, note_modes
 from forked import FORKS, know_parents
 from listening import Listener, listeners
+from tiny_corpus import write_corpus
 
 import pipelines
 from pipelines.runtime import processes
@@ -184,7 +185,10 @@ def wait_until_none(place: Place) -> None:
 
 def test_sigterm_ends_a_training_in_plain_words(place, text, bert_folder):
     sets = [*SETS, "--set", "max_steps=100000"]
-    command = ["train", "quickstart", "--corpus", text, "--output", "run", "--encoder", bert_folder]
+    texts = (place.root / text).read_text().splitlines()
+    corpus = str(write_corpus(place.root / "corpus", bert_folder, texts, max_length=12))
+    command = ["train", "quickstart", "--corpus", corpus, "--output", "run"]
+    command += ["--encoder", bert_folder]
     job = place.start(COTBERT, *command, *sets)
     wait_for(place, job, "ray::RayTrainWorker.run_train_fn")
     job.send_signal(signal.SIGTERM)

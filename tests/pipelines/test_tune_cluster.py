@@ -44,7 +44,7 @@ def test_a_server_that_dies_costs_no_trial_and_no_record(
     cluster, server, server_client, rates_corpus, good_rates, bert_folder, tmp_path, capfd
 ):
     output = tmp_path / "sweep"
-    more = ("--set", "workers=2", "--trials", "2", "--register", "tiny rates", "--log-model")
+    more = ("--trials", "2", "--register", "tiny rates", "--log-model")
     command = words(good_rates, rates_corpus, output, bert_folder, *more)
     driver = Command(*command, stderr=subprocess.PIPE, text=True)
     limit = time.monotonic() + 240
@@ -87,7 +87,7 @@ def test_the_best_model_of_a_sweep_is_found_by_its_alias(
     cluster, server, server_client, rates_corpus, good_rates, bert_folder, tmp_path, capfd
 ):
     output = tmp_path / "sweep"
-    more = ("--set", "workers=2", "--trials", "1", "--register", "rates")
+    more = ("--trials", "1", "--register", "rates")
     assert main(words(good_rates, rates_corpus, output, bert_folder, *more)) == 0
     result = read_json(output / "result.json")
     version = server_client.get_model_version_by_alias("rates", "best")

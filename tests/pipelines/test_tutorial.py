@@ -37,7 +37,7 @@ def test_the_tutorial_leads_from_a_file_to_a_search(tmp_path):
     assert len(texts) == DOCUMENTS
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.S)
     commands = [line for block in blocks for line in block.splitlines()]
-    commands[0] = re.sub(r"--steps \d+", "--steps 3", commands[0])
+    commands[0] = re.sub(r"--steps \d+", "--steps 1", commands[0])
     assert [line.split()[1] for line in commands] == ["adapt", "embed", "search", "search"]
     environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"}
     printed = []
