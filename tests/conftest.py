@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,15 +49,27 @@ SENTENCES = (
 )
 
 
+# The files that take longest: begun last they would leave the other cores idle at the end.
+SLOWEST = (
+    *("test_submitted_jobs", "test_train", "test_open_doors", "test_quickstart", "test_tutorial"),
+    *("test_tune_cluster", "test_gpu_check", "test_adapt", "test_travelling", "test_track_sync"),
+    *("test_disk_full_jobs", "test_augment_translation", "test_pretrain", "test_restart"),
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever reads the shared data is no unit test: six such tests took 25 s of 100. What starts
     Ray has its workers forked."""
+    order = {name: number for number, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    sharing = {item.path for item in items if "ray_here" in getattr(item, "fixturenames", [])}
     for item in items:
         fixtures = getattr(item, "fixturenames", [])
         if "shared" in fixtures:
             item.add_marker(pytest.mark.real)
         if item.get_closest_marker("ray_local"):
-            fixtures.insert(0, "forked_workers")
+            own = [] if item.path in sharing else ["ray_of_its_own"]
+            fixtures[:0] = ["forked_workers", *own]
 
 
 def pytest_collection_finish() -> None:
@@ -85,6 +98,43 @@ def forked_workers() -> Iterator[None]:
         m.setenv("PYTHONPATH", str(forking), prepend=os.pathsep)
         yield
         server.communicate()
+
+
+class SharedRay:
+    """One Ray for all modules that need no Ray of their own: each start takes 5 s of CPU."""
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+
+    def start(self) -> None:
+        import ray
+
+        from pipelines.runtime.ray_session import ray_session
+
+        if not ray.is_initialized():
+            self._running.enter_context(ray_session())
+
+    def stop(self) -> None:
+        self._running.close()
+
+
+@pytest.fixture(scope="session")
+def shared_ray(forked_workers: None) -> Iterator[SharedRay]:
+    shared = SharedRay()
+    yield shared
+    shared.stop()
+
+
+@pytest.fixture(scope="module")
+def ray_here(shared_ray: SharedRay) -> None:
+    """Ray for a module: jobs use a session that is there and leave it alone."""
+    shared_ray.start()
+
+
+@pytest.fixture
+def ray_of_its_own(shared_ray: SharedRay) -> None:
+    """No Ray is there: commands start one, or use that of RAY_ADDRESS."""
+    shared_ray.stop()
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
+from forked import Command
 
 from benchmarks import gpu_check, gpu_checks, gpu_jobs, harness
 from benchmarks.gpu_checks import Check, Setup
 from cotbert_core.training import devices, gradient_cache
+from pipelines.cli import main
 
 
 @pytest.fixture
@@ -59,7 +64,10 @@ def test_attention_speed_and_waits(setup):
 
 
 @pytest.mark.real
-def test_ddp_on_two_processes(setup):
+def test_ddp_on_two_processes(setup, monkeypatch):
+    """Forked: started anew they import torch for 15 s."""
+    forked = partial(torch.multiprocessing.start_processes, start_method="fork")
+    monkeypatch.setattr(torch.multiprocessing, "spawn", forked)
     found = rows(gpu_jobs.data_parallel, setup)
     assert [check.ok for check in found] == [True, True]
     assert {check.limit for check in found} == {"<= 1e-04"}
@@ -99,12 +107,21 @@ def test_peers_are_timed_with_what_they_gave_to_the_device(monkeypatch):
 
 
 @pytest.mark.ray_local
+@pytest.mark.usefixtures("ray_here")
 def test_actors_of_the_pool(setup):
     assert failed(rows(gpu_jobs.embedding, setup)) == []
 
 
+def in_this_ray(command, **_):
+    """A whole command of `cotbert`, in this process and its Ray."""
+    assert main(command[3:]) == 0
+
+
 @pytest.mark.ray_local
+@pytest.mark.usefixtures("ray_here")
 def test_a_run_is_profiled_killed_and_resumed(setup, monkeypatch):
+    killed = SimpleNamespace(run=in_this_ray, Popen=lambda words, **_: Command(*words[3:]))
+    monkeypatch.setattr(gpu_jobs, "subprocess", killed)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{setup.home / 'mlflow.db'}")
     found = rows(gpu_jobs.runs, setup)
     assert failed(found) == []

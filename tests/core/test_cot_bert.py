@@ -184,7 +184,8 @@ def test_two_processes_have_the_loss_and_gradient_of_one(
     )
     loss = one(Batch(Ragged.from_lists(lists), documents=documents)).loss
     loss.backward()
-    torch.multiprocessing.spawn(_one_of_two, (settings, lists, documents, str(tmp_path)), nprocs=2)
+    shared = (settings, lists, documents, str(tmp_path))
+    torch.multiprocessing.start_processes(_one_of_two, shared, nprocs=2, start_method="fork")
     expected = gradients(one)
     for own in (0, 1):
         mean, its_rank, size, found = torch.load(tmp_path / f"{own}.pt")

@@ -103,15 +103,6 @@ def server_client(server: mlflow_server.Server) -> Any:
 
 
 @pytest.fixture(scope="module")
-def ray_here() -> Iterator[None]:
-    """Ray for a module: jobs use a session that is there and leave it alone."""
-    from pipelines.runtime.ray_session import ray_session
-
-    with ray_session():
-        yield
-
-
-@pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory, ray_here: None) -> Iterator[Path]:
     """A folder to work in, with Ray, a tracking store and a cache for the module."""
     folder = tmp_path_factory.mktemp("home")

@@ -246,7 +246,7 @@ def test_the_command_trains_every_recipe_under_every_seed(
     ray_here, own_store, bert_folder, corpus, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
-    entries = ("denosent-base", "tsdae-base", "last", "whitening")
+    entries = ("denosent-base", "simcse-base", "last", "whitening")
     sets = (
         *("batch_size=4", "max_steps=2", "eval_every=2", "precision=fp32", "dev=sts-b"),
         *("optimizer.warmup_steps=0", "max_length=12"),
