@@ -17,7 +17,7 @@ quickstart: .venv/installed ## Adapt an encoder to documentation on this machine
 	$(BIN)/cotbert quickstart
 
 test: .venv/installed lint test-unit ## Lint, types and all tests
-	$(BIN)/python -m pytest -m 'ray_local or real' --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -m 'ray_local or real' --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test-unit: .venv/installed ## The tests of single parts, a file to a core
 	$(BIN)/python -m pytest -m 'not ray_local and not real' --numprocesses 2 --dist loadfile

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from copied_models import opened_once
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -36,9 +39,6 @@ Scientists found 12 new species of frogs in the forests of Madagascar in 2019 .
 ' A man ' means that A man saw A man .
 mask pad cls sep unk readout : ' " [ ] < > / ! ? . ,""".splitlines()
 
-# The tiny encoders' folders; no test changes them.
-MADE: set[str] = set()
-
 SENTENCES = (
     "A man is playing the guitar.",
     "Two dogs run",
@@ -49,15 +49,27 @@ SENTENCES = (
 )
 
 
+# The files that take longest: begun last they would leave the other cores idle at the end.
+SLOWEST = (
+    *("test_submitted_jobs", "test_train", "test_open_doors", "test_quickstart", "test_tutorial"),
+    *("test_tune_cluster", "test_gpu_check", "test_adapt", "test_travelling", "test_track_sync"),
+    *("test_disk_full_jobs", "test_augment_translation", "test_pretrain", "test_restart"),
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever reads the shared data is no unit test: six such tests took 25 s of 100. What starts
     Ray has its workers forked."""
+    order = {name: number for number, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    sharing = {item.path for item in items if "ray_here" in getattr(item, "fixturenames", [])}
     for item in items:
         fixtures = getattr(item, "fixturenames", [])
         if "shared" in fixtures:
             item.add_marker(pytest.mark.real)
         if item.get_closest_marker("ray_local"):
-            fixtures.insert(0, "forked_workers")
+            own = [] if item.path in sharing else ["ray_of_its_own"]
+            fixtures[:0] = ["forked_workers", *own]
 
 
 def pytest_collection_finish() -> None:
@@ -68,23 +80,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def tiny_models_are_loaded_once() -> Iterator[None]:
-    """A copy for each who asks: the unit tests ask 1,200 times, a third of their time."""
-    from transformers import AutoModel
-
-    from cotbert_core.encoder import backbone
-
-    load, loaded = backbone.open_pretrained, {}
-
-    def open_pretrained(auto_class: Any, name: str, **kwargs: Any) -> Any:
-        if auto_class is not AutoModel or name not in MADE:
-            return load(auto_class, name, **kwargs)
-        key = (name, *sorted(kwargs.items()))
-        if key not in loaded:
-            loaded[key] = load(auto_class, name, **kwargs)
-        return copy.deepcopy(loaded[key])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backbone, "open_pretrained", open_pretrained)
+    """The unit tests ask 2,000 times for the same few, a third of their time."""
+    with opened_once():
         yield
 
 
@@ -101,6 +98,43 @@ def forked_workers() -> Iterator[None]:
         m.setenv("PYTHONPATH", str(forking), prepend=os.pathsep)
         yield
         server.communicate()
+
+
+class SharedRay:
+    """One Ray for all modules that need no Ray of their own: each start takes 5 s of CPU."""
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+
+    def start(self) -> None:
+        import ray
+
+        from pipelines.runtime.ray_session import ray_session
+
+        if not ray.is_initialized():
+            self._running.enter_context(ray_session())
+
+    def stop(self) -> None:
+        self._running.close()
+
+
+@pytest.fixture(scope="session")
+def shared_ray(forked_workers: None) -> Iterator[SharedRay]:
+    shared = SharedRay()
+    yield shared
+    shared.stop()
+
+
+@pytest.fixture(scope="module")
+def ray_here(shared_ray: SharedRay) -> None:
+    """Ray for a module: jobs use a session that is there and leave it alone."""
+    shared_ray.start()
+
+
+@pytest.fixture
+def ray_of_its_own(shared_ray: SharedRay) -> None:
+    """No Ray is there: commands start one, or use that of RAY_ADDRESS."""
+    shared_ray.stop()
 
 
 @pytest.fixture(scope="session")
@@ -133,13 +167,14 @@ def bert_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def with_mlm_head() -> Callable[..., str]:
+def with_mlm_head(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Save random weights of an encoder's kind with an MLM head; return the folder.
 
     noise: deviation of what is added to the head, whose biases begin as 0 and norms as 1.
     """
 
-    def save(folder: str, place: Path, *, tied: bool = True, noise: float = 0.0) -> str:
+    @cache
+    def make(folder: str, tied: bool, noise: float) -> Path:
         import torch
         from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
@@ -150,9 +185,13 @@ def with_mlm_head() -> Callable[..., str]:
             for name, weight in model.named_parameters():
                 if name.startswith(("cls.", "lm_head.")):
                     weight.add_(noise * torch.randn_like(weight))
+        place = tmp_path_factory.mktemp("headed")
         model.save_pretrained(place)
         AutoTokenizer.from_pretrained(folder).save_pretrained(place)
-        return str(place)
+        return place
+
+    def save(folder: str, place: Path, *, tied: bool = True, noise: float = 0.0) -> str:
+        return str(shutil.copytree(make(folder, tied, noise), place, dirs_exist_ok=True))
 
     return save
 
@@ -218,7 +257,6 @@ def _save(model_class: Any, config: Any, tokenizer: Any, folder: Path) -> str:
     torch.manual_seed(0)
     model_class(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    MADE.add(str(folder))
     return str(folder)
 
 

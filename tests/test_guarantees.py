@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "guarantees.md"
 
 
+@functools.cache
 def functions(file: Path) -> set[str]:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

@@ -139,17 +139,17 @@ def _keyword_sentence(result: Mapping[str, Any]) -> str:
 
 
 def _passage_sentence(result: Mapping[str, Any]) -> list[str]:
-    """Say what a vector for each passage adds; nothing if the documents are not long."""
+    """Return a sentence on the search by passages; none if the documents are not long."""
     if PASSAGES not in result["table"]:
         return []
     alone, both = result["table"][PASSAGES], result["table"][PASSAGES_WITH_KEYWORDS]
     gained = ""
     if result["chosen"] != UNTOUCHED:
-        gained = f", to the untouched one's {alone['before']:.1f} %: {_gap(alone, 1)}"
+        gained = f", the untouched one {alone['before']:.1f} %: {_gap(alone, 1)}"
     return [
-        "Your documents are long: with a vector for each passage too (cotbert embed --passages "
-        f"{PASSAGE_WORDS}) it finds {alone['after']:.1f} %{gained}. With keyword search added it "
-        f"finds {both['after']:.1f} %."
+        "Your documents are long. With a vector for each passage too (cotbert embed --passages "
+        f"{PASSAGE_WORDS}), the encoder finds {alone['after']:.1f} %{gained}. With keyword search "
+        f"added, it finds {both['after']:.1f} %."
     ]
 
 

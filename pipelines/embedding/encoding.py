@@ -32,8 +32,7 @@ class Encoded:
 
     rows: (M,) indices of the texts that have a vector. vectors: (M, D) float32, before any
     normalization. long: (M,) whether a text has more tokens than the model reads. duplicates: texts
-    that were there before. counts: tokens, padding. passages: of the M texts, none if no size is
-    asked for.
+    that were there before. counts: tokens, padding. passages: of the M texts.
     """
 
     rows: np.ndarray
@@ -54,8 +53,8 @@ def encode_block(
 ) -> Encoded:
     """Encode (N,) texts; with on_long "error", texts longer than the model reads get no vector.
 
-    turn: held while the encoder runs, and not while texts are tokenized. passage_words: size of the
-    passages that are encoded too.
+    turn: held while the encoder runs, and not while texts are tokenized. passage_words: number of
+    words of the passages to encode; None for no passages.
     """
     distinct, index = unique_texts(texts)
     ids = encoder.tokenize(distinct)

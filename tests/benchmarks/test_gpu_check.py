@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
+from forked import Command
 
 from benchmarks import gpu_check, gpu_checks, gpu_jobs, harness
 from benchmarks.gpu_checks import Check, Setup
 from cotbert_core.training import devices, gradient_cache
+from pipelines.cli import main
 
 
 @pytest.fixture
@@ -32,12 +37,12 @@ def one_method(monkeypatch):
     monkeypatch.setattr(gpu_checks, "METHODS", {"cot-bert": {}})
 
 
-def test_gradients_of_every_method(setup, monkeypatch):
+def test_gradients_of_methods(setup, monkeypatch):
     small = {"method.layers": 1, "method.heads": 2, "method.feed_forward": 24}
-    denosent = gpu_checks.METHODS["denosent"] | small
-    monkeypatch.setattr(gpu_checks, "METHODS", gpu_checks.METHODS | {"denosent": denosent})
+    few = {name: gpu_checks.METHODS[name] for name in ("promptbert", "denosent")}
+    monkeypatch.setattr(gpu_checks, "METHODS", few | {"denosent": few["denosent"] | small})
     found = rows(gpu_checks.gradients, setup)
-    assert len(found) == 2 * len(gpu_checks.METHODS) == 12
+    assert len(found) == 2 * 2
     assert failed(found) == []
 
 
@@ -59,7 +64,10 @@ def test_attention_speed_and_waits(setup):
 
 
 @pytest.mark.real
-def test_ddp_on_two_processes(setup):
+def test_ddp_on_two_processes(setup, monkeypatch):
+    """Forked: started anew they import torch for 15 s."""
+    forked = partial(torch.multiprocessing.start_processes, start_method="fork")
+    monkeypatch.setattr(torch.multiprocessing, "spawn", forked)
     found = rows(gpu_jobs.data_parallel, setup)
     assert [check.ok for check in found] == [True, True]
     assert {check.limit for check in found} == {"<= 1e-04"}
@@ -99,12 +107,21 @@ def test_peers_are_timed_with_what_they_gave_to_the_device(monkeypatch):
 
 
 @pytest.mark.ray_local
+@pytest.mark.usefixtures("ray_here")
 def test_actors_of_the_pool(setup):
     assert failed(rows(gpu_jobs.embedding, setup)) == []
 
 
+def in_this_ray(command, **_):
+    """A whole command of `cotbert`, in this process and its Ray."""
+    assert main(command[3:]) == 0
+
+
 @pytest.mark.ray_local
+@pytest.mark.usefixtures("ray_here")
 def test_a_run_is_profiled_killed_and_resumed(setup, monkeypatch):
+    killed = SimpleNamespace(run=in_this_ray, Popen=lambda words, **_: Command(*words[3:]))
+    monkeypatch.setattr(gpu_jobs, "subprocess", killed)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{setup.home / 'mlflow.db'}")
     found = rows(gpu_jobs.runs, setup)
     assert failed(found) == []

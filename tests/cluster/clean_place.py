@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import forked
+
 NAMES = (
     *("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"),
     *("RAY_AUTH_MODE", "MLFLOW_TRACKING_URI", "HF_TOKEN", "OPENAI_API_KEY"),
-    "COTBERT_FORKS",  # a cluster knows its processes by their environment and parents
 )
 
 
@@ -16,4 +17,5 @@ def clean(patch, folder):
     patch.setenv("HOME", str(folder / "home"))
     patch.setenv("COTBERT_CACHE", str(folder / "cache"))
     patch.chdir(folder)
+    forked.know_parents(patch)
     return folder

@@ -7,13 +7,17 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
+import urllib.request
+from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
 import clean_place
 import numpy as np
 import pytest
+from file_modes import check_modes, note_modes
+from forked import COTBERT, Command
 from listening import listeners
 
 from cluster import local, nodes
@@ -30,6 +34,7 @@ from pipelines.training.metrics_log import read_rows
 
 pytestmark = [pytest.mark.ray_local, pytest.mark.real, pytest.mark.timeout(600)]
 
+SECRET = "home/.ray/auth_token"
 TEXTS = ["A man is singing.", "Two dogs run", "What do you want?"]
 
 
@@ -49,12 +54,24 @@ def cluster(place):
         local.down()
 
 
+def without_token(port):
+    """What HTTP at a port of this machine answers to whoever asks."""
+    found = []
+    for path in ("/metrics", "/api/jobs/", "/api/v0/nodes", "/logs"):
+        with suppress(OSError, HTTPException):  # refused (401), or no HTTP at all
+            found.append(urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5).read())
+    return found
+
+
 def test_the_nodes_answer_on_loopback_alone_and_ask_for_the_token(cluster, place):
     server = JobServer(cluster.address)
     assert server.nodes() == [Node(1, 0)] * 2
-    found = {one.address for one in listeners(processes.find_marked(cluster.mark))}
-    assert found == {"127.0.0.1", "::ffff:127.0.0.1"}
-    assert (place / "home/.ray/auth_token").stat().st_mode & 0o777 == 0o600
+    found = set(listeners(processes.find_marked(cluster.mark)))
+    assert {one.address for one in found} == {"127.0.0.1", "::ffff:127.0.0.1"}
+    token = (place / SECRET).read_bytes()
+    metrics = [text for port in {one.port for one in found} for text in without_token(port)]
+    assert metrics  # of the nodes, which the page on security names
+    assert all(text.startswith(b"# HELP ") and token not in text for text in metrics)
     for headers, text in (({}, "requires a token"), ({"Authorization": "Bearer no"}, "rejects")):
         server.headers = headers
         with pytest.raises(UserError, match=text):
@@ -147,19 +164,6 @@ def test_a_training_of_both_nodes(trained, place):
     assert not list(place.glob("*.lock"))
 
 
-def test_a_sweep(cluster, place, bert_folder, sentences, capfd):
-    (place / "rates.yaml").write_text(
-        "name: rates\npurpose: Two rates.\nrecipe: quickstart\n"
-        "settings:\n  optimizer.learning_rate: {grid: [1.0e-3, 1.0e-4]}\n"
-    )
-    command = ["tune", "./rates.yaml", "--corpus", "sentences.txt", "--encoder", bert_folder]
-    command += ["--output", "sweep", *settings("workers=1", "max_steps=2")]
-    assert main(["submit", "--name", "tune", "--", *command, "--max-concurrent", "2"]) == 0
-    result = read_json(place / "sweep" / "result.json")
-    assert [row["status"] for row in result["trials"]] == ["finished"] * 2
-    assert f"`cotbert submit --logs tune --address {cluster.address}" not in capfd.readouterr().out
-
-
 @pytest.fixture
 def driven(cluster, place, bert_folder, sentences, monkeypatch):
     """A command whose driver runs here and whose tasks run on the cluster."""
@@ -168,9 +172,8 @@ def driven(cluster, place, bert_folder, sentences, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", cluster.ray_address)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place / 'mlflow.db'}")
 
-    def start(*command, **more):
-        line = [Path(sys.executable).with_name("cotbert"), *command]
-        return subprocess.Popen(line, stderr=subprocess.PIPE, text=True, **more)
+    def start(*command):
+        return Command(*command, stderr=subprocess.PIPE, text=True)
 
     return start
 
@@ -182,7 +185,9 @@ def test_what_a_node_does_not_see_is_refused_before_anything_begins(driven, plac
     os.set_inheritable(folder, True)
     output = f"/proc/self/fd/{folder}/out"
     command = ("prepare", "--input", "sentences.txt", "--output", output, "--encoder", bert_folder)
-    job = driven(*command, pass_fds=(folder,))
+    job = subprocess.Popen(
+        [COTBERT, *command], pass_fds=(folder,), stderr=subprocess.PIPE, text=True
+    )
     error = job.communicate()[1]
     os.close(folder)
     assert (job.returncode, error.count("\n")) == (2, 1), error
@@ -230,6 +235,15 @@ def test_a_killed_worker_and_a_lost_node_cost_an_interval_each(
     assert again == 0, "each step is in the file once"
     models = [folder / "model" / "model.safetensors" for folder in (output, trained)]
     assert models[0].read_bytes() == models[1].read_bytes()
+
+
+def test_no_file_of_nodes_and_jobs_is_open_to_others(cluster, place):
+    """After all the jobs of this file."""
+    modes = {}
+    for folder in (place, Path(cluster.folder)):
+        note_modes(modes, folder)
+    assert len(modes) > 100
+    check_modes(modes, place / SECRET)
 
 
 def test_down_leaves_nothing(cluster, capfd):

@@ -12,6 +12,7 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods.decoder import Decoder
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
+from tests.core.method_table import make_start
 
 
 @pytest.fixture
@@ -24,6 +25,18 @@ def ids(encoder_folder: str, sentences: list[str]) -> Ragged:
 def ends(family: str) -> tuple[int, int]:
     """The ids before and after a bare sentence."""
     return (0, 2) if family == "cot-roberta" else (2, 3)
+
+
+@pytest.fixture(scope="session")
+def headed(bert_folder, with_mlm_head, tmp_path_factory):
+    """The tiny BERT with a masked-language-model head."""
+    return with_mlm_head(bert_folder, tmp_path_factory.mktemp("headed") / "bert", noise=0.1)
+
+
+@pytest.fixture
+def start(tiny_settings, bert_folder, headed, sentences):
+    """Start a method of the table (method_table.make_start)."""
+    return make_start(tiny_settings, bert_folder, headed, sentences)
 
 
 @pytest.fixture(scope="session")

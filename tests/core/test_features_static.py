@@ -10,7 +10,7 @@ import pytest
 
 from cotbert_core import UserError
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.readouts import FEATURES, FeatureOptions, StaticFeatures, build_features
+from cotbert_core.readouts import FeatureOptions, StaticFeatures, build_features
 from cotbert_core.readouts.static import Vocabulary, between, most_frequent, remove_tokens
 from cotbert_core.templates.ragged_ids import Ragged
 
@@ -186,9 +186,3 @@ def test_what_is_wrong_is_reported(backbone, options, fault):
 def test_removing_belongs_to_static_alone(backbone, readout):
     with pytest.raises(UserError, match=rf"remove is \('case',\) with the {readout} readout"):
         build_features(readout, backbone, FeatureOptions(("case",)))
-
-
-def test_an_unknown_readout_lists_those_there_are(backbone):
-    with pytest.raises(UserError, match="unknown readout 'max': choose one of cls, first-last"):
-        build_features("max", backbone)
-    assert list(FEATURES) == ["cls", "last", "first-last", "static", "top-tokens"]

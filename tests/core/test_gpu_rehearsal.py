@@ -17,65 +17,25 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 from cotbert_core.encoder import attention, forward
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.length_batches import padding
-from cotbert_core.methods import build_method, contrastive, discriminator
+from cotbert_core.methods import contrastive, discriminator
 from cotbert_core.methods import denosent as denosent_module
 from cotbert_core.readouts import FEATURES, FeatureOptions, build_features
 from cotbert_core.sentence_encoder import SentenceEncoder
-from cotbert_core.settings import TrainSettings, override
+from cotbert_core.settings import override
 from cotbert_core.training import devices, distributed
-from cotbert_core.training.batches import Batch
 from cotbert_core.training.step import make_optimizer, train_step
+from tests.core.method_table import METHODS
 
-ALONE = {"templates.positive": None, "templates.negative": None}
-BARE = {"templates.anchor": None, **ALONE}
-METHODS = {
-    "cot-bert": {},
-    "cot-bert frozen bias": {"method.freeze_bias": True},
-    "promptbert": {"method.name": "promptbert", "templates.negative": None},
-    "promptbert-supervised": {"method.name": "promptbert-supervised", **ALONE},
-    "optiprompt": {"method.name": "optiprompt", **ALONE},
-    "denosent": {
-        "method.name": "denosent",
-        "method.layers": 1,
-        "method.heads": 2,
-        "method.feed_forward": 24,
-        "templates.anchor": "denosent",
-        **ALONE,
-    },
-    "simcse": {"method.name": "simcse", **BARE},
-    "promcse": {"method.name": "promcse", **BARE},
-    "consert": {"method.name": "consert", **BARE},
-    "esimcse": {"method.name": "esimcse", **BARE},
-    "arccse": {"method.name": "arccse", **BARE},
-    "dclr": {"method.name": "dclr", **BARE},
-    "diffcse": {"method.name": "diffcse", **BARE},
-    "rankcse": {"method.name": "rankcse", **BARE},
-    "pcl": {"method.name": "pcl", **BARE},
-    "sncse": {"method.name": "sncse", "templates.negative": None},
-    "tsdae": {"method.name": "tsdae", **BARE},
-    "mlm": {"method.name": "mlm", **BARE},
-}
 WHOLE = attention.unpadded_attention
-# The further encoders of a method, from a folder.
-OTHERS = {
-    "dclr": lambda folder: {"method.complement": folder},
-    "diffcse": lambda folder: {"method.generator": folder},
-    "rankcse": lambda folder: {"method.teacher": folder},
-}
-# Methods without a temperature, which tiny settings set, and without chunks.
-PLAIN = ("tsdae", "mlm")
-CHUNKED = [name for name in METHODS if name not in PLAIN]
+# One for each place that keeps no activations: the encoder, a decoder, a discriminator.
+CHUNKED = ["cot-bert", "denosent", "diffcse"]
 ATTENTIONS = ("auto", "eager", "plain", "sdpa", "unpadded")
-# TSDAE has neither chunks nor packed rows, PromCSE no packed rows. In chunks the two ways that
-# differ most.
+# Every method whole as padded rows; those that differ most in chunks of packed ones; the other ways
+# of attention with one method.
 STEPS = [
-    (way, name, mini_batch_size)
-    for mini_batch_size, ways in ((None, ATTENTIONS), (4, ("auto", "unpadded")))
-    for way in ways
-    for name in METHODS
-    if name != "cot-bert frozen bias"
-    if name not in PLAIN or mini_batch_size is None
-    if name not in ("tsdae", "promcse") or way != "unpadded"
+    *(("auto", name, None) for name in METHODS if name != "cot-bert frozen bias"),
+    *(("unpadded", name, 4) for name in (*CHUNKED, "promptbert-supervised")),
+    *((way, "cot-bert", None) for way in ATTENTIONS[1:]),
 ]
 # Waits of a step beyond the one for its numbers: transformers asks for the mask of eager and plain
 # attention in each forward pass, and of both halves of TSDAE.
@@ -120,39 +80,6 @@ def causal_mask(monkeypatch):
         return real(query, key, value, attn_mask, dropout_p, **options)
 
     monkeypatch.setattr(functional, "scaled_dot_product_attention", attend)
-
-
-@pytest.fixture(scope="module")
-def headed(bert_folder, with_mlm_head, tmp_path_factory):
-    """The tiny BERT with a masked-language-model head."""
-    return with_mlm_head(bert_folder, tmp_path_factory.mktemp("headed") / "bert", noise=0.1)
-
-
-@pytest.fixture
-def start(tiny_settings, bert_folder, headed, sentences):
-    """A method on the current device, its settings and a batch; the same numbers each time."""
-
-    def make(name, dropout=0.0, **changes):
-        quiet = {"method.dropout": 0.0, "method.decoder_dropout": 0.0}
-        still = (
-            quiet if name == "denosent" and not dropout else OTHERS.get(name, lambda _: {})(headed)
-        )
-        kind = METHODS[name] | still | {"batch_size": 6, "dropout": dropout} | changes
-        if name in PLAIN:
-            few = {"max_length": 8, "precision": "fp32"}
-            settings = override(TrainSettings(encoder=bert_folder), few | kind)
-        else:
-            settings = tiny_settings(bert_folder, kind)
-        torch.manual_seed(1)
-        backbone = load_backbone(bert_folder, dropout=dropout, attention=settings.attention)
-        method = build_method(backbone, settings).to(backbone.device)
-        method.train(name != "tsdae")  # its decoder, opened by its library, keeps its dropout
-        ids = method.backbone.tokenizer(sentences, 8)
-        others = (ids.take(np.roll(np.arange(6), places)) for places in (1, 2))
-        torch.manual_seed(2)
-        return method, settings, Batch(ids, *others)
-
-    return make
 
 
 def step(method, settings, batch):
@@ -241,7 +168,7 @@ def test_chunks_have_the_gradient_of_the_whole_with_dropout(start, gpu, monkeypa
     assert apart(wrong, whole) > 0.01, "premise: other dropout in the second pass shows"
 
 
-@pytest.mark.parametrize("name", CHUNKED)
+@pytest.mark.parametrize("name", ["cot-bert", "denosent"])
 def test_a_budget_changes_the_padding_and_not_the_gradient(start, gpu, monkeypatch, name):
     gradients, padded = [], []
     for budget in (contrastive.CUDA_TRAIN_TOKENS, 64):
@@ -331,8 +258,11 @@ READINGS = [
 ]
 
 
-@pytest.mark.parametrize("way", ATTENTIONS)
-@pytest.mark.parametrize("pooling", READINGS, ids=str)
+@pytest.mark.parametrize(
+    ("pooling", "way"),
+    [*((pooling, "auto") for pooling in READINGS), *((READINGS[3], w) for w in ATTENTIONS[1:])],
+    ids=str,
+)
 def test_vectors_are_those_of_the_cpu(bert_folder, sentences, monkeypatch, pooling, way):
     def encode():
         encoder = SentenceEncoder.from_pretrained(bert_folder, attention=way, **pooling)

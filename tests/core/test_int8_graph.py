@@ -19,11 +19,9 @@ from cotbert_core.exporting.openvino_model import choose_backend, with_openvino
 from cotbert_core.exporting.quantization import quantized
 from cotbert_core.sentence_encoder import SentenceEncoder
 
+pytestmark = pytest.mark.real  # OpenVINO and NNCF, each with seconds to start
+
 WORDS = ("man", "dog", "guitar", "field", "green", "penguin", "plays", "runs", "sees", "walks")
-READINGS = {
-    "mean": {"readout": "mean"},
-    "mask, pad denoising": {"template": "cot-bert/anchor", "denoise": "pad"},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -50,11 +48,17 @@ def model(tmp_path_factory, bert_folder):
     return made(bert_folder, tmp_path_factory.mktemp("int8") / "model", readout="mean")
 
 
+@pytest.fixture(scope="module")
+def denoised(tmp_path_factory, roberta_folder):
+    """A folder with an int8 graph, read at the mask of a template less its bias."""
+    how = {"template": "cot-bert/anchor", "denoise": "pad"}
+    return made(roberta_folder, tmp_path_factory.mktemp("int8") / "model", **how)
+
+
 @pytest.mark.filterwarnings("ignore:only cotbert_core")
-@pytest.mark.parametrize("how", READINGS)
-def test_vectors_are_close_and_of_int8(encoder_folder, tmp_path, how):
-    place = made(encoder_folder, tmp_path / "model", **READINGS[how])
-    encoder = SentenceEncoder.from_pretrained(place)
+@pytest.mark.parametrize("name", ["model", "denoised"])
+def test_vectors_are_close_and_of_int8(request, name):
+    encoder = SentenceEncoder.from_pretrained(request.getfixturevalue(name))
     others = [*texts(40, seed=1), "", "dog " * 200]
     exact, fast = encoder.encode(others, precision="fp32"), with_openvino(encoder).encode(others)
     full = np.linalg.norm(exact, axis=1) > 0  # denoising leaves nothing of an empty text
@@ -82,8 +86,8 @@ def test_the_same_texts_give_the_same_graph(model, bert_folder, tmp_path):
     assert model_digest(str(again)) == model_digest(str(model))
 
 
-def test_a_graph_counts_for_the_digest_and_its_facts_do_not(model, bert_folder, tmp_path):
-    place = made(bert_folder, tmp_path / "model", readout="mean")
+def test_a_graph_counts_for_the_digest_and_its_facts_do_not(model, tmp_path):
+    place = shutil.copytree(model, tmp_path / "model")
     before = model_digest(str(place))
     record_facts(place, {"speedup": 2.5})
     assert json.loads((place / "int8" / "quantization.json").read_text())["speedup"] == 2.5
@@ -95,8 +99,8 @@ def test_a_graph_counts_for_the_digest_and_its_facts_do_not(model, bert_folder, 
     assert model_digest(str(place)) != before
 
 
-def test_changed_weights_make_the_graph_stale(bert_folder, tmp_path):
-    place = made(bert_folder, tmp_path / "model", readout="mean")
+def test_changed_weights_make_the_graph_stale(model, tmp_path):
+    place = shutil.copytree(model, tmp_path / "model")
     encoder = SentenceEncoder.from_pretrained(place)
     with torch.no_grad():
         encoder.backbone.model.embeddings.word_embeddings.weight += 1

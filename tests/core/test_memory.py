@@ -21,7 +21,7 @@ def resident():
 
 
 begun = resident()
-tensors = [torch.ones(1 << 20) for _ in range(200)]  # 800 MiB
+tensors = [torch.ones(1 << 20) for _ in range(50)]  # 200 MiB
 del tensors
 freed = resident()
 return_freed_memory()
@@ -29,10 +29,11 @@ print(begun, freed, resident())
 """
 
 
+@pytest.mark.real
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps freed memory")
 def test_freed_memory_is_kept_until_it_is_returned():
     words = [sys.executable, "-c", SCRIPT]
     shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     begun, freed, returned = map(float, shown.split())
-    assert freed - begun > 700
-    assert returned - begun < 100
+    assert freed - begun > 170
+    assert returned - begun < 30

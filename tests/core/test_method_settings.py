@@ -14,7 +14,7 @@ COT = TrainSettings()
 PROMPTED = "temperature, dev_reading, empty_sentence"
 CHOSEN = "temperature, positive, rest_length"
 POSITIVE_TOO = f"{CHOSEN}, dev_reading, empty_sentence"
-TWO_MASKS, ONE_MASK = "cot-bert/anchor", "promptbert/anchor"
+ONE_MASK = "promptbert/anchor"
 
 
 def fault_of(changes, settings=COT):
@@ -26,11 +26,6 @@ def fault_of(changes, settings=COT):
 def templates_for(name):
     roles = METHOD_SETTINGS[name]().template_roles
     return NONE | {f"templates.{role}": f"cot-bert/{role}" for role in roles}
-
-
-def test_an_unknown_method_lists_those_there_are():
-    message = fault_of({"method.name": "promtbert"})
-    assert message == f"method.name is 'promtbert': give one of {', '.join(METHOD_SETTINGS)}"
 
 
 @pytest.mark.parametrize("method", [{}, {"temperature": 0.1}, {"name": None}, {"name": 3}])
@@ -116,12 +111,6 @@ def test_templates_with_unequal_masks_are_refused(role, name):
     assert "masks: all templates must have the same number of masks" in message
     same = {key: value and ONE_MASK for key, value in templates.items()}
     assert override(COT, {"method.name": name, **same}).templates.anchor == ONE_MASK
-
-
-def test_extended_needs_the_hard_negative():
-    assert "method.extended is true without templates.negative" in fault_of(
-        {"templates.negative": None}
-    )
 
 
 @pytest.mark.parametrize("name", METHOD_SETTINGS)

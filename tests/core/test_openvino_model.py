@@ -14,7 +14,6 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 SENTENCES = ["A man walks.", "", "Two dogs", *(f"She saw {'a penguin ' * n}" for n in range(12))]
 READINGS = {
     "mean": {"readout": "mean"},
-    "cls": {"readout": "cls"},
     "mask, pad denoising": {"template": "cot-bert/anchor", "denoise": "pad"},
     "mask, position denoising": {"template": "promptbert/anchor", "denoise": "position"},
 }

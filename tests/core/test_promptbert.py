@@ -58,15 +58,6 @@ def test_loss_and_gradients_equal_a_sentence_at_a_time(make, exact_model, ids, d
     assert_same_gradients(method.encoder, exact_model)
 
 
-def test_the_default_denoises_by_position(make, ids):
-    losses = [
-        make(changes)(Batch(ids)).loss.item()
-        for changes in ({}, {"method.denoise": "position"}, {"method.denoise": "none"})
-    ]
-    assert losses[0] == losses[1]
-    assert abs(losses[0] - losses[2]) > 1e-3
-
-
 def test_a_frozen_bias_has_the_value_and_no_gradient(make, exact_model, ids):
     method = make({"method.freeze_bias": True})
     output = method(Batch(ids))

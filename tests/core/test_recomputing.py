@@ -1,4 +1,5 @@
-"""Large batches in little memory: the loss and gradient of the whole batch, dropout included."""
+"""Every method in little memory: chunks have the loss and gradient of the whole batch, dropout
+included, and bf16 about the loss of fp32."""
 
 from __future__ import annotations
 
@@ -6,33 +7,17 @@ import pytest
 import torch
 
 from cotbert_core.encoder import forward
-from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
-from cotbert_core.methods import build_method
 from cotbert_core.methods import denosent as denosent_module
 from cotbert_core.settings import TrainSettings, build
-from cotbert_core.training.batches import Batch
+from cotbert_core.training.precision import autocast
+from tests.core.method_table import METHODS, PLAIN
 
-PLAIN = {"templates.positive": None, "templates.negative": None}
-KINDS = {
-    "cot-bert": {},
-    "cot-bert frozen bias": {"method.freeze_bias": True},
-    "promptbert": {"method.name": "promptbert", "templates.negative": None},
-    "simcse": {"method.name": "simcse", "templates.anchor": None, **PLAIN},
-}
+WITH_CHUNKS = [name for name in METHODS if name not in PLAIN]
 
 
-@pytest.fixture
-def batch(encoder_folder, sentences):
-    return Batch(load_backbone(encoder_folder).tokenizer(sentences, 8))
-
-
-def gradient(settings, batch):
-    """Loss, and every weight's gradient, of one step with the same seed."""
-    torch.manual_seed(1)
-    method = build_method(load_backbone(settings.encoder, dropout=settings.dropout), settings)
-    method.train()
-    torch.manual_seed(2)
+def gradient(method, settings, batch):
+    """Loss, and every weight's gradient, of one step."""
     loss = method(batch).loss
     loss.backward()
     found = {n: p.grad for n, p in method.named_parameters() if p.grad is not None}
@@ -44,46 +29,30 @@ def largest_difference(left, right):
     return max(float((left[name] - right[name]).abs().max()) for name in left)
 
 
-@pytest.fixture
-def settings_of(tiny_settings, denosent_settings, encoder_folder):
-    def make(kind, **changes):
-        if kind == "denosent":
-            return denosent_settings(encoder_folder, changes)
-        return tiny_settings(encoder_folder, KINDS[kind] | changes)
-
-    return make
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "denosent"])
-def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(settings_of, batch, kind):
-    # DenoSent's noise on what the decoder reads is drawn chunk by chunk.
-    still = {"method.dropout": 0.0, "method.decoder_dropout": 0.0} if kind == "denosent" else {}
-    whole_loss, whole = gradient(settings_of(kind, dropout=0.0, **still), batch)
-    for mini_batch_size in (1, 4):
-        loss, found = gradient(
-            settings_of(kind, dropout=0.0, mini_batch_size=mini_batch_size, **still), batch
-        )
-        assert float(loss) == pytest.approx(float(whole_loss), rel=1e-6)
-        assert largest_difference(found, whole) < 1e-5
+@pytest.mark.parametrize("name", WITH_CHUNKS)
+def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(start, name):
+    whole_loss, whole = gradient(*start(name))
+    # Packed rows where a method takes them: these too have the gradient of padded ones.
+    attention = "auto" if name in ("promcse", "cot-bert") else "unpadded"
+    loss, found = gradient(*start(name, mini_batch_size=4, attention=attention))
+    assert float(loss) == pytest.approx(float(whole_loss), rel=1e-5)
+    assert largest_difference(found, whole) < 1e-5
     assert max(float(g.abs().max()) for g in whole.values()) > 1e-3, "premise"
 
 
-@pytest.mark.parametrize("kind", ["cot-bert", "denosent"])
-def test_the_backward_pass_has_the_dropout_of_the_forward_pass(
-    settings_of, batch, kind, monkeypatch
-):
-    settings = settings_of(kind, dropout=0.3, mini_batch_size=4)
-    loss, found = gradient(settings, batch)
+@pytest.mark.parametrize("name", ["cot-bert", "denosent"])
+def test_the_backward_pass_has_the_dropout_of_the_forward_pass(start, name, monkeypatch):
+    loss, found = gradient(*start(name, 0.3, mini_batch_size=4))
     for module in (forward, denosent_module):
         monkeypatch.setattr(module, "recomputed", lambda call, *inputs, device: call(*inputs))
-    kept_loss, kept = gradient(settings, batch)
+    kept_loss, kept = gradient(*start(name, 0.3, mini_batch_size=4))
     assert loss == kept_loss
     assert largest_difference(found, kept) == 0
-    other_loss, _ = gradient(settings_of(kind, dropout=0.0, mini_batch_size=4), batch)
+    other_loss, _ = gradient(*start(name, mini_batch_size=4))
     assert other_loss != loss, "premise: there was dropout"
 
 
-def test_each_chunk_is_encoded_once_more(settings_of, batch, monkeypatch):
+def test_each_chunk_is_encoded_once_more(start, monkeypatch):
     """Of 3 templates and 6 sentences, and the biases of their lengths, in chunks of 4."""
     widths = []
     run = forward._last_hidden
@@ -92,10 +61,10 @@ def test_each_chunk_is_encoded_once_more(settings_of, batch, monkeypatch):
         "_last_hidden",
         lambda model, given, words: widths.append(len(given.lengths)) or run(model, given, words),
     )
-    gradient(settings_of("cot-bert", dropout=0.0), batch)
+    gradient(*start("cot-bert"))
     rows = sum(widths)
     widths.clear()
-    gradient(settings_of("cot-bert", dropout=0.0, mini_batch_size=4), batch)
+    gradient(*start("cot-bert", mini_batch_size=4))
     assert sum(widths) == 2 * rows
     assert max(widths) == 4
 
@@ -107,3 +76,15 @@ def test_a_method_that_cannot_is_refused():
             TrainSettings,
             {"method": {"name": "tsdae"}, "templates": templates, "mini_batch_size": 8},
         )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bf16_has_about_the_same_loss_in_fp32(start, name):
+    method, _, batch = start(name, **({"method.deletion": 0.0} if name == "tsdae" else {}))
+    expected = method(batch).loss.item()
+    with autocast("bf16", torch.device("cpu")):
+        loss = method(batch).loss
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(expected, rel=0.02, abs=0.02)
+    assert loss.item() != expected, "premise: bf16 rounds"

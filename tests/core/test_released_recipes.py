@@ -99,13 +99,6 @@ def released_promptroberta(folder):
     return mask_vectors(folder, rows)
 
 
-def test_there_are_forty_sentences_of_every_kind():
-    assert len(SENTENCES) == len(set(SENTENCES)) == 40
-    ids = load_backbone(MINILM).tokenizer(SENTENCES, None)
-    assert (ids.lengths > 30).sum() >= 3
-    assert sum(s[-1:] in ".?\"'" for s in SENTENCES) >= 10
-
-
 # Nothing here is read through the decoder.
 NO_DECODER = {"method.objective": "contrastive"}
 
@@ -129,7 +122,6 @@ def test_denosent_encodes_as_released_in_every_library(tmp_path):
     ("changes", "different"),
     [
         # As before: 32 tokens, a full stop, no cut at inference.
-        ({"max_length": 32, "method.inference": "whole"}, 20),
         ({"max_length": 32}, 3),
         ({"method.inference": "whole"}, 20),
     ],

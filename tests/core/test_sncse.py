@@ -9,10 +9,9 @@ from torch.nn.functional import cosine_similarity
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.losses import bidirectional_margin, paired_cosines
-from cotbert_core.methods import build_method, contrastive
+from cotbert_core.methods import build_method
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
-from cotbert_core.training.precision import autocast
 from tests.core import slow_reference
 from tests.core.slow_reference import assert_same_gradients, exact
 
@@ -126,34 +125,6 @@ def test_all_three_views_are_encoded_together(make, ids, monkeypatch):
     names = {"positive_cosine", "negative_cosine", "contrastive", "margin"}
     assert output.parts.keys() == names
     assert not any(part.requires_grad for part in output.parts.values())
-
-
-def test_the_rank_s_loss_is_its_share_of_the_whole(make, ids, monkeypatch):
-    method = make()
-    whole = method(Batch(ids)).loss.item()
-    halves = [Batch(ids.take(part)) for part in (range(3), range(3, 6))]
-    sent = []
-    with monkeypatch.context() as patch:
-        patch.setattr(contrastive, "gather_with_gradient", lambda v: sent.append(v) or v)
-        for half in halves:
-            method(half)
-    losses = []
-    for rank, half in enumerate(halves):
-        with monkeypatch.context() as patch:
-            patch.setattr(contrastive, "rank", lambda rank=rank: rank)
-            patch.setattr(contrastive, "gather_with_gradient", lambda _: torch.cat(sent))
-            losses.append(method(half).loss.item())
-    assert sum(losses) / 2 == pytest.approx(whole, abs=1e-5)
-    assert abs(losses[0] - losses[1]) > 1e-3, "premise"
-
-
-def test_bf16_has_about_the_same_loss(make, ids):
-    whole = make()(Batch(ids))
-    with autocast("bf16", torch.device("cpu")):
-        rounded = make()(Batch(ids))
-    assert rounded.loss.dtype == torch.float32
-    for name, part in whole.parts.items():
-        assert rounded.parts[name].item() == pytest.approx(part.item(), rel=0.1, abs=5e-3), name
 
 
 def test_a_negation_never_exceeds_the_encoder(make):

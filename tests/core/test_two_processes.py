@@ -72,7 +72,8 @@ def test_two_processes_have_the_curves_of_one(
     ]
     lists = [row.tolist() for row in load_backbone(folder).tokenizer(sentences, 8)]
     expected = [curve(one, lists) for one in settings]
-    torch.multiprocessing.spawn(one_of_two, (settings, lists, str(tmp_path)), nprocs=2)
+    shared = (settings, lists, str(tmp_path))
+    torch.multiprocessing.start_processes(one_of_two, shared, nprocs=2, start_method="fork")
     for rank in (0, 1):
         for name, one, two in zip(
             METHODS, expected, torch.load(tmp_path / f"{rank}.pt"), strict=True

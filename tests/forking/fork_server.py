@@ -1,14 +1,16 @@
-"""A process that imports once what Ray's workers import, and forks itself when one is to start.
+"""A process that imports once what Ray's workers and the commands of tests import, and forks itself
+when one is to start.
 
 Imports are most of a tiny training: 12 of its 19 s of CPU. Started with the path of a socket; it
 ends with its standard input. Beside the socket it leaves a file for each worker, called after its
-process, with the process that asked for it.
+process, with the process that asked for it. A command is adopted by the test that asked for it.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
+import importlib.machinery
 import json
 import os
 import runpy
@@ -16,6 +18,8 @@ import select
 import signal
 import socket
 import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,8 @@ IMPORTED = (
     "fsspec",
     "jsonschema",
     "requests",
+    "matplotlib.pyplot",
+    "mlflow.store.tracking.sqlalchemy_store",
     "cotbert_core.evaluation",
     "cotbert_core.methods",
 )
@@ -43,7 +49,7 @@ def serve(listener: socket.socket) -> dict[str, Any] | None:
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
         with listener.accept()[0] as asking:
             request, files = _read(asking)
-            forked = os.fork() == 0
+            forked = _fork_orphan(asking) if "above" not in request else os.fork() == 0
         for number, file in enumerate(files):
             if forked:
                 os.dup2(file, number)
@@ -60,22 +66,58 @@ def _read(asking: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return json.loads(content), files
 
 
+def _fork_orphan(asking: socket.socket) -> bool:
+    """Fork a process whose parent has ended, and tell its number once the test has adopted it."""
+    reading, writing = os.pipe()
+    if between := os.fork():
+        os.close(writing)
+        with suppress(ChildProcessError):  # nobody waits for it, but its end is waited for
+            os.waitpid(between, 0)
+        with open(reading, "rb") as number:
+            asking.sendall(number.read())
+        return False
+    os.close(reading)
+    if number := os.fork():
+        os.write(writing, str(number).encode())
+        os._exit(0)
+    os.close(writing)
+    return True
+
+
 def become(request: dict[str, Any], folder: Path) -> None:
-    """Run the worker in this process."""
+    """Run the worker or the command in this process."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    (folder / f"{os.getpid()}.above").write_text(str(request["above"]))
+    if "above" in request:
+        (folder / f"{os.getpid()}.above").write_text(str(request["above"]))
+        if os.getpgrp() != request["group"]:  # Ray kills the group of a worker that it has lost
+            os.setpgrp()
+    os.umask(request["umask"])
+    tempfile.tempdir = None
+    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     script, *_ = sys.argv = request["arguments"]
-    sys.path[0] = str(Path(script).parent)
+    wanted = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    others = [part for part in sys.path[1:] if part not in own]
+    sys.path[:] = [str(Path(script).parent), *wanted, *others]
+    _forget_other_code()
     runpy.run_path(script, run_name="__main__")
+
+
+def _forget_other_code() -> None:
+    """A submitted job has the code that was sent with it."""
+    found = importlib.machinery.PathFinder.find_spec("cotbert_core")
+    if found is not None and found.origin != sys.modules["cotbert_core"].__file__:
+        for name in [name for name in sys.modules if name.split(".")[0] == "cotbert_core"]:
+            del sys.modules[name]
 
 
 def main(path: str) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(64)
+        os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
         for name in IMPORTED:
             importlib.import_module(name)
         assert "ray" not in sys.modules

@@ -29,8 +29,10 @@ def _request(arguments: list[str]) -> dict[str, object] | None:
                 return None
     kept = arguments[names.index("default_worker.py") :]
     kept = [argument for argument in kept if not argument.startswith((CONTEXT, "--language="))]
-    place = {"folder": os.getcwd(), "above": os.getppid()}
-    return {"arguments": kept, "environment": environment, **place}
+    os.umask(umask := os.umask(0))
+    place = {"folder": os.getcwd(), "umask": umask}
+    kin = {"above": os.getppid(), "group": os.getpgrp()}
+    return {"arguments": kept, "environment": environment, **place, **kin}
 
 
 def _fork() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +24,29 @@ settings:
 """
 
 
+@pytest.fixture(autouse=True)
+def empty_drawings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a job draws is not turned into SVG, 45 ms a drawing, unless the test is marked."""
+    marks = {mark.name for mark in request.node.iter_markers()}
+    if marks & {"drawn", "ray_local", "real"} or "pipelines.reports.plots" not in sys.modules:
+        return
+    for name in ("reports.plots", "reports.similarity_plot", "templates.token_map_plots"):
+        if f"pipelines.{name}" in sys.modules:
+            monkeypatch.setattr(f"pipelines.{name}.svg", lambda figure: "<svg></svg>")
+
+
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database with its tables made, which takes seconds, and nothing in them."""
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An MLflow database with its tables made, which takes seconds, and nothing in them. MLflow
+    does not look again and again whether its copies have all of them."""
     from mlflow import MlflowClient
+    from mlflow.store.db import utils
 
     path = tmp_path_factory.mktemp("store") / "mlflow.db"
     MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
-    return path
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "_verify_schema", lambda engine: None)
+        yield path
 
 
 @pytest.fixture
@@ -41,6 +58,17 @@ def own_store(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     shutil.copy(empty_store, tmp_path / "mlflow.db")
     return MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+
+
+@pytest.fixture
+def unrecorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job in this process without MLflow, which takes longer than most jobs here; the current
+    folder is tmp_path."""
+    from pipelines.recording import tracking
+
+    run = tracking.Run(None, None)
+    monkeypatch.setattr(tracking, "tracked_run", lambda *_, **__: nullcontext(run))
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +103,6 @@ def server_client(server: mlflow_server.Server) -> Any:
 
 
 @pytest.fixture(scope="module")
-def ray_here() -> Iterator[None]:
-    """Ray for a module: jobs use a session that is there and leave it alone."""
-    from pipelines.runtime.ray_session import ray_session
-
-    with ray_session():
-        yield
-
-
-@pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory, ray_here: None) -> Iterator[Path]:
     """A folder to work in, with Ray, a tracking store and a cache for the module."""
     folder = tmp_path_factory.mktemp("home")
@@ -95,23 +114,16 @@ def home(tmp_path_factory: pytest.TempPathFactory, ray_here: None) -> Iterator[P
 
 
 @pytest.fixture
-def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_ray(unrecorded: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """cotbert prepare in this process: its tasks one after the other, no Ray and no MLflow."""
-    from contextlib import nullcontext
-
     from pipelines import prepare
     from pipelines.preparing import driver
-    from pipelines.recording import tracking
 
     def in_turn(task: Any, count: int) -> Iterator[Any]:
         return (task({"id": number}) for number in range(count))
 
-    def untracked(*_: Any, **__: Any) -> Any:
-        return nullcontext(tracking.Run(None, None))
-
     monkeypatch.setattr(driver, "map_shards", in_turn)
     monkeypatch.setattr(prepare, "ray_session", lambda *_: nullcontext())
-    monkeypatch.setattr(tracking, "tracked_run", untracked)
 
 
 @pytest.fixture(scope="session")

@@ -37,13 +37,18 @@ class Server:
                 stderr=log,
                 start_new_session=True,
                 cwd=self.folder,
-                env={**os.environ, "TMPDIR": str(self.folder)},  # MLflow leaves locks there
+                env=self._environment(),
             )
         limit = time.monotonic() + 120
         while not self._answers():
             assert self.process.poll() is None, (self.folder / "server.log").read_text()
             assert time.monotonic() < limit, "the server did not start"
             time.sleep(0.1)
+
+    def _environment(self) -> dict[str, str]:
+        # MLflow leaves locks among the temporary files; its jobs are two processes more.
+        own = {"TMPDIR": str(self.folder), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        return {**os.environ, **own}
 
     def _answers(self) -> bool:
         try:

@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from forked import above
+
 
 def below(pid: int, name: str) -> list[int]:
     """Processes that `pid` started, itself or by others, whose names begin so."""
-    parents, forked = {}, _forked()
+    parents, forked = {}, above()
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             shown, _, rest = status.read_text().partition(" (")[2].rpartition(") ")
@@ -47,13 +49,6 @@ def _is_alive(pid: int) -> bool:
     except OSError:
         return False
     return not state.startswith("Z")
-
-
-def _forked() -> dict[int, int]:
-    """Workers that tests/forking has forked, and the process that wanted each."""
-    if (server := os.environ.get("COTBERT_FORKS")) is None:
-        return {}
-    return {int(file.stem): int(file.read_text()) for file in Path(server).parent.glob("*.above")}
 
 
 def _has(process: int, above: int, parents: dict[int, tuple[int, str]]) -> bool:

@@ -7,10 +7,9 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 from process_tree import kill_first
@@ -21,7 +20,6 @@ from pipelines.storage.corpus import Corpus
 
 pytestmark = pytest.mark.ray_local
 
-COTBERT = str(Path(sys.executable).with_name("cotbert"))
 WORDS = (
     *("man", "dog", "dogs", "children", "penguin", "ice", "stage", "field", "woman", "song"),
     *("price", "oil", "guitar", "green", "watch", "answer", "running", "playing", "frogs"),
@@ -44,26 +42,18 @@ def home(tmp_path_factory):
 
 def command(home, encoder, output):
     return [
-        *(COTBERT, "adapt", "documents.jsonl", "--split", "en", "--encoder", encoder),
-        *("--candidates", "denosent-rest,simcse", "--steps", "6", "--batch-size", "8"),
+        *("adapt", "documents.jsonl", "--split", "en", "--encoder", encoder),
+        *("--candidates", "denosent-rest,simcse", "--steps", "3", "--batch-size", "8"),
         *("--learning-rate", "3e-3", "--output", output),
     ]
 
 
 def run(home, words):
-    return subprocess.run(
-        words,
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        env=_environment(home),
-        check=False,
-    )
+    return forked.run(*words, cwd=home, env=_environment(home))
 
 
 def start(home, words, **streams):
-    return subprocess.Popen(words, cwd=home, env=_environment(home), text=True, **streams)
+    return forked.Command(*words, cwd=home, env=_environment(home), text=True, **streams)
 
 
 def _environment(home):

@@ -166,15 +166,15 @@ def job_of_its_own(words, log):
     return process
 
 
-def test_a_killed_job_asks_for_no_row_twice(own_store, bert_folder, tmp_path):
+def test_a_killed_job_asks_for_no_row_twice(unrecorded, bert_folder, tmp_path):
     """Killed twice; what may be asked again is what was under way, at most the concurrency."""
-    many = [f"a man and {n} dogs" for n in range(60)]
-    corpus = write_corpus(tmp_path / "corpus", bert_folder, many[:25], many[25:])
+    many = [f"a man and {n} dogs" for n in range(36)]
+    corpus = write_corpus(tmp_path / "corpus", bert_folder, many[:15], many[15:])
     log, at_once = tmp_path / "log", 4
     again = 0
-    with ChatServer(delay=0.05) as server:
+    with ChatServer(delay=0.03) as server:
         words = command(corpus, server.url, tmp_path / "out", "--concurrency", str(at_once))
-        for stop_at in (12, 40):
+        for stop_at in (8, 22):
             process = job_of_its_own(words, log)
             until = time.monotonic() + 250
             while len(server.answered) < stop_at:
@@ -184,7 +184,7 @@ def test_a_killed_job_asks_for_no_row_twice(own_store, bert_folder, tmp_path):
             os.kill(process.pid, signal.SIGKILL)
             process.join()
             again += at_once
-            time.sleep(0.2)
+            time.sleep(0.1)
             assert not (tmp_path / "out").exists()
             assert not secret_in(tmp_path)
         assert main(words) == 0
@@ -199,7 +199,7 @@ def test_a_killed_job_asks_for_no_row_twice(own_store, bert_folder, tmp_path):
     assert KEY not in log.read_text()
 
 
-def test_documents_and_held_out_texts_stay(own_store, corpus, tmp_path):
+def test_documents_and_held_out_texts_stay(unrecorded, corpus, tmp_path):
     for number, path in enumerate(sorted(corpus.glob("data/part-*"))):
         table = pq.read_table(path)
         for name, kind in (("document", pa.int64()), ("position", pa.int32())):
@@ -220,7 +220,7 @@ def test_documents_and_held_out_texts_stay(own_store, corpus, tmp_path):
     assert (tmp_path / "out" / "held-out.parquet").read_bytes() == b"queries"
 
 
-def test_a_part_that_is_finished_is_not_written_again(own_store, corpus, tmp_path, monkeypatch):
+def test_a_part_that_is_finished_is_not_written_again(unrecorded, corpus, tmp_path, monkeypatch):
     """The first run fails at its second part; the second run writes that one alone."""
     written = []
 
@@ -259,7 +259,7 @@ def test_corpora_that_cannot_be_augmented_are_reported(corpus, tmp_path, capsys,
     assert not list(tmp_path.glob("out*"))
 
 
-def test_a_corpus_whose_encoder_has_moved(own_store, corpus, tmp_path, bert_folder):
+def test_a_corpus_whose_encoder_has_moved(unrecorded, corpus, tmp_path, bert_folder):
     manifest = json.loads((corpus / "manifest.json").read_text())
     (corpus / "manifest.json").write_text(json.dumps({**manifest, "encoder": "./gone"}))
     with ChatServer(reply) as server:

@@ -13,6 +13,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.cli import main
+from pipelines.reading import delimited
 from pipelines.reading.readers import read
 from pipelines.reading.sources import plan
 
@@ -49,13 +50,9 @@ COUNTED = {
     "only control characters": (
         "a.txt", b"one\n\x01\x02 \x7f\n\x08\n", ["one"], {"control_characters": 2},
     ),
-    "a 50 MB line": (
-        "a.txt", lambda: b"one\n" + b"word " * 10_000_000 + b"\ntwo\n", ["one", "two"],
+    "a 20 MB line": (
+        "a.txt", lambda: b"one\n" + b"word " * 4_000_000 + b"\ntwo\n", ["one", "two"],
         {"too_long": 1},
-    ),
-    "a 70 MB line, compressed": (
-        "a.txt.gz", lambda: gzip.compress(b"one\n" + b"x" * 70_000_000 + b"\ntwo\n", 1),
-        ["one", "two"], {"too_long": 1},
     ),
     "Windows line breaks": ("a.txt", b"one\r\n\r\ntwo\r\n", ["one", "two"], {"empty": 1}),
     "rows too short": ("a.csv", b"n,text\n1,one\n2\n\n3,two\n", ["one", "two"],
@@ -65,7 +62,7 @@ COUNTED = {
     "a quote left open": ("a.csv", b'text,n\none,1\n"two,2\nthree,3\nfour,4\n', ["one"],
                           {"unclosed_quote": 3}),
     "a quote left open before much": (
-        "a.csv", lambda: b'text\none\n"two\n' + b"three\n" * 1_000_000 + b'"four\n', None, None,
+        "a.csv", lambda: b'text\none\n"two\n' + b"three\n" * 20_000 + b'"four\n', None, None,
     ),
     "old Macintosh line breaks": ("a.csv", b"text,n\rone,1\rtwo,2\r", ["one", "two"], {}),
     "a header alone": ("a.csv", b"text,n\n", [], {}),
@@ -135,14 +132,16 @@ def read_all(path):
 
 
 @pytest.mark.parametrize("kind", COUNTED)
-def test_rows_that_cannot_be_used_are_counted(tmp_path, kind):
+def test_rows_that_cannot_be_used_are_counted(tmp_path, kind, monkeypatch):
     name, content, texts, dropped = COUNTED[kind]
     (tmp_path / name).write_bytes(content() if callable(content) else content)
+    if texts is None:
+        monkeypatch.setattr(delimited, "MOST_CELL", 80_000)
     found, count, reasons = read_all(tmp_path / name)
     if texts is None:  # every line of the rest is reported, before and after the cell's limit
         assert found[0] == "one"
-        assert count == 1_000_003 == len(found) + sum(reasons.values())
-        assert reasons["unclosed_quote"] > 600_000
+        assert count == 20_003 == len(found) + sum(reasons.values())
+        assert reasons["unclosed_quote"] > 12_000
     else:
         assert (found, reasons) == (texts, dropped)
         assert count == len(texts) + sum(dropped.values())

@@ -147,6 +147,7 @@ def test_differences_from_the_first_recipe_are_paired_by_seed():
     assert "p" not in with_differences([row("a", [1]), row("b", [2])])[1], "one seed has no spread"
 
 
+@pytest.mark.drawn
 def test_the_picture_has_a_point_for_every_seed():
     one, two = dots([ROW]), dots([{**ROW, "dev": [69.9, 70.0, 70.1, 70.6]}])
     assert one.count("<use") + 2 == two.count("<use")
@@ -173,6 +174,7 @@ def test_the_page_names_tasks_and_spreads_only_where_there_are_some(tmp_path):
     assert "standard deviation" not in page
 
 
+@pytest.mark.drawn
 def test_a_comparison_on_ones_own_documents_names_what_it_measured(tmp_path):
     result = {"rows": [ROW], "seeds": [0], "dev": "own documents", "tasks": [], "budget": {}}
     pages = []
@@ -244,7 +246,7 @@ def test_the_command_trains_every_recipe_under_every_seed(
     ray_here, own_store, bert_folder, corpus, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("COTBERT_CACHE", str(tmp_path / "cache"))
-    entries = ("denosent-base", "tsdae-base", "last", "whitening")
+    entries = ("denosent-base", "simcse-base", "last", "whitening")
     sets = (
         *("batch_size=4", "max_steps=2", "eval_every=2", "precision=fp32", "dev=sts-b"),
         *("optimizer.warmup_steps=0", "max_length=12"),

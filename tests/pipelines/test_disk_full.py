@@ -174,7 +174,7 @@ def test_index_says_so(tmp_path, capsys):
         assert f"tmpfs at {place}" in failure(command, capsys)
 
 
-def test_the_report_of_evaluate_says_so(tmp_path, bert_folder, capsys, own_store):
+def test_the_report_of_evaluate_says_so(tmp_path, bert_folder, capsys, unrecorded):
     with mounted(tmp_path / "small", "4k") as place:
         (place / "others").write_bytes(b"x" * 4096)
         command = ["evaluate", bert_folder, "--precision", "fp32", "--output", str(place / "out")]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
+import forked
 import pytest
 from small_disk import mounted
 from test_disk_full import SENTENCE
@@ -16,14 +14,13 @@ pytestmark = pytest.mark.ray_local
 @pytest.fixture(scope="module")
 def lines(home):
     path = home / "lines.txt"
-    path.write_text("".join(f"sentence {n} is long enough\n" for n in range(60_000)))
+    path.write_text("".join(f"sentence {n} is long enough\n" for n in range(20_000)))
     return path
 
 
 def failure(command: list[str]) -> str:
     """The last line of a command in a process of its own, which must fail."""
-    words = [sys.executable, "-m", "pipelines.cli", *command]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    done = forked.run(*command)
     assert done.returncode == 1, done.stderr
     line = done.stderr.strip().splitlines()[-1]
     assert SENTENCE.search(line), line
@@ -32,7 +29,7 @@ def failure(command: list[str]) -> str:
 
 
 def test_prepare(tmp_path, lines, bert_folder):
-    with mounted(tmp_path / "small", "1m") as place:
+    with mounted(tmp_path / "small", "350k") as place:
         command = ["prepare", "--input", str(lines), "--encoder", bert_folder]
         line = failure([*command, "--output", str(place / "out")])
         assert f"tmpfs at {place}" in line

@@ -99,7 +99,7 @@ def test_the_file_holds_the_scores_of_the_core(own_store, tmp_path, senteval, be
     assert [a.path for a in own_store.list_artifacts(run.info.run_id)] == ["scores.json"]
 
 
-def test_missing_tasks_are_named(own_store, tmp_path, senteval, bert_folder, capsys):
+def test_missing_tasks_are_named(unrecorded, tmp_path, senteval, bert_folder, capsys):
     out = tmp_path / "scores.json"
     command = ["evaluate", bert_folder, "--senteval", str(senteval), "--output", str(out)]
     assert main(command) == 2
@@ -108,7 +108,7 @@ def test_missing_tasks_are_named(own_store, tmp_path, senteval, bert_folder, cap
     assert not out.exists()
 
 
-def test_the_tasks_that_are_there_may_be_averaged(own_store, senteval, bert_folder, capsys):
+def test_the_tasks_that_are_there_may_be_averaged(unrecorded, senteval, bert_folder, capsys):
     command = ["evaluate", bert_folder, "--senteval", str(senteval), "--allow-missing"]
     assert main(command) == 0
     captured = capsys.readouterr()
@@ -119,7 +119,7 @@ def test_the_tasks_that_are_there_may_be_averaged(own_store, senteval, bert_fold
     assert average == pytest.approx(np.mean(tasks), abs=0.011)
 
 
-def test_a_task_named_twice_counts_once(own_store, senteval, bert_folder):
+def test_a_task_named_twice_counts_once(unrecorded, senteval, bert_folder):
     named = EvaluateOptions(bert_folder, senteval, tasks="STS-B,SICK-R,stsb")
     result = evaluate(named)
     tasks = [result[t]["spearman"] for t in ("STS-B", "SICK-R")]
@@ -147,7 +147,7 @@ def test_pairs_of_ones_own(own_store, tmp_path, bert_folder, encode):
     assert metrics["pairs-all.spearman"] == pytest.approx(expected.spearman)
 
 
-def test_without_data_the_built_in_pairs_are_scored(own_store, bert_folder, encode, capsys):
+def test_without_data_the_built_in_pairs_are_scored(unrecorded, bert_folder, encode, capsys):
     assert main(["evaluate", bert_folder, "--precision", "fp32"]) == 0
     shown = dict(line.split()[:2] for line in capsys.readouterr().out.splitlines()[2:])
     expected = {half: score_pairs(encode, p) for half, p in read_splits(BUILT_IN_PAIRS).items()}
@@ -155,12 +155,12 @@ def test_without_data_the_built_in_pairs_are_scored(own_store, bert_folder, enco
     assert set(shown) == {"pairs-dev", "pairs-test"}
 
 
-def test_pairs_may_be_added_to_tasks(own_store, senteval, bert_folder):
+def test_pairs_may_be_added_to_tasks(unrecorded, senteval, bert_folder):
     options = EvaluateOptions(bert_folder, senteval, BUILT_IN_PAIRS, "STS-B")
     assert {"STS-B", "average", "pairs-dev", "pairs-test"} <= set(evaluate(options))
 
 
-def test_another_reading_gives_other_scores(own_store, senteval, bert_folder):
+def test_another_reading_gives_other_scores(unrecorded, senteval, bert_folder):
     own, mask, cls = (
         evaluate(EvaluateOptions(bert_folder, senteval, None, "STS-B", **how))["average"]
         for how in ({}, {"template": "cot-bert/anchor"}, {"readout": "cls"})
@@ -168,7 +168,7 @@ def test_another_reading_gives_other_scores(own_store, senteval, bert_folder):
     assert len({own, mask, cls}) == 3
 
 
-def test_a_broken_task_fails_with_its_file_named(own_store, tmp_path, bert_folder, capsys):
+def test_a_broken_task_fails_with_its_file_named(unrecorded, tmp_path, bert_folder, capsys):
     (tmp_path / "STS" / "STSBenchmark").mkdir(parents=True)
     command = ["evaluate", bert_folder, "--senteval", str(tmp_path), "--tasks", "STS-B"]
     assert main(command) == 2
@@ -233,7 +233,7 @@ def _check_runs(store, result, names):
         assert run.data.metrics["average"] == pytest.approx(model["average"])
 
 
-def test_a_model_and_itself_differ_by_nothing(own_store, senteval, bert_folder, capsys):
+def test_a_model_and_itself_differ_by_nothing(unrecorded, senteval, bert_folder, capsys):
     command = ["evaluate", bert_folder, bert_folder, "--senteval", str(senteval)]
     assert main([*command, "--tasks", "STS-B"]) == 0
     assert "is within chance: +0.00 (+0.00 to +0.00)" in capsys.readouterr().out
@@ -250,7 +250,7 @@ def test_a_model_and_itself_differ_by_nothing(own_store, senteval, bert_folder, 
     ],
 )
 def test_what_does_not_go_together_is_reported(
-    own_store, senteval, bert_folder, capsys, words, message
+    unrecorded, senteval, bert_folder, capsys, words, message
 ):
     assert main(command(bert_folder, senteval, *words)) == 2
     (line,) = capsys.readouterr().err.splitlines()

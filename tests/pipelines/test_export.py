@@ -23,8 +23,9 @@ from pipelines.cli import main
 from pipelines.export import ExportError, export, run_onnx
 from pipelines.options.jobs import ExportOptions
 
+pytestmark = pytest.mark.usefixtures("unrecorded")
+
 READINGS = {
-    "one mask": {"readout": "mask", "template": "{f}/only-prefix/anchor"},
     "two masks": {"readout": "mask", "template": "{f}/anchor", "normalize": True},
     "tanh head": {"readout": "mask", "template": "{f}/anchor", "head": "tanh"},
     "transform head": {"readout": "mask", "template": "{f}/anchor", "head": "transform"},
@@ -45,17 +46,6 @@ names["np"].save("vectors.npy", names["vectors"])
 heavy = {"torch", "transformers", "cotbert_core", "pipelines"} & set(sys.modules)
 assert not heavy, heavy
 """
-
-
-@pytest.fixture(autouse=True)
-def untracked(monkeypatch):
-    """No MLflow: what a run records is tested with the other jobs."""
-    from contextlib import nullcontext
-
-    from pipelines.recording import tracking
-
-    run = tracking.Run(None, None)
-    monkeypatch.setattr(tracking, "tracked_run", lambda *_, **__: nullcontext(run))
 
 
 def made(folder, family, readout, template=None, head=None, **more):

@@ -79,7 +79,7 @@ def outputs(monkeypatch, *texts):
     return asked
 
 
-def test_examples_are_drawn_by_seed(own_store, tmp_path, t5, definitions, monkeypatch):
+def test_examples_are_drawn_by_seed(unrecorded, tmp_path, t5, definitions, monkeypatch):
     asked = outputs(monkeypatch, "<extra_id_0> ▁means <extra_id_1> . <extra_id_2>")
 
     def drawn(seed):
@@ -97,7 +97,7 @@ def test_examples_are_drawn_by_seed(own_store, tmp_path, t5, definitions, monkey
     assert all(len({*draw} & {*every}) == 2 for draw in draws)
 
 
-def test_what_is_no_template_is_counted(own_store, tmp_path, t5, definitions, monkeypatch):
+def test_what_is_no_template_is_counted(unrecorded, tmp_path, t5, definitions, monkeypatch):
     outputs(
         monkeypatch,
         "<extra_id_0> ▁means <extra_id_1> . <extra_id_2>",

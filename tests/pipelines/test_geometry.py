@@ -92,7 +92,7 @@ def _share(table):
     return full * (full - 1) / (count * (count - 1))
 
 
-def test_the_numbers_are_those_of_the_formulas(own_store, tmp_path, pairs_file, encoder_folder):
+def test_the_numbers_are_those_of_the_formulas(unrecorded, tmp_path, pairs_file, encoder_folder):
     short = encoder_folder.rsplit("/", 1)[1]
     models = (encoder_folder, f"{encoder_folder},template=cot-bert/anchor")
     options = GeometryOptions(models, pairs=pairs_file, precision="fp32")
@@ -112,7 +112,7 @@ def test_the_numbers_are_those_of_the_formulas(own_store, tmp_path, pairs_file, 
 
 
 def test_the_sentences_of_a_corpus_give_the_anisotropy(
-    own_store, tmp_path, pairs_file, bert_folder, sentences
+    unrecorded, tmp_path, pairs_file, bert_folder, sentences
 ):
     (tmp_path / "text.txt").write_text("\n".join([*sentences, "", sentences[0]]) + "\n")
     options = GeometryOptions(
@@ -138,6 +138,7 @@ def test_a_sample_is_seeded_distinct_and_in_order():
     assert sample(texts, 50) == texts[:50] == sample(texts, 1000)
 
 
+@pytest.mark.drawn
 def test_the_folder_and_the_run(own_store, tmp_path, senteval, bert_folder, capsys):
     out = tmp_path / "out"
     command = ["geometry", f"{bert_folder},readout=cls", f"{bert_folder},readout=cls"]
@@ -172,14 +173,14 @@ def test_the_folder_and_the_run(own_store, tmp_path, senteval, bert_folder, caps
     assert len(own_store.list_artifacts(run.info.run_id)) == 4
 
 
-def test_the_test_half_of_pairs_with_halves(own_store, tmp_path, bert_folder):
+def test_the_test_half_of_pairs_with_halves(unrecorded, tmp_path, bert_folder):
     result = geometry(GeometryOptions((bert_folder,)), tmp_path / "out")
     assert result["pairs"] == len(read_pairs(BUILT_IN_PAIRS, "test"))
     assert result["pairs"] < len(read_pairs(BUILT_IN_PAIRS))
     assert result["pairs_source"] == "pairs.tsv, test"
 
 
-def test_without_a_pair_above_4_there_is_no_alignment(own_store, tmp_path, bert_folder, capsys):
+def test_without_a_pair_above_4_there_is_no_alignment(unrecorded, tmp_path, bert_folder, capsys):
     path = tmp_path / "low.tsv"
     path.write_text("score\tsentence1\tsentence2\n4\ta man\ta dog\n1\tan oil\ta song\n2\tx\ty\n")
     command = ["geometry", bert_folder, "--dev-pairs", str(path), "--output", "out"]
@@ -189,7 +190,7 @@ def test_without_a_pair_above_4_there_is_no_alignment(own_store, tmp_path, bert_
     assert " none " in capsys.readouterr().out
 
 
-def test_a_readout_that_needs_no_training(own_store, tmp_path, pairs_file, bert_folder):
+def test_a_readout_that_needs_no_training(unrecorded, tmp_path, pairs_file, bert_folder):
     """PromptBERT Table 1: means of static token embeddings against means of the last layer."""
     models = tuple(f"{bert_folder},readout={name}" for name in ("static", "last", "mean"))
     options = GeometryOptions(models, pairs=pairs_file, precision="fp32")
@@ -244,7 +245,7 @@ def test_mistakes_are_refused_before_anything_starts(own_store, tmp_path, bert_f
     assert own_store.get_experiment_by_name("cotbert") is None
 
 
-def test_an_earlier_output_is_kept(own_store, tmp_path, bert_folder):
+def test_an_earlier_output_is_kept(unrecorded, tmp_path, bert_folder):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("mine")
     with pytest.raises(UserError, match="already holds something"):
@@ -265,6 +266,7 @@ def drawn(svg):
     )
 
 
+@pytest.mark.drawn
 def test_models_share_an_axis_unless_the_page_says_that_they_are_normalized():
     gold = np.linspace(0, 5, 20)
     narrow, wide = np.linspace(0.90, 0.95, 20), np.linspace(-0.2, 0.9, 20)
@@ -278,6 +280,7 @@ def test_models_share_an_axis_unless_the_page_says_that_they_are_normalized():
     assert similarity_plot.SAME_AXIS in similarity_panels(gold, panels)
 
 
+@pytest.mark.drawn
 def test_the_high_cosines_of_a_single_model_lie_at_the_top():
     gold = np.linspace(0, 5, 20)
     (high, low) = (
@@ -287,7 +290,8 @@ def test_the_high_cosines_of_a_single_model_lie_at_the_top():
     assert high.max() < low.min() - 50, "the axis holds 0 and 1, whatever the cosines"
 
 
-@pytest.mark.parametrize("count", [1, 3, 4, 7])
+@pytest.mark.drawn
+@pytest.mark.parametrize("count", [1, 4])
 def test_a_page_has_a_plot_and_a_figure_a_panel_for_each_model(count):
     gold = np.linspace(0, 5, 4)
     panels = [(f"m{i}", gold / 5, 1.0) for i in range(count)]
@@ -297,6 +301,7 @@ def test_a_page_has_a_plot_and_a_figure_a_panel_for_each_model(count):
     assert len(re.findall(r'<g id="axes_\d+">', svg)) == count
 
 
+@pytest.mark.drawn
 def test_many_points_become_a_picture():
     gold = np.random.default_rng(0).uniform(0, 5, similarity_plot.VECTOR_POINTS + 1)
     svg = similarity_panels(gold, [("m", gold / 5, 99.0)])

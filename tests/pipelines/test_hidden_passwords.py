@@ -198,9 +198,7 @@ def test_no_command_prints_or_keeps_the_store_s_password(
     closed_store, bert_folder, tmp_path, capfd
 ):
     space = tmp_path / "rates.yaml"
-    space.write_text(
-        "recipe: quickstart\nsettings: {optimizer.learning_rate: {grid: [1e-3, 1e-4]}}"
-    )
+    space.write_text("recipe: quickstart\nsettings: {optimizer.learning_rate: {grid: [1e-3]}}")
     text, corpus, vectors = tmp_path / "text.txt", tmp_path / "corpus", tmp_path / "vectors"
     texts = [f"{who} walks {n} miles" for who in ("a man", "two dogs", "she") for n in range(8)]
     text.write_text("\n".join(texts))

@@ -7,19 +7,18 @@ import json
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from contextlib import suppress
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from pathlib import Path
 
 import pytest
+from file_modes import check_modes, note_modes
+from forked import FORKS, know_parents
 from listening import Listener, listeners
+from tiny_corpus import write_corpus
 
 import pipelines
 from pipelines.runtime import processes
@@ -60,7 +59,8 @@ class Place:
 
     @property
     def variables(self) -> dict[str, str]:
-        own = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "COTBERT_"))}
+        others = ("RAY_", "COTBERT_")
+        own = {k: v for k, v in os.environ.items() if k == FORKS or not k.startswith(others)}
         folders = {"HOME": str(self.root / "home"), "TMPDIR": str(self.temporary)}
         return {**own, **folders, MARK: self.mark, "MLFLOW_TRACKING_URI": ""}
 
@@ -83,27 +83,14 @@ class Place:
         """Note the sockets and files of this moment: of files that go, the widest modes."""
         self.seen.update(listeners(self.processes()))
         for folder in (self.root, self.temporary):
-            self._note(folder, 0o777)
-
-    def _note(self, path: Path, above: int) -> None:
-        """Modes as far as the folders above let others come."""
-        with suppress(OSError):  # removed meanwhile
-            state = path.lstat()
-            mode = stat.S_IMODE(state.st_mode) & above
-            if not stat.S_ISLNK(state.st_mode):
-                self.modes[path] = self.modes.get(path, 0) | mode
-            if stat.S_ISDIR(state.st_mode):
-                # Others may look for nothing in a folder that they cannot enter.
-                reach = 0o700 | (0o070 if mode & 0o010 else 0) | (0o007 if mode & 0o001 else 0)
-                for entry in path.iterdir():
-                    self._note(entry, above & reach)
+            note_modes(self.modes, folder)
 
     def run(self, *command: str) -> str:
         """Look for sockets until the command has ended well; what it printed."""
         job = self.start(*command)
         while job.poll() is None:
             self.look()
-            time.sleep(0.1)
+            time.sleep(0.25)
         self.look()
         output = job.communicate()[0]
         assert job.returncode == 0, output
@@ -111,7 +98,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path, request):
+def place(tmp_path, request, monkeypatch):
+    know_parents(monkeypatch)
     (tmp_path / "home").mkdir()
     # Ray's sockets lie below it, and Linux allows 107 characters for them: a short name.
     temporary = Path(tempfile.mkdtemp(prefix="", dir="/tmp"))
@@ -137,12 +125,7 @@ def check_open_doors(place: Place) -> None:
     """Only loopback is listened at, and one file alone holds the token, for its owner alone."""
     assert place.seen
     assert [one for one in sorted(place.seen, key=str) if not one.on_loopback] == []
-    secret = place.root / "home" / ".ray" / "auth_token"
-    token = secret.read_bytes()
-    assert {p for p in place.modes if p.is_file() and token in p.read_bytes()} == {secret}
-    assert (place.modes[secret], place.modes[secret.parent]) == (0o600, 0o700)
-    # Under the usual umask nothing that a command writes can be changed by others.
-    assert {str(p): oct(mode) for p, mode in place.modes.items() if mode & 0o022} == {}
+    check_modes(place.modes, place.root / "home" / ".ray" / "auth_token")
 
 
 def test_commands_on_a_ray_of_their_own(place, text, bert_folder):
@@ -162,28 +145,6 @@ def test_commands_on_a_ray_of_their_own(place, text, bert_folder):
     workers = {(o.port) for o in place.seen if o.title.startswith("ray::RayTrainWorker")}
     assert len(workers) >= 5
     check_open_doors(place)
-    wait_until_none(place)
-
-
-def without_token(port: int) -> list[bytes]:
-    """What HTTP at a port of this machine answers to whoever asks."""
-    found = []
-    for path in ("/metrics", "/api/jobs/", "/api/v0/nodes", "/logs"):
-        with suppress(OSError, HTTPException):  # refused (401), or no HTTP at all
-            found.append(urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5).read())
-    return found
-
-
-def test_a_cluster_of_two_nodes(place):
-    place.run(COTBERT, "cluster", "up", "--nodes", "2", "--cpus-per-node", "1")
-    place.look()
-    assert len(place.seen) > 10
-    check_open_doors(place)
-    token = (place.root / "home" / ".ray" / "auth_token").read_bytes()
-    metrics = [text for port in {one.port for one in place.seen} for text in without_token(port)]
-    assert metrics  # the metrics of the nodes, which the page on security names
-    assert all(text.startswith(b"# HELP ") and token not in text for text in metrics)
-    place.run(COTBERT, "cluster", "down")
     wait_until_none(place)
 
 
@@ -224,7 +185,10 @@ def wait_until_none(place: Place) -> None:
 
 def test_sigterm_ends_a_training_in_plain_words(place, text, bert_folder):
     sets = [*SETS, "--set", "max_steps=100000"]
-    command = ["train", "quickstart", "--corpus", text, "--output", "run", "--encoder", bert_folder]
+    texts = (place.root / text).read_text().splitlines()
+    corpus = str(write_corpus(place.root / "corpus", bert_folder, texts, max_length=12))
+    command = ["train", "quickstart", "--corpus", corpus, "--output", "run"]
+    command += ["--encoder", bert_folder]
     job = place.start(COTBERT, *command, *sets)
     wait_for(place, job, "ray::RayTrainWorker.run_train_fn")
     job.send_signal(signal.SIGTERM)
@@ -236,8 +200,9 @@ def test_sigterm_ends_a_training_in_plain_words(place, text, bert_folder):
     assert "***" not in output
 
 
-def test_sighup_ends_an_embedding_in_plain_words(place, bert_folder):
+def test_sighup_ends_an_embedding_in_plain_words(place, bert_folder, monkeypatch):
     """As a closed terminal does: to all processes of the session, and twice."""
+    monkeypatch.delenv(FORKS)  # what is forked is of another session
     # Distinct texts, since equal ones are embedded once: the job must not end before the signal is
     # heard, which takes up to 30 s.
     lines = (f"A man is singing song {number}.\n" for number in range(1_000_000))

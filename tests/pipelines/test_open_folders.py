@@ -60,7 +60,7 @@ def test_a_prepared_corpus(choice, tmp_path, bert_folder, monkeypatch):
     assert ("document" in table.column_names) == (choice != "plain")
 
 
-def test_an_augmented_corpus(tmp_path, bert_folder, own_store, monkeypatch):
+def test_an_augmented_corpus(tmp_path, bert_folder, unrecorded, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     corpus = write_corpus(tmp_path / "corpus", bert_folder, ["A man", "Two dogs run"], ["oil"])
     write_held_out(corpus, ["a query", "another"], ["its target", "another one"])

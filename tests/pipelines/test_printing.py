@@ -24,6 +24,8 @@ from pipelines.cli import main
 from pipelines.reports import html_page
 from pipelines.runtime.progress import Progress, print_output, say
 
+pytestmark = pytest.mark.drawn
+
 # Clear screen, title, clipboard (OSC 52), C1 introducer, return, direction override.
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\x1b]52;c;Y3VybA==\x1b\\\x9b2J\rover\u202egnp.exe\u2066"
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+import re
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -16,18 +17,15 @@ from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.openvino_model import with_openvino
 from pipelines.cli import main
 from pipelines.evaluating import quantizing as job
-from pipelines.recording import tracking
 from pipelines.serving.encoder_replica import EncoderReplica, ReplicaTask
 
 WORDS = ("man", "dog", "guitar", "field", "green", "penguin", "plays", "runs", "sees", "walks")
 
 
 @pytest.fixture(autouse=True)
-def libraries(monkeypatch):
-    for name in ("openvino", "nncf"):
-        pytest.importorskip(name, reason="needs the extra 'int8'")
-    run = tracking.Run(None, None)
-    monkeypatch.setattr(tracking, "tracked_run", lambda *_, **__: nullcontext(run))
+def libraries(unrecorded):
+    if not all(map(find_spec, ("openvino", "nncf"))):
+        pytest.skip("needs the extra 'int8'")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +42,7 @@ def model(tmp_path_factory, bert_folder):
 def files(tmp_path_factory, model):
     """A file of texts, and one of pairs that are graded by the model's own cosines in fp32."""
     folder, numbers = tmp_path_factory.mktemp("texts"), np.random.default_rng(0)
-    drawn = [" ".join(numbers.choice(WORDS, numbers.integers(2, 20))) for _ in range(300)]
+    drawn = [" ".join(numbers.choice(WORDS, numbers.integers(2, 20))) for _ in range(160)]
     (folder / "texts.txt").write_text("\n".join(drawn) + "\n")
     left, right = drawn[::2], drawn[1::2]
     encode = SentenceEncoder.from_pretrained(model).encode
@@ -59,13 +57,14 @@ def quantize(files, model, output, *more):
     return main(["quantize", str(model), *given, "--output", str(output), *more])
 
 
+@pytest.mark.real
 def test_the_folder_is_the_model_with_a_graph_beside_it(files, model, tmp_path, capsys):
     output = tmp_path / "fast"
     assert quantize(files, model, output) == 0
     facts = json.loads((output / "int8" / "quantization.json").read_text())
     before, after = (facts["scores"][when]["pairs-all"]["spearman"] for when in ("before", "after"))
     assert facts["differences"]["pairs-all"]["difference"] == pytest.approx(after - before)
-    assert facts["calibration_texts"] + facts["compared_texts"] == 300 - _repeated(files)
+    assert facts["calibration_texts"] + facts["compared_texts"] == 160 - _repeated(files)
     assert facts["speedup"] == pytest.approx(
         facts["sentences_per_second"] / facts["sentences_per_second_torch"]
     )
@@ -94,6 +93,7 @@ def _repeated(files):
     return len(lines) - len(set(lines))
 
 
+@pytest.mark.real
 def test_a_graph_that_loses_more_than_allowed_is_not_written(files, model, tmp_path, capsys):
     assert quantize(files, model, tmp_path / "fast", "--max-loss", "0") == 1
     error = capsys.readouterr().err
@@ -102,6 +102,7 @@ def test_a_graph_that_loses_more_than_allowed_is_not_written(files, model, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.real
 def test_a_graph_of_other_vectors_is_not_written(
     files, model, bert_folder, tmp_path, monkeypatch, capsys
 ):
@@ -112,7 +113,7 @@ def test_a_graph_of_other_vectors_is_not_written(
     ruined, real = SentenceEncoder(other, PoolingConfig("mean")), job.quantized
     monkeypatch.setattr(job, "quantized", lambda _, texts: real(ruined, texts))
     assert quantize(files, model, tmp_path / "fast", "--max-loss", "100") == 1
-    assert "have a mean cosine of -0.19" in capsys.readouterr().err
+    assert re.search(r"have a mean cosine of -?0\.[0-4]", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -196,10 +196,6 @@ def test_a_config_file_has_the_settings_shape(tmp_path):
     assert made.max_length == 32
 
 
-def test_an_empty_config_file_changes_nothing(tmp_path):
-    assert settings(config=yaml_file(tmp_path, "# none\n")) == RECIPES["cot-bert-base"]()
-
-
 def test_recipe_then_config_then_set_then_flags(tmp_path):
     path = yaml_file(tmp_path, "seed: 1\nepochs: 1\nencoder: of-config\nbatch_size: 128\n")
     made = settings("seed=2", "encoder=of-set", "seed=3", config=path, encoder="of-flag")
@@ -239,20 +235,6 @@ def test_the_device_is_an_option(device, gpus):
 def test_faults_are_reported(assignments, message):
     with pytest.raises(UserError, match=message):
         settings(*assignments)
-
-
-def test_all_faults_are_reported_at_once():
-    with pytest.raises(UserError) as fault:
-        settings("method.temperature=0", "batch_size=1", "nothing=1")
-    for part in ("method.temperature", "batch_size", "nothing"):
-        assert part in str(fault.value)
-
-
-def test_an_unknown_recipe_is_refused_with_the_known_ones():
-    with pytest.raises(
-        UserError, match=r"unknown recipe 'bert': choose one of arccse-base, conpvp-base, "
-    ):
-        settings(recipe="bert")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from cotbert_core.encoder.locations import absolute_name, locate_encoder, model_
 from cotbert_core.errors import UserError
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
-from pipelines.recording import tracking
 from pipelines.recording.fetching import fetch_model
 
 TEMPLATE = 'This sentence : "[X]" means [MASK] .'
@@ -37,13 +35,6 @@ def run_folder(tmp_path_factory, bert_folder):
     return folder
 
 
-@pytest.fixture
-def untracked(monkeypatch):
-    monkeypatch.setattr(
-        tracking, "tracked_run", lambda *_, **__: nullcontext(tracking.Run(None, None))
-    )
-
-
 def test_the_model_in_it_is_opened(run_folder, monkeypatch, sentences):
     model = str(run_folder / "model")
     assert absolute_name(str(run_folder)) == locate_encoder(str(run_folder)) == model
@@ -60,7 +51,7 @@ def without_rate(result):
     return {k: v for k, v in json.loads(result).items() if k != "sentences_per_second"}
 
 
-@pytest.mark.usefixtures("untracked")
+@pytest.mark.usefixtures("unrecorded")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_give_what_they_give_for_the_model(tmp_path, run_folder, capsys, command):
     for name, folder in (("run", run_folder), ("model", run_folder / "model")):

@@ -61,8 +61,8 @@ def choices(tmp_path, pairs_file, bert_folder):
 
 def test_scores_equal_the_encoders(encoder_folder, pairs_file):
     odd, many = read_pairs(pairs_file), read_pairs(BUILT_IN_PAIRS, split="dev")
-    gold = np.concatenate([odd.gold, many.gold])
-    pairs = Pairs(odd.left + many.left, odd.right + many.right, gold)
+    gold = np.concatenate([odd.gold, many.gold[:60]])
+    pairs = Pairs(odd.left + many.left[:60], odd.right + many.right[:60], gold)
     backbone = load_backbone(encoder_folder)
     tokens = tokenize_pairs(backbone, pairs)
     scores = []
@@ -128,8 +128,9 @@ def counted(monkeypatch, fail_at=None):
     return seen
 
 
-@pytest.mark.parametrize("fail_at", [1, 3, 5])
-@pytest.mark.parametrize("half_written", ["", '{"number": 9, "templ'])
+@pytest.mark.parametrize(
+    ("fail_at", "half_written"), [(1, ""), (3, '{"number": 9, "templ'), (5, "")]
+)
 def test_resuming_scores_nothing_twice(
     own_store, tmp_path, choices, monkeypatch, fail_at, half_written
 ):
@@ -167,7 +168,7 @@ def test_a_store_without_the_earlier_run_gets_everything_again(
     assert [m.step for m in history] == [1, 2, 3, 4, 5]
 
 
-def test_templates_of_ones_own(own_store, tmp_path, pairs_file, bert_folder):
+def test_templates_of_ones_own(unrecorded, tmp_path, pairs_file, bert_folder):
     path = tmp_path / "templates"
     path.write_text("promptbert/manual\nAlso [MASK]. [X]\n[X] means <mask> .\n")
     options = TemplateSearchOptions(
@@ -194,7 +195,7 @@ def test_the_table_is_ordered_and_short_when_asked():
     assert [line.split() for line in search_table(rows, "c", 2).splitlines()[2:]] == expected[2:]
 
 
-def test_pairs_that_are_not_distinguished_fail_the_job(own_store, tmp_path, choices, monkeypatch):
+def test_pairs_that_are_not_distinguished_fail_the_job(unrecorded, tmp_path, choices, monkeypatch):
     monkeypatch.setattr(job, "score_template", lambda *rest: float("nan"))
     with pytest.raises(RuntimeError, match="every template gives equal cosines"):
         search_template(choices, tmp_path / "out")
@@ -207,7 +208,7 @@ def changed(options, **values):
     return TemplateSearchOptions(**{**vars(options), **values})
 
 
-def test_what_cannot_be_resumed(own_store, tmp_path, choices, monkeypatch, roberta_folder):
+def test_what_cannot_be_resumed(unrecorded, tmp_path, choices, monkeypatch, roberta_folder):
     out = tmp_path / "out"
     with pytest.raises(UserError, match="holds no search to resume"):
         search_template(choices, out, resume=True)

@@ -137,7 +137,7 @@ def test_the_map_counts_tokens_and_kinds(own_store, tmp_path, encoder_folder, fa
     assert (result["kind_capital"] > 0) == (family == "cot-roberta")
     table = load_backbone(encoder_folder).model.get_input_embeddings().weight.detach().numpy()
     units = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-    pairs = [a @ b for i, a in enumerate(units) for j, b in enumerate(units) if i != j]
+    pairs = (units @ units.T)[~np.eye(len(units), dtype=bool)]
     assert result["anisotropy"] == pytest.approx(abs(np.mean(pairs)), rel=1e-3)
     page = (out / "report.html").read_text()
     assert "text.txt, 2 sentences" in page
@@ -147,13 +147,14 @@ def test_the_map_counts_tokens_and_kinds(own_store, tmp_path, encoder_folder, fa
     assert run.data.metrics["kind_word"] == result["kind_word"]
 
 
-def test_the_default_corpus_is_named_in_the_picture(own_store, tmp_path, bert_folder):
+@pytest.mark.drawn
+def test_the_default_corpus_is_named_in_the_picture(unrecorded, tmp_path, bert_folder):
     result = token_map(TokenMapOptions(bert_folder), tmp_path / "out")
     assert result["corpus_sentences"] == 720
     assert "720 sentences of this package" in (tmp_path / "out" / "token-map.svg").read_text()
 
 
-def test_places_kept_free_are_left_out_and_counted(own_store, tmp_path, bert_folder, text):
+def test_places_kept_free_are_left_out_and_counted(unrecorded, tmp_path, bert_folder, text):
     """Two [unused] tokens, and three rows of the table behind the tokenizer's last token."""
     tokenizer = AutoTokenizer.from_pretrained(bert_folder)
     tokenizer.add_tokens(["[unused0]", "[unused1]"])
@@ -166,7 +167,7 @@ def test_places_kept_free_are_left_out_and_counted(own_store, tmp_path, bert_fol
 
 
 def test_the_head_s_table_differs_when_it_is_not_tied(
-    own_store, tmp_path, bert_folder, text, capsys, with_mlm_head
+    unrecorded, tmp_path, bert_folder, text, capsys, with_mlm_head
 ):
     tied, untied = (with_mlm_head(bert_folder, tmp_path / f"t{t}", tied=bool(t)) for t in (1, 0))
 
@@ -204,7 +205,7 @@ def test_mistakes_about_the_map(own_store, tmp_path, bert_folder, name):
     assert own_store.get_experiment_by_name("cotbert") is None
 
 
-def test_the_map_keeps_an_earlier_output(own_store, tmp_path, bert_folder, text, capsys):
+def test_the_map_keeps_an_earlier_output(unrecorded, tmp_path, bert_folder, text, capsys):
     command = ["token-map", bert_folder, "--corpus", text, "--output", "out"]
     assert main(command) == 0
     before = (tmp_path / "out" / "result.json").read_bytes()
@@ -214,6 +215,7 @@ def test_the_map_keeps_an_earlier_output(own_store, tmp_path, bert_folder, text,
     assert (tmp_path / "out" / "result.json").read_bytes() == before
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("highest", [0, 1, 500])
 def test_a_map_is_drawn_whatever_the_counts(highest):
     points = np.random.default_rng(0).normal(size=(40, 2))

@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from forked import Command
 
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
@@ -60,8 +60,7 @@ def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
     output = tmp_path / "sweep"
     command = words(rates, rates_corpus, output, bert_folder, "--asha", str(EVERY))
     command += ["--keep-checkpoints", "all"]  # as if killed before they are deleted, see below
-    binary = Path(sys.executable).with_name("cotbert")
-    driver = subprocess.Popen([binary, *command], stderr=subprocess.PIPE, text=True)
+    driver = Command(*command, stderr=subprocess.PIPE, text=True)
     limit = time.monotonic() + 240
     while checked(output).get("0001", 0) < 1:  # the second trial has begun
         assert driver.poll() is None, driver.stderr.read()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import mlflow
 import numpy as np
 import pytest
+from forked import Command
 from test_tune import checked, words
 
 from cotbert_core import SentenceEncoder
@@ -20,15 +19,16 @@ from pipelines.training.metrics_log import read_rows
 TEXTS = ["A man is singing on the stage.", "Two dogs"]
 
 
-@pytest.fixture
-def cluster(monkeypatch):
+@pytest.fixture(scope="module")
+def cluster():
     """Two nodes of one core each: two raylets on this machine."""
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     made.add_node(num_cpus=1)
-    monkeypatch.setenv("RAY_ADDRESS", made.address)
-    yield made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", made.address)
+        yield made
     made.shutdown()
 
 
@@ -44,10 +44,9 @@ def test_a_server_that_dies_costs_no_trial_and_no_record(
     cluster, server, server_client, rates_corpus, good_rates, bert_folder, tmp_path, capfd
 ):
     output = tmp_path / "sweep"
-    more = ("--set", "workers=2", "--trials", "2", "--register", "tiny rates", "--log-model")
+    more = ("--trials", "2", "--register", "tiny rates", "--log-model")
     command = words(good_rates, rates_corpus, output, bert_folder, *more)
-    binary = Path(sys.executable).with_name("cotbert")
-    driver = subprocess.Popen([binary, *command], stderr=subprocess.PIPE, text=True)
+    driver = Command(*command, stderr=subprocess.PIPE, text=True)
     limit = time.monotonic() + 240
     while not checked(output):
         assert driver.poll() is None, driver.stderr.read()
@@ -88,14 +87,13 @@ def test_the_best_model_of_a_sweep_is_found_by_its_alias(
     cluster, server, server_client, rates_corpus, good_rates, bert_folder, tmp_path, capfd
 ):
     output = tmp_path / "sweep"
-    more = ("--set", "workers=2", "--trials", "1", "--register", "rates")
+    more = ("--trials", "1", "--register", "rates")
     assert main(words(good_rates, rates_corpus, output, bert_folder, *more)) == 0
     result = read_json(output / "result.json")
     version = server_client.get_model_version_by_alias("rates", "best")
     assert result["registered"] == f"models:/rates/{version.version}"
     assert version.run_id == result["best"]["mlflow_run_id"]
     assert version.tags["dev"] == result["dev"] == "built-in pairs"
-    mlflow.set_tracking_uri(server.uri)
     vectors = mlflow.pyfunc.load_model("models:/rates@best").predict(TEXTS)
     model = output / "trials" / result["best"]["name"] / "model"
     expected = SentenceEncoder.from_pretrained(str(model)).encode(TEXTS, precision="fp32")

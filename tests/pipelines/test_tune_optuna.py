@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from forked import Command
 from test_tune import EVERY, checked, done_steps, words
 
 from cotbert_core.files import read_json
@@ -43,8 +42,7 @@ def test_a_killed_sweep_of_optunas_continues_with_what_was_sampled(
     output, space = tmp_path / "sweep", tmp_path / "rates.yaml"
     space.write_text(SPACE)
     command = words(space, rates_corpus, output, bert_folder, "--search", "optuna", "--trials", "3")
-    binary = Path(sys.executable).with_name("cotbert")
-    driver = subprocess.Popen([binary, *command], stderr=subprocess.PIPE, text=True)
+    driver = Command(*command, stderr=subprocess.PIPE, text=True)
     try:
         limit = time.monotonic() + 240
         while checked(output).get("0001", 0) < 1:  # the second trial has begun

@@ -20,14 +20,12 @@ from pipelines.tuning.trial_plan import samples_of
 from tune_spaces import (
     SPACES,
     Space,
-    axes_of,
     changes,
     corners,
     label,
     open_space,
     size,
 )
-from tune_spaces.axes import grid
 from tune_spaces.search_space import enough_corners
 
 FOLDER = Path(tune_spaces.__file__).parent
@@ -128,12 +126,6 @@ def test_the_trial_with_the_papers_best_figure_is_the_recipe_itself():
         space = SPACES[name]()
         (point,) = [point for point in corners(space) if label(space, point) == best]
         assert settings(space, point) == RECIPES[space.recipe]()
-
-
-def test_denosents_sweep_is_the_papers():
-    axes = axes_of(SPACES["denosent-dropout"]())
-    assert axes["method.dropout"] == grid([0.8, 0.825, 0.85, 0.875, 0.9])
-    assert axes["method.layers"] == grid([12, 14, 16])
 
 
 def test_templates_differ_in_stages_and_quotes():

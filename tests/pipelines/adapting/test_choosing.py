@@ -142,9 +142,9 @@ def test_what_passages_of_long_documents_find_is_said():
     made = result() | {"table": result()["table"] | passages}
     _, _, said, general = sentences(made)
     assert said == (
-        "Your documents are long: with a vector for each passage too (cotbert embed --passages 60) "
-        "it finds 25.4 %, to the untouched one's 22.6 %: +2.8 (95 % interval +0.4 to +5.0). With "
-        "keyword search added it finds 31.3 %."
+        "Your documents are long. With a vector for each passage too (cotbert embed --passages "
+        "60), the encoder finds 25.4 %, the untouched one 22.6 %: +2.8 (95 % interval +0.4 to "
+        "+5.0). With keyword search added, it finds 31.3 %."
     )
     assert general.startswith("General text")
     assert "--passages 60" in summary(made, Path("out"))

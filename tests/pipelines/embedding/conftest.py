@@ -7,21 +7,16 @@ from contextlib import nullcontext
 import pytest
 
 from pipelines import embed as embed_job
-from pipelines.recording import tracking
 
 
 @pytest.fixture
-def without_ray(monkeypatch):
+def without_ray(unrecorded, monkeypatch):
     """Two workers, in turn."""
 
     def in_turn(actor, arguments, count, workers, resources, calls):
         made = actor(**arguments)
         return (made({"id": number}) for number in range(count))
 
-    def untracked(*_, **__):
-        return nullcontext(tracking.Run(None, None))
-
     monkeypatch.setattr(embed_job, "map_shards_with_actors", in_turn)
     monkeypatch.setattr(embed_job, "worker_pool", lambda workers, on_gpus: (workers or 2, {}, 1))
     monkeypatch.setattr(embed_job, "ray_session", lambda *_: nullcontext())
-    monkeypatch.setattr(tracking, "tracked_run", untracked)

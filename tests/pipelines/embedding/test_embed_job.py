@@ -414,6 +414,7 @@ def test_the_openvino_backend_gives_the_vectors_of_torch(tmp_path, bert_folder):
     assert json.loads((folders["openvino"] / "manifest.json").read_text())["backend"] == "openvino"
 
 
+@pytest.mark.real
 def test_an_int8_graph_is_run_and_named(tmp_path, bert_folder):
     for name in ("openvino", "nncf"):
         pytest.importorskip(name, reason="needs the extra 'int8'")

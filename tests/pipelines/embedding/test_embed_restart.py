@@ -6,18 +6,17 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import Command
 from process_tree import below
 
 from cotbert_core.files import read_json
 from pipelines.embed import EmbedOptions, embed, read_embeddings
 
-SHARDS, ROWS = 40, 1000
+SHARDS, ROWS = 40, 500
 WORDS = ("a man", "is playing", "the guitar", "and", "two dogs", "are", "running", "children")
 
 
@@ -35,10 +34,9 @@ def write_texts(home):
 
 
 def start(texts, model, output):
-    command = Path(sys.executable).with_name("cotbert")
     words = ("embed", model, "--input", str(texts), "--output", str(output))
     more = ("--workers", "2", "--precision", "fp32")
-    return subprocess.Popen([command, *words, *more], stderr=subprocess.PIPE, text=True)
+    return Command(*words, *more, stderr=subprocess.PIPE, text=True)
 
 
 def done(output):
@@ -52,7 +50,7 @@ def wait_for(count, output, process):
         if process.poll() is not None:
             pytest.fail(f"ended with {process.returncode}: {process.stderr.read()}")
         assert time.monotonic() < limit, f"{len(done(output))} of {count} blocks"
-        time.sleep(0.002)
+        time.sleep(0.01)
 
 
 def workers_of(process):

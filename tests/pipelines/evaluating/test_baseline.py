@@ -255,6 +255,7 @@ def test_what_to_try_can_be_set():
     assert settings_for("simcse-base", None, ["optimizer.learning_rate=1e-6"], {})
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("score", [64.4, 80.0])
 def test_the_report_shows_the_baseline_as_a_line_and_a_result_below_it_as_a_warning(
     tmp_path, score

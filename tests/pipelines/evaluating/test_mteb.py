@@ -161,7 +161,7 @@ def test_reranking_and_retrieval_have_what_denosent_reports(bert_folder, kind):
     assert 0 < entry["main_score"] <= 100
 
 
-def test_real_pairs_score_through_mteb_as_they_do_here(own_store, tmp_path, shared, monkeypatch):
+def test_real_pairs_score_through_mteb_as_they_do_here(unrecorded, tmp_path, shared, monkeypatch):
     """STS-B's test set, of which MTEB has the same pairs as SentEval, all-MiniLM-L6-v2."""
     import mteb
     from datasets import Dataset, DatasetDict

@@ -59,7 +59,7 @@ def test_the_test_half_is_scored_with_intervals(own_store, corpus, bert_folder):
 
 
 def test_several_models_are_compared_on_the_same_queries(
-    own_store, corpus, bert_folder, tmp_path, capsys
+    unrecorded, corpus, bert_folder, tmp_path, capsys
 ):
     readouts = ("mean", "cls")
     command = ["evaluate", *(f"{bert_folder},readout={name}" for name in readouts)]
@@ -91,7 +91,7 @@ def test_several_models_are_compared_on_the_same_queries(
     assert "MRR@10" in page
 
 
-def test_keyword_search_is_scored_beside_the_encoder(own_store, tmp_path, bert_folder, capsys):
+def test_keyword_search_is_scored_beside_the_encoder(unrecorded, tmp_path, bert_folder, capsys):
     """Each query shares a word with its target that stands nowhere else."""
     targets = [f"number{n} {t}" for n, t in enumerate(TARGETS)]
     queries = [f"{q} number{n}" for n, q in enumerate(QUERIES)]
@@ -116,7 +116,7 @@ def test_a_corpus_without_documents_is_refused(own_store, bert_folder, tmp_path,
     assert own_store.search_runs(["0", "1"]) == []
 
 
-def test_geometry_has_a_column_more(own_store, corpus, bert_folder, tmp_path, monkeypatch, capsys):
+def test_geometry_has_a_column_more(unrecorded, corpus, bert_folder, tmp_path, monkeypatch, capsys):
     texts = SimpleNamespace(sentences=QUERIES, read=24, dropped={})
     monkeypatch.setattr(geometry_module, "read_texts", lambda *_: texts)
     command = ["geometry", f"{bert_folder},readout=cls", "--precision", "fp32", "--output"]

@@ -9,7 +9,6 @@ import io
 import shutil
 import tarfile
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,6 @@ from cotbert_core.evaluation import STS_TASKS
 from cotbert_core.evaluation.transfer_data import TRANSFER_TASKS
 from pipelines.cli import main
 from pipelines.evaluating.senteval_folder import DEV_PAIRS, EXAMPLES, PAIRS, check_folder
-
-SHARED = Path(__file__).parents[4] / "shared" / "data" / "senteval"
 
 
 def write_sick(folder, rows):
@@ -52,7 +49,7 @@ def site(tmp_path):
 def serve(handler):
     """Run a local HTTP server and yield its address."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
@@ -65,13 +62,13 @@ def test_every_task_has_a_published_number():
     assert set(DEV_PAIRS) <= set(PAIRS)
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data/senteval is not here")
-def test_real_files_are_as_published(capsys):
-    states = {one.task: one.state for one in check_folder(SHARED)}
+def test_real_files_are_as_published(shared, capsys):
+    folder = shared / "data" / "senteval"
+    states = {one.task: one.state for one in check_folder(folder)}
     absent = {task for task, state in states.items() if state == "missing"}
     assert absent == {"STS14", "STS15", "STS16", "MR", "SUBJ"}
     assert {state for task, state in states.items() if task not in absent} == {"as published"}
-    assert main(["data", "check", str(SHARED)]) == 0
+    assert main(["data", "check", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "9 of 14 tasks are there" in shown
     assert "STS14 would be in STS/STS14-en-test" in shown

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from pipelines.commands.prepare import rows_table
 from pipelines.preparing.report import length_histogram, row_counts, write_corpus_report
+
+pytestmark = pytest.mark.drawn
 
 RESULT = {"rows_read": 1000, "rows": 900, "dropped_empty": 5, "dropped_duplicate": 45,
           "dropped_excluded": 5, "sampled_out": 45, "truncated": 7, "seconds": 1.0}  # fmt: skip

@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 import torch
+from forked import Command
 from process_tree import kill_first
 from safetensors.torch import load_file
 
@@ -28,7 +27,6 @@ from pipelines.training.metrics_log import read_rows
 
 pytestmark = pytest.mark.ray_local
 
-COTBERT = str(Path(sys.executable).with_name("cotbert"))
 SETTINGS = ("batch_size=4", "max_steps=6", "eval_every=2", "precision=fp32", "workers=2")
 MLM = ("method.packed_length=24", "method.whole_word=true", "optimizer.learning_rate=3e-3")
 
@@ -105,8 +103,8 @@ def test_two_workers_have_the_curve_of_one(home, corpus):
 def test_a_killed_run_continues_to_the_same_model(home, corpus, trained, capfd):
     """SIGKILL of the driver after the first checkpoint, then --resume, and of a worker there."""
     output = home / "killed"
-    line = [COTBERT, *command(corpus, output)]
-    job = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    job = Command(*command(corpus, output), **quiet)
     limit = time.monotonic() + 300
     while not list((output / "checkpoints").glob("step-????????")):
         assert job.poll() is None, "it ended before its first checkpoint"

@@ -1,7 +1,6 @@
-"""A process of its own that reads an input and prints what came and how much memory it took.
+"""A process of its own that prepares a corpus and prints its rows and how much memory it took.
 
-python measured_reading.py read INPUT     the rows, as embed and search read them
-python measured_reading.py prepare INPUT ENCODER   both passes of `cotbert prepare`, without Ray
+python measured_reading.py INPUT ENCODER   both passes of `cotbert prepare`, without Ray
 """
 
 from __future__ import annotations
@@ -10,25 +9,13 @@ import json
 import resource
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 from pipelines.embedding.worker import peak_mib
-from pipelines.reading import readers, sources
+from pipelines.reading import sources
 
 # So that a reader without bounds fails here and not elsewhere on the machine.
 MOST_BYTES = 6 << 30
-
-
-def read(name: str) -> dict[str, object]:
-    plan = sources.plan([name])
-    counts: Counter[str] = Counter()
-    for shard in plan.shards:
-        for piece in readers.read(shard, plan):
-            counts.update(piece.dropped)
-            counts["rows"] += len(piece.texts)
-            counts["characters"] += sum(map(len, piece.texts))
-    return dict(counts)
 
 
 def prepare(name: str) -> dict[str, object]:
@@ -43,7 +30,7 @@ def prepare(name: str) -> dict[str, object]:
 
     plan = sources.plan([name])
     rules = Rules("drop", Cleaner(CleanOptions()), Exclusion(), None)
-    tokenizer = load_tokenizer(sys.argv[3])
+    tokenizer = load_tokenizer(sys.argv[2])
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         found = ReadShard(plan, (0,), folder, rules)({"id": 0})["counts"]
@@ -55,7 +42,6 @@ def prepare(name: str) -> dict[str, object]:
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    job = {"read": read, "prepare": prepare}[sys.argv[1]]
     before = peak_mib()
-    result = job(sys.argv[2])
+    result = prepare(sys.argv[1])
     print(json.dumps({**result, "mib": round(peak_mib() - before)}))

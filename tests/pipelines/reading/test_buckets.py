@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
-import subprocess
-import sys
-from pathlib import Path
 
+import forked
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -48,11 +46,6 @@ def exports(home):
     return home
 
 
-def run(*words):
-    command = Path(sys.executable).with_name("cotbert")
-    return subprocess.run([command, "prepare", *words], capture_output=True, text=True, check=False)
-
-
 @pytest.mark.ray_local
 @pytest.mark.usefixtures("without_ray")
 def test_a_folder_in_a_bucket_is_read_as_one_on_this_machine(tmp_path, bert_folder, bucket):
@@ -63,7 +56,7 @@ def test_a_folder_in_a_bucket_is_read_as_one_on_this_machine(tmp_path, bert_fold
     ours = prepare(PrepareOptions((str(home),), bert_folder), tmp_path / "here")
 
     to = ("--output", str(tmp_path / "there"), "--encoder", bert_folder)
-    done = run("--input", f"s3://{bucket}/exports", *to)
+    done = forked.run("prepare", "--input", f"s3://{bucket}/exports", *to)
     assert done.returncode == 0, done.stderr
     found = read_json(tmp_path / "there" / "result.json")
     same = ("rows_read", "rows", "dropped_duplicate", "dropped_empty", "dropped_invalid_json")
@@ -82,7 +75,7 @@ def test_a_folder_in_a_bucket_is_read_as_one_on_this_machine(tmp_path, bert_fold
 @pytest.mark.real
 def test_a_bucket_that_is_not_there_is_reported_in_one_sentence(tmp_path, bert_folder, bucket):
     to = ("--output", str(tmp_path / "out"), "--encoder", bert_folder)
-    done = run("--input", "s3://nobodys/exports", *to)
+    done = forked.run("prepare", "--input", "s3://nobodys/exports", *to)
     assert done.returncode == 2
     assert done.stderr.startswith("cotbert: input 's3://nobodys/exports' ")
     assert len(done.stderr.strip().splitlines()) == 1

@@ -94,6 +94,7 @@ def test_a_far_row_is_found_without_all_before_it(tmp_path, capsys, monkeypatch)
         return original(kept)
 
     monkeypatch.setattr(lost_rows, "guess_encoding", guess)
+    monkeypatch.setattr(lost_rows, "LINES_BEFORE", 500)
     data = b"plain\n" * (3 * lost_rows.LINES_BEFORE) + "café\n".encode("latin-1")
     read_texts(str(written(tmp_path / "a.txt", data)))
     assert "read as latin-1 ('café')" in warnings(capsys)[0]

@@ -202,11 +202,6 @@ def test_white_space_of_every_kind_is_folded(tmp_path):
     assert read_all(tmp_path / "a.txt")[1] == ["a b c d e f"]
 
 
-def test_another_text_column_may_be_named(tmp_path):
-    path = write(tmp_path / "a.csv", ["t"], abstract=["the abstract"])
-    assert read_all(path, text_column="abstract")[1] == ["the abstract"]
-
-
 def read_rows(path, text_column, *paired_columns):
     """(rows of texts, rows read, dropped by reason) of one file."""
     made = plan([str(path)], text_column, paired_columns=paired_columns)

@@ -98,7 +98,7 @@ def test_a_limit_below_one_is_refused(limit):
         PrepareOptions(("a.csv",), "encoder", limit=limit)
 
 
-@pytest.mark.ray_local
+@pytest.mark.usefixtures("without_ray")
 def test_prepare_and_embed_take_both(tmp_path, own_store, bert_folder):
     lines = ["n;text", *(f"{n};dog number {n} runs" for n in range(9))]
     (tmp_path / "a.csv").write_text("\n".join(lines))

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 from pipelines.recording.store import connect
 
@@ -15,6 +17,7 @@ print(client.get_telemetry_client())
 """
 
 
+@pytest.mark.real
 def test_mlflow_sends_no_usage_data(tmp_path):
     """MLflow is silent in tests and CI by itself: the job's environment is not theirs."""
     kept = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH")

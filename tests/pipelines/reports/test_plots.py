@@ -16,6 +16,8 @@ from pipelines.reports.plots import (
 )
 from pipelines.reports.training_page import training_curves
 
+pytestmark = pytest.mark.drawn
+
 
 def rows(steps: int, loss=lambda step: 1.0 + step):
     """A run with a dev check before training, at every other step and at the last."""

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import subprocess
-import sys
+from datetime import timedelta
 
 import pytest
-from listening import listeners
-
-WORKER = """
-import os, sys
-from datetime import timedelta
 import torch
 import torch.distributed as dist
-from pipelines.training import process_group
-if sys.argv[1] == "loopback":
-    process_group.listen_on_loopback()
-dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-total = torch.tensor([float(dist.get_rank() + 1)])
-dist.all_reduce(total)
-print(total.item(), flush=True)
-sys.stdin.readline()
-dist.destroy_process_group()
-"""
+from listening import listeners
 
 
-def meet(how: str, port: int):
-    """Two workers that add 1 and 2, and then wait."""
+def work(how: str, rank: int, port: int, pipe) -> None:
+    """A worker that adds its number to the other's, and then waits."""
+    from pipelines.training import process_group
+
     variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    return [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, how],
-            env={**os.environ, **variables, "RANK": str(rank)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    os.environ.update(variables, RANK=str(rank))
+    if how == "loopback":
+        process_group.listen_on_loopback()
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    total = torch.tensor([rank + 1.0])
+    dist.all_reduce(total)
+    pipe.send(total.item())
+    pipe.recv()
+    dist.destroy_process_group()
 
 
 @pytest.mark.real
@@ -47,14 +34,24 @@ def test_the_store_listens_on_loopback_alone(how, private):
     from cluster.nodes import free_ports
 
     [port] = free_ports(1)
-    workers = meet(how, port)
+    context = multiprocessing.get_context("fork")
+    pipes = [context.Pipe() for _ in range(2)]
+    workers = [
+        context.Process(target=work, args=(how, rank, port, theirs))
+        for rank, (_, theirs) in enumerate(pipes)
+    ]
+    inherited = {one.port for one in listeners([os.getpid()])}
+    for worker in workers:
+        worker.start()
     try:
-        assert [float(worker.stdout.readline()) for worker in workers] == [3.0, 3.0]
-        found = set(listeners(worker.pid for worker in workers))
+        assert [own.recv() for own, _ in pipes] == [3.0, 3.0]
+        opened = listeners(worker.pid for worker in workers)
+        found = {one for one in opened if one.port not in inherited}
     finally:
-        for worker in workers:
-            worker.communicate("\n")
-    assert {worker.returncode for worker in workers} == {0}
+        for (own, _), worker in zip(pipes, workers, strict=True):
+            own.send(None)
+            worker.join()
+    assert {worker.exitcode for worker in workers} == {0}
     [store] = [one for one in found if one.port == port]
     assert store.on_loopback == private
     if private:

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import ray
 
-from pipelines.runtime.ray_session import ray_session
 from pipelines.training import worker_process as module
 from pipelines.training.failures import cause, is_loss
 from pipelines.training.worker_process import WorkerError, WorkerProcess, worker_process
 
-pytestmark = pytest.mark.ray_local
+pytestmark = [pytest.mark.ray_local, pytest.mark.usefixtures("ray_here")]
 ONE = {"num_cpus": 1, "num_gpus": 0}
 
 
@@ -35,12 +34,6 @@ def recorder():
                 raise FloatingPointError("the loss at step 2 is nan")
 
     return Recorder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def local_ray():
-    with ray_session():
-        yield
 
 
 @pytest.fixture

@@ -188,6 +188,7 @@ def test_the_page_of_a_search_has_what_there_is_to_show(tmp_path):
     assert ["0010", "failed", "step 3: loss is nan <b>"] in page.rows
 
 
+@pytest.mark.drawn
 def test_every_setting_has_a_panel_and_the_signs_are_counted():
     picture = setting_panels(temperatures(), "0000")
     assert panels(picture) == 2
@@ -204,6 +205,7 @@ def test_a_score_before_training_that_is_near_has_its_line():
     assert "best" not in texts(near)
 
 
+@pytest.mark.drawn
 def test_long_names_have_a_picture_of_their_own():
     long = [
         trial(n, {"variant": f"variant {n} which has a long name", "method.layers": 12 + n}, 80 + n)
@@ -239,6 +241,7 @@ def test_a_grid_has_its_own_values_as_ticks():
     assert 0.0011 not in axes.get_xticks()
 
 
+@pytest.mark.drawn
 def test_a_template_is_no_formula():
     trials = [trial(n, {"templates.anchor": t}, 80) for n, t in enumerate(("$x$ & <[X]>", "$"))]
     picture = setting_panels(trials)
@@ -269,6 +272,7 @@ def test_a_settings_values_stand_beside_figures_too(tmp_path):
     assert "By method.layers" not in page.headings
 
 
+@pytest.mark.drawn
 def test_the_dropout_curve_has_a_line_for_each_depth(tmp_path):
     shown = texts(dropout_curve(decoders()))
     assert {"method.dropout", "method.layers=12", "method.layers=14", "0.8", "0.85", "0.9"} <= set(
@@ -388,6 +392,7 @@ def test_a_column_without_any_value_is_left_out(tmp_path):
     assert "time" in header
 
 
+@pytest.mark.drawn
 def test_a_point_shows_its_trial_on_hover():
     shown = setting_panels(temperatures(), "0000")
     label = (

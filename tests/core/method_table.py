@@ -1,0 +1,76 @@
+"""Every method with the settings of a small run, for what all of them must do alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.methods import build_method
+from cotbert_core.settings import TrainSettings, override
+from cotbert_core.training.batches import Batch
+
+ALONE = {"templates.positive": None, "templates.negative": None}
+BARE = {"templates.anchor": None, **ALONE}
+METHODS = {
+    "cot-bert": {},
+    "cot-bert frozen bias": {"method.freeze_bias": True},
+    "promptbert": {"method.name": "promptbert", "templates.negative": None},
+    "promptbert-supervised": {"method.name": "promptbert-supervised", **ALONE},
+    "optiprompt": {"method.name": "optiprompt", **ALONE},
+    "denosent": {
+        "method.name": "denosent",
+        "method.layers": 1,
+        "method.heads": 2,
+        "method.feed_forward": 24,
+        "templates.anchor": "denosent",
+        **ALONE,
+    },
+    "simcse": {"method.name": "simcse", **BARE},
+    "promcse": {"method.name": "promcse", **BARE},
+    "consert": {"method.name": "consert", **BARE},
+    "esimcse": {"method.name": "esimcse", **BARE},
+    "arccse": {"method.name": "arccse", **BARE},
+    "dclr": {"method.name": "dclr", **BARE},
+    "diffcse": {"method.name": "diffcse", **BARE},
+    "rankcse": {"method.name": "rankcse", **BARE},
+    "pcl": {"method.name": "pcl", "method.copies": 1, **BARE},
+    "sncse": {"method.name": "sncse", "templates.negative": None},
+    "tsdae": {"method.name": "tsdae", **BARE},
+    "mlm": {"method.name": "mlm", **BARE},
+}
+# The further encoders of a method, from a folder.
+OTHERS = {
+    "dclr": lambda folder: {"method.complement": folder},
+    "diffcse": lambda folder: {"method.generator": folder},
+    "rankcse": lambda folder: {"method.teacher": folder},
+}
+# Methods without a temperature, which tiny settings set, and without chunks.
+PLAIN = ("tsdae", "mlm")
+
+
+def make_start(tiny_settings, folder, headed, sentences):
+    """A function that makes a method by its name, with its settings and a batch: each time the
+    same numbers. headed: a folder of the same encoder with a masked-language-model head."""
+
+    def start(name, dropout=0.0, **changes):
+        quiet = {"method.dropout": 0.0, "method.decoder_dropout": 0.0}
+        still = (
+            quiet if name == "denosent" and not dropout else OTHERS.get(name, lambda _: {})(headed)
+        )
+        kind = METHODS[name] | still | {"batch_size": 6, "dropout": dropout} | changes
+        if name in PLAIN:
+            few = {"max_length": 8, "precision": "fp32"}
+            settings = override(TrainSettings(encoder=folder), few | kind)
+        else:
+            settings = tiny_settings(folder, kind)
+        torch.manual_seed(1)
+        backbone = load_backbone(folder, dropout=dropout, attention=settings.attention)
+        method = build_method(backbone, settings).to(backbone.device)
+        method.train(name != "tsdae")  # its decoder, opened by its library, keeps its dropout
+        ids = method.backbone.tokenizer(sentences, 8)
+        others = (ids.take(np.roll(np.arange(6), places)) for places in (1, 2))
+        torch.manual_seed(2)
+        return method, settings, Batch(ids, *others)
+
+    return start
