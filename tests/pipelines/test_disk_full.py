@@ -152,7 +152,7 @@ def test_a_map_of_rows_without_room_is_an_error_and_not_a_dead_process(disk):
     assert len(duplicates.create(disk / "small", 1000)) == 1000
 
 
-def test_export_says_so(tmp_path, bert_folder, capsys):
+def test_export_says_so(tmp_path, bert_folder, capsys, unrecorded):
     with mounted(tmp_path / "small", "64k") as place:
         command = ["export", bert_folder, "--format", "folder", "--output", str(place / "out")]
         assert f"tmpfs at {place}" in failure(command, capsys)
