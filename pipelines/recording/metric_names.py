@@ -21,7 +21,7 @@ BASELINE_FOUND_FIRST, BASELINE_MRR10 = "baseline_found_first", "baseline_mrr10"
 TOKENS_PER_SECOND = "tokens_per_second"
 PADDING_SHARE = "padding_share"
 MODEL_FLOPS_PER_SECOND = "model_flops_per_second"
-MFU = "flop_use"
+MFU = "mfu"
 # Parts of the metric names of a task in `evaluate` (task_metric) and of a comparison of two models.
 SUBSETS = "subsets"
 DIFFERENCE, P_VALUE = "difference", "p"

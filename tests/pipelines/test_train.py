@@ -207,7 +207,7 @@ def test_steps_report_how_well_they_used_the_machine(
     client = MlflowClient(f"sqlite:///{home / 'mlflow.db'}")
     result = json.loads((trained / "result.json").read_text())
     run_id, rows = result["mlflow_run_id"], read_rows(trained / "metrics.jsonl")
-    names = ("tokens_per_second", "padding_share", "model_flops_per_second", "flop_use")
+    names = ("tokens_per_second", "padding_share", "model_flops_per_second", "mfu")
     for name in names:
         logged = [m.value for m in client.get_metric_history(run_id, name)]
         assert logged == [rows[step][name] for step in range(1, 7)]
@@ -216,7 +216,7 @@ def test_steps_report_how_well_they_used_the_machine(
         row = steps[step]
         assert least - 0.5 < row["tokens_per_second"] * row["step_seconds"] < most + 0.5
         assert 0 <= row["padding_share"] < 0.5
-        assert 0 < row["flop_use"] < 1
+        assert 0 < row["mfu"] < 1
     rate = statistics.median(row["tokens_per_second"] for row in steps.values())
     assert result["tokens_per_second"] == pytest.approx(rate, abs=0.1)
 
