@@ -115,15 +115,26 @@ def home(tmp_path_factory: pytest.TempPathFactory, ray_here: None) -> Iterator[P
 
 @pytest.fixture
 def without_ray(unrecorded: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """cotbert prepare in this process: its tasks one after the other, no Ray and no MLflow."""
-    from pipelines import prepare
+    """`prepare` and `embed` run in this process, one task after another, without Ray and MLflow."""
+    from pipelines import embed, prepare
     from pipelines.preparing import driver
 
-    def in_turn(task: Any, count: int) -> Iterator[Any]:
+    def shards(task: Any, count: int) -> Iterator[Any]:
         return (task({"id": number}) for number in range(count))
 
-    monkeypatch.setattr(driver, "map_shards", in_turn)
-    monkeypatch.setattr(prepare, "ray_session", lambda *_: nullcontext())
+    def shards_of_actors(
+        actor: Any, arguments: dict[str, Any], count: int, *_: Any
+    ) -> Iterator[Any]:
+        return shards(actor(**arguments), count)
+
+    def two_workers(workers: int | None, on_gpus: bool) -> tuple[int, dict[str, float], int]:
+        return workers or 2, {}, 1
+
+    monkeypatch.setattr(driver, "map_shards", shards)
+    monkeypatch.setattr(embed, "map_shards_with_actors", shards_of_actors)
+    monkeypatch.setattr(embed, "worker_pool", two_workers)
+    for job in (prepare, embed):
+        monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())
 
 
 @pytest.fixture(scope="session")

@@ -99,7 +99,7 @@ def test_a_limit_below_one_is_refused(limit):
 
 
 @pytest.mark.usefixtures("without_ray")
-def test_prepare_and_embed_take_both(tmp_path, own_store, bert_folder):
+def test_prepare_and_embed_take_both(tmp_path, bert_folder):
     lines = ["n;text", *(f"{n};dog number {n} runs" for n in range(9))]
     (tmp_path / "a.csv").write_text("\n".join(lines))
     how = ["--input", "a.csv", "--delimiter", ";", "--limit", "5", "--output"]
