@@ -40,7 +40,7 @@ class LocalCluster:
 def start(cluster: LocalCluster, number: int) -> None:
     """Start a node; number 0 is the head. Raises RuntimeError with Ray's message if that fails.
 
-    A number above those that `up` started adds a node, which gets the GPUs of a lost one.
+    A number beyond the nodes that `up` started adds a node with the GPUs of a lost one.
     """
     folder = Path(cluster.folder) / str(number)
     folder.mkdir()

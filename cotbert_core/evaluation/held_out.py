@@ -25,7 +25,7 @@ from cotbert_core.evaluation.keyword_search import (
     keyword_scores,
 )
 from cotbert_core.evaluation.pairs import Encode, encode_distinct
-from cotbert_core.evaluation.passages import are_long, cut_passages, with_best_passage
+from cotbert_core.evaluation.passages import passages_if_long, with_best_passage
 
 # Cosines that are closer than this are a tie. Vectors are float32: the same text in another batch
 # has a cosine that is different by about 1e-7.
@@ -60,8 +60,7 @@ class HeldOut:
     @cached_property
     def passages(self) -> list[list[str]]:
         """The passages of each distinct target; empty if fewer than half of them have any."""
-        texts, _ = self.distinct
-        return [cut_passages(text) for text in texts] if are_long(texts) else []
+        return passages_if_long(self.distinct[0])
 
 
 @dataclass(frozen=True)

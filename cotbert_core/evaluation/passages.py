@@ -1,8 +1,8 @@
 """Passages: overlapping pieces of a long text, each with a vector of its own.
 
-One vector of a long text is the average of all that it says, and an encoder reads only so many
-tokens of it. A search by passages adds the passage nearest to the query: its score is the mean of
-two cosines, that of the text and that of its best passage.
+A single vector averages over everything in a long text, and an encoder reads only its first tokens.
+A search by passages scores a text by the mean of two cosines, that of the text and that of its best
+passage.
 
 Letters: N texts, P passages of all of them, D dimensions.
 """
@@ -56,9 +56,10 @@ def cut_passages(text: str, words: int = PASSAGE_WORDS) -> list[str]:
     return [text[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
-def are_long(texts: Sequence[str], words: int = PASSAGE_WORDS) -> bool:
-    """Return whether at least half of the texts have passages."""
-    return 2 * sum(bool(cut_passages(text, words)) for text in texts) >= len(texts) > 0
+def passages_if_long(texts: Sequence[str], words: int = PASSAGE_WORDS) -> list[list[str]]:
+    """Return the passages of each text; an empty list if fewer than half of the texts have any."""
+    cut = [cut_passages(text, words) for text in texts]
+    return cut if 2 * sum(map(bool, cut)) >= len(cut) else []
 
 
 def with_best_passage(whole: np.ndarray, passages: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -34,7 +34,10 @@ def run(given: Search) -> None:
 
 
 def _print_json(query: str, matches: Sequence[Match], _: bool) -> None:
-    rows = [{k: v for k, v in vars(m).items() if (k, v) != ("passage", None)} for m in matches]
+    rows = [dict(vars(match)) for match in matches]
+    for row in rows:
+        if row["passage"] is None:
+            del row["passage"]
     print_output(json.dumps({"query": query, "matches": rows}, ensure_ascii=False))
 
 

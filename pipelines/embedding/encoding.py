@@ -70,7 +70,8 @@ def encode_block(
     encoded = [text for text, use in zip(distinct, used, strict=True) if use]
     cut, cuts = _passage_ids(encoder, encoded, passage_words)
     with turn or nullcontext():
-        vectors = _vectors(encoder, concatenate([ids, cut]), precision, counts)
+        every = concatenate([ids, cut]) if len(cut) else ids
+        vectors = _vectors(encoder, every, precision, counts)
     vectors, of_passages = vectors[: len(ids)], vectors[len(ids) :]
     if first is not None:
         vectors = weighted_means(vectors, ids.lengths, first)

@@ -27,8 +27,8 @@ class Block:
 
     ids: (N,) int64, the ids, or the row numbers if ids are text. column: the ids as they are
     stored. rows: (N,) int64, the rows' numbers in the folder. vectors: (N, D) float32. left_out:
-    number of rows that are all zeros, or hold null, NaN or infinity. passages: of the rows, without
-    those that have no direction; None if they are not read.
+    number of rows that are all zeros, or hold null, NaN or infinity. passages: the rows' passages
+    that have a direction; None if they are not read.
     """
 
     ids: np.ndarray
@@ -66,8 +66,8 @@ class Embeddings:
         schemas: list[pa.Schema] = []
         for part in parts:
             metadata, schema = read_footer(part)
-            has_passages = manifest.get("passage_words") is not None
-            check_columns(part, schema, int(manifest["dimension"]), schemas[:1], has_passages)
+            dimension, passages = int(manifest["dimension"]), _has_passages(manifest)
+            check_columns(part, schema, dimension, schemas[:1], passages)
             starts.append(starts[-1] + metadata.num_rows)
             schemas.append(schema)
         if starts[-1] != manifest["rows"]:
@@ -106,7 +106,7 @@ class Embeddings:
     @property
     def has_passages(self) -> bool:
         """Whether rows have the vectors of their passages."""
-        return self.manifest.get("passage_words") is not None
+        return _has_passages(self.manifest)
 
     @property
     def text_columns(self) -> list[str]:
@@ -163,6 +163,10 @@ class Embeddings:
             if wanted:
                 found |= {start + row: value for row, value in read_values(part, column, wanted)}
         return found
+
+
+def _has_passages(manifest: dict[str, Any]) -> bool:
+    return manifest.get("passage_words") is not None
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -10,7 +10,12 @@ import pytest
 from cotbert_core.evaluation import HeldOut, held_out_keywords, score_searches
 from cotbert_core.evaluation.keyword_search import words_of
 from cotbert_core.evaluation.nearest_neighbours import Nearest
-from cotbert_core.evaluation.passages import Passages, are_long, cut_passages, with_best_passage
+from cotbert_core.evaluation.passages import (
+    Passages,
+    cut_passages,
+    passages_if_long,
+    with_best_passage,
+)
 
 COUNTS = np.array([0, 3, 0, 1, 2, 0])
 
@@ -36,9 +41,10 @@ def test_a_text_of_one_passage_has_none_and_scripts_without_blanks_are_cut_by_le
     assert cut_passages(numbered(8), 8) == []
     assert cut_passages("", 8) == []
     assert cut_passages("日本語日本", 4) == ["日本語日", "本語日本"]
-    assert are_long([numbered(9), "short"], 8)
-    assert not are_long([numbered(9), "short", "short"], 8)
-    assert not are_long([])
+    long = numbered(9)
+    assert passages_if_long([long, "short"], 8) == [cut_passages(long, 8), []]
+    assert not passages_if_long([long, "short", "short"], 8)
+    assert not passages_if_long([])
 
 
 def test_the_best_passage_counts_half_and_a_text_without_passages_keeps_its_cosine():
