@@ -43,7 +43,7 @@ def home(tmp_path_factory):
 def command(home, encoder, output):
     return [
         *("adapt", "documents.jsonl", "--split", "en", "--encoder", encoder),
-        *("--candidates", "denosent-rest,simcse", "--steps", "3", "--batch-size", "8"),
+        *("--candidates", "denosent-rest,simcse", "--steps", "6", "--batch-size", "8"),
         *("--learning-rate", "3e-3", "--output", output),
     ]
 
