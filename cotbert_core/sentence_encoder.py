@@ -157,19 +157,24 @@ class SentenceEncoder:
         ids = ids.cut(self.max_length)
         model = self.backbone.model.eval()
         budget = batch_tokens or self.backbone.batch_tokens
+        batches = budget, None, self.backbone.start_tokens
         with autocast(precision, next(model.parameters()).device):
-            vectors = encode_rows(self.backbone, self.bound.wrap(ids), self.pooling.readout, budget)
-            bias = self._bias(ids.lengths, budget)
+            rows = self.bound.wrap(ids)
+            vectors = encode_rows(self.backbone, rows, self.pooling.readout, *batches)
+            bias = self._bias(ids.lengths, batches)
         return apply_head(vectors, bias, self.head)
 
-    def _bias(self, lengths: np.ndarray, budget: int) -> torch.Tensor | None:
-        """Return the template bias (N, D) for (N,) sentence lengths, or None without denoising."""
+    def _bias(self, lengths: np.ndarray, batches: tuple[int, None, int]) -> torch.Tensor | None:
+        """Return the template bias (N, D) for (N,) sentence lengths, or None without denoising.
+
+        batches: the last three arguments of `encode_rows`.
+        """
         mode, positions = self.pooling.denoise, self.pooling.pad_positions
         if mode == "none":
             return None
         rows, which = bias_rows(self.backbone, self.bound, lengths, mode, positions)
         places = to_device(torch.from_numpy(which), self.backbone.device)
-        return encode_rows(self.backbone, rows, "mask", budget)[places]
+        return encode_rows(self.backbone, rows, "mask", *batches)[places]
 
     def save_pretrained(self, path: str | Path, metadata: TrainingMetadata | None = None) -> None:
         """Write a folder that this package, sentence-transformers and AutoModel can open.

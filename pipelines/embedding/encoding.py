@@ -104,7 +104,8 @@ def _vectors(
     """Return (P, D) vectors of (P,) token lists, and count tokens and padding."""
     lengths = np.minimum(ids.lengths, encoder.max_length) + encoder.bound.length
     backbone = encoder.backbone
-    padded, total = padding(lengths, backbone.batch_tokens, packed=backbone.packs)
+    batches = backbone.batch_tokens, None, backbone.start_tokens
+    padded, total = padding(lengths, *batches, packed=backbone.packs)
     counts["padding"] += padded
     counts["tokens"] += total
     return encoder.encode_tokens(ids, normalize=False, precision=precision)

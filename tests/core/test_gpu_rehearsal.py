@@ -15,7 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core.encoder import attention, forward
-from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.backbone import (
+    CUDA_BATCH_TOKENS,
+    CUDA_START_TOKENS,
+    load_backbone,
+)
 from cotbert_core.encoder.length_batches import padding
 from cotbert_core.methods import contrastive, discriminator
 from cotbert_core.methods import denosent as denosent_module
@@ -195,17 +199,11 @@ def test_budgets_fit_wikipedia():
     drawn = np.random.default_rng(0).lognormal(np.log(23), 0.55, 8192)
     lengths = np.clip(drawn, 3, 200).astype(np.int64)
 
-    def share(budget):
-        padded, whole = padding(lengths, budget)
+    def share(budget, start_tokens):
+        padded, whole = padding(lengths, budget, None, start_tokens)
         return padded / whole
 
-    assert share(forward_budget()) < 0.2 < share(131072)
-
-
-def forward_budget():
-    from cotbert_core.encoder.backbone import CUDA_BATCH_TOKENS
-
-    return CUDA_BATCH_TOKENS
+    assert share(CUDA_BATCH_TOKENS, CUDA_START_TOKENS) < 0.12 < share(131072, 0)
 
 
 class Collisions(TorchDispatchMode):
