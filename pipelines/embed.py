@@ -12,6 +12,7 @@ import json
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,19 @@ from pipelines.embedding.progress import shown_progress
 from pipelines.embedding.quantization import read_embeddings
 from pipelines.embedding.update import finish_update
 from pipelines.embedding.worker import BlockEmbedder, EmbedTask
+from pipelines.reading import sources
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.lost_rows import found_notes
 from pipelines.recording.resumable_run import resumable_run
 from pipelines.runtime.progress import say
-from pipelines.runtime.ray_session import ray_session
-from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers
+from pipelines.runtime.ray_session import ray_runs, ray_session
+from pipelines.runtime.shard_tasks import (
+    map_shards_with_actors,
+    report_workers,
+    runs_alone,
+)
 from pipelines.runtime.shared_storage import on_all_nodes
-from pipelines.runtime.worker_resources import worker_pool
+from pipelines.runtime.worker_resources import has_gpus, worker_pool
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
 from pipelines.storage.resumable_output import ResumableOutput, resumable_output
@@ -46,6 +52,9 @@ __all__ = ["EmbedOptions", "embed", "read_embeddings"]
 # Blocks at a time in a worker with a GPU: while one has the encoder, the others are read, tokenized
 # or written. A CPU's cores are busy with the encoder anyway.
 CALLS_ON_GPUS = 3
+# Bytes of input that an update reads without Ray on a machine without GPUs: most rows are usually
+# taken over, which takes 2 s for 100,000 Wikipedia lines, and one worker uses all cores anyway.
+UPDATED_BYTES = 64 << 20
 
 
 def embed(
@@ -74,13 +83,21 @@ def _tracked(
     about = f"Embeds {', '.join(job.options.inputs)} by {job.options.model}."
     with (
         resumable_run(work, "embed", params, parent, about) as run,
-        ray_session(verbose, work.output),
+        nullcontext() if _runs_alone(job) else ray_session(verbose, work.output),
     ):
         job_result = _run(job, work) | {"mlflow_run_id": run.id}
         run.result(job_result)
         run.artifact(work.output / MANIFEST_FILE)
         write_json(work.output / RESULT_FILE, job_result)
     return job_result
+
+
+def _runs_alone(job: EmbedJob) -> bool:
+    """Return whether this process embeds the input by itself, without Ray."""
+    size, workers = sources.input_bytes(job.plan), job.options.workers
+    if job.earlier is None:
+        return runs_alone(size, workers)
+    return runs_alone(size, workers, UPDATED_BYTES) and not has_gpus()
 
 
 def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
@@ -128,9 +145,8 @@ def _finish_update(
 
 def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> int:
     """Embed the block ranges that are not done; return the number of actors."""
-    workers, resources, threads = worker_pool(
-        job.options.workers, on_gpus=job.options.backend == "torch"
-    )
+    requested = job.options.workers or (None if ray_runs() else 1)
+    workers, resources, threads = worker_pool(requested, on_gpus=job.options.backend == "torch")
     calls = CALLS_ON_GPUS if resources.get("num_gpus") else 1
     ranges = blocks.block_ranges(job.plan, work.scratch, workers * calls)
     workers = max(1, min(workers, len(ranges)))
@@ -145,6 +161,7 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
     arguments = {
         "task": EmbedTask(job.options, job.model, job.plan, ranges, storage, *paths, earlier),
         "threads": threads,
+        "encoder": None if ray_runs() else job.encoder,
     }
     with shown_progress(job.plan, ledger):
         for _ in map_shards_with_actors(

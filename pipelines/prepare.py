@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ from pipelines.recording.resumable_run import resumable_run
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
+from pipelines.runtime.shard_tasks import runs_alone
 from pipelines.runtime.shared_storage import on_all_nodes
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
@@ -152,7 +154,9 @@ def _run(
     about = f"Prepares {', '.join(job.options.inputs)} for {job.options.encoder}."
     with (
         resumable_run(work, "prepare", params, parent, about) as run,
-        ray_session(verbose, work.output),
+        nullcontext()
+        if runs_alone(sources.input_bytes(job.plan))
+        else ray_session(verbose, work.output),
     ):
         started, before = time.monotonic(), driver.rows_written(work)
         manifest = _write_corpus(job, work)

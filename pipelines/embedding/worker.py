@@ -93,14 +93,19 @@ PRIMITIVES = "256"
 
 
 class BlockEmbedder:
-    """An actor that embeds the blocks of range `id` that are not done yet."""
+    """An actor that embeds the blocks of range `id` that are not done yet.
 
-    def __init__(self, task: EmbedTask, threads: int) -> None:
+    encoder: the model, where this process has it open.
+    """
+
+    def __init__(
+        self, task: EmbedTask, threads: int, encoder: SentenceEncoder | None = None
+    ) -> None:
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
         torch.set_num_threads(threads)
         # By default each worker's tokenizer starts a thread for every core of the machine.
         os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
-        self._task = task
+        self._task, self._opened = task, encoder
         self._output, self._scratch = Path(task.output), Path(task.scratch)
         self._opening, self._turn = Lock(), Lock()  # of the encoder
         if task.earlier is None:  # before the first block, whose time counts for the rate
@@ -110,7 +115,7 @@ class BlockEmbedder:
     def _encoder(self) -> SentenceEncoder:
         """The encoder, which an update without new texts never opens."""
         options = self._task.options
-        encoder = SentenceEncoder.from_pretrained(
+        encoder = self._opened or SentenceEncoder.from_pretrained(
             self._task.model, options.template, options.readout, attention=options.attention
         )
         return run_by(options.backend, encoder, options.precision)

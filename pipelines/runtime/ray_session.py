@@ -41,6 +41,12 @@ LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 ANSWER_SECONDS = 10.0
 
 
+def ray_runs() -> bool:
+    """Return whether this process is connected to Ray, without importing it."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized()
+
+
 @contextmanager
 def ray_session(verbose: bool = False, log: Path | None = None) -> Iterator[None]:
     """Connect to the cluster of RAY_ADDRESS, or start Ray on this machine, for the block.

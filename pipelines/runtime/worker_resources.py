@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
+from contextlib import nullcontext
 
 from cotbert_core.errors import UserError
 from pipelines.runtime.placement import Node, place_workers
 from pipelines.runtime.progress import say
-from pipelines.runtime.ray_session import ray_session
+from pipelines.runtime.ray_session import ray_runs, ray_session
 
 
 def cpus_per_worker(workers: int, *, on_gpus: bool = False) -> int:
@@ -20,7 +20,14 @@ def cpus_per_worker(workers: int, *, on_gpus: bool = False) -> int:
 
 
 def _nodes() -> list[Node]:
-    """Return the live nodes that run tasks; a head node may have no cores for them."""
+    """Return the live nodes that run tasks, without Ray this machine.
+
+    A head node may have no cores for tasks.
+    """
+    if not ray_runs():
+        import torch
+
+        return [Node(available_cores(), torch.cuda.device_count())]
     import ray
 
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -30,14 +37,9 @@ def _nodes() -> list[Node]:
 
 def has_gpus(verbose: bool = False) -> bool:
     """Return whether a job's workers have GPUs: in the Ray session, at RAY_ADDRESS, or here."""
-    ray = sys.modules.get("ray")
-    begun = ray is not None and ray.is_initialized()
-    if begun or os.environ.get("RAY_ADDRESS", "local") != "local":
-        with ray_session(verbose):
-            return any(node.gpus for node in _nodes())
-    import torch
-
-    return torch.cuda.device_count() > 0
+    elsewhere = os.environ.get("RAY_ADDRESS", "local") != "local"
+    with ray_session(verbose) if elsewhere else nullcontext():
+        return any(node.gpus for node in _nodes())
 
 
 def worker_pool(

@@ -115,24 +115,10 @@ def home(tmp_path_factory: pytest.TempPathFactory, ray_here: None) -> Iterator[P
 
 @pytest.fixture
 def without_ray(unrecorded: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`prepare` and `embed` run in this process, one task after another, without Ray and MLflow."""
+    """`prepare` and `embed` run in this process, as little input does, whatever their size and
+    `workers`, and without MLflow."""
     from pipelines import embed, prepare
-    from pipelines.preparing import driver
 
-    def shards(task: Any, count: int) -> Iterator[Any]:
-        return (task({"id": number}) for number in range(count))
-
-    def shards_of_actors(
-        actor: Any, arguments: dict[str, Any], count: int, *_: Any
-    ) -> Iterator[Any]:
-        return shards(actor(**arguments), count)
-
-    def two_workers(workers: int | None, on_gpus: bool) -> tuple[int, dict[str, float], int]:
-        return workers or 2, {}, 1
-
-    monkeypatch.setattr(driver, "map_shards", shards)
-    monkeypatch.setattr(embed, "map_shards_with_actors", shards_of_actors)
-    monkeypatch.setattr(embed, "worker_pool", two_workers)
     for job in (prepare, embed):
         monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())
 

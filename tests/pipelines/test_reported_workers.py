@@ -11,7 +11,7 @@ from pipelines.runtime.shard_tasks import report_workers
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
     monkeypatch.setattr(shard_tasks, "available_cores", lambda: 4)
-    monkeypatch.setitem(shard_tasks.sys.modules, "ray", None)
+    monkeypatch.setattr(shard_tasks, "ray_runs", lambda: False)
 
 
 @pytest.mark.parametrize(

@@ -293,7 +293,7 @@ def test_a_stopped_job_continues_and_does_no_block_twice(
     with monkeypatch.context() as patch:
         patch.setattr(worker, "encode_block", stop_at_fourth)
         with pytest.raises(StoppedError):
-            embed(options_for(bert_folder, tmp_path / "a.parquet"), out)
+            embed(options_for(bert_folder, tmp_path / "a.parquet", workers=2), out)
     assert not out.exists()
     parts = {
         p.name: p.stat().st_mtime_ns for p in tmp_path.glob("out.partial/*/output/data/part-*")
