@@ -7,19 +7,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from cotbert_core.choices import Backend
 from cotbert_core.encoder.locations import model_digest
 from cotbert_core.errors import UserError
 from cotbert_core.exporting.openvino_model import choose_backend
+from cotbert_core.files import digest
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.manifest import described, vectors_metadata
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
-from pipelines.embedding.passthrough_columns import passthrough_types
 from pipelines.embedding.quantization import Storage
-from pipelines.embedding.update import Earlier, check_same, open_earlier
-from pipelines.reading import pieces, sources
+from pipelines.embedding.update import check_same, open_earlier
+from pipelines.reading import hub_datasets, locations, pieces, sources
+from pipelines.reading.formats import kind_of
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.fetching import fetch_model
+from pipelines.searching.embeddings import Embeddings
+from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.resumable_output import versions
 
 # Bytes of a shard of text: some 6,500 Wikipedia sentences, so one block: enough to sort by length,
@@ -27,6 +33,10 @@ from pipelines.storage.resumable_output import versions
 # of a worker into step: a device of 6,500 rows a second was busy for 82 % of the time, instead of
 # 96 % (benchmarks/sleeping_device.py).
 SHARD_BYTES = 1 << 19
+
+
+# The kinds of files whose columns have types.
+TYPED = ("parquet", "hub")
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,7 @@ class EmbedJob:
     digest: str | None
     encoder: SentenceEncoder
     storage: Storage
-    earlier: Earlier | None = None
+    earlier: Embeddings | None = None
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -52,12 +62,13 @@ class EmbedJob:
     @property
     def read_paths(self) -> list[str | Path]:
         """Return everything that the workers read."""
-        earlier = [self.earlier.opened.path] if self.earlier else []
+        earlier = [self.earlier.path] if self.earlier else []
         return [*self.plan.files, self.model, *earlier]
 
     @property
     def record(self) -> dict[str, Any]:
         """Return everything that decides what is written."""
+        earlier = {"earlier": digest([self.earlier.path / MANIFEST_FILE])} if self.earlier else {}
         return {
             "job": "embed",
             "options": self.options.decisive,
@@ -65,7 +76,7 @@ class EmbedJob:
             "files": sources.stamps(self.plan),
             "shards": hashlib.sha256(repr(self.plan.shards).encode()).hexdigest()[:16],
             "block_rows": pieces.PIECE_ROWS,
-            **({"earlier": self.earlier.stamp} if self.earlier else {}),
+            **earlier,
             "versions": versions(),
         }
 
@@ -105,9 +116,10 @@ def _backend(options: EmbedOptions, encoder: SentenceEncoder) -> Backend:
     return choose_backend(backend, encoder, options.precision)
 
 
-def _updating(job: EmbedJob, earlier: Earlier) -> EmbedJob:
+def _updating(job: EmbedJob, earlier: Embeddings) -> EmbedJob:
     """Return the job with the embeddings that it updates, whose int8 scale it must share."""
-    job = replace(job, storage=replace(job.storage, scale=earlier.scale), earlier=earlier)
+    scale = None if earlier.scale is None else tuple(map(float, earlier.manifest["scale"]))
+    job = replace(job, storage=replace(job.storage, scale=scale), earlier=earlier)
     check_same(earlier, described(job.options, job.plan, job.metadata))
     return job
 
@@ -123,3 +135,39 @@ def _plan(options: EmbedOptions, id_column: str | None) -> ReadPlan:
         delimiter=options.delimiter,
         limit=options.limit,
     )
+
+
+def passthrough_types(plan: ReadPlan) -> tuple[tuple[str, Any], ...]:
+    """Return each passed-through column with its Arrow type.
+
+    It is the type in the files if all files have types, otherwise text: csv has no types, and those
+    of JSON may change from row to row. Raises UserError if two files disagree.
+    """
+    if not plan.keep or not all(kind_of(name) in TYPED for name in plan.files):
+        return tuple((column, pa.string()) for column in plan.keep)
+    first = _schema(plan.files[0])
+    types = {column: _plain(first.field(column).type) for column in plan.keep}
+    for name in plan.files[1:]:
+        schema = _schema(name)
+        for column, kind in types.items():
+            found = _plain(schema.field(column).type)
+            if found != kind:
+                raise UserError(
+                    f"column {column!r} is {kind} in {plan.files[0]!r} and {found} in {name!r}: "
+                    "give files with the same type, or leave the column out of --keep"
+                )
+    return tuple(types.items())
+
+
+def _schema(name: str) -> Any:
+    if kind_of(name) == "hub":
+        return hub_datasets.describe(name)[1]
+    return pq.read_schema(locations.open_file(name))
+
+
+def _plain(kind: Any) -> Any:
+    """Return the type of a dictionary's values, and string for text types of any width."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    wide = pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return pa.string() if wide else kind

@@ -134,7 +134,7 @@ def test_an_unchanged_corpus_is_linked_part_by_part(tmp_path, embedded, monkeypa
     """Or copied, where the file system cannot link."""
     embedded("old", TEXTS)
     monkeypatch.setattr(SentenceEncoder, "encode_tokens", None)
-    monkeypatch.setattr(earlier_rows.EarlierRows, "vectors", None)
+    monkeypatch.setattr(earlier_rows.EarlierRows, "stored", None)
     if not linked:
 
         def refuse(*_):
