@@ -39,13 +39,12 @@ def index(
     if update is not None:
         old, options = _open_old(update, opened, options)
         unchanged = unchanged_ids(old.made_of, opened.path)
-    change = {}
+    change: dict[str, int] = {}
     with atomic_folder(output) as folder:
         if old is None:
             left_out = faiss_index.write(opened, folder, options)
         else:
-            made = extend(old, opened, unchanged, folder)
-            left_out, change = made.left_out, {"added": made.added, "dropped": made.dropped}
+            left_out, change = extend(old, opened, unchanged, folder)
         rows = len(opened) - left_out
         if not rows:
             raise UserError(

@@ -13,10 +13,10 @@ from scipy.stats import spearmanr
 from cotbert_core.evaluation.sts import Predicted
 from cotbert_core.evaluation.transfer import Transferred
 from pipelines.evaluating.differences import difference_sentences, differences
-from pipelines.evaluating.model import Model
 from pipelines.evaluating.pages import evaluation_page, markdown
 from pipelines.evaluating.published import BERT
 from pipelines.evaluating.scoring import Scored, add_sts, add_transfer
+from pipelines.evaluating.tables import Model
 
 TASKS = {"STS12": ("MSRpar", "OnWN"), "STS-B": ("all",)}
 
