@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from cotbert_core.files import read_json
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.faiss_index import FILE, require, unit
 from pipelines.searching.opened_index import OpenedIndex
+from pipelines.searching.options import IndexOptions
 from pipelines.storage.corpus import MANIFEST_FILE
 
 # What two manifests must share for their vectors to be comparable.
@@ -21,7 +22,7 @@ _VECTORS = (
 )
 
 
-def open_for_update(path: Path, embeddings: Embeddings) -> tuple[OpenedIndex, dict[str, Any]]:
+def open_for_update(path: Path, embeddings: Embeddings) -> tuple[OpenedIndex, IndexOptions]:
     """Return an index and its options; UserError unless the embeddings can be added to it."""
     old = OpenedIndex.open(path)
     if old.text_ids or embeddings.text_ids:
@@ -42,7 +43,8 @@ def open_for_update(path: Path, embeddings: Embeddings) -> tuple[OpenedIndex, di
             f"the embeddings {str(old.made_of)!r} were made again after index {str(path)!r}: index "
             "all rows, without --update"
         )
-    return old, dict(read_json(path / MANIFEST_FILE)["index"])
+    facts = read_json(path / MANIFEST_FILE)["index"]
+    return old, IndexOptions(**{field.name: facts[field.name] for field in fields(IndexOptions)})
 
 
 def extend(
