@@ -90,7 +90,9 @@ def open_job(options: EmbedOptions) -> EmbedJob:
     encoder = SentenceEncoder.from_pretrained(
         model, options.template, options.readout, attention=options.attention
     )
-    options = replace(options, backend=_backend(options, encoder))
+    # A setting of the attention decides the library too.
+    backend: Backend = options.backend if options.attention == "auto" else "torch"
+    options = replace(options, backend=choose_backend(backend, encoder, options.precision))
     dimension = options.truncate_dim or encoder.dimension
     if dimension > encoder.dimension:
         raise UserError(
@@ -108,12 +110,6 @@ def open_job(options: EmbedOptions) -> EmbedJob:
     )
     job = EmbedJob(options, plan, model, model_digest(model), encoder, storage)
     return job if options.update is None else _updating(job, open_earlier(options.update))
-
-
-def _backend(options: EmbedOptions, encoder: SentenceEncoder) -> Backend:
-    """Return the library that runs the encoder, which a setting of the attention decides too."""
-    backend = options.backend if options.attention == "auto" else "torch"
-    return choose_backend(backend, encoder, options.precision)
 
 
 def _updating(job: EmbedJob, earlier: Embeddings) -> EmbedJob:

@@ -25,7 +25,6 @@ from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines import embed as embed_job
 from pipelines.cli import main
 from pipelines.embed import EmbedOptions
-from pipelines.embedding import worker
 
 LONG = "A man is playing the guitar " * 30
 
@@ -251,34 +250,20 @@ def test_the_next_block_is_read_while_a_gpu_encodes(tmp_path, job, monkeypatch):
     check_same(tmp_path / "out", tmp_path / "quiet")
 
 
-class StoppedError(Exception):
-    pass
-
-
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(("again", "earlier"), [(1, False), (3, False), (2, True)])
 def test_a_stopped_job_continues_and_does_no_block_twice(
-    tmp_path, job, monkeypatch, capsys, again, earlier
+    tmp_path, job, encoded, stopped, capsys, again, earlier
 ):
     """One row group, the shape of a large file, by 2 workers and then by any number.
 
     earlier: whether the job was begun by a version that wrote the parts beside the manifest.
     """
     write_rows(tmp_path, 30)
-    undisturbed = job("quiet", "a.parquet")
-    encoded, encode = [], worker.encode_block
-
-    def stop_at_fourth(encoder, texts, *more):
-        if len(encoded) == 3:
-            raise StoppedError
-        encoded.append(texts[0])
-        return encode(encoder, texts, *more)
-
-    out = tmp_path / "out"
-    with monkeypatch.context() as patch:
-        patch.setattr(worker, "encode_block", stop_at_fourth)
-        with pytest.raises(StoppedError):
-            job("out", "a.parquet")
+    undisturbed, out = job("quiet", "a.parquet"), tmp_path / "out"
+    encoded.clear()
+    with stopped(3):
+        job("out", "a.parquet")
     assert not out.exists()
     data = next(tmp_path.glob("out.partial/*/output/data"))
     parts = {part.name: part.stat().st_mtime_ns for part in data.iterdir()}
@@ -286,14 +271,8 @@ def test_a_stopped_job_continues_and_does_no_block_twice(
     if earlier:
         for name in parts:
             (data / name).rename(data.parent / name)
-
-    def record(encoder, texts, *more):
-        encoded.append(texts[0])
-        return encode(encoder, texts, *more)
-
-    monkeypatch.setattr(worker, "encode_block", record)
     result = job("out", "a.parquet", workers=again)
-    assert len(encoded) == len(set(encoded)) == 8
+    assert len(encoded) == len(set(encoded)) == 26
     assert {name: (out / "data" / name).stat().st_mtime_ns for name in parts} == parts
     check_same(out, tmp_path / "quiet")
     assert skipped(out) == skipped(tmp_path / "quiet")
@@ -305,18 +284,10 @@ def test_a_stopped_job_continues_and_does_no_block_twice(
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_another_job_does_not_touch_what_a_stopped_one_left(tmp_path, job, monkeypatch):
+def test_another_job_does_not_touch_what_a_stopped_one_left(tmp_path, job, stopped):
     write_rows(tmp_path, 30)
-    write = worker.write_json_atomic
-
-    def stop(path, value):
-        write(path, value)
-        raise StoppedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(worker, "write_json_atomic", stop)
-        with pytest.raises(StoppedError):
-            job("out", "a.parquet")
+    with stopped(1):
+        job("out", "a.parquet")
     before = sorted(tmp_path.rglob("out*/**/*"))
     with pytest.raises(UserError, match=r"settings \(options.normalize differ\): give the same"):
         job("out", "a.parquet", normalize=True)
@@ -326,16 +297,10 @@ def test_another_job_does_not_touch_what_a_stopped_one_left(tmp_path, job, monke
     assert sorted(tmp_path.rglob("out*/**/*")) == before
 
 
-def test_one_scale_for_all_parts_of_a_job(tmp_path, job, monkeypatch, sentences):
+def test_one_scale_for_all_parts_of_a_job(tmp_path, job, stopped, sentences):
     (tmp_path / "a.txt").write_text("\n".join(sentences))
-
-    def stop(*_, **__):
-        raise StoppedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(embed_job, "worker_pool", stop)
-        with pytest.raises(StoppedError):
-            job("out", "a.txt", dtype="int8")
+    with stopped(0):
+        job("out", "a.txt", dtype="int8")
     (file,) = tmp_path.glob("out.partial/*/scratch/scale.json")
     scale = [2 * s for s in json.loads(file.read_text())]
     file.write_text(json.dumps(scale))

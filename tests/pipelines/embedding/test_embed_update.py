@@ -34,19 +34,6 @@ CHANGED = {
 
 
 @pytest.fixture
-def encoded(monkeypatch):
-    """The texts that were encoded, in the order of their blocks."""
-    seen, encode = [], worker.encode_block
-
-    def record(encoder, texts, *more):
-        seen.extend(texts)
-        return encode(encoder, texts, *more)
-
-    monkeypatch.setattr(worker, "encode_block", record)
-    return seen
-
-
-@pytest.fixture
 def embedded(tmp_path, job):
     """Embed texts by id, or the earlier ones, into a folder; with update, from another one."""
     file = tmp_path / "texts.parquet"
@@ -188,23 +175,11 @@ def test_rows_that_are_gone_can_be_kept_again_and_again(tmp_path, embedded):
         assert (made["rows"], made["truncated"]) == (19, before["truncated"])
 
 
-def test_a_stopped_update_continues(tmp_path, embedded, monkeypatch):
+def test_a_stopped_update_continues(tmp_path, embedded, stopped):
     embedded("old", TEXTS)
     undisturbed = embedded("quiet", CHANGED, "old", keep_gone=True)
-    record, stops = worker.write_json_atomic, iter(range(100))
-
-    class StoppedError(Exception):
-        pass
-
-    def stop(path, value):
-        if next(stops) == 3:
-            raise StoppedError
-        record(path, value)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(worker, "write_json_atomic", stop)
-        with pytest.raises(StoppedError):
-            embedded("new", update="old", keep_gone=True)
+    with stopped(2):
+        embedded("new", update="old", keep_gone=True)
     assert counts(embedded("new", update="old", keep_gone=True)) == counts(undisturbed)
     quiet, new = by_id(tmp_path / "quiet"), by_id(tmp_path / "new")
     np.testing.assert_array_equal(np.stack([*new.values()]), np.stack([*quiet.values()]))
