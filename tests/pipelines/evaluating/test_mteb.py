@@ -10,6 +10,7 @@ import pytest
 
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.errors import UserError
+from cotbert_core.evaluation import STS_TASKS
 from cotbert_core.evaluation.mteb_model import MtebModel
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
@@ -66,22 +67,11 @@ def weather(monkeypatch):
         metadata = TaskMetadata(
             name="Weather",
             description="made",
-            reference=None,
             dataset={"path": "nobody/weather", "revision": "0"},
             type="Classification",
-            category="t2c",
-            modalities=["text"],
             eval_splits=["validation", "test"],
             eval_langs=["eng-Latn"],
             main_score="accuracy",
-            date=("2020-01-01", "2020-01-02"),
-            domains=[],
-            task_subtypes=[],
-            license=None,
-            annotations_creators=None,
-            dialect=[],
-            sample_creation=None,
-            bibtex_citation="",
         )
 
         def load_data(self, **_):
@@ -161,11 +151,9 @@ def test_real_pairs_score_through_mteb_as_they_do_here(unrecorded, tmp_path, sha
     from datasets import Dataset, DatasetDict
 
     home = shared / "data" / "senteval"
-    lines = (home / "STS" / "STSBenchmark" / "sts-test.csv").read_text(encoding="utf-8")
-    rows = [line.split("\t") for line in lines.splitlines()]
-    columns = {"sentence1": 5, "sentence2": 6}
-    texts = {name: [row[place] for row in rows] for name, place in columns.items()}
-    data = Dataset.from_dict({**texts, "score": [float(row[4]) for row in rows]})
+    pairs = STS_TASKS["STS-B"][1](home)["all"]
+    columns = {"sentence1": pairs.left, "sentence2": pairs.right, "score": pairs.gold.tolist()}
+    data = Dataset.from_dict({name: list(values) for name, values in columns.items()})
 
     def load_data(self, **_):
         self.dataset, self.data_loaded = DatasetDict(test=data), True
