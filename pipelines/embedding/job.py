@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 from cotbert_core.choices import Backend
 from cotbert_core.encoder.locations import model_digest
 from cotbert_core.errors import UserError
+from cotbert_core.exporting.int8_graph import has_int8
 from cotbert_core.exporting.openvino_model import choose_backend
 from cotbert_core.files import digest
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines.embedding.manifest import described, vectors_metadata
+from pipelines.embedding.manifest import described, model_commit
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
 from pipelines.embedding.quantization import Storage
 from pipelines.embedding.update import check_same, open_earlier
@@ -57,7 +58,39 @@ class EmbedJob:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        return vectors_metadata(self.options, self.model, self.digest, self.encoder, self.storage)
+        """What is needed to use the vectors; it is in the manifest and in each part's metadata.
+
+        scale: one number per dimension for int8: value = stored * scale. normalize: whether vectors
+        have unit length, because of the option or because the model does so.
+        """
+        options, encoder, storage = self.options, self.encoder, self.storage
+        pooling = encoder.pooling
+        metadata: dict[str, Any] = {
+            "dimension": storage.dimension,
+            "dtype": options.dtype,
+            "normalize": storage.normalize,
+            "model": self.model,
+            "model_digest": self.digest,
+            "model_commit": model_commit(encoder),
+            "readout": pooling.readout,
+            "template": pooling.template.text if pooling.template else None,
+            "denoise": pooling.denoise,
+            "head": pooling.head,
+            "max_tokens": encoder.max_length,
+            "on_long": options.on_long,
+            "backend": options.backend,
+        }
+        if options.backend == "openvino" and options.precision == "auto" and has_int8(self.model):
+            metadata["computed_in"] = "int8"
+        if self.model != options.model:
+            metadata["model_source"] = options.model
+        if storage.dimension < encoder.dimension:
+            metadata["truncated_from"] = encoder.dimension
+        if storage.scale is not None:
+            method = "largest absolute value of each dimension / 127"
+            metadata["scale"] = list(storage.scale)
+            metadata["calibration"] = {"rows": options.calibration_rows, "method": method}
+        return metadata
 
     @property
     def read_paths(self) -> list[str | Path]:
