@@ -225,7 +225,7 @@ def test_models_share_an_axis_unless_the_page_says_that_they_are_normalized():
     np.testing.assert_allclose(scaled[:20], scaled[20:], atol=0.01)
     assert similarity_plot.NORMALIZED in similarity_panels(gold, panels, normalized=True)
     assert similarity_plot.SAME_AXIS in similarity_panels(gold, panels)
-    four = similarity_plot.similarity_figure(gold, 2 * panels)
+    four = similarity_plot.similarity_figure(gold[:2], 4 * [("m", gold[:2], 1.0)])
     assert len(re.findall(r'<g id="axes_\d+">', four)) == 4, "in two lines, without empty ones"
 
 

@@ -268,7 +268,8 @@ def test_an_index_of_embeddings_made_again_shows_no_wrong_text(tmp_path, bert_fo
 
 
 def test_another_model_of_the_name_is_refused(tmp_path, bert_folder, roberta_folder, capsys):
-    """The weights under the manifest's path have changed; or the folder has moved."""
+    """The weights under the manifest's path have changed, the folder has moved, or they are not
+    recorded."""
     model = tmp_path / "model"
     shutil.copytree(bert_folder, model)
     folder = embedded(tmp_path / "e", model, kept={"text": TEXTS})
@@ -283,10 +284,6 @@ def test_another_model_of_the_name_is_refused(tmp_path, bert_folder, roberta_fol
     assert other in failed(capsys, folder, "oil")
     rows = printed(capsys, folder, "oil", "--top", 1, "--model", tmp_path / "moved")
     assert rows[1] == ["1", "1.0000", "44", "oil"]
-
-
-def test_weights_that_no_manifest_records_are_reported(tmp_path, bert_folder, capsys):
-    folder = embedded(tmp_path / "e", bert_folder)
     record(folder, model="somebody/bert", model_digest=None)
     assert main(["search", str(folder), "oil", "--model", bert_folder]) == 0
     assert "do not record the weights of 'somebody/bert'" in capsys.readouterr().err
