@@ -156,7 +156,7 @@ def run(given: argparse.Namespace) -> None:
     for spec in [ModelSpec.parse(model) for model in models]:
         opened = spec.open()
         labels.append(label_of(spec, opened))
-        scores, low_to_high = score(CountedEncode(opened.encoder), held_out, tasks, texts, modules)
+        scores, low_to_high = score(CountedEncode(opened.encode), held_out, tasks, texts, modules)
         rows.append(scores)
         ends.append(low_to_high)
     names = list(rows[0])

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,21 +26,18 @@ from pipelines.embedding.digests import DIGESTS_FOLDER
 from pipelines.embedding.job import EmbedJob, open_job
 from pipelines.embedding.manifest import manifest, result
 from pipelines.embedding.options import EmbedOptions
-from pipelines.embedding.progress import shown_progress
 from pipelines.embedding.quantization import read_embeddings
-from pipelines.embedding.update import finish_update
+from pipelines.embedding.update import earlier_rows, finish_update
 from pipelines.embedding.worker import BlockEmbedder, EmbedTask
 from pipelines.reading import sources
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.lost_rows import found_notes
+from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.resumable_run import resumable_run
-from pipelines.runtime.progress import say
+from pipelines.runtime.polling import polled
+from pipelines.runtime.progress import Progress, say
 from pipelines.runtime.ray_session import ray_runs, ray_session
-from pipelines.runtime.shard_tasks import (
-    map_shards_with_actors,
-    report_workers,
-    runs_alone,
-)
+from pipelines.runtime.shard_tasks import map_shards_with_actors, report_workers, runs_alone
 from pipelines.runtime.shared_storage import on_all_nodes
 from pipelines.runtime.worker_resources import has_gpus, worker_pool
 from pipelines.storage.corpus import MANIFEST_FILE
@@ -122,25 +119,14 @@ def _run(job: EmbedJob, work: ResumableOutput) -> dict[str, Any]:
             "input with text"
         )
     _write_skipped(ledger, work.output / SKIPPED_FILE)
-    update = _finish_update(job, work, ledger)
+    update = None
+    if job.earlier:
+        update, kept = finish_update(job.earlier, work, len(job.plan.shards), job.options)
+        ledger.counts.update(kept)
     made = manifest(job.options, job.plan, job.metadata, ledger, [*notes, *lost], update)
     write_json(work.output / MANIFEST_FILE, made)
     done = result(ledger, job.storage.dimension, workers, time.monotonic() - started)
     return done | (update or {})
-
-
-def _finish_update(
-    job: EmbedJob, work: ResumableOutput, ledger: BlockLedger
-) -> dict[str, int] | None:
-    """Return what became of the rows of the embeddings that the job updates; None without any."""
-    if not job.earlier:
-        return None
-    shards, options = len(job.plan.shards), job.options
-    update, kept = finish_update(
-        job.earlier, work.output, work.scratch, shards, options.on_long, keep_gone=options.keep_gone
-    )
-    ledger.counts.update(kept)
-    return update
 
 
 def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> int:
@@ -155,7 +141,7 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
     make_data_folder(work.output)
     (work.output / DIGESTS_FOLDER).mkdir(exist_ok=True)
     paths = str(work.output), str(work.scratch)
-    earlier = job.earlier.rows(work.scratch) if job.earlier else None
+    earlier = earlier_rows(job.earlier, work.scratch) if job.earlier else None
     if earlier:
         earlier.write_index()
     arguments = {
@@ -163,7 +149,7 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
         "threads": threads,
         "encoder": None if ray_runs() else job.encoder,
     }
-    with shown_progress(job.plan, ledger):
+    with _shown_progress(job.plan, ledger):
         for _ in map_shards_with_actors(
             BlockEmbedder, arguments, len(ranges), workers, resources, calls
         ):
@@ -172,6 +158,31 @@ def _embed_blocks(job: EmbedJob, work: ResumableOutput, ledger: BlockLedger) -> 
     if left:  # an output that looks finished must not lack rows
         raise RuntimeError(f"{len(left)} block ranges are not done, the first {left[0]}")
     return workers
+
+
+@contextmanager
+def _shown_progress(plan: ReadPlan, ledger: BlockLedger) -> Iterator[None]:
+    """Show progress during the `with` block; afterwards the ledger holds all records.
+
+    A block range may be a file of a million rows, so its task returns too late to show progress.
+    """
+    progress = Progress("embed", blocks.expected_rows(plan), "rows")
+    progress.start_at(ledger.counts["read"])
+
+    def show(always: bool = False) -> None:
+        skipped = sum(ledger.skipped.values())
+        details = [f"{ledger.rate:,.0f} rows/s"] if ledger.new_rows else []
+        details += [f"{skipped:,} skipped"] if skipped else []
+        progress.show(ledger.counts["read"], "  ".join(details), always=always)
+
+    def update() -> None:
+        if ledger.update():  # without new records the last line would be repeated
+            show()
+
+    with polled(update):
+        yield
+    if progress.total is None:
+        show(always=True)
 
 
 def _say_warnings(warnings: Sequence[str]) -> None:

@@ -3,10 +3,12 @@ a corpus's held-out documents."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cotbert_core.errors import UserError
 from pipelines.evaluating.counting import CountedEncode
@@ -17,11 +19,11 @@ from pipelines.evaluating.evaluation_data import (
     read_evaluation_data,
 )
 from pipelines.evaluating.files import Files
-from pipelines.evaluating.metrics import difference_metrics, flat_metrics
-from pipelines.evaluating.model import Model
 from pipelines.evaluating.model_specs import ModelSpec, label_of, numbered
 from pipelines.evaluating.options import EvaluateOptions
+from pipelines.evaluating.published import published_backbone
 from pipelines.evaluating.readout_options import OpenReadout, check_readout, open_readout
+from pipelines.evaluating.tables import Model
 from pipelines.evaluating.transforms import (
     check_transform,
     sample_name,
@@ -29,6 +31,7 @@ from pipelines.evaluating.transforms import (
     transformed,
 )
 from pipelines.recording import tracking
+from pipelines.recording.metric_names import DIFFERENCE, P_VALUE, SUBSETS, metric_name, task_metric
 from pipelines.runtime.progress import say
 
 
@@ -82,7 +85,7 @@ def evaluate_several(
             "differences": {o.label: differences(first.scored, o.scored) for o in others},
         }
         result["verdicts"] = difference_sentences(result)
-        run.metrics(difference_metrics(result["differences"]))
+        run.metrics(_difference_metrics(result["differences"]))
         result["mlflow_run_id"] = run.id
         files.write(run, result, list(models.values()))
     return result
@@ -112,18 +115,19 @@ def _score(
     readout = open_readout(options, sentences)
     if sample is not None:
         check_transform(options, sample, readout)
-    counted = CountedEncode(readout.encoder, options.precision)
+    counted = CountedEncode(readout.encode)
     params, label = _params(options) | readout.used, _label(options, readout)
     name = tracking.run_name("evaluate", label)
     with tracking.tracked_run("evaluate", params, name=name, parent=parent) as run:
         encode = counted if sample is None else transformed(options, counted, sample)
         scored = data.score(encode, options.resamples)
         result = scored.entries | {"sentences_per_second": round(counted.rate, 1)}
-        run.metrics(flat_metrics(result))
+        run.metrics(_flat_metrics(result))
         result |= {"mlflow_run_id": run.id, **readout.used, **readout.counts()}
         if options.resamples:
             result["resamples"] = options.resamples
-        model = Model.of(label, result, scored, readout)
+        backbone = published_backbone(readout.backbone)
+        model = Model(label, result, scored, backbone, readout.method)
         if files is not None:
             files.write(run, result, [model])
     return model
@@ -131,3 +135,33 @@ def _score(
 
 def _params(options: EvaluateOptions) -> dict[str, Any]:
     return {key: value for key, value in vars(options).items() if value not in (None, ())}
+
+
+def _flat_metrics(result: Mapping[str, Any]) -> dict[str, float]:
+    """Return one model's metrics: STS12.spearman, STS12.low, STS12.subsets.MSRpar, average, ..."""
+    flat: dict[str, float] = {}
+    for name, value in result.items():
+        if not isinstance(value, Mapping):
+            flat |= _number(metric_name(name), value)
+            continue
+        for key, number in value.items():
+            flat |= _number(task_metric(name, key), number)
+        for subset, number in value.get(SUBSETS, {}).items():
+            flat |= _number(task_metric(name, f"{SUBSETS}.{subset}"), number)
+    return flat
+
+
+def _difference_metrics(differences: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics of several models: average.difference/MODEL, average.p/MODEL, and the same
+    for each task."""
+    flat: dict[str, float] = {}
+    for model, entries in differences.items():
+        for task, entry in entries.items():
+            for key in (DIFFERENCE, P_VALUE):
+                flat |= _number(task_metric(task, key, model), entry[key])
+    return flat
+
+
+def _number(name: str, value: Any) -> dict[str, float]:
+    is_number = isinstance(value, (int, float)) and np.isfinite(value)
+    return {name: float(value)} if is_number else {}

@@ -17,7 +17,6 @@ from pipelines.embedding.digests import unchanged_ids
 from pipelines.searching import faiss_index
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.index_update import extend, open_for_update
-from pipelines.searching.opened_index import OpenedIndex
 from pipelines.searching.options import IndexOptions
 from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.output_folder import RESULT_FILE, require_empty
@@ -35,17 +34,20 @@ def index(
     faiss_index.require()
     opened = Embeddings.open(embeddings)
     started = time.monotonic()
-    old = None
+    old, change = None, dict[str, int]()
     if update is not None:
-        old, options = _open_old(update, opened, options)
+        if options != IndexOptions():
+            raise UserError(
+                f"--update takes the options of {str(update)!r}, and others are given: leave "
+                "--factory, --sample and --seed out"
+            )
+        old, options = open_for_update(update, opened)
         unchanged = unchanged_ids(old.made_of, opened.path)
-    change = {}
     with atomic_folder(output) as folder:
         if old is None:
             left_out = faiss_index.write(opened, folder, options)
         else:
-            made = extend(old, opened, unchanged, folder)
-            left_out, change = made.left_out, {"added": made.added, "dropped": made.dropped}
+            left_out, change = extend(old, opened, unchanged, folder)
         rows = len(opened) - left_out
         if not rows:
             raise UserError(
@@ -62,18 +64,6 @@ def index(
         }
         write_json(folder / RESULT_FILE, result)
     return result
-
-
-def _open_old(
-    path: Path, embeddings: Embeddings, options: IndexOptions
-) -> tuple[OpenedIndex, IndexOptions]:
-    if options != IndexOptions():
-        raise UserError(
-            f"--update takes the options of {str(path)!r}, and others are given: leave --factory, "
-            "--sample and --seed out"
-        )
-    old, facts = open_for_update(path, embeddings)
-    return old, IndexOptions(**{name: facts[name] for name in vars(options)})
 
 
 def _manifest(

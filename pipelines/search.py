@@ -7,7 +7,7 @@ Only the query is encoded, by the model that the folder's manifest names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from cotbert_core.errors import UserError
+from cotbert_core.evaluation.geometry import unit_rows
 from cotbert_core.evaluation.keyword_search import KEYWORD_WEIGHT, KeywordScores
 from cotbert_core.evaluation.nearest_neighbours import Hits, Nearest
+from cotbert_core.evaluation.passages import cut_passages
+from pipelines.reading.data_folder import PASSAGES_COLUMN
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.runtime.progress import Progress, say
-from pipelines.searching.best_passages import best_passages
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.keywords import keyword_scores_of
 from pipelines.searching.opened_index import OpenedIndex, is_index
@@ -48,7 +50,9 @@ def search(options: SearchOptions) -> list[list[Match]]:
     """
     folder = Path(options.embeddings).expanduser().absolute()
     opened = OpenedIndex.open(folder) if is_index(folder) else Embeddings.open(folder)
-    plan = _plan(options, opened)
+    plan = None
+    if options.inputs:
+        plan = input_plan(opened.manifest, options.inputs, options.text_column, options.encoding)
     column = None if plan is not None else _text_column(options.text_column, opened.text_columns)
     source = _keyword_source(opened, plan, column) if options.keywords else None
     queries = query_vectors(opened, options.queries, options.model, options.precision)
@@ -62,7 +66,7 @@ def search(options: SearchOptions) -> list[list[Match]]:
     texts = _texts(opened, plan, column, ids)
     passages: list[dict[int, str]] = [{} for _ in hits]
     if isinstance(opened, Embeddings) and opened.has_passages:
-        passages = best_passages(opened, queries, hits, texts)
+        passages = _best_passages(opened, queries, hits, texts)
     return [_matches(one, ids, texts, own) for one, own in zip(hits, passages, strict=True)]
 
 
@@ -86,13 +90,6 @@ def nearest(
     if left_out:
         say(f"{left_out:,} rows have no direction (zeros, null or NaN) and were not compared")
     return running.found()
-
-
-def _plan(options: SearchOptions, opened: Embeddings | OpenedIndex) -> ReadPlan | None:
-    """Return the plan of the input that holds the texts; None if no input is named."""
-    if not options.inputs:
-        return None
-    return input_plan(opened.manifest, options.inputs, options.text_column, options.encoding)
 
 
 def _keyword_source(
@@ -129,10 +126,38 @@ def _texts(
     """Return the known texts of the rows that were found, by row number."""
     if plan is not None:
         by_id = texts_of(plan, found.values())
-        _report_missing(found.values(), by_id)
+        if missing := len(set(found.values()) - set(by_id)):
+            say(f"{missing} of the ids found are not in the input that --text names")
         return {row: by_id[row_id] for row, row_id in found.items() if row_id in by_id}
     values: dict[int, Any] = opened.values(column, list(found)) if column else {}
     return {row: str(value) for row, value in values.items() if value is not None}
+
+
+def _best_passages(
+    embeddings: Embeddings, queries: np.ndarray, hits: Sequence[Hits], texts: Mapping[int, str]
+) -> list[dict[int, str]]:
+    """Return for each of (Q, D) queries the passages of its hits, by row number.
+
+    texts: of the rows, by row number. A text without passages is left out, and so is one whose
+    passages had more tokens than the model reads: it has more vectors than passages.
+    """
+    words = int(embeddings.manifest["passage_words"])
+    cut = {row: cut_passages(text, words) for row, text in texts.items()}
+    rows = [row for row, passages in cut.items() if passages]
+    scale = 1.0 if embeddings.scale is None else embeddings.scale
+    vectors = {
+        row: unit_rows(np.array(stored, np.float32) * scale)
+        for row, stored in embeddings.values(PASSAGES_COLUMN, rows).items()
+        if len(stored) == len(cut[row])
+    }
+    return [
+        {
+            row: cut[row][int(np.argmax(vectors[row] @ query))]
+            for row in map(int, one.rows)
+            if row in vectors
+        }
+        for query, one in zip(queries, hits, strict=True)
+    ]
 
 
 def _text_column(named: str, kept: Sequence[str]) -> str | None:
@@ -148,12 +173,6 @@ def _text_column(named: str, kept: Sequence[str]) -> str | None:
         "`cotbert embed` with --text, to see the texts"
     )
     return None
-
-
-def _report_missing(ids: Iterable[int | str], texts: Mapping[int | str, str]) -> None:
-    missing = len(set(ids) - set(texts))
-    if missing:
-        say(f"{missing} of the ids found are not in the input that --text names")
 
 
 def _matches(

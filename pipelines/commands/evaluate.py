@@ -36,8 +36,9 @@ class Evaluate:
 
 def run(given: Evaluate) -> None:
     from pipelines.evaluate import evaluate, evaluate_several
+    from pipelines.evaluating.model_specs import options_of_model
 
-    several = [given.options.of_model(model) for model in given.models]
+    several = [options_of_model(given.options, model) for model in given.models]
     if len(several) == 1:
         print_scores(evaluate(several[0], given.output, reports=given.report))
     else:

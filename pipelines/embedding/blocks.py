@@ -7,13 +7,13 @@ the worker that wrote it, so a job can be continued with any number of workers.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cotbert_core.files import read_json
 from pipelines.embedding.options import ID_COLUMN, TOO_LONG
 from pipelines.reading.bad_rows import BadRow, excerpt
 from pipelines.reading.lost_rows import LostRows, count_lost
@@ -62,11 +62,7 @@ def _finished_shards(scratch: Path) -> set[int]:
     """Return the shards whose blocks are all done."""
     done = Counter(int(path.name.split("-")[1]) for path in scratch.glob("block-*.json"))
     ends = {int(path.stem.split("-")[1]): path for path in scratch.glob("end-*.json")}
-    return {
-        shard
-        for shard, path in ends.items()
-        if json.loads(path.read_text(encoding="utf-8"))["blocks"] == done[shard]
-    }
+    return {shard for shard, path in ends.items() if read_json(path)["blocks"] == done[shard]}
 
 
 def block_name(shard: int, block: int) -> str:
@@ -83,17 +79,16 @@ def write_end(scratch: Path, shard: int, blocks: int) -> None:
 
 def skipped_row(file: str, bad: BadRow) -> dict[str, Any]:
     """Return the entry of a row in SKIPPED_FILE. row: its number in the file, from 0."""
+    row_id = excerpt(bad.id) if isinstance(bad.id, str) else bad.id
+    if not isinstance(row_id, str | int | float):
+        row_id = None
     return {
         "file": file,
         "row": bad.row & ((1 << FILE_BITS) - 1),
-        ID_COLUMN: excerpt(bad.id) if isinstance(bad.id, str) else _number(bad.id),
+        ID_COLUMN: row_id,
         "reason": bad.reason,
         "text": bad.text,
     }
-
-
-def _number(value: Any) -> int | float | None:
-    return value if isinstance(value, int | float) else None
 
 
 @dataclass
@@ -124,14 +119,12 @@ class BlockLedger:
         new = [p for p in self.scratch.glob("block-*.json") if p.name not in self._seen]
         for path in new:
             self._seen.add(path.name)
-            self._add(json.loads(path.read_text(encoding="utf-8")))
+            record = read_json(path)
+            self.counts.update(record["counts"])
+            self.first = min(self.first, record["started"])
+            self.last = max(self.last, record["ended"])
+            self.peak_mib = max(self.peak_mib, record["peak_mib"])
         return bool(new)
-
-    def _add(self, record: dict[str, Any]) -> None:
-        self.counts.update(record["counts"])
-        self.first = min(self.first, record["started"])
-        self.last = max(self.last, record["ended"])
-        self.peak_mib = max(self.peak_mib, record["peak_mib"])
 
     @property
     def new_rows(self) -> int:
@@ -161,22 +154,25 @@ class BlockLedger:
     def lost_rows(self, plan: ReadPlan) -> LostRows:
         """Return the rows of each file that could not be read."""
         lost = LostRows(plan)
-        for path in sorted(self.scratch.glob("block-*.json")):
-            record = json.loads(path.read_text(encoding="utf-8"))
+        for shard, record in self._records():
             counts = Counter({"read": record["counts"]["read"]})
             bad = ((row["reason"], row["row"]) for row in record["skipped"])
             count_lost((row for row in bad if row[0] != TOO_LONG), counts)
-            lost.add(int(path.name.split("-")[1]), counts)
+            lost.add(shard, counts)
         return lost
 
     def skipped_rows(self) -> Iterator[dict[str, Any]]:
         """Yield every row without a vector, block by block in the input's order."""
+        for _, record in self._records():
+            yield from record["skipped"]
+
+    def _records(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the shard and the record of each block, in the input's order."""
         for path in sorted(self.scratch.glob("block-*.json")):
-            yield from json.loads(path.read_text(encoding="utf-8"))["skipped"]
+            yield int(path.name.split("-")[1]), read_json(path)
 
 
 def expected_rows(plan: ReadPlan) -> int | None:
     """Return the number of rows of the input; None if unknown before it is read."""
-    rows: Sequence[int | None] = [shard.rows for shard in plan.shards]
-    known = [n for n in rows if n is not None]
-    return sum(known) if len(known) == len(rows) else None
+    known = [shard.rows for shard in plan.shards if shard.rows is not None]
+    return sum(known) if len(known) == len(plan.shards) else None

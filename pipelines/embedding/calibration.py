@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -57,13 +57,6 @@ def calibration_texts(plan: ReadPlan, rows: int) -> list[str]:
     texts: list[str] = []
     for turn, shard in enumerate(shards):
         share = (rows - len(texts)) // (number - turn)
-        texts += _first_texts(plan, int(shard), share)
-    return texts
-
-
-def _first_texts(plan: ReadPlan, shard: int, count: int) -> list[str]:
-    pieces: Iterator[list[str]] = (piece.texts for piece in read(plan.shards[shard], plan))
-    texts: list[str] = []
-    while len(texts) < count and (more := next(pieces, None)) is not None:
-        texts += more[: count - len(texts)]
+        there = (piece.texts for piece in read(plan.shards[shard], plan))
+        texts += islice(chain.from_iterable(there), share)
     return texts

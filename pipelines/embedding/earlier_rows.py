@@ -6,10 +6,9 @@ memory: it takes 30 bytes a row, once for all workers of a machine, and only wha
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cotbert_core.files import read_json
 from pipelines.embedding.digests import DIGESTS_FOLDER, as_words, read_digests
 from pipelines.embedding.options import VECTOR_COLUMN
-from pipelines.embedding.quantization import Storage
+from pipelines.embedding.quantization import Storage, StoredRows
 from pipelines.reading.data_folder import DATA_FOLDER, PASSAGES_COLUMN
 from pipelines.storage.resumable_output import atomic_file, write_json_atomic
 
@@ -29,17 +29,6 @@ WORDS, ROWS, BLOCKS = "earlier-words.npy", "earlier-rows.npy", "earlier-blocks.j
 _ROW = np.dtype(
     [("word", "<u8"), ("part", "<u4"), ("row", "<u4"), ("clipped", "<i4"), ("long", "?")]
 )
-
-
-@dataclass(frozen=True)
-class EarlierVectors:
-    """Rows that were embedded before. stored: (M, D), and passages: M lists of vectors, as they are
-    stored. long, clipped: (M,)."""
-
-    stored: np.ndarray
-    passages: pa.Array
-    long: np.ndarray
-    clipped: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -80,8 +69,9 @@ class EarlierRows:
         return np.asarray(np.load(self.scratch / ROWS, mmap_mode="r"))
 
     @cached_property
-    def _blocks(self) -> dict[str, str]:
-        return dict(json.loads((self.scratch / BLOCKS).read_text(encoding="utf-8")))
+    def blocks(self) -> dict[str, str]:
+        """The name of the part that was made of the block of each digest."""
+        return dict(read_json(self.scratch / BLOCKS))
 
     def find(self, digests: Sequence[bytes] | pa.ChunkedArray) -> np.ndarray:
         """Return (N,) the place of each digest in the index, -1 where it is not. Equal digests
@@ -93,30 +83,30 @@ class EarlierRows:
         # Two digests that differ in the second word alone: the later one is embedded again.
         return np.where(same & (self._rows["word"][places] == wanted[:, 1]), places, -1)
 
-    def vectors(self, places: np.ndarray, storage: Storage) -> EarlierVectors:
-        """Return what was stored for M > 0 places of the index."""
-        rows = self._rows[places]
-        order = np.argsort(rows["part"], kind="stable")
-        parts, starts = np.unique(rows["part"][order], return_index=True)
-        taken = [
-            self._part(int(number), storage).take(rows["row"][mine])
-            for number, mine in zip(parts, np.split(order, starts[1:]), strict=True)
-        ]
+    def stored(self, rows: np.ndarray, places: np.ndarray, storage: Storage) -> StoredRows:
+        """Return what was stored for M > 0 places of the index. rows: (M,) of the new block."""
+        found = self._rows[places]
+        order = np.argsort(found["part"], kind="stable")
+        parts, starts = np.unique(found["part"][order], return_index=True)
+        columns = [VECTOR_COLUMN, *([PASSAGES_COLUMN] if storage.passages else [])]
+        taken = []
+        for part, mine in zip(parts, np.split(order, starts[1:]), strict=True):
+            file = self.folder / DATA_FOLDER / self.parts[part]
+            taken.append(pq.read_table(file, columns=columns).take(found["row"][mine]))
         table = pa.concat_tables(taken).take(np.argsort(order)).combine_chunks()
-        vectors = table[VECTOR_COLUMN].combine_chunks()
-        stored = np.asarray(vectors.flatten()).reshape(-1, storage.dimension)
-        passages = storage.no_passages(len(table))
+        vectors = np.asarray(table[VECTOR_COLUMN].combine_chunks().flatten())
+        passages = pa.nulls(len(table), pa.list_(storage.vector))
         if storage.passages:
             passages = table[PASSAGES_COLUMN].combine_chunks()
-        return EarlierVectors(stored, passages, rows["long"], rows["clipped"])
-
-    def _part(self, number: int, storage: Storage) -> pa.Table:
-        columns = [VECTOR_COLUMN, *([PASSAGES_COLUMN] if storage.passages else [])]
-        return pq.read_table(self.folder / DATA_FOLDER / self.parts[number], columns=columns)
-
-    def same_part(self, block: str) -> str | None:
-        """Return the name of the part that was made of the block of this digest."""
-        return self._blocks.get(block)
+        duplicates = len(places) - len(np.unique(places))
+        return StoredRows(
+            rows,
+            vectors.reshape(-1, storage.dimension),
+            passages,
+            found["long"],
+            found["clipped"],
+            duplicates,
+        )
 
     def link(self, part: str, to: Path, digests: Path, scratch: Path) -> None:
         """Make a part and its file of digests appear under new names, without reading them."""
@@ -124,10 +114,9 @@ class EarlierRows:
             with atomic_file(new, scratch) as partial:
                 _link(self.folder / folder / part, partial)
 
-    def digest_tables(self) -> Iterator[pa.Table]:
-        """Yield the ids and digests of each part."""
-        for name in self.parts:
-            yield read_digests(self.folder / DIGESTS_FOLDER / name)[0]
+    def digests(self, part: str) -> pa.Table:
+        """Return the ids and digests of a part."""
+        return read_digests(self.folder / DIGESTS_FOLDER / part)[0]
 
 
 def _rows(table: pa.Table, words: np.ndarray, part: int) -> np.ndarray:

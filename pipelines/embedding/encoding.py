@@ -24,6 +24,7 @@ from cotbert_core.evaluation.passages import Passages, cut_passages
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
 from cotbert_core.templates.ragged_ids import Ragged, concatenate
+from pipelines.embedding.quantization import sums_of_runs
 
 
 @dataclass(frozen=True)
@@ -64,17 +65,17 @@ def encode_block(
     counts: Counter[str] = Counter()
     if not used.all():
         ids = ids.take(np.flatnonzero(used))
-    first = None
+    number = None
     if on_long == "split-mean":
-        ids, first = pieces(ids, encoder.max_length)
+        ids, number = pieces(ids, encoder.max_length)
     encoded = [text for text, use in zip(distinct, used, strict=True) if use]
     cut, cuts = _passage_ids(encoder, encoded, passage_words)
     with turn or nullcontext():
         every = concatenate([ids, cut]) if len(cut) else ids
         vectors = _vectors(encoder, every, precision, counts)
     vectors, of_passages = vectors[: len(ids)], vectors[len(ids) :]
-    if first is not None:
-        vectors = weighted_means(vectors, ids.lengths, first)
+    if number is not None:
+        vectors = weighted_means(vectors, ids.lengths, number)
     position = np.cumsum(used) - 1  # the index of a distinct text among the encoded ones
     places, duplicates = position[index[rows]], len(rows) - int(used.sum())
     passages = Passages(of_passages, cuts).take(places)
@@ -92,10 +93,8 @@ def _passage_ids(
     counts = np.fromiter(map(len, cut), np.int64, len(cut))
     if not counts.any():
         return Ragged.from_lists([]), counts
-    ids, first = pieces(encoder.tokenize(list(chain.from_iterable(cut))), encoder.max_length)
-    of_passage = np.repeat(np.arange(len(cut)), counts)
-    number = np.diff(first, append=len(ids))
-    return ids, np.bincount(of_passage, number, len(cut)).astype(np.int64)
+    ids, number = pieces(encoder.tokenize(list(chain.from_iterable(cut))), encoder.max_length)
+    return ids, sums_of_runs(number, counts)
 
 
 def _vectors(
@@ -121,28 +120,25 @@ def unique_texts(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
 def pieces(ids: Ragged, size: int) -> tuple[Ragged, np.ndarray]:
     """Cut each list into pieces of `size` tokens; the last piece holds the rest.
 
-    Returns the pieces and (N,) the index of each list's first piece. An empty list is one empty
-    piece.
+    Returns the pieces and (N,) how many each list has. An empty list is one empty piece.
     """
     lengths = ids.lengths
     number = np.maximum(1, -(-lengths // size))
-    first = np.cumsum(number) - number
     cut = np.full(int(number.sum()), size, np.int64)
-    cut[first + number - 1] = lengths - (number - 1) * size
-    return Ragged.from_lengths(ids.flat, cut), first
+    cut[np.cumsum(number) - 1] = lengths - (number - 1) * size
+    return Ragged.from_lengths(ids.flat, cut), number
 
 
-def weighted_means(vectors: np.ndarray, lengths: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Return (N, D) means of the runs of (P, D) vectors that begin at `first`.
+def weighted_means(vectors: np.ndarray, lengths: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """Return (N, D) means of runs of (P, D) vectors. number: (N,) vectors of each run, at least 1.
 
     lengths: (P,) tokens, the weights.
     """
-    if not len(first):
-        return vectors
+    first = np.cumsum(number) - number
     weights = np.maximum(lengths, 1).astype(np.float64)
     sums = np.add.reduceat(vectors * weights[:, None], first)
     means = sums / np.add.reduceat(weights, first)[:, None]
     # A text of one piece keeps its vector, to the last bit.
-    alone = np.diff(first, append=len(vectors)) == 1
+    alone = number == 1
     means[alone] = vectors[first[alone]]
     return means.astype(np.float32)

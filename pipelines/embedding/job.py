@@ -7,19 +7,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from cotbert_core.choices import Backend
 from cotbert_core.encoder.locations import model_digest
 from cotbert_core.errors import UserError
+from cotbert_core.exporting.int8_graph import has_int8
 from cotbert_core.exporting.openvino_model import choose_backend
+from cotbert_core.files import digest
 from cotbert_core.sentence_encoder import SentenceEncoder
-from pipelines.embedding.manifest import described, vectors_metadata
+from pipelines.embedding.manifest import described, model_commit
 from pipelines.embedding.options import ID_COLUMN, EmbedOptions
-from pipelines.embedding.passthrough_columns import passthrough_types
 from pipelines.embedding.quantization import Storage
-from pipelines.embedding.update import Earlier, check_same, open_earlier
-from pipelines.reading import pieces, sources
+from pipelines.embedding.update import check_same, open_earlier
+from pipelines.reading import hub_datasets, locations, pieces, sources
+from pipelines.reading.formats import kind_of
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.fetching import fetch_model
+from pipelines.searching.embeddings import Embeddings
+from pipelines.storage.corpus import MANIFEST_FILE
 from pipelines.storage.resumable_output import versions
 
 # Bytes of a shard of text: some 6,500 Wikipedia sentences, so one block: enough to sort by length,
@@ -27,6 +34,10 @@ from pipelines.storage.resumable_output import versions
 # of a worker into step: a device of 6,500 rows a second was busy for 82 % of the time, instead of
 # 96 % (benchmarks/sleeping_device.py).
 SHARD_BYTES = 1 << 19
+
+
+# The kinds of files whose columns have types.
+TYPED = ("parquet", "hub")
 
 
 @dataclass(frozen=True)
@@ -43,21 +54,54 @@ class EmbedJob:
     digest: str | None
     encoder: SentenceEncoder
     storage: Storage
-    earlier: Earlier | None = None
+    earlier: Embeddings | None = None
 
     @property
     def metadata(self) -> dict[str, Any]:
-        return vectors_metadata(self.options, self.model, self.digest, self.encoder, self.storage)
+        """What is needed to use the vectors; it is in the manifest and in each part's metadata.
+
+        scale: one number per dimension for int8: value = stored * scale. normalize: whether vectors
+        have unit length, because of the option or because the model does so.
+        """
+        options, encoder, storage = self.options, self.encoder, self.storage
+        pooling = encoder.pooling
+        metadata: dict[str, Any] = {
+            "dimension": storage.dimension,
+            "dtype": options.dtype,
+            "normalize": storage.normalize,
+            "model": self.model,
+            "model_digest": self.digest,
+            "model_commit": model_commit(encoder),
+            "readout": pooling.readout,
+            "template": pooling.template.text if pooling.template else None,
+            "denoise": pooling.denoise,
+            "head": pooling.head,
+            "max_tokens": encoder.max_length,
+            "on_long": options.on_long,
+            "backend": options.backend,
+        }
+        if options.backend == "openvino" and options.precision == "auto" and has_int8(self.model):
+            metadata["computed_in"] = "int8"
+        if self.model != options.model:
+            metadata["model_source"] = options.model
+        if storage.dimension < encoder.dimension:
+            metadata["truncated_from"] = encoder.dimension
+        if storage.scale is not None:
+            method = "largest absolute value of each dimension / 127"
+            metadata["scale"] = list(storage.scale)
+            metadata["calibration"] = {"rows": options.calibration_rows, "method": method}
+        return metadata
 
     @property
     def read_paths(self) -> list[str | Path]:
         """Return everything that the workers read."""
-        earlier = [self.earlier.opened.path] if self.earlier else []
+        earlier = [self.earlier.path] if self.earlier else []
         return [*self.plan.files, self.model, *earlier]
 
     @property
     def record(self) -> dict[str, Any]:
         """Return everything that decides what is written."""
+        earlier = {"earlier": digest([self.earlier.path / MANIFEST_FILE])} if self.earlier else {}
         return {
             "job": "embed",
             "options": self.options.decisive,
@@ -65,7 +109,7 @@ class EmbedJob:
             "files": sources.stamps(self.plan),
             "shards": hashlib.sha256(repr(self.plan.shards).encode()).hexdigest()[:16],
             "block_rows": pieces.PIECE_ROWS,
-            **({"earlier": self.earlier.stamp} if self.earlier else {}),
+            **earlier,
             "versions": versions(),
         }
 
@@ -79,7 +123,9 @@ def open_job(options: EmbedOptions) -> EmbedJob:
     encoder = SentenceEncoder.from_pretrained(
         model, options.template, options.readout, attention=options.attention
     )
-    options = replace(options, backend=_backend(options, encoder))
+    # A setting of the attention decides the library too.
+    backend: Backend = options.backend if options.attention == "auto" else "torch"
+    options = replace(options, backend=choose_backend(backend, encoder, options.precision))
     dimension = options.truncate_dim or encoder.dimension
     if dimension > encoder.dimension:
         raise UserError(
@@ -99,15 +145,10 @@ def open_job(options: EmbedOptions) -> EmbedJob:
     return job if options.update is None else _updating(job, open_earlier(options.update))
 
 
-def _backend(options: EmbedOptions, encoder: SentenceEncoder) -> Backend:
-    """Return the library that runs the encoder, which a setting of the attention decides too."""
-    backend = options.backend if options.attention == "auto" else "torch"
-    return choose_backend(backend, encoder, options.precision)
-
-
-def _updating(job: EmbedJob, earlier: Earlier) -> EmbedJob:
+def _updating(job: EmbedJob, earlier: Embeddings) -> EmbedJob:
     """Return the job with the embeddings that it updates, whose int8 scale it must share."""
-    job = replace(job, storage=replace(job.storage, scale=earlier.scale), earlier=earlier)
+    scale = None if earlier.scale is None else tuple(map(float, earlier.manifest["scale"]))
+    job = replace(job, storage=replace(job.storage, scale=scale), earlier=earlier)
     check_same(earlier, described(job.options, job.plan, job.metadata))
     return job
 
@@ -123,3 +164,39 @@ def _plan(options: EmbedOptions, id_column: str | None) -> ReadPlan:
         delimiter=options.delimiter,
         limit=options.limit,
     )
+
+
+def passthrough_types(plan: ReadPlan) -> tuple[tuple[str, Any], ...]:
+    """Return each passed-through column with its Arrow type.
+
+    It is the type in the files if all files have types, otherwise text: csv has no types, and those
+    of JSON may change from row to row. Raises UserError if two files disagree.
+    """
+    if not plan.keep or not all(kind_of(name) in TYPED for name in plan.files):
+        return tuple((column, pa.string()) for column in plan.keep)
+    first = _schema(plan.files[0])
+    types = {column: _plain(first.field(column).type) for column in plan.keep}
+    for name in plan.files[1:]:
+        schema = _schema(name)
+        for column, kind in types.items():
+            found = _plain(schema.field(column).type)
+            if found != kind:
+                raise UserError(
+                    f"column {column!r} is {kind} in {plan.files[0]!r} and {found} in {name!r}: "
+                    "give files with the same type, or leave the column out of --keep"
+                )
+    return tuple(types.items())
+
+
+def _schema(name: str) -> Any:
+    if kind_of(name) == "hub":
+        return hub_datasets.describe(name)[1]
+    return pq.read_schema(locations.open_file(name))
+
+
+def _plain(kind: Any) -> Any:
+    """Return the type of a dictionary's values, and string for text types of any width."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    wide = pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return pa.string() if wide else kind

@@ -7,58 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from cotbert_core.encoder.locations import locate_encoder
-from cotbert_core.exporting.int8_graph import has_int8
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.embedding.blocks import BlockLedger
 from pipelines.embedding.options import EmbedOptions
-from pipelines.embedding.quantization import Storage
 from pipelines.embedding.worker import peak_mib
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.storage.resumable_output import versions
-
-
-def vectors_metadata(
-    options: EmbedOptions,
-    model: str,
-    weights_digest: str | None,
-    encoder: SentenceEncoder,
-    storage: Storage,
-) -> dict[str, Any]:
-    """Return what is needed to use the vectors; it is in the manifest and in each part's metadata.
-
-    scale: one number per dimension for int8: value = stored * scale. normalize: whether vectors
-    have unit length, because of the option or because the model does so.
-    """
-    template = encoder.pooling.template
-    metadata: dict[str, Any] = {
-        "dimension": storage.dimension,
-        "dtype": options.dtype,
-        "normalize": storage.normalize,
-        "model": model,
-        "model_digest": weights_digest,
-        "model_commit": model_commit(encoder),
-        "readout": encoder.pooling.readout,
-        "template": template.text if template else None,
-        "denoise": encoder.pooling.denoise,
-        "head": encoder.pooling.head,
-        "max_tokens": encoder.max_length,
-        "on_long": options.on_long,
-        "backend": options.backend,
-    }
-    if options.backend == "openvino" and options.precision == "auto" and has_int8(model):
-        metadata["computed_in"] = "int8"
-    if model != options.model:
-        metadata["model_source"] = options.model
-    if storage.dimension < encoder.dimension:
-        metadata["truncated_from"] = encoder.dimension
-    if storage.scale is not None:
-        metadata["scale"] = list(storage.scale)
-        metadata["calibration"] = {
-            "rows": options.calibration_rows,
-            "method": "largest absolute value of each dimension / 127",
-        }
-    return metadata
 
 
 def manifest(

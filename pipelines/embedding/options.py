@@ -21,8 +21,6 @@ OnLong = Literal["truncate", "error", "split-mean"]
 ID_COLUMN, VECTOR_COLUMN = "id", "embedding"
 # The reason of a row that has no vector because it has more tokens than the model reads.
 TOO_LONG = "too_many_tokens"
-# Options that may change when a job is continued.
-FREE = ("workers",)
 
 
 @dataclass(frozen=True)
@@ -138,11 +136,8 @@ class EmbedOptions:
             )
         object.__setattr__(self, "delimiter", named_delimiter(self.delimiter))
         at_least(self, 1, "limit", "workers", "truncate_dim", "calibration_rows", "passages")
-        self._check_kept()
         if self.keep_gone and self.update is None:
             raise UserError("keep_gone needs update: name the embeddings whose rows are to be kept")
-
-    def _check_kept(self) -> None:
         repeated = [name for name in self.keep if self.keep.count(name) > 1]
         if repeated:
             raise UserError(f"keep names {repeated[0]!r} twice: give each column once")
@@ -159,7 +154,8 @@ class EmbedOptions:
         """The options that decide the output; the order of the inputs does not matter."""
         # Without them the record equals that of versions without these options.
         newer = ("encoding", "delimiter", "limit", "update", "keep_gone", "passages")
-        left_out = (*FREE, *(name for name in newer if getattr(self, name) in (None, False)))
+        # A job may be continued by another number of workers.
+        left_out = ("workers", *(name for name in newer if getattr(self, name) in (None, False)))
         options = {key: value for key, value in vars(self).items() if key not in left_out}
         if self.update is not None:
             options["update"] = str(self.update)

@@ -55,13 +55,14 @@ class Storage:
         fields = [
             (ID_COLUMN, self._ids),
             *self.passthrough,
-            (VECTOR_COLUMN, self._vector),
-            *([(PASSAGES_COLUMN, pa.list_(self._vector))] if self.passages else []),
+            (VECTOR_COLUMN, self.vector),
+            *([(PASSAGES_COLUMN, pa.list_(self.vector))] if self.passages else []),
         ]
         return pa.schema(fields, {METADATA_KEY: json.dumps(self.metadata or {})})
 
     @property
-    def _vector(self) -> pa.DataType:
+    def vector(self) -> pa.DataType:
+        """The type of a stored vector."""
         return pa.list_(ELEMENTS[self.dtype], self.dimension)
 
     @property
@@ -88,15 +89,10 @@ class Storage:
         """Return the lists of stored vectors of (N,) texts, and (N,) how many values of each were
         clipped."""
         stored, clipped = self.quantize(self.shorten(passages.vectors))
-        starts = np.concatenate([[0], np.cumsum(passages.counts)]).astype(np.int32)
-        of_text = np.repeat(np.arange(len(passages.counts)), passages.counts)
-        lists = pa.ListArray.from_arrays(starts, self._vectors(stored), pa.list_(self._vector))
-        return lists, np.bincount(of_text, clipped, len(passages.counts)).astype(int)
-
-    def no_passages(self, texts: int) -> pa.Array:
-        """Return an empty list for each text."""
-        none = np.empty((0, self.dimension), np.float32)
-        return self.stored_passages(Passages(none, np.zeros(texts, int)))[0]
+        ends = np.cumsum(passages.counts, dtype=np.int32)
+        starts = np.concatenate([np.zeros(1, np.int32), ends])
+        lists = pa.ListArray.from_arrays(starts, self._vectors(stored), pa.list_(self.vector))
+        return lists, sums_of_runs(clipped, passages.counts)
 
     def _vectors(self, stored: np.ndarray) -> pa.Array:
         flat = pa.array(stored.reshape(-1), ELEMENTS[self.dtype])
@@ -118,6 +114,45 @@ class Storage:
         ]
         columns += [self._vectors(stored), *([passages] if self.passages else [])]
         return pa.Table.from_arrays(columns, schema=self.schema)
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of a block that have a vector.
+
+    rows: (M,) their places in the block. stored: (M, D) as they are stored. passages: M lists of
+    vectors as they are stored. long, clipped: (M,), as in the file of digests. duplicates: texts
+    that were there before.
+    """
+
+    rows: np.ndarray
+    stored: np.ndarray
+    passages: pa.Array
+    long: np.ndarray
+    clipped: np.ndarray
+    duplicates: int
+
+
+def in_order(parts: Sequence[StoredRows]) -> StoredRows:
+    """Return the rows of all parts of a block in the order of their places."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = np.concatenate([part.rows for part in parts])
+    order = np.argsort(rows)
+    return StoredRows(
+        rows[order],
+        np.concatenate([part.stored for part in parts])[order],
+        pa.concat_arrays([part.passages for part in parts]).take(order),
+        np.concatenate([part.long for part in parts])[order],
+        np.concatenate([part.clipped for part in parts])[order],
+        sum(part.duplicates for part in parts),
+    )
+
+
+def sums_of_runs(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return (N,) int64 sums of runs of values, one after the other. counts: (N,) their lengths."""
+    runs = np.repeat(np.arange(len(counts)), counts)
+    return np.bincount(runs, values, len(counts)).astype(np.int64)
 
 
 def write_part(table: pa.Table, path: Path) -> None:

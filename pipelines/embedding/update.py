@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError, first_line
-from cotbert_core.files import digest
 from pipelines.embedding.blocks import block_name
 from pipelines.embedding.digests import (
     DIGESTS_FOLDER,
@@ -25,37 +23,20 @@ from pipelines.embedding.digests import (
     write_described_part,
 )
 from pipelines.embedding.earlier_rows import EarlierRows
-from pipelines.embedding.options import ID_COLUMN, OnLong
+from pipelines.embedding.options import ID_COLUMN, EmbedOptions, OnLong
 from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.searching.embeddings import Embeddings
-from pipelines.storage.corpus import MANIFEST_FILE
-from pipelines.storage.resumable_output import locked_output
+from pipelines.storage.resumable_output import ResumableOutput, locked_output
 
 # What may differ between a job and the embeddings it updates: where the same model lies.
 _PLACES = ("model", "model_source")
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """The embeddings that a job updates."""
-
-    opened: Embeddings
-
-    @property
-    def stamp(self) -> str:
-        """A hash of the manifest, by which a continued job knows that they are still the same."""
-        return digest([self.opened.path / MANIFEST_FILE])
-
-    @property
-    def scale(self) -> tuple[float, ...] | None:
-        scale = self.opened.scale
-        return None if scale is None else tuple(map(float, self.opened.manifest["scale"]))
-
-    def rows(self, scratch: Path) -> EarlierRows:
-        return EarlierRows(self.opened.path, scratch, tuple(p.name for p in self.opened.parts))
+def earlier_rows(opened: Embeddings, scratch: Path) -> EarlierRows:
+    return EarlierRows(opened.path, scratch, tuple(part.name for part in opened.parts))
 
 
-def open_earlier(path: Path) -> Earlier:
+def open_earlier(path: Path) -> Embeddings:
     """Open the embeddings to update; UserError unless they are finished and complete."""
     folder = path.expanduser().absolute()
     if folder.with_name(folder.name + ".lock").exists():
@@ -66,9 +47,9 @@ def open_earlier(path: Path) -> Earlier:
             f"the embeddings to update, {str(path)!r}, are unfinished: give their `cotbert embed` "
             "command again first"
         )
-    earlier = Earlier(Embeddings.open(folder))
-    _check_digests(earlier.opened)
-    return earlier
+    opened = Embeddings.open(folder)
+    _check_digests(opened)
+    return opened
 
 
 def _check_digests(opened: Embeddings) -> None:
@@ -94,12 +75,12 @@ def _check_digests(opened: Embeddings) -> None:
         check_unique(ids, f"the embeddings to update, {str(opened.path)!r},")
 
 
-def check_same(earlier: Earlier, facts: Mapping[str, Any]) -> None:
+def check_same(earlier: Embeddings, facts: Mapping[str, Any]) -> None:
     """Raise UserError if a job's vectors would not be comparable with the earlier ones.
 
     facts: the entries of the job's manifest that describe its vectors and columns.
     """
-    before = earlier.opened.manifest
+    before = earlier.manifest
     places = _PLACES if facts["model_digest"] else _PLACES[1:]
     other = [key for key in facts if key not in places and facts[key] != before.get(key)]
     if not other:
@@ -108,7 +89,7 @@ def check_same(earlier: Earlier, facts: Mapping[str, Any]) -> None:
         f"{key} {_short(before.get(key))} there and {_short(facts[key])} here" for key in other
     )
     raise UserError(
-        f"the embeddings to update, {str(earlier.opened.path)!r}, were made otherwise: "
+        f"the embeddings to update, {str(earlier.path)!r}, were made otherwise: "
         f"{', '.join(shown)}: give the same model and options, or embed without --update"
     )
 
@@ -119,30 +100,28 @@ def _short(value: Any) -> str:
 
 
 def finish_update(
-    earlier: Earlier,
-    output: Path,
-    scratch: Path,
-    shards: int,
-    on_long: OnLong,
-    *,
-    keep_gone: bool,
+    opened: Embeddings, work: ResumableOutput, shards: int, options: EmbedOptions
 ) -> tuple[dict[str, int], Counter[str]]:
     """Return how many rows are taken_over, new, changed and gone, and the counts of the rows that
     are gone from the input and kept.
 
-    taken_over: their text was embedded before. changed: only their id was there before. shards:
-    the number of the input's shards; kept rows go to parts after those.
+    opened: the embeddings to update. taken_over: their text was embedded before. changed: only
+    their id was there before. shards: the number of the input's shards; kept rows go to parts after
+    those.
     """
-    rows = earlier.rows(scratch)
+    earlier = earlier_rows(opened, work.scratch)
     ids, known = [], []
-    for file in _files_of_input(output, shards):
+    for file in sorted((work.output / DIGESTS_FOLDER).iterdir()):
+        if file.name >= f"part-{block_name(shards, 0)}":  # of kept rows, by an earlier run
+            break
         table = read_digests(file)[0]
         ids.append(table[ID_COLUMN])
-        known.append(rows.find(table["digest"]) >= 0)
-    if earlier.opened.manifest.get("id_column") is not None:
+        known.append(earlier.find(table["digest"]) >= 0)
+    if opened.manifest.get("id_column") is not None:
         check_unique(ids, "the rows of the input")
     now = pa.chunked_array([chunk for column in ids for chunk in column.chunks])
-    before = pa.chunked_array([c for t in rows.digest_tables() for c in t[ID_COLUMN].chunks])
+    columns = (earlier.digests(part)[ID_COLUMN] for part in earlier.parts)
+    before = pa.chunked_array([chunk for column in columns for chunk in column.chunks])
     taken = np.concatenate(known)
     changed = int((~taken & pc.is_in(now, before).to_numpy()).sum())
     gone = len(before) - pc.sum(pc.is_in(before, now)).as_py()
@@ -152,39 +131,32 @@ def finish_update(
         "changed": changed,
         "gone": gone,
     }
-    kept = _keep_gone(rows, now, output, scratch, shards, on_long) if keep_gone and gone else {}
-    return counts, Counter(kept)
-
-
-def _files_of_input(output: Path, shards: int) -> Iterator[Path]:
-    """Yield the files of digests without those of kept rows, which an earlier run may have left."""
-    for path in sorted((output / DIGESTS_FOLDER).iterdir()):
-        if path.name < f"part-{block_name(shards, 0)}":
-            yield path
+    keep = options.keep_gone and gone
+    kept = _keep_gone(earlier, now, work, shards, options.on_long) if keep else Counter[str]()
+    return counts, kept
 
 
 def _keep_gone(
-    rows: EarlierRows,
+    earlier: EarlierRows,
     now: pa.ChunkedArray,
-    output: Path,
-    scratch: Path,
+    work: ResumableOutput,
     shards: int,
     on_long: OnLong,
 ) -> Counter[str]:
     """Write the rows whose ids are not in `now` to parts of their own; return their counts."""
     total: Counter[str] = Counter()
-    for number, name in enumerate(rows.parts):
-        described = read_digests(rows.folder / DIGESTS_FOLDER / name)[0]
+    for number, name in enumerate(earlier.parts):
+        described = earlier.digests(name)
         left = pc.invert(pc.is_in(described[ID_COLUMN], now))
         described = described.filter(left)
         if not len(described):
             continue
         new = f"part-{block_name(shards, number)}.parquet"
-        table = pq.read_table(rows.folder / DATA_FOLDER / name).filter(left)
+        table = pq.read_table(earlier.folder / DATA_FOLDER / name).filter(left)
         long, clipped = described["long"].to_numpy(), described["clipped"].to_numpy()
         counts = part_counts(table, long, clipped, 0, on_long)
         digests = described["digest"].to_pylist()
         kept = PartDigests(digests, long, clipped, f"kept {name}", counts)
-        write_described_part(output, scratch, new, table, kept)
+        write_described_part(work.output, work.scratch, new, table, kept)
         total.update(counts)
     return total

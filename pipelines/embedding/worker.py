@@ -17,7 +17,6 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 
 from cotbert_core.exporting.openvino_model import run_by
@@ -42,7 +41,7 @@ from pipelines.embedding.digests import (
 from pipelines.embedding.earlier_rows import EarlierRows
 from pipelines.embedding.encoding import encode_block
 from pipelines.embedding.options import TOO_LONG, EmbedOptions
-from pipelines.embedding.quantization import Storage
+from pipelines.embedding.quantization import Storage, StoredRows, in_order
 from pipelines.reading.bad_rows import BadRow, excerpt
 from pipelines.reading.data_folder import DATA_FOLDER
 from pipelines.reading.pieces import Piece
@@ -67,23 +66,6 @@ class EmbedTask:
     output: str
     scratch: str
     earlier: EarlierRows | None = None
-
-
-@dataclass(frozen=True)
-class StoredRows:
-    """The rows of a block that have a vector.
-
-    rows: (M,) their places in the block. stored: (M, D) as they are stored. passages: M lists of
-    vectors as they are stored. long, clipped: (M,), as in the file of digests. duplicates: texts
-    that were there before.
-    """
-
-    rows: np.ndarray
-    stored: np.ndarray
-    passages: pa.Array
-    long: np.ndarray
-    clipped: np.ndarray
-    duplicates: int
 
 
 # Number of shapes for which oneDNN keeps compiled code. The last batch of every block has a shape
@@ -156,7 +138,7 @@ class BlockEmbedder:
         digests = text_digests(piece.texts)
         name, whole = f"part-{block_name(shard, block)}.parquet", block_digest(piece, digests)
         earlier = self._task.earlier
-        same = earlier.same_part(whole) if earlier else None
+        same = earlier.blocks.get(whole) if earlier else None
         if earlier and same:
             given = self._link(earlier, same, name, counts)
         else:
@@ -176,12 +158,7 @@ class BlockEmbedder:
         return set(table["digest"].to_pylist())
 
     def _write(
-        self,
-        name: str,
-        whole: str,
-        piece: Piece,
-        digests: Sequence[bytes],
-        counts: Counter[str],
+        self, name: str, whole: str, piece: Piece, digests: Sequence[bytes], counts: Counter[str]
     ) -> set[bytes]:
         """Write a part and its file of digests, unless no row has a vector; return the digests."""
         made = self._stored(piece.texts, digests, counts)
@@ -201,51 +178,32 @@ class BlockEmbedder:
     def _stored(
         self, texts: Sequence[str], digests: Sequence[bytes], counts: Counter[str]
     ) -> StoredRows:
-        """Return the rows of a block in their order: those of earlier embeddings, and the others
-        encoded."""
-        earlier, storage = self._task.earlier, self._task.storage
+        """Return the rows of a block in their order, taken from earlier embeddings or encoded."""
+        earlier = self._task.earlier
         places = earlier.find(digests) if earlier else np.full(len(texts), -1)
         known, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
-        made = self._encoded([texts[place] for place in new.tolist()], counts)
-        made = replace(made, rows=new[made.rows])
-        if not (earlier and len(known)):
-            return made
-        taken = earlier.vectors(places[known], storage)
-        counts["taken_over"] += len(known)
-        rows = np.concatenate([known, made.rows])
-        order = np.argsort(rows)
-        return StoredRows(
-            rows[order],
-            np.concatenate([taken.stored, made.stored])[order],
-            pa.concat_arrays([taken.passages, made.passages]).take(order),
-            np.concatenate([taken.long, made.long])[order],
-            np.concatenate([taken.clipped, made.clipped])[order],
-            len(known) - len(np.unique(places[known])) + made.duplicates,
-        )
+        parts = []
+        if earlier and len(known):
+            parts.append(earlier.stored(known, places[known], self._task.storage))
+            counts["taken_over"] += len(known)
+        if len(new):
+            made = self._encoded([texts[place] for place in new.tolist()], counts)
+            parts.append(replace(made, rows=new[made.rows]))
+        return in_order(parts)
 
     def _encoded(self, texts: Sequence[str], counts: Counter[str]) -> StoredRows:
-        """Return the rows of texts that are encoded now; the encoder is opened if there are any."""
+        """Return the rows of texts that are encoded now."""
         options, storage = self._task.options, self._task.storage
-        if not texts:
-            none = np.empty(0, int)
-            vectors = np.empty((0, storage.dimension), options.dtype)
-            return StoredRows(none, vectors, storage.no_passages(0), none.astype(bool), none, 0)
         with self._opening:
             encoder = self._encoder
         encoded = encode_block(
             encoder, texts, options.on_long, options.precision, self._turn, options.passages
         )
+        counts.update(encoded.counts)
         stored, clipped = storage.quantize(storage.shorten(encoded.vectors))
         passages, clipped_too = storage.stored_passages(encoded.passages)
-        counts.update(encoded.counts)
-        return StoredRows(
-            encoded.rows,
-            stored,
-            passages,
-            encoded.long,
-            clipped + clipped_too,
-            encoded.duplicates,
-        )
+        clipped = clipped + clipped_too
+        return StoredRows(encoded.rows, stored, passages, encoded.long, clipped, encoded.duplicates)
 
 
 def peak_mib() -> float:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from cotbert_core.evaluation import Pairs, read_pairs
 from cotbert_core.evaluation.pairs import Encode
-from cotbert_core.sentence_encoder import SentenceEncoder
-from cotbert_core.settings import Precision
 from pipelines.runtime.progress import Progress
 
 SPLITS = ("dev", "test")
@@ -23,12 +20,8 @@ SHOWN_SENTENCES = 4096
 class CountedEncode:
     """An `encode` that shows progress and counts sentences and seconds."""
 
-    def __init__(self, encoder: SentenceEncoder | Encode, precision: Precision = "auto") -> None:
-        self._encode = (
-            partial(encoder.encode, precision=precision)
-            if isinstance(encoder, SentenceEncoder)
-            else encoder
-        )
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
         self.sentences, self.seconds = 0, 0.0
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:

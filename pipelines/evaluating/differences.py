@@ -46,21 +46,21 @@ def difference_sentences(result: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each model after the first and each average, pairs file and
     corpus."""
     return [
-        _sentence(label, result["against"], name, entry)
+        _sentence(label, result["against"], of, entry)
         for label, entries in result["differences"].items()
-        for name, entry in _headlines(entries)
+        for _, of, entry in headlines(entries)
     ]
 
 
-def _headlines(entries: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def headlines(entries: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield the name, the meaning and the entry of each average, pairs file and corpus."""
     for name, entry in entries.items():
         # A user's own pairs are not part of an average.
         if name in HEADLINES or name.startswith("pairs-"):
-            yield name, entry
+            yield name, HEADLINES.get(name, f"Spearman of {name}"), entry
 
 
-def _sentence(label: str, against: str, name: str, entry: Mapping[str, Any]) -> str:
-    of = HEADLINES.get(name, f"Spearman of {name}")
+def _sentence(label: str, against: str, of: str, entry: Mapping[str, Any]) -> str:
     gap, low, high = entry["difference"], entry["low"], entry["high"]
     if None in (gap, low, high):
         return f"{label} and {against} cannot be compared, {of}: one of them gives equal cosines."

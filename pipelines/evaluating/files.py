@@ -9,7 +9,7 @@ from typing import Any
 
 from cotbert_core.errors import UserError
 from cotbert_core.files import write_json, write_text
-from pipelines.evaluating.model import Model
+from pipelines.evaluating.tables import Model
 from pipelines.recording.tracking import Run
 from pipelines.storage.output_folder import require_empty
 

@@ -26,8 +26,9 @@ from cotbert_core.files import atomic_folder, write_json, write_text
 from cotbert_core.settings import Precision
 from pipelines.evaluating.counting import CountedEncode, read_splits
 from pipelines.evaluating.geometry_page import FOUND_FIRST, NUMBERS, geometry_page
-from pipelines.evaluating.model_specs import ModelSpec, OpenModel, label_of, numbered
+from pipelines.evaluating.model_specs import ModelSpec, label_of, numbered
 from pipelines.evaluating.options import GeometryOptions
+from pipelines.evaluating.readout_options import OpenReadout
 from pipelines.reading.text_files import PlainTexts, read_texts, sample
 from pipelines.recording import tracking
 from pipelines.recording.metric_names import metric_name
@@ -121,14 +122,14 @@ def _measure(
     for label, spec in named.items():
         say(f"geometry {label}")
         model = spec.open(precision)
-        encode = CountedEncode(model.encoder, precision)
+        encode = CountedEncode(model.encode)
         rows.append(_one(label, spec.name, model, encode, data))
         sentences, seconds = sentences + encode.sentences, seconds + encode.seconds
     return sentences / seconds, rows
 
 
 def _one(
-    label: str, name: str, model: OpenModel, encode: CountedEncode, data: _GeometryData
+    label: str, name: str, model: OpenReadout, encode: CountedEncode, data: _GeometryData
 ) -> Geometry:
     encoded: list[np.ndarray] = []
 

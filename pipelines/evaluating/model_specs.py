@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import cast
 
-from cotbert_core.encoder.backbone import Backbone, load_backbone
-from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.errors import UserError, unknown
-from cotbert_core.evaluation.pairs import Encode
-from cotbert_core.readouts import FEATURES, FeatureOptions, build_features
-from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from cotbert_core.templates.template_texts import TEMPLATES, Template
+from cotbert_core.templates.template_texts import TEMPLATES
+from pipelines.evaluating.options import EvaluateOptions, Readout
+from pipelines.evaluating.readout_options import OpenReadout, check_readout, open_readout
 
 OPTIONS = ("readout", "template")
 _OPTION = re.compile(rf",\s*({'|'.join(OPTIONS)})=")
@@ -47,28 +44,28 @@ class ModelSpec:
             raise unknown("model option", strange[1], OPTIONS)
         return cls(name, options.get("template"), options.get("readout"))
 
-    def open(self, precision: Precision = "auto") -> OpenModel:
+    def open(self, precision: Precision = "auto") -> OpenReadout:
         """Load the encoder; UserError if it does not support the readout or template."""
-        name = self.readout
-        if name is None or name in READOUTS:
-            encoder = SentenceEncoder.from_pretrained(self.name, self.template, name)
-            pooling = encoder.pooling
-            return OpenModel(encoder.backbone, encoder, pooling.readout, pooling.template)
-        if name not in FEATURES:
-            raise unknown("readout", name, {*READOUTS, *FEATURES})
-        backbone, options = load_backbone(self.name), FeatureOptions(template=self.template)
-        features = build_features(name, backbone, options, precision=precision)
-        return OpenModel(backbone, features, name, getattr(features, "template", None))
+        options = EvaluateOptions(
+            self.name,
+            template=self.template,
+            readout=cast(Readout | None, self.readout),
+            precision=precision,
+        )
+        check_readout(options)
+        return open_readout(options, [])
 
 
-@dataclass(frozen=True)
-class OpenModel:
-    """A loaded encoder. encoder: returns (N, D) vectors by `readout` and `template`."""
-
-    backbone: Backbone
-    encoder: SentenceEncoder | Encode
-    readout: str
-    template: Template | None
+def options_of_model(common: EvaluateOptions, text: str) -> EvaluateOptions:
+    """Return the options for a MODEL: a name, NAME,template=T or NAME,readout=R."""
+    spec = ModelSpec.parse(text)
+    named = {key: getattr(spec, key) for key in OPTIONS if getattr(spec, key) is not None}
+    for key in named:
+        if getattr(common, key) is not None:
+            raise UserError(
+                f"model {text!r} names its {key}, and --{key} is given too: give only one"
+            )
+    return replace(common, model=spec.name, **named)
 
 
 def numbered(labels: Sequence[str]) -> list[str]:
@@ -79,17 +76,7 @@ def numbered(labels: Sequence[str]) -> list[str]:
     ]
 
 
-class Read(Protocol):
-    """The readout's name and the template of a loaded encoder."""
-
-    @property
-    def readout(self) -> str: ...
-
-    @property
-    def template(self) -> Template | None: ...
-
-
-def label_of(spec: ModelSpec, model: Read) -> str:
+def label_of(spec: ModelSpec, model: OpenReadout) -> str:
     """Return the encoder's name with its readout and template.
 
     The name of a folder is its last two parts, since the last alone is often `model`.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from cotbert_core.choices import Denoise
-from cotbert_core.errors import UserError
 from pipelines.options import shared
 from pipelines.options.declare import MODEL, SCORES, Option
 
@@ -26,7 +25,7 @@ MODELS = Option(
 class EvaluateOptions:
     """The texts to score, and the readout of the vectors.
 
-    model: empty in options for several models, from which `of_model` makes the options of one.
+    model: empty in options for several models, from which `options_of_model` makes those of one.
     remove to denoise: as in FeatureOptions.
     """
 
@@ -158,23 +157,6 @@ class EvaluateOptions:
     ] = 1000
     encoding: shared.Encoding = None
     corpus: Annotated[Path | None, shared.HELD_OUT_CORPUS] = None
-
-    def of_model(self, text: str) -> EvaluateOptions:
-        """Return the options for another MODEL: a name, NAME,template=T or NAME,readout=R."""
-        from pipelines.evaluating.model_specs import OPTIONS, ModelSpec  # it imports torch
-
-        spec = ModelSpec.parse(text)
-        for key in OPTIONS:
-            if getattr(spec, key) is not None and getattr(self, key) is not None:
-                raise UserError(
-                    f"model {text!r} names its {key}, and --{key} is given too: give only one"
-                )
-        return replace(
-            self,
-            model=spec.name,
-            template=spec.template if self.template is None else self.template,
-            readout=cast(Readout | None, spec.readout) if self.readout is None else self.readout,
-        )
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cotbert_core.saving.markdown import plain
-from pipelines.evaluating.model import Model
 from pipelines.evaluating.scoring import score_of
-from pipelines.evaluating.tables import Table, tables
+from pipelines.evaluating.tables import Model, Table, tables
 from pipelines.reports import html_page, similarity_plot
 
 TITLE = "Evaluation"

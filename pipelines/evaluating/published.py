@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.evaluation import STS_TASKS
 from cotbert_core.evaluation.transfer_data import TRANSFER_TASKS
 
 BERT, ROBERTA = "BERT-base", "RoBERTa-base"
+# (model type, hidden size, layers) of the encoders that the papers call base.
+_BASE = {("bert", 768, 12): BERT, ("roberta", 768, 12): ROBERTA}
 UNTRAINED, UNSUPERVISED, SUPERVISED = "untrained", "unsupervised", "supervised"
 _COT, _PROMPT, _DENO = "CoT-BERT Table 2", "PromptBERT Table", "DenoSent Table 1"
 
@@ -95,6 +98,13 @@ TRANSFER = (
 # fmt: on
 
 STS_COLUMNS, TRANSFER_COLUMNS = tuple(STS_TASKS), tuple(TRANSFER_TASKS)
+
+
+def published_backbone(backbone: Backbone) -> str | None:
+    """Return BERT-base or RoBERTa-base if the configuration is that of one of them."""
+    config = backbone.model.config
+    size = (config.hidden_size, config.num_hidden_layers)
+    return _BASE.get((str(config.model_type), *size))
 
 
 def beside(rows: Iterable[Published], backbones: set[str | None]) -> list[Published]:

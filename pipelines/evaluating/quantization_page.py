@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.evaluating.differences import HEADLINES
+from pipelines.evaluating.differences import headlines
 from pipelines.evaluating.scoring import score_of
 from pipelines.evaluating.tables import difference_row
 from pipelines.reports import html_page, plots
@@ -26,20 +26,14 @@ def gain_sentence(facts: Mapping[str, Any]) -> str:
 
 def score_sentences(facts: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each score, before and after, and whether the change is significant."""
-    return [_sentence(name, entry, facts["scores"]) for name, entry in _shown(facts)]
+    entries = headlines(facts["differences"])
+    return [_sentence(name, of, entry, facts["scores"]) for name, of, entry in entries]
 
 
-def _shown(facts: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the averages, the pairs and the documents, without single tasks."""
-    entries = facts["differences"].items()
-    return [(name, e) for name, e in entries if name in HEADLINES or name.startswith("pairs-")]
-
-
-def _sentence(name: str, entry: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
+def _sentence(name: str, of: str, entry: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
     before, after = (score_of(scores[when][name]) for when in ("before", "after"))
     low, high = entry["low"], entry["high"]
     chance = ", which may be chance" if low is not None and low <= 0 <= high else ""
-    of = HEADLINES.get(name, f"Spearman of {name}")
     return f"{of[0].upper()}{of[1:]}: {before:.2f} before, {after:.2f} in int8{chance}."
 
 

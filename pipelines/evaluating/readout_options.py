@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
@@ -28,11 +29,11 @@ from pipelines.runtime.progress import say
 class OpenReadout:
     """A loaded encoder with its readout.
 
-    encoder: a SentenceEncoder, or a function from sentences to vectors. method: the training
-    method, None if unknown. used: the options of the readout, for records.
+    encode: returns the vectors of sentences. method: the training method, None if unknown. used:
+    the options of the readout, for records.
     """
 
-    encoder: SentenceEncoder | Encode
+    encode: Encode
     backbone: Backbone
     readout: str
     template: Template | None = None
@@ -46,9 +47,9 @@ class OpenReadout:
 
     def counts(self) -> dict[str, int]:
         """Return the number of sentences in which removal would have left no token."""
-        if not isinstance(self.encoder, StaticFeatures) or "remove" not in self.used:
+        if not isinstance(self.encode, StaticFeatures) or "remove" not in self.used:
             return {}
-        count = self.encoder.kept_whole
+        count = self.encode.kept_whole
         if count:
             say(f"{count:,} sentences keep all of their tokens: --remove would have left none")
         return {"kept_whole": count}
@@ -69,9 +70,14 @@ def check_readout(options: EvaluateOptions) -> None:
             f"whiten_dimensions is {options.whiten_dimensions} and nothing is whitened: give "
             "--whiten FILE or --whiten tasks too"
         )
-    given = [name for name in ("whiten", "rank", "flow") if getattr(options, name) is not None]
+    given = given_transforms(options)
     if len(given) > 1:
         raise UserError(f"{given[0]} and {given[1]} are both given: give one of them")
+
+
+def given_transforms(options: EvaluateOptions) -> list[str]:
+    """Return the names of the options that transform the vectors."""
+    return [name for name in ("whiten", "rank", "flow") if getattr(options, name) is not None]
 
 
 def feature_options(options: EvaluateOptions) -> FeatureOptions:
@@ -93,9 +99,10 @@ def open_readout(options: EvaluateOptions, sentences: Sequence[str]) -> OpenRead
         encoder = SentenceEncoder.from_pretrained(
             options.model, options.template, options.readout, denoise=options.denoise
         )
+        encode = partial(encoder.encode, precision=options.precision)
         pooling = encoder.pooling
         own = (encoder.backbone, pooling.readout, pooling.template, pooling.method)
-        return OpenReadout(encoder, *own, _used(options, FeatureOptions()))
+        return OpenReadout(encode, *own, _used(options, FeatureOptions()))
     chosen = feature_options(options)
     backbone = load_backbone(options.model)
     features = build_features(options.readout, backbone, chosen, sentences, options.precision)

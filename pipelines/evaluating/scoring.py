@@ -139,8 +139,13 @@ def add_held_out(
     keywords: scores of keyword search. found: scores of the encoder.
     """
     counts = {"queries": len(held_out), "targets": len(held_out.targets)}
-    _add_mean(scored, FOUND_FIRST, "found_first", found.alone.found, counts, resamples)
-    _add_mean(scored, MRR10, "mrr10", found.alone.reciprocal, counts, resamples)
+
+    def add(name: str, score: str, values: np.ndarray) -> None:
+        entry = {score: 100 * float(values.mean()), **counts}
+        scored.add(name, entry, resampled_mean(values, resamples, seed_of(name)))
+
+    add(FOUND_FIRST, "found_first", found.alone.found)
+    add(MRR10, "mrr10", found.alone.reciprocal)
     for name, one in (
         (WITH_KEYWORDS, found.keywords),
         (PASSAGES, found.passages),
@@ -148,22 +153,9 @@ def add_held_out(
         (KEYWORDS, keywords),
     ):
         if one is not None:
-            _add_mean(scored, name, "found_first", one.found, counts, resamples)
+            add(name, "found_first", one.found)
     # Keyword search is equal for all models, so differences leave it out.
     scored.resampled.pop(KEYWORDS, None)
-
-
-def _add_mean(
-    scored: Scored,
-    name: str,
-    score: str,
-    values: np.ndarray,
-    counts: Mapping[str, int],
-    resamples: int,
-) -> None:
-    """Add the mean x 100 over queries. values: (Q,)."""
-    entry = {score: 100 * float(values.mean()), **counts}
-    scored.add(name, entry, resampled_mean(values, resamples, seed_of(name)))
 
 
 def _resampled(name: str, predicted: Predicted, resamples: int) -> np.ndarray:

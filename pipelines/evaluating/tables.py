@@ -1,4 +1,4 @@
-"""The tables of an evaluation's reports, as text cells."""
+"""Scored models, and the tables of their reports as text cells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.evaluating.model import Model
 from pipelines.evaluating.published import (
     STS,
     STS_COLUMNS,
@@ -15,8 +14,23 @@ from pipelines.evaluating.published import (
     Published,
     beside,
 )
-from pipelines.evaluating.scoring import AVERAGE, TRANSFER_AVERAGE, measure_of, score_of
+from pipelines.evaluating.scoring import AVERAGE, TRANSFER_AVERAGE, Scored, measure_of, score_of
 from pipelines.recording.metric_names import SUBSETS
+
+
+@dataclass(frozen=True)
+class Model:
+    """A scored model.
+
+    result: as in the JSON file. backbone: its name in the papers, None if it is not in them.
+    method: name of the training method in the settings, None if unknown.
+    """
+
+    label: str
+    result: dict[str, Any]
+    scored: Scored
+    backbone: str | None
+    method: str | None
 
 
 @dataclass(frozen=True)

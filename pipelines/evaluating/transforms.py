@@ -14,7 +14,7 @@ from cotbert_core.readouts import Flow, Ranking, Whitening
 from cotbert_core.readouts.flow import check_flow_sample
 from cotbert_core.readouts.whitening import check_sample
 from pipelines.evaluating.options import EvaluateOptions
-from pipelines.evaluating.readout_options import OpenReadout
+from pipelines.evaluating.readout_options import OpenReadout, given_transforms
 from pipelines.reading.text_files import read_texts
 from pipelines.runtime.progress import say
 
@@ -24,7 +24,7 @@ TASKS = "tasks"
 
 def sample_name(options: EvaluateOptions) -> str | None:
     """Return the name of the sample, or None if vectors are not transformed."""
-    return next((n for n in (options.whiten, options.rank, options.flow) if n is not None), None)
+    return next((getattr(options, name) for name in given_transforms(options)), None)
 
 
 def sample_sentences(options: EvaluateOptions, sentences: Sequence[str]) -> list[str] | None:
@@ -43,12 +43,10 @@ def check_transform(options: EvaluateOptions, sample: list[str], readout: OpenRe
     """Record the size of the sample; UserError if it is too small to fit."""
     if options.whiten is not None:
         check_sample(len(sample), readout.dimension, options.whiten_dimensions)
-        readout.used["whiten_sentences"] = len(sample)
-    elif options.flow is not None:
+    if options.flow is not None:
         check_flow_sample(len(sample))
-        readout.used["flow_sentences"] = len(sample)
-    else:
-        readout.used["rank_sentences"] = len(sample)
+    (name,) = given_transforms(options)
+    readout.used[f"{name}_sentences"] = len(sample)
 
 
 def transformed(options: EvaluateOptions, encode: Encode, sample: list[str]) -> Encode:

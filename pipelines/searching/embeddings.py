@@ -62,22 +62,19 @@ class Embeddings:
         parts = tuple(part_files(path))
         if not parts:
             raise UserError(f"embeddings {str(path)!r} hold no data/part-*.parquet: embed again")
-        starts: list[int] = [0]
-        schemas: list[pa.Schema] = []
+        first, starts = read_footer(parts[0])[1], [0]
         for part in parts:
             metadata, schema = read_footer(part)
-            dimension, passages = int(manifest["dimension"]), _has_passages(manifest)
-            check_columns(part, schema, dimension, schemas[:1], passages)
+            check_columns(part, schema, manifest, first)
             starts.append(starts[-1] + metadata.num_rows)
-            schemas.append(schema)
         if starts[-1] != manifest["rows"]:
             raise UserError(
                 f"embeddings {str(path)!r} hold {starts[-1]} rows and {MANIFEST_FILE} says "
                 f"{manifest['rows']}: parts are missing or from another job; embed again"
             )
-        element = schemas[0].field("embedding").type.value_type
+        element = first.field("embedding").type.value_type
         scale = _scale(path, manifest) if element == pa.int8() else None
-        return cls(path, manifest, parts, tuple(starts), schemas[0], scale)
+        return cls(path, manifest, parts, tuple(starts), first, scale)
 
     def __len__(self) -> int:
         return self.starts[-1]
@@ -106,7 +103,7 @@ class Embeddings:
     @property
     def has_passages(self) -> bool:
         """Whether rows have the vectors of their passages."""
-        return _has_passages(self.manifest)
+        return self.manifest.get("passage_words") is not None
 
     @property
     def text_columns(self) -> list[str]:
@@ -163,10 +160,6 @@ class Embeddings:
             if wanted:
                 found |= {start + row: value for row, value in read_values(part, column, wanted)}
         return found
-
-
-def _has_passages(manifest: dict[str, Any]) -> bool:
-    return manifest.get("passage_words") is not None
 
 
 def _manifest(path: Path) -> dict[str, Any]:

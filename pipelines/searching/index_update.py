@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from cotbert_core.files import read_json
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.faiss_index import FILE, require, unit
 from pipelines.searching.opened_index import OpenedIndex
+from pipelines.searching.options import IndexOptions
 from pipelines.storage.corpus import MANIFEST_FILE
 
 # What two manifests must share for their vectors to be comparable.
@@ -22,16 +22,7 @@ _VECTORS = (
 )
 
 
-@dataclass(frozen=True)
-class IndexChange:
-    """added, dropped: rows. left_out: rows without a direction."""
-
-    added: int
-    dropped: int
-    left_out: int
-
-
-def open_for_update(path: Path, embeddings: Embeddings) -> tuple[OpenedIndex, dict[str, Any]]:
+def open_for_update(path: Path, embeddings: Embeddings) -> tuple[OpenedIndex, IndexOptions]:
     """Return an index and its options; UserError unless the embeddings can be added to it."""
     old = OpenedIndex.open(path)
     if old.text_ids or embeddings.text_ids:
@@ -52,20 +43,30 @@ def open_for_update(path: Path, embeddings: Embeddings) -> tuple[OpenedIndex, di
             f"the embeddings {str(old.made_of)!r} were made again after index {str(path)!r}: index "
             "all rows, without --update"
         )
-    return old, dict(read_json(path / MANIFEST_FILE)["index"])
+    facts = read_json(path / MANIFEST_FILE)["index"]
+    return old, IndexOptions(**{field.name: facts[field.name] for field in fields(IndexOptions)})
 
 
 def extend(
     old: OpenedIndex, embeddings: Embeddings, unchanged: np.ndarray, folder: Path
-) -> IndexChange:
+) -> tuple[int, dict[str, int]]:
     """Write `index.faiss` into the folder: the old index without the rows that are not `unchanged`
-    (ids, ascending), and with the other rows of the embeddings."""
+    (ids, ascending), and with the other rows of the embeddings.
+
+    Returns how many rows have no direction, and how many were added and dropped.
+    """
     faiss = require()
     index = old.index
     present = faiss.vector_to_array(index.id_map)
     gone = np.setdiff1d(present, unchanged)
+    # The ids beside any other kind of index are not renumbered rightly when it drops a row.
+    if len(gone) and not isinstance(faiss.downcast_index(index.index), faiss.IndexFlat):
+        raise UserError(
+            f"index {str(old.path)!r} holds {len(gone)} rows that have changed or are gone, and "
+            "only an index of the kind Flat can drop rows: index all rows, without --update"
+        )
     if len(gone):
-        _drop(faiss, index, gone, old.path)
+        index.remove_ids(gone)
     added = left_out = 0
     for block in embeddings.blocks():
         new = ~np.isin(block.ids, unchanged, assume_unique=True)
@@ -74,14 +75,4 @@ def extend(
         added += int(new.sum())
         left_out += block.left_out
     faiss.write_index(index, str(folder / FILE))
-    return IndexChange(added, len(gone), left_out)
-
-
-def _drop(faiss: Any, index: Any, gone: np.ndarray, path: Path) -> None:
-    # The ids beside any other kind of index are not renumbered rightly when it drops a row.
-    if not isinstance(faiss.downcast_index(index.index), faiss.IndexFlat):
-        raise UserError(
-            f"index {str(path)!r} holds {len(gone)} rows that have changed or are gone, and only "
-            "an index of the kind Flat can drop rows: index all rows, without --update"
-        )
-    index.remove_ids(gone)
+    return left_out, {"added": added, "dropped": len(gone)}

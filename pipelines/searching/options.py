@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -11,7 +10,6 @@ from pipelines.options import shared
 from pipelines.options.checks import at_least
 from pipelines.options.declare import INPUT, MODEL, SEARCH, Option
 
-FLAT = "Flat"
 EMBEDDINGS = Option(
     "read the vectors that `cotbert embed` wrote into this folder",
     "EMBEDDINGS",
@@ -74,14 +72,11 @@ class SearchOptions:
         at_least(self, 1, "top")
         if not self.queries:
             raise UserError("there is no query: give a text to look for")
-        check_texts(self.queries)
-
-
-def check_texts(texts: Sequence[str]) -> None:
-    """Raise UserError for an empty text."""
-    for number, text in enumerate(texts, start=1):
-        if not text.split():
-            raise UserError(f"query {number} is {text!r}, an empty text: give words to look for")
+        for number, text in enumerate(self.queries, start=1):
+            if not text.split():
+                raise UserError(
+                    f"query {number} is {text!r}, an empty text: give words to look for"
+                )
 
 
 @dataclass(frozen=True)
@@ -95,7 +90,7 @@ class IndexOptions:
             "STRING",
             group=SEARCH,
         ),
-    ] = FLAT
+    ] = "Flat"
     sample: Annotated[
         int, Option("train the index on a sample of this many rows", "N", group=SEARCH, unit="rows")
     ] = 100_000

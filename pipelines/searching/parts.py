@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +49,9 @@ def _unreadable(part: Path, error: Exception) -> UserError:
 
 
 def check_columns(
-    part: Path,
-    schema: pa.Schema,
-    dimension: int,
-    others: Sequence[pa.Schema],
-    has_passages: bool,
+    part: Path, schema: pa.Schema, manifest: Mapping[str, Any], first: pa.Schema
 ) -> None:
-    """Raise UserError unless a part has the right columns. others: the first part's schema, which
-    all parts must have; empty for the first part. has_passages: whether the manifest says so."""
+    """Raise UserError unless a part has the columns of the manifest and the first part's schema."""
     names = schema.names
     kind = _type_of(schema, "id")
     if "embedding" not in names or not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
@@ -70,17 +65,18 @@ def check_columns(
             f"part {str(part)!r} holds vectors of type {vector}: they must be fixed-size lists of "
             f"{', '.join(map(str, ELEMENTS))}"
         )
-    if vector.list_size != dimension:
+    if vector.list_size != manifest["dimension"]:
         raise UserError(
             f"part {str(part)!r} holds vectors of {vector.list_size} dimensions and "
-            f"{MANIFEST_FILE} says {dimension}: it is from another job; embed again"
+            f"{MANIFEST_FILE} says {manifest['dimension']}: it is from another job; embed again"
         )
-    if has_passages and _type_of(schema, PASSAGES_COLUMN) != pa.list_(vector):
+    passages = manifest.get("passage_words") is not None
+    if passages and _type_of(schema, PASSAGES_COLUMN) != pa.list_(vector):
         raise UserError(
             f"part {str(part)!r} lacks a column `{PASSAGES_COLUMN}` of lists of such vectors, of "
             f"which {MANIFEST_FILE} speaks: it is from another job; embed again"
         )
-    if others and not schema.equals(others[0]):
+    if not schema.equals(first):
         raise UserError(
             f"part {str(part)!r} has other columns or types than the first part: embed again"
         )

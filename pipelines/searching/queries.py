@@ -17,7 +17,6 @@ from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
 from pipelines.searching.embeddings import Embeddings
 from pipelines.searching.opened_index import OpenedIndex
-from pipelines.searching.options import check_texts
 
 
 def query_vectors(
@@ -28,10 +27,9 @@ def query_vectors(
 ) -> np.ndarray:
     """Return (Q, D) float32 vectors of (Q,) texts, encoded like the folder's rows.
 
-    model: where the model is now, if not where the manifest says. Raises UserError for an empty
-    text, and for a model other than the one that made the folder.
+    model: where the model is now, if not where the manifest says. Raises UserError for a model
+    other than the one that made the folder.
     """
-    check_texts(texts)
     encoder = query_encoder(embeddings, model)
     vectors = encoder.encode(list(texts), precision=precision)
     # Embeddings may have been cut to their leading dimensions; cosines need no others.

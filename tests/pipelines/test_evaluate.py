@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from graded_pairs import graded, write_pairs, write_stsb
 
 from cotbert_core.evaluation import read_pairs, score_pairs
 from cotbert_core.evaluation.sts import predict_sts, score_subsets
+from cotbert_core.files import read_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.evaluate import evaluate
@@ -17,34 +18,20 @@ from pipelines.evaluating.counting import read_splits
 from pipelines.evaluating.options import EvaluateOptions
 from pipelines.training.dev_sets import BUILT_IN_PAIRS
 
-WORDS = ("man", "dog", "penguin", "woman", "stage", "field", "price", "oil", "song", "line")
 SUBSETS = ("FNWN", "headlines", "OnWN")
-
-
-def graded(seed, count=12):
-    """(score, sentence1, sentence2): the more words are shared, the higher the score."""
-    draw = np.random.default_rng(seed)
-    rows = []
-    for number in range(count):
-        left = draw.choice(WORDS, 5, replace=False)
-        right = np.concatenate([left[: number % 6], draw.choice(WORDS, 5 - number % 6)])
-        rows.append((float(number % 6), " ".join(left), " ".join(right)))
-    return rows
 
 
 @pytest.fixture(scope="module")
 def senteval(tmp_path_factory):
     """STS13, STS-B and SICK-R of made pairs; the other tasks are missing."""
-    folder = tmp_path_factory.mktemp("senteval")
-    year, stsb, sick = (folder / p for p in ("STS/STS13-en-test", "STS/STSBenchmark", "SICK"))
-    for place in (year, stsb, sick):
+    folder = write_stsb(tmp_path_factory.mktemp("senteval"), graded(7))
+    year, sick = folder / "STS/STS13-en-test", folder / "SICK"
+    for place in (year, sick):
         place.mkdir(parents=True)
     for seed, name in enumerate(SUBSETS):
         rows = graded(seed)
         (year / f"STS.input.{name}.txt").write_text("".join(f"{a}\t{b}\n" for _, a, b in rows))
         (year / f"STS.gs.{name}.txt").write_text("".join(f"{g}\n" for g, *_ in rows))
-    lines = [f"main\tx\t2015\t{n}\t{g}\t{a}\t{b}\n" for n, (g, a, b) in enumerate(graded(7))]
-    (stsb / "sts-test.csv").write_text("".join(lines))
     head = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment\n"
     lines = [f"{n}\t{a}\t{b}\t{g}\tNEUTRAL\n" for n, (g, a, b) in enumerate(graded(8))]
     (sick / "SICK_test_annotated.txt").write_text(head + "".join(lines))
@@ -65,14 +52,11 @@ def scores_of(result):
     return kept | {key: result[key] for key in ("average",) if key in result}
 
 
-HERE = "STS13,sts-b,SICK-R"
-
-
 def test_the_file_holds_the_scores_of_the_core(own_store, tmp_path, senteval, bert_folder, encode):
     out = tmp_path / "new" / "scores.json"
-    command = ["evaluate", bert_folder, "--senteval", str(senteval), "--tasks", HERE]
-    assert main([*command, "--precision", "fp32", "--output", str(out)]) == 0
-    written = json.loads(out.read_text())
+    command = ["evaluate", bert_folder, "--senteval", str(senteval), "--precision", "fp32"]
+    assert main([*command, "--tasks", "STS13,sts-b,SICK-R", "--output", str(out)]) == 0
+    written = read_json(out)
     predicted = predict_sts(encode, senteval, ["STS13", "STS-B", "SICK-R"])
     expected = {task: score_subsets(subsets) for task, subsets in predicted.items()}
     average = np.mean([task["spearman"] for task in expected.values()])
@@ -86,9 +70,7 @@ def test_the_file_holds_the_scores_of_the_core(own_store, tmp_path, senteval, be
     metrics = run.data.metrics
     assert metrics["average"] == pytest.approx(average)
     for task, scores in expected.items():
-        for name in ("spearman", "mean", "wmean", "pairs"):
-            assert metrics[f"{task}.{name}"] == pytest.approx(scores[name])
-        for name in ("low", "high"):
+        for name in ("spearman", "mean", "wmean", "pairs", "low", "high"):
             assert metrics[f"{task}.{name}"] == pytest.approx(written[task][name])
         assert written[task]["low"] <= scores["spearman"] <= written[task]["high"]
     for subset, score in expected["STS13"]["subsets"].items():
@@ -119,30 +101,21 @@ def test_the_tasks_that_are_there_may_be_averaged(unrecorded, senteval, bert_fol
     assert average == pytest.approx(np.mean(tasks), abs=0.011)
 
 
-def test_a_task_named_twice_counts_once(unrecorded, senteval, bert_folder):
-    named = EvaluateOptions(bert_folder, senteval, tasks="STS-B,SICK-R,stsb")
-    result = evaluate(named)
+def test_a_task_named_twice_counts_once_and_pairs_may_be_added(unrecorded, senteval, bert_folder):
+    result = evaluate(EvaluateOptions(bert_folder, senteval, BUILT_IN_PAIRS, "STS-B,SICK-R,stsb"))
     tasks = [result[t]["spearman"] for t in ("STS-B", "SICK-R")]
     assert result["average"] == pytest.approx(np.mean(tasks))
+    assert {"pairs-dev", "pairs-test"} <= set(result)
 
 
 def test_pairs_of_ones_own(own_store, tmp_path, bert_folder, encode):
-    path = tmp_path / "pairs.tsv"
-    rows = "".join(f"{g}\t{a}\t{b}\n" for g, a, b in graded(3))
-    path.write_text("score\tsentence1\tsentence2\n" + rows)
-    out = tmp_path / "scores.json"
+    path, out = write_pairs(tmp_path / "pairs.tsv", graded(3)), tmp_path / "scores.json"
     command = ["evaluate", bert_folder, "--dev-pairs", str(path), "--precision", "fp32"]
     assert main([*command, "--output", str(out)]) == 0
-    expected = score_pairs(encode, read_pairs(path))
-    written = json.loads(out.read_text())
-    assert scores_of(written) == {
-        "pairs-all": {
-            "spearman": pytest.approx(expected.spearman),
-            "alignment": pytest.approx(expected.alignment),
-            "uniformity": pytest.approx(expected.uniformity),
-            "pairs": 12,
-        }
-    }
+    expected, written = score_pairs(encode, read_pairs(path)), read_json(out)
+    names = ("spearman", "alignment", "uniformity")
+    entry = {name: pytest.approx(getattr(expected, name)) for name in names}
+    assert scores_of(written) == {"pairs-all": {**entry, "pairs": 12}}
     metrics = own_store.get_run(written["mlflow_run_id"]).data.metrics
     assert metrics["pairs-all.spearman"] == pytest.approx(expected.spearman)
 
@@ -155,19 +128,6 @@ def test_without_data_the_built_in_pairs_are_scored(unrecorded, bert_folder, enc
     assert set(shown) == {"pairs-dev", "pairs-test"}
 
 
-def test_pairs_may_be_added_to_tasks(unrecorded, senteval, bert_folder):
-    options = EvaluateOptions(bert_folder, senteval, BUILT_IN_PAIRS, "STS-B")
-    assert {"STS-B", "average", "pairs-dev", "pairs-test"} <= set(evaluate(options))
-
-
-def test_another_reading_gives_other_scores(unrecorded, senteval, bert_folder):
-    own, mask, cls = (
-        evaluate(EvaluateOptions(bert_folder, senteval, None, "STS-B", **how))["average"]
-        for how in ({}, {"template": "cot-bert/anchor"}, {"readout": "cls"})
-    )
-    assert len({own, mask, cls}) == 3
-
-
 def test_a_broken_task_fails_with_its_file_named(unrecorded, tmp_path, bert_folder, capsys):
     (tmp_path / "STS" / "STSBenchmark").mkdir(parents=True)
     command = ["evaluate", bert_folder, "--senteval", str(tmp_path), "--tasks", "STS-B"]
@@ -175,10 +135,9 @@ def test_a_broken_task_fails_with_its_file_named(unrecorded, tmp_path, bert_fold
     assert "sts-test.csv' does not exist" in capsys.readouterr().err
 
 
-def test_without_resamples_there_are_no_intervals(own_store, senteval, bert_folder):
+def test_without_resamples_there_are_no_intervals(unrecorded, senteval, bert_folder):
     result = evaluate(EvaluateOptions(bert_folder, senteval, tasks="STS-B", resamples=0))
-    kept = ["STS-B", "average", "sentences_per_second", "mlflow_run_id"]
-    assert list(result) == kept
+    assert list(result) == ["STS-B", "average", "sentences_per_second", "mlflow_run_id"]
     assert list(result["STS-B"]) == ["spearman", "mean", "wmean", "pairs", "subsets"]
 
 
@@ -192,30 +151,24 @@ def test_several_models_are_compared_with_the_first(
     own_store, tmp_path, senteval, bert_folder, capsys
 ):
     names = ("all.json", "page.html", "table.md")
-    files = [option for name in names for option in ("--report", name)]
-    files[0] = "--output"
+    files = ["--output", names[0], "--report", names[1], "--report", names[2]]
     assert main(command(bert_folder, senteval, *files)) == 0
-    shown = capsys.readouterr().out
-    result = json.loads((tmp_path / "all.json").read_text())
+    shown, result = capsys.readouterr().out, read_json(tmp_path / "all.json")
     labels = list(result["models"])
     assert own_store.get_run(result["mlflow_run_id"]).info.run_name == "evaluate / all.json"
     assert result["against"] == labels[0]
     assert [label.rsplit("/")[-1] for label in labels] == ["bert0 last", "bert0 [CLS]"]
     (entries,) = result["differences"].values()
     assert list(entries) == ["STS-B", "SICK-R", "average"]
-    one = {}
     for readout, label in zip(("last", "cls"), labels, strict=True):
         options = EvaluateOptions(bert_folder, senteval, tasks="STS-B,SICK-R", readout=readout)
-        one[readout] = scores_of(evaluate(options))
-        assert scores_of(result["models"][label]) == one[readout]
-    gap = one["cls"]["average"] - one["last"]["average"]
-    average = entries["average"]
-    assert average["difference"] == pytest.approx(gap)
-    assert average["low"] < gap < average["high"]
-    assert (verdict := result["verdicts"][0]) in shown
-    assert verdict in (tmp_path / "page.html").read_text()
-    assert verdict in (tmp_path / "table.md").read_text()
-    assert "<svg" in (tmp_path / "page.html").read_text()
+        assert scores_of(result["models"][label]) == scores_of(evaluate(options))
+    last, cls = (model["average"] for model in result["models"].values())
+    assert entries["average"]["difference"] == pytest.approx(cls - last)
+    assert entries["average"]["low"] < cls - last < entries["average"]["high"]
+    page, table = ((tmp_path / name).read_text() for name in names[1:])
+    assert all(result["verdicts"][0] in text for text in (shown, page, table))
+    assert "<svg" in page
     _check_runs(own_store, result, names)
 
 

@@ -22,11 +22,7 @@ DOCUMENTS = [
     f"The number {n} is red today. A man reads about {n} in the field. Two dogs saw number {n} go."
     for n in range(40)
 ]
-CHOICES = {
-    "plain": {},
-    "documents": {"documents": "row"},
-    "held out": {"documents": "row", "hold_out": 4},
-}
+CHOICES = {"plain": {}, "held out": {"documents": "row", "hold_out": 4}}
 
 
 def found_by_all_tools(folder):

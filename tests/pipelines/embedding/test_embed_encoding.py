@@ -7,7 +7,7 @@ import pytest
 
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.templates.ragged_ids import Ragged
-from pipelines.embedding.encoding import encode_block, pieces, unique_texts, weighted_means
+from pipelines.embedding.encoding import encode_block
 
 LIMIT = 6
 LONG = "A man is playing the guitar and a woman is singing a song on the stage"
@@ -24,19 +24,17 @@ def one_by_one(encoder, texts):
 
 
 def test_long_texts_are_cut_and_counted_and_equal_ones_encoded_once(encoder, monkeypatch):
-    asked = []
-    encode = encoder.encode_tokens
-    monkeypatch.setattr(
-        encoder,
-        "encode_tokens",
-        lambda ids, *a, **k: asked.append(len(ids)) or encode(ids, *a, **k),
-    )
+    asked, encode = [], encoder.encode_tokens
+
+    def counted(ids, *arguments, **options):
+        asked.append(len(ids))
+        return encode(ids, *arguments, **options)
+
+    monkeypatch.setattr(encoder, "encode_tokens", counted)
     found = encode_block(encoder, TEXTS, "truncate", "fp32")
-    assert found.rows.tolist() == list(range(7))
-    assert asked == [5]
+    assert (found.rows.tolist(), asked, found.duplicates) == ([*range(7)], [5], 2)
     np.testing.assert_allclose(found.vectors, one_by_one(encoder, TEXTS), rtol=1e-3, atol=1e-5)
     assert found.long.tolist() == [text == LONG for text in TEXTS]
-    assert found.duplicates == 2
 
 
 def test_long_texts_have_no_vector_where_they_are_an_error(encoder):
@@ -45,32 +43,28 @@ def test_long_texts_have_no_vector_where_they_are_an_error(encoder):
     expected = one_by_one(encoder, [TEXTS[place] for place in found.rows])
     np.testing.assert_allclose(found.vectors, expected, rtol=1e-3, atol=1e-5)
     assert (found.duplicates, found.long.any()) == (1, False)
-
-
-def test_a_block_of_long_texts_alone_has_no_vectors(encoder):
-    found = encode_block(encoder, [LONG, LONG], "error", "fp32")
-    assert (found.rows.tolist(), found.vectors.shape) == ([], (0, 32))
+    nothing = encode_block(encoder, [LONG, LONG], "error", "fp32")
+    assert (nothing.rows.tolist(), nothing.vectors.shape) == ([], (0, 32))
 
 
 def test_pieces_of_a_long_text_are_averaged_by_their_tokens(encoder):
-    found = encode_block(encoder, TEXTS, "split-mean", "fp32")
-    cut = encode_block(encoder, TEXTS, "truncate", "fp32")
-    (tokens,) = (encoder.tokenize([LONG])[0],)
-    parts = [tokens[start : start + LIMIT] for start in range(0, len(tokens), LIMIT)]
-    assert len(parts[-1]) < LIMIT < len(tokens), "the pieces must differ in length"
-    vectors = [encoder.encode_tokens(Ragged.from_lists([p]), precision="fp32")[0] for p in parts]
-    expected = sum(len(p) * v for p, v in zip(parts, vectors, strict=True)) / len(tokens)
-    np.testing.assert_allclose(found.vectors[1], expected, rtol=1e-3, atol=1e-5)
+    texts = [*TEXTS, *(" ".join(["a"] * words) for words in range(4, 14))]
+    found = encode_block(encoder, texts, "split-mean", "fp32")
+    for text, vector in zip(texts, found.vectors, strict=True):
+        tokens = encoder.tokenize([text])[0]
+        parts = np.split(tokens, range(LIMIT, len(tokens), LIMIT))
+        vectors = encoder.encode_tokens(Ragged.from_lists(parts), precision="fp32")
+        weights = [max(1, len(part)) for part in parts]
+        expected = np.average(vectors, axis=0, weights=weights)
+        np.testing.assert_allclose(vector, expected, rtol=1e-3, atol=1e-5, err_msg=text)
     np.testing.assert_array_equal(found.vectors[1], found.vectors[4])
-    short = [0, 2, 3, 5, 6]
-    np.testing.assert_allclose(found.vectors[short], cut.vectors[short], rtol=1e-3, atol=1e-5)
+    cut = encode_block(encoder, TEXTS, "truncate", "fp32")
     assert np.abs(found.vectors[1] - cut.vectors[1]).max() > 0.01
-    assert found.long.sum() == 2
+    assert found.long.tolist() == (encoder.tokenize(texts).lengths > LIMIT).tolist()
 
 
 def test_padding_is_what_the_encoder_is_given(encoder, monkeypatch):
-    given = []
-    model = encoder.backbone.model
+    given, model = [], encoder.backbone.model
     forward = model.forward
     monkeypatch.setattr(
         model, "forward", lambda **k: given.append(k["input_ids"].shape) or forward(**k)
@@ -84,40 +78,13 @@ def test_padding_is_what_the_encoder_is_given(encoder, monkeypatch):
     assert counts["padding"] == counts["tokens"] - real > 0
 
 
-def test_distinct_texts_keep_their_order():
-    distinct, which = unique_texts(["b", "a", "b", "c"])
-    assert (distinct, which.tolist()) == (["b", "a", "c"], [0, 1, 0, 2])
-
-
-def test_pieces_and_their_means():
-    lists = [[1, 2, 3, 4, 5], [], [6, 7], [8, 9, 10, 11]]
-    cut, first = pieces(Ragged.from_lists(lists), 2)
-    assert [cut[i].tolist() for i in range(len(cut))] == [
-        [1, 2],
-        [3, 4],
-        [5],
-        [],
-        [6, 7],
-        [8, 9],
-        [10, 11],
-    ]
-    assert first.tolist() == [0, 3, 4, 5]
-    vectors = np.array([[1.0], [2.0], [6.0], [7.0], [8.0], [1.0], [3.0]], np.float32)
-    means = weighted_means(vectors, cut.lengths, first)
-    assert means.ravel().tolist() == pytest.approx([12 / 5, 7, 8, 2])
-    assert weighted_means(vectors[:0], cut.lengths[:0], first[:0]).shape == (0, 1)
-
-
 def test_packed_rows_have_no_padding(bert_folder):
-    counts = [
+    padded, packed = (
         encode_block(
             SentenceEncoder.from_pretrained(bert_folder, max_length=LIMIT, attention=attention),
-            TEXTS,
-            "truncate",
-            "fp32",
+            *(TEXTS, "truncate", "fp32"),
         ).counts
         for attention in ("auto", "unpadded")
-    ]
-    padded, packed = counts
+    )
     assert padded["padding"] > packed["padding"] == 0
     assert packed["tokens"] == padded["tokens"] - padded["padding"]

@@ -53,11 +53,6 @@ def wait_for(count, output, process):
         time.sleep(0.01)
 
 
-def workers_of(process):
-    """The actors below this process that hold an encoder."""
-    return below(process.pid, "ray::MapWorker")
-
-
 @pytest.mark.ray_local
 @pytest.mark.usefixtures("without_ray")
 @pytest.mark.timeout(600)
@@ -69,7 +64,7 @@ def test_every_row_is_there_once_after_kills(tmp_path, bert_folder, own_store):
     moments = sorted(random.Random(time.time_ns()).sample(range(1, SHARDS - 4), 2))
     process = start(texts, bert_folder, output)
     wait_for(moments[0], output, process)
-    workers = workers_of(process)
+    workers = below(process.pid, "ray::MapWorker")  # the actors that hold an encoder
     assert workers, "no worker was there to be killed"
     os.kill(workers[0], signal.SIGKILL)
     wait_for(moments[1], output, process)

@@ -6,6 +6,7 @@ import json
 import random
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from cotbert_core.encoder.pooling_config import POOLING_CONFIG_FILE
 from cotbert_core.evaluation import Pairs, score_pairs
 from cotbert_core.readouts import build_features
 from cotbert_core.settings import TrainSettings
+from pipelines.recipes import settings_for
 from pipelines.reports import training_page
 from pipelines.training import baseline as module
 from pipelines.training.baseline import (
@@ -55,10 +57,7 @@ def slow(encoder, readout, dev):
         encode = build_features(readout, load_backbone(encoder), precision="fp32")
     else:
         opened = SentenceEncoder.from_pretrained(encoder, readout=readout)
-
-        def encode(sentences):
-            return opened.encode(sentences, precision="fp32")
-
+        encode = partial(opened.encode, precision="fp32")
     return {name: score_pairs(encode, own).spearman for name, own in dev.items()}
 
 
@@ -91,44 +90,40 @@ def own_pooling(encoder_folder, tmp_path):
 def test_an_encoder_without_pooling_is_read_by_the_best_of_three(encoder_folder):
     readouts = {"last": "mean", "first-last": "first-last", "cls": "cls"}
     chosen = set()
-    # The pairs with other grades: each time another reading is the best.
-    for seed in range(12):
-        gold = np.random.default_rng(seed).permutation(5)
+    # The pairs with other grades, until each reading was the best.
+    for gold in map(np.random.default_rng(0).permutation, [5] * 30):
         dev = {"a": pairs(gold), "b": pairs(gold[::-1], RIGHT, LEFT[::-1])}
         each = {key: slow(encoder_folder, name, dev) for key, name in readouts.items()}
-        means = {key: float(np.mean(list(scores.values()))) for key, scores in each.items()}
+        best = max(float(np.mean(list(scores.values()))) for scores in each.values())
         found = score_untouched(encoder_folder, dev, "fp32")
-        assert found.spearman == pytest.approx(max(means.values()), abs=1e-9)
+        assert found.spearman == pytest.approx(best, abs=1e-9)
         assert found.scores == pytest.approx(each[found.readout], abs=1e-9)
         assert found.reading == NAMES[found.readout]
         chosen.add(found.readout)
-    assert len(chosen) == 3, "premise: each of the three wins somewhere"
+        if len(chosen) == 3:
+            return
+    pytest.fail("premise: each of the three wins somewhere")
 
 
-@pytest.mark.parametrize("mode", ["cls", "mean"])
-def test_its_own_pooling_is_taken_even_where_another_reading_is_better(own_pooling, mode):
-    folder, lost = own_pooling(mode), 0
-    for seed in range(6):
-        dev = {"a": pairs(np.random.default_rng(seed).permutation(5))}
-        own, other = (
-            slow(folder, way, dev)["a"] for way in (None, {"cls": "mean"}.get(mode, "cls"))
-        )
+@pytest.mark.parametrize(("mode", "other"), [("cls", "mean"), ("mean", "cls")])
+def test_its_own_pooling_is_taken_even_where_another_reading_is_better(own_pooling, mode, other):
+    folder = own_pooling(mode)
+    for gold in map(np.random.default_rng(0).permutation, [5] * 30):
+        dev = {"a": pairs(gold)}
         found = score_untouched(folder, dev, "fp32")
-        assert found.spearman == pytest.approx(own, abs=1e-9)
-        assert found.readout is None
-        assert found.reading == {"cls": "[CLS]", "mean": "mean"}[mode] + " pooling (its own)"
-        lost += own < other
-    assert lost, "premise: the other reading is better somewhere"
+        assert found.scores == pytest.approx(slow(folder, None, dev), abs=1e-9)
+        own = {"cls": "[CLS]", "mean": "mean"}[mode]
+        assert (found.readout, found.reading) == (None, f"{own} pooling (its own)")
+        if found.spearman < slow(folder, other, dev)["a"]:
+            return
+    pytest.fail("premise: the other reading is better somewhere")
 
 
 def test_a_folder_trained_here_is_read_as_it_was_trained(encoder_folder, family, tmp_path):
-    trained = SentenceEncoder.from_pretrained(encoder_folder, template=f"{family}/anchor")
-    trained.save_pretrained(tmp_path / "model")
-    found = score_untouched(str(tmp_path / "model"), DEV, "fp32")
-    slow = {
-        n: score_pairs(lambda s: trained.encode(s, precision="fp32"), p) for n, p in DEV.items()
-    }
-    assert found.scores == pytest.approx({n: s.spearman for n, s in slow.items()}, abs=1e-9)
+    folder = str(tmp_path / "model")
+    SentenceEncoder.from_pretrained(encoder_folder, f"{family}/anchor").save_pretrained(folder)
+    found = score_untouched(folder, DEV, "fp32")
+    assert found.scores == pytest.approx(slow(folder, None, DEV), abs=1e-9)
     assert found.reading == "[MASK] reading (its own)"
 
 
@@ -169,32 +164,23 @@ def test_no_random_number_is_drawn(encoder_folder):
 
 
 def test_it_is_scored_once_and_kept_for_a_resumed_job(bert_folder, tmp_path, monkeypatch, capsys):
-    run, other = Recorded(), str(tmp_path / "other")
+    run, other, scored = Recorded(), str(tmp_path / "other"), []
     shutil.copytree(bert_folder, other)
-    scored = []
-    real = score_untouched
-    monkeypatch.setattr(
-        module, "score_untouched", lambda *given: scored.append(given[0]) or real(*given)
-    )
     (tmp_path / "out").mkdir()
+
+    def score(encoder, *more):
+        scored.append(encoder)
+        return score_untouched(encoder, *more)
+
+    monkeypatch.setattr(module, "score_untouched", score)
     own = {bert_folder: "fp32"}
-    first = baselines(tmp_path / "out", own, DEV, run)
-    assert first == {bert_folder: real(bert_folder, DEV, "fp32")}
-    again = baselines(tmp_path / "out", own, DEV, run)
-    assert again == first
+    first, again = (baselines(tmp_path / "out", own, DEV, run) for _ in range(2))
+    assert first == again == {bert_folder: score_untouched(bert_folder, DEV, "fp32")}
     assert scored == [bert_folder]
     found = first[bert_folder]
     assert run.sent_tags == [{"baseline": found.reading}]
-    assert run.sent_metrics == [
-        (
-            0,
-            {
-                "baseline_spearman": found.spearman,
-                "baseline_spearman.a": found.scores["a"],
-                "baseline_spearman.b": found.scores["b"],
-            },
-        )
-    ]
+    by_name = {f"baseline_spearman.{name}": score for name, score in found.scores.items()}
+    assert run.sent_metrics == [(0, {"baseline_spearman": found.spearman, **by_name})]
     stderr = capsys.readouterr().err
     assert stderr.count("baseline: ") == 1
     assert f"with {found.reading} scores {found.spearman:.2f} (a + b)" in stderr
@@ -205,14 +191,14 @@ def test_it_is_scored_once_and_kept_for_a_resumed_job(bert_folder, tmp_path, mon
     assert set(json.loads((tmp_path / "out" / BASELINE_FILE).read_text())) == {bert_folder, other}
 
 
-@pytest.mark.parametrize(("asked", "used"), [("bf16", "auto"), ("auto", "auto"), ("fp32", "fp32")])
-def test_the_driver_scores_in_what_it_is_fast_in(tmp_path, monkeypatch, asked, used):
+def test_the_driver_scores_in_what_it_is_fast_in(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
         module, "score_untouched", lambda encoder, dev, precision: seen.append(precision) or FOUND
     )
-    baselines(tmp_path, {"somewhere": asked}, DEV, Recorded())
-    assert seen == [used]
+    for asked in ("bf16", "auto", "fp32"):
+        baselines(tmp_path, {f"trained in {asked}": asked}, DEV, Recorded())
+    assert seen == ["auto", "auto", "fp32"]
 
 
 def test_what_was_found_is_handed_on(tmp_path, monkeypatch):
@@ -246,11 +232,9 @@ def test_a_result_below_its_baseline_is_a_warning_with_what_to_try():
 
 
 def test_what_to_try_can_be_set():
-    from pipelines.recipes import settings_for
-
     for name in re.findall(r"readout=(\w+) or (\w+)", ADVICE)[0]:
-        settings = settings_for("simcse-base", None, [f"method.readout={name}"], {})
-        assert settings.method.readout == name
+        changed = settings_for("simcse-base", None, [f"method.readout={name}"], {})
+        assert changed.method.readout == name
     assert "optimizer.learning_rate" in ADVICE
     assert settings_for("simcse-base", None, ["optimizer.learning_rate=1e-6"], {})
 

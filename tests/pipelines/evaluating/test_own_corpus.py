@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from types import SimpleNamespace
 
@@ -12,6 +11,7 @@ from tiny_corpus import write_held_out
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.evaluation import held_out_keywords, score_held_out, score_searches
 from cotbert_core.evaluation.bootstrap import interval, resampled_mean, seed_of
+from cotbert_core.files import read_json
 from cotbert_core.readouts import build_features
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
@@ -39,13 +39,8 @@ def test_the_test_half_is_scored_with_intervals(own_store, corpus, bert_folder):
         lambda t: encoder.encode(t, precision="fp32"), read_held_out(corpus, "test")
     )
     ends = interval(resampled_mean(found.found, 1000, seed_of("held-out")))
-    assert result["held-out"] == {
-        "found_first": found.found_first,
-        "low": ends.low,
-        "high": ends.high,
-        "queries": 12,
-        "targets": 24,
-    }
+    entry = {"found_first": found.found_first, "low": ends.low, "high": ends.high}
+    assert result["held-out"] == {**entry, "queries": 12, "targets": 24}
     assert result["held-out-mrr10"]["mrr10"] == found.mrr10 > found.found_first
     assert ends.low < found.found_first < ends.high
     assert not [name for name in result if name.startswith("pairs-")], "they were not asked for"
@@ -65,24 +60,17 @@ def test_several_models_are_compared_on_the_same_queries(
     command = ["evaluate", *(f"{bert_folder},readout={name}" for name in readouts)]
     command += ["--corpus", str(corpus), "--output", str(tmp_path / "all.json")]
     assert main([*command, "--report", str(tmp_path / "page.html"), "--precision", "fp32"]) == 0
-    result = json.loads((tmp_path / "all.json").read_text())
+    result = read_json(tmp_path / "all.json")
     (entries,) = result["differences"].values()
     assert list(entries) == ["held-out", "held-out-mrr10", "held-out-with-keywords"]
     first, second = result["models"].values()
     gap = second["held-out"]["found_first"] - first["held-out"]["found_first"]
     assert entries["held-out"]["difference"] == pytest.approx(gap)
     held_out = read_held_out(corpus, "test")
-    resampled = [
-        resampled_mean(
-            score_held_out(
-                SentenceEncoder.from_pretrained(bert_folder, readout=name).encode, held_out
-            ).found,
-            1000,
-            seed_of("held-out"),
-        )
-        for name in readouts
-    ]
-    ends = interval(resampled[1] - resampled[0])
+    encoders = (SentenceEncoder.from_pretrained(bert_folder, readout=name) for name in readouts)
+    scores = [score_held_out(encoder.encode, held_out) for encoder in encoders]
+    mean, cls = (resampled_mean(one.found, 1000, seed_of("held-out")) for one in scores)
+    ends = interval(cls - mean)
     assert (entries["held-out"]["low"], entries["held-out"]["high"]) == (ends.low, ends.high)
     shown = capsys.readouterr().out
     assert "queries that find their held-out document first, in %." in shown
@@ -127,8 +115,9 @@ def test_geometry_has_a_column_more(unrecorded, corpus, bert_folder, tmp_path, m
     assert "found first" not in plain
     encode = build_features("cls", load_backbone(bert_folder), precision="fp32")
     expected = score_held_out(encode, read_held_out(corpus, "test")).found_first
-    (row,) = json.loads((tmp_path / "out" / "geometry.json").read_text())["models"]
-    assert row["found_first"] == expected
     assert re.search(rf"{expected:.2f}\s*\n", shown)
-    (row,) = json.loads((tmp_path / "plain" / "geometry.json").read_text())["models"]
-    assert "found_first" not in row
+    with_corpus, without = (
+        read_json(tmp_path / name / "geometry.json")["models"][0] for name in ("out", "plain")
+    )
+    assert with_corpus["found_first"] == expected
+    assert "found_first" not in without

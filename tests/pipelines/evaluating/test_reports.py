@@ -13,11 +13,10 @@ from scipy.stats import spearmanr
 from cotbert_core.evaluation.sts import Predicted
 from cotbert_core.evaluation.transfer import Transferred
 from pipelines.evaluating.differences import difference_sentences, differences
-from pipelines.evaluating.metrics import difference_metrics, flat_metrics
-from pipelines.evaluating.model import Model
 from pipelines.evaluating.pages import evaluation_page, markdown
 from pipelines.evaluating.published import BERT
 from pipelines.evaluating.scoring import Scored, add_sts, add_transfer
+from pipelines.evaluating.tables import Model
 
 TASKS = {"STS12": ("MSRpar", "OnWN"), "STS-B": ("all",)}
 
@@ -78,8 +77,7 @@ def test_cosines_without_an_order_have_no_interval_in_json():
     add_sts(flat, {"STS-B": {"all": Predicted(np.ones(20), np.arange(20.0))}}, 100)
     entry = flat.entries["STS-B"]
     assert (entry["low"], entry["high"]) == (None, None)
-    (found,) = set(map(tuple, (d.items() for d in differences(flat, flat).values())))
-    assert dict(found)["difference"] is None
+    assert {found["difference"] for found in differences(flat, flat).values()} == {None}
     result = compared(model("a", flat), model("b", flat))
     assert "cannot be compared" in result["verdicts"][0]
     json.dumps(result["differences"], allow_nan=False)
@@ -99,15 +97,6 @@ def test_sentences_say_which_is_better_by_how_much():
     assert numbers[0] == numbers[1]
     (like, _) = compared(model("A", GOOD), model("B", LIKE))["verdicts"]
     assert like.startswith("The difference between B and A is within chance: ")
-
-
-def test_metrics_have_fixed_names():
-    flat = flat_metrics(GOOD.entries)
-    expected = {"STS12.spearman", "STS12.low", "STS12.high", "STS12.subsets.MSRpar", "average"}
-    assert expected <= set(flat)
-    assert {"average_low", "transfer_average", "TREC.accuracy"} <= set(flat)
-    found = difference_metrics({"m [CLS]": differences(GOOD, BAD)})
-    assert {"average.difference/m CLS", "average.p/m CLS", "STS12.difference/m CLS"} <= set(found)
 
 
 def rows_of(text, title):
@@ -142,24 +131,15 @@ def test_a_page_compares_and_draws_every_model():
     assert "A &amp; co" in page
     assert page.count("<svg") == 3
     assert "Gold against predicted similarity, STS-B" in page
-    for title in (
-        "Is the difference significant?",
-        "B|x against A &amp; co",
-        "C against A &amp; co",
-    ):
+    for title in ("Is the difference significant?", "B|x against A &amp; co"):
         assert f"<h2>{title}</h2>" in page
     text = markdown(result, models)
     assert "&#124;" in text
-    assert [row[0] for row in rows_of(text, "C against A &amp; co")[2:]] == [
-        *TASKS,
-        "average",
-        "TREC",
-        "transfer_average",
-    ]
+    tasks = [row[0] for row in rows_of(text, "C against A &amp; co")[2:]]
+    assert tasks == [*TASKS, "average", "TREC", "transfer_average"]
 
 
 def test_other_tasks_have_a_table():
     extra = replace(model("mine", GOOD), result={"pairs-test": {"spearman": 50.0, "low": 40.0}})
-    assert rows_of(markdown({}, [extra]), "Other tasks")[2] == [
-        *("mine", "pairs-test", "Spearman", "50.00", ""),
-    ]
+    (row,) = rows_of(markdown({}, [extra]), "Other tasks")[2:]
+    assert row == ["mine", "pairs-test", "Spearman", "50.00", ""]

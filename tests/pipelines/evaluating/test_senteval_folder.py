@@ -56,6 +56,10 @@ def serve(handler):
         thread.join()
 
 
+def states_of(folder):
+    return {one.task: one.state for one in check_folder(folder)}
+
+
 def test_every_task_has_a_published_number():
     assert set(PAIRS) == set(STS_TASKS)
     assert set(EXAMPLES) == set(TRANSFER_TASKS)
@@ -64,7 +68,7 @@ def test_every_task_has_a_published_number():
 
 def test_real_files_are_as_published(shared, capsys):
     folder = shared / "data" / "senteval"
-    states = {one.task: one.state for one in check_folder(folder)}
+    states = states_of(folder)
     absent = {task for task, state in states.items() if state == "missing"}
     assert absent == {"STS14", "STS15", "STS16", "MR", "SUBJ"}
     assert {state for task, state in states.items() if task not in absent} == {"as published"}
@@ -76,12 +80,12 @@ def test_real_files_are_as_published(shared, capsys):
 
 
 def test_what_is_cut_short_is_named_with_status_2(tasks, capsys):
-    states = {one.task: one.state for one in check_folder(tasks)}
+    states = states_of(tasks)
     assert states["SICK-R"] == "as published"
     assert states["TREC"] == "TREC/TREC_10.label is missing"
     (tasks / "TREC" / "TREC_10.label").write_text("NUM:count How many ?\n" * 499)
     write_sick(tasks / "SICK", {"trial": 499})
-    states = {one.task: one.state for one in check_folder(tasks)}
+    states = states_of(tasks)
     assert states["TREC"] == "5,951 examples and 5,952 were published"
     assert states["SICK-R"] == "499 dev pairs and 500 were published"
     (tasks / "TREC" / "TREC_10.label").write_text("WHO How many ?\n")
@@ -104,9 +108,9 @@ def test_an_archive_is_downloaded_unpacked_and_checked(tmp_path, tasks, site, in
     address, folder = site
     shutil.rmtree(tasks / "TREC")
     (tasks / "STS").mkdir()
-    with tarfile.open(folder / "tasks.tar", "w") as archive:
-        archive.add(tasks / "SICK", f"{inside}SICK")
-        archive.add(tasks / "STS", f"{inside}STS")
+    with tarfile.open(folder / "tasks.tar", "w") as packed:
+        for name in ("SICK", "STS"):
+            packed.add(tasks / name, f"{inside}{name}")
     output = tmp_path / "deep" / "mine"
     assert main(["data", "fetch", str(output), "--url", f"{address}/tasks.tar"]) == 0
     assert "1 of 14 tasks are there" in capsys.readouterr().out
@@ -116,27 +120,29 @@ def test_an_archive_is_downloaded_unpacked_and_checked(tmp_path, tasks, site, in
     assert "already holds something" in capsys.readouterr().err
 
 
-def _escaping():
-    data, member = io.BytesIO(), tarfile.TarInfo("../escaped")
-    with tarfile.open(fileobj=data, mode="w") as archive:
-        member.size = 1
-        archive.addfile(member, io.BytesIO(b"x"))
-    return data.getvalue()
-
-
-def _without_tasks():
+def archive(*names):
+    """A tar archive of files of these names."""
     data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as archive:
-        archive.addfile(tarfile.TarInfo("README"))
+    with tarfile.open(fileobj=data, mode="w") as made:
+        for name in names:
+            made.addfile(tarfile.TarInfo(name))
     return data.getvalue()
+
+
+def failed_fetch(tmp_path, address, capsys):
+    """The last line of the errors of a download that ends with status 2 and leaves nothing."""
+    before = sorted(tmp_path.iterdir())
+    assert main(["data", "fetch", str(tmp_path / "mine"), "--url", address]) == 2
+    assert sorted(tmp_path.iterdir()) == before
+    return capsys.readouterr().err.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"<html>not found</html>", "did not send an archive of files"),
-        (_escaping(), "did not send an archive of files"),
-        (_without_tasks(), "has no folder STS"),
+        (archive("../escaped"), "did not send an archive of files"),
+        (archive("README"), "has no folder STS"),
         (None, "cannot be downloaded"),
     ],
 )
@@ -144,20 +150,13 @@ def test_what_is_no_archive_of_tasks_leaves_nothing(tmp_path, site, capsys, cont
     address, folder = site
     if content is not None:
         (folder / "tasks.tar").write_bytes(content)
-    output = tmp_path / "mine"
-    assert main(["data", "fetch", str(output), "--url", f"{address}/tasks.tar"]) == 2
-    assert message in capsys.readouterr().err
-    assert not output.exists()
-    assert not (tmp_path / "escaped").exists()
-    assert [p.name for p in tmp_path.iterdir()] == ["site"]
+    assert message in failed_fetch(tmp_path, f"{address}/tasks.tar", capsys)
 
 
 @pytest.mark.parametrize("address", ["nowhere", "http://127.0.0.1:9/tasks.tar"])
 def test_an_address_that_does_not_answer_is_one_sentence(tmp_path, capsys, address):
-    assert main(["data", "fetch", str(tmp_path / "mine"), "--url", address]) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
+    error = failed_fetch(tmp_path, address, capsys)
     assert error.startswith(f"cotbert: {address} cannot be downloaded")
-    assert not (tmp_path / "mine").exists()
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -178,8 +177,6 @@ def test_a_connection_that_breaks_is_one_sentence(tmp_path, capsys, answer, reas
             self.wfile.write(answer)
 
     with serve(Breaking) as address:
-        assert main(["data", "fetch", str(tmp_path / "mine"), "--url", address]) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
+        error = failed_fetch(tmp_path, address, capsys)
     assert error.startswith(f"cotbert: {address} cannot be downloaded (")
     assert reason in error
-    assert not (tmp_path / "mine").exists()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from embeddings_folders import write_folder
 
 from cotbert_core.errors import UserError
+from cotbert_core.files import read_json, write_json
 from pipelines.cli import main
 from pipelines.embedding.digests import PartDigests, text_digests, write_digests
 from pipelines.index import index
@@ -25,15 +24,16 @@ def vector(text):
     return np.random.default_rng([*text.encode()]).standard_normal(DIMENSION).astype(np.float32)
 
 
-def embeddings(folder, texts, **facts):
+def embeddings(folder, texts, ids=None, **facts):
     """What `cotbert embed` makes of these texts by id: each text has a vector of its own."""
-    vectors = np.stack([vector(text) for text in texts.values()])
-    write_folder(folder, list(texts), vectors, parts=1, **{**SAME, **facts})
+    ids, said = ids or [*texts], [*texts.values()]
+    said = said * (len(ids) // len(said))
+    vectors = np.stack([vector(text) for text in said])
+    write_folder(folder, ids, vectors, parts=1, **{**SAME, **facts})
     (folder / "digests").mkdir()
-    none = np.zeros(len(texts), int)
-    file = folder / "digests" / "part-000000.parquet"
-    ids, digests = pa.array(list(texts), pa.int64()), text_digests(list(texts.values()))
-    write_digests(file, ids, PartDigests(digests, none.astype(bool), none, "block", {}))
+    none = np.zeros(len(ids), int)
+    described = PartDigests(text_digests(said), none.astype(bool), none, "block", {})
+    write_digests(folder / "digests" / "part-000000.parquet", pa.array(ids, pa.int64()), described)
     return folder
 
 
@@ -69,7 +69,7 @@ def test_a_flat_index_follows_its_embeddings(tmp_path, texts, capsys):
 
     newest = embeddings(tmp_path / "v3", {**new, 3: "one more"})
     assert index(newest, tmp_path / "i3", FLAT, tmp_path / "i2")["added"] == 1
-    manifest = json.loads((tmp_path / "i3" / "manifest.json").read_text())
+    manifest = read_json(tmp_path / "i3" / "manifest.json")
     assert (manifest["rows"], manifest["made_of"]) == (102, str(newest))
 
 
@@ -82,8 +82,7 @@ def test_another_kind_of_index_grows_and_does_not_shrink(tmp_path, texts):
     assert (made["rows"], made["added"], made["dropped"]) == (101, 1, 0)
     query = vector("new")[None] / np.linalg.norm(vector("new"))
     assert nearest(tmp_path / "i2", query, 1)[:2] == (101, [[5]])
-    manifest = json.loads((tmp_path / "i2" / "manifest.json").read_text())
-    assert manifest["index"]["factory"] == "HNSW16"
+    assert read_json(tmp_path / "i2" / "manifest.json")["index"]["factory"] == "HNSW16"
     with pytest.raises(UserError, match="1 rows that have changed or are gone, and only an index"):
         index(less, tmp_path / "i3", FLAT, tmp_path / "i1")
     assert not (tmp_path / "i3").exists()
@@ -93,24 +92,17 @@ def test_other_vectors_and_options_are_refused(tmp_path, texts):
     old = embeddings(tmp_path / "v1", texts)
     index(old, tmp_path / "i1", FLAT)
     other = embeddings(tmp_path / "v2", texts, model_digest="def")
-    with pytest.raises(UserError, match="made of embeddings of another model_digest"):
-        index(other, tmp_path / "i2", FLAT, tmp_path / "i1")
-    with pytest.raises(UserError, match=r"takes the options of .* leave --factory"):
-        index(old, tmp_path / "i2", IndexOptions("HNSW16"), tmp_path / "i1")
-    text = "a text"
-    twice = write_folder(tmp_path / "twice", [7, 7], np.stack([vector(text)] * 2), parts=1, **SAME)
-    (twice / "digests").mkdir()
-    none = np.zeros(2, int)
-    described = PartDigests(text_digests([text] * 2), none.astype(bool), none, "block", {})
-    write_digests(twice / "digests" / "part-000000.parquet", pa.array([7, 7]), described)
-    with pytest.raises(UserError, match="twice' have the id 7 2 times: an update needs ids that"):
-        index(twice, tmp_path / "i2", FLAT, tmp_path / "i1")
+    twice = embeddings(tmp_path / "twice", {7: "a text"}, [7, 7])
     bare = write_folder(tmp_path / "v3", [1], vector("a")[None], parts=1, **SAME)
-    with pytest.raises(UserError, match="v3' have no digests/, by which an update sees"):
-        index(bare, tmp_path / "i2", FLAT, tmp_path / "i1")
-    (old / "manifest.json").write_text(
-        json.dumps({**json.loads((old / "manifest.json").read_text()), "x": 1})
-    )
-    with pytest.raises(UserError, match="v1' were made again after index"):
-        index(old, tmp_path / "i2", FLAT, tmp_path / "i1")
-    assert not (tmp_path / "i2").exists()
+
+    def refused(folder, message, options=FLAT):
+        with pytest.raises(UserError, match=message):
+            index(folder, tmp_path / "i2", options, tmp_path / "i1")
+        assert not (tmp_path / "i2").exists()
+
+    refused(other, "made of embeddings of another model_digest")
+    refused(old, r"takes the options of .* leave --factory", IndexOptions("HNSW16"))
+    refused(twice, "twice' have the id 7 2 times: an update needs ids that")
+    refused(bare, "v3' have no digests/, by which an update sees")
+    write_json(old / "manifest.json", {**read_json(old / "manifest.json"), "x": 1})
+    refused(old, "v1' were made again after index")

@@ -10,6 +10,7 @@ from embeddings_folders import write_folder
 from tiny_corpus import write_corpus
 
 from cotbert_core.errors import UserError
+from cotbert_core.files import read_json
 from pipelines.searching.embeddings import Embeddings
 from pipelines.storage.corpus import Corpus
 
@@ -33,38 +34,33 @@ EMBEDDINGS = {
 }
 
 
-def cases(values):
-    return [(key, value) for key, given in values.items() for value in given]
+def check_hostile(kind, folder, rows, cases):
+    """The folder is opened as a whole, and refused with each of the values in its manifest."""
+    assert len(kind.open(folder)) == rows
+    manifest = read_json(folder / "manifest.json")
+    for key, values in cases.items():
+        for value in values:
+            (folder / "manifest.json").write_text(json.dumps(manifest | {key: value}))
+            with pytest.raises(UserError, match=f"gives {key} as .* and it must be .*: copy"):
+                kind.open(folder)
 
 
-@pytest.mark.parametrize(("key", "value"), cases(CORPUS))
-def test_a_hostile_manifest_of_a_corpus_is_refused(tmp_path, bert_folder, key, value):
+def test_a_hostile_manifest_of_a_corpus_is_refused(tmp_path, bert_folder):
     folder = write_corpus(tmp_path / "c", bert_folder, ["a text", "another text"])
-    assert len(Corpus.open(folder)) == 2
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | {key: value}))
-    with pytest.raises(UserError, match=f"gives {key} as .* and it must be .*: copy"):
-        Corpus.open(folder)
+    check_hostile(Corpus, folder, 2, CORPUS)
 
 
-@pytest.mark.parametrize(("key", "value"), cases(EMBEDDINGS))
-def test_a_hostile_manifest_of_embeddings_is_refused(tmp_path, key, value):
-    vectors = np.eye(6, dtype=np.float32)
-    folder = write_folder(tmp_path / "e", np.arange(6), vectors)
-    assert len(Embeddings.open(folder)) == 6
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | {key: value}))
-    with pytest.raises(UserError, match=f"gives {key} as .* and it must be .*: copy"):
-        Embeddings.open(folder)
+def test_a_hostile_manifest_of_embeddings_is_refused(tmp_path):
+    folder = write_folder(tmp_path / "e", np.arange(6), np.eye(6, dtype=np.float32))
+    check_hostile(Embeddings, folder, 6, EMBEDDINGS)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "3", "null", DEEP, "{", '{"rows": 3'])
-def test_a_manifest_that_is_none_is_refused(tmp_path, bert_folder, text):
+def test_a_manifest_that_is_none_is_refused(tmp_path, bert_folder):
     corpus = write_corpus(tmp_path / "c", bert_folder, ["a text"])
     vectors = write_folder(tmp_path / "e", np.arange(6), np.eye(6, dtype=np.float32))
-    for folder, opened in ((corpus, Corpus), (vectors, Embeddings)):
-        (folder / "manifest.json").write_text(text)
-        with pytest.raises(
-            UserError, match=r"is not the manifest|not a prepared corpus|cannot be read as JSON"
-        ):
-            opened.open(folder)
+    message = "is not the manifest|not a prepared corpus|cannot be read as JSON"
+    for text in ("", "[]", "3", "null", DEEP, "{", '{"rows": 3'):
+        for folder, kind in ((corpus, Corpus), (vectors, Embeddings)):
+            (folder / "manifest.json").write_text(text)
+            with pytest.raises(UserError, match=message):
+                kind.open(folder)

@@ -17,6 +17,7 @@ from cotbert_core.encoder.locations import model_digest
 from cotbert_core.errors import UserError
 from cotbert_core.evaluation.keyword_search import keyword_scores
 from cotbert_core.evaluation.passages import cut_passages
+from cotbert_core.files import read_json, write_json
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines.cli import main
 from pipelines.reading.data_folder import part_files
@@ -68,14 +69,28 @@ def with_text_ids(folder):
         pq.write_table(table.set_column(0, "id", ids), part)
 
 
+def record(folder, **facts):
+    """Change these entries of a folder's manifest."""
+    write_json(folder / "manifest.json", {**read_json(folder / "manifest.json"), **facts})
+
+
+def failed(capsys, *words):
+    """The last line of the errors of a search that ends with status 2 and prints nothing."""
+    assert main(["search", *map(str, words)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err.splitlines()[-1]
+
+
 def printed(capsys, *words):
     """The lines of a search that ended well, each cut into its columns."""
     assert main(["search", *map(str, words), "--precision", "fp32"]) == 0
     return [re.split(" {2,}", line) for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-@pytest.mark.parametrize("template", [None, TEMPLATE])
+@pytest.mark.parametrize(
+    ("dtype", "template"), [("float32", None), ("float16", TEMPLATE), ("int8", TEMPLATE)]
+)
 def test_a_sentence_finds_itself_first(tmp_path, encoder_folder, capsys, dtype, template):
     kept = {"text": TEXTS, "length": [len(t) for t in TEXTS]}
     folder = embedded(tmp_path / "e", encoder_folder, dtype, kept, template=template)
@@ -91,34 +106,17 @@ def test_a_sentence_finds_itself_first(tmp_path, encoder_folder, capsys, dtype, 
 
 def test_several_queries_go_by_at_once_and_equal_texts_by_id(tmp_path, bert_folder, capsys):
     folder = embedded(tmp_path / "e", bert_folder, kept={"text": TEXTS})
-    words = [folder, "Two dogs run", "oil", "--top", "2", "--json"]
-    assert main(["search", *map(str, words), "--precision", "fp32"]) == 0
+    words = ["Two dogs run", "oil", "--top", "2", "--json", "--precision", "fp32"]
+    assert main(["search", str(folder), *words]) == 0
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [a["query"] for a in answers] == ["Two dogs run", "oil"]
     dogs, oil = (a["matches"] for a in answers)
-    assert [(m["rank"], m["id"], m["text"]) for m in dogs] == [
-        (1, 15, "Two dogs run"),
-        (2, 21, "Two dogs run"),
-    ]
+    found = [(m["rank"], m["id"], m["text"]) for m in dogs]
+    assert found == [(1, 15, "Two dogs run"), (2, 21, "Two dogs run")]
     assert dogs[0]["score"] == dogs[1]["score"] == pytest.approx(1, abs=1e-6)
     assert (oil[0]["id"], oil[0]["text"]) == (44, "oil")
-    lines = printed(capsys, folder, "Two dogs run", "oil", "--top", "1")
-    assert [line[0] for line in lines] == ["query: Two dogs run", "rank", "1", "query: oil",
-                                           "rank", "1"]  # fmt: skip
-
-
-def test_scores_are_the_cosines_of_a_plain_product(tmp_path, bert_folder):
-    folder = embedded(tmp_path / "e", bert_folder)
-    encoder = SentenceEncoder.from_pretrained(bert_folder)
-    query, *vectors = encoder.encode(["A man is singing", *TEXTS], precision="fp32")
-    cosines = {
-        number: float(vector @ query / np.linalg.norm(vector) / np.linalg.norm(query))
-        for number, vector in zip(IDS, vectors, strict=True)
-    }
-    (found,) = search(SearchOptions(str(folder), ("A man is singing",), 99, precision="fp32"))
-    assert {m.id: m.score for m in found} == pytest.approx(cosines, abs=1e-5)
-    assert [m.rank for m in found] == list(range(1, 8))
-    assert {m.text for m in found} == {None}
+    first_columns = [row[0] for row in printed(capsys, folder, "Two dogs run", "oil", "--top", "1")]
+    assert first_columns == ["query: Two dogs run", "rank", "1", "query: oil", "rank", "1"]
 
 
 def test_texts_come_from_the_input_when_the_parts_hold_none(tmp_path, bert_folder, capsys):
@@ -133,9 +131,8 @@ def test_texts_come_from_the_input_when_the_parts_hold_none(tmp_path, bert_folde
     assert rows[1] == ["1", "1.0000", "4", "oil"]
     assert rows[2][3] == TEXTS[int(rows[2][2])]
     (tmp_path / "short.txt").write_text("\n".join(TEXTS[:4]))
-    words = ["search", str(folder), "oil", "--top", "1", "--text", str(tmp_path / "short.txt")]
-    assert main(words) == 0
-    assert "1 of the ids found are not in the input" in capsys.readouterr().err
+    assert main(["search", str(folder), "oil", "--text", str(tmp_path / "short.txt")]) == 0
+    assert "3 of the ids found are not in the input" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text_ids", [False, True])
@@ -146,32 +143,28 @@ def test_keywords_are_added_to_cosines_wherever_the_texts_are(
     query, missing = "a song that dogs want", IDS[0]
     folder = embedded(tmp_path / "e", bert_folder, kept={"text": TEXTS})
     bare = embedded(tmp_path / "bare", bert_folder)
-    manifest = json.loads((bare / "manifest.json").read_text())
-    manifest |= {"id_column": "id", "id_type": "string" if text_ids else "int64"}
-    (bare / "manifest.json").write_text(json.dumps(manifest))
+    record(bare, id_column="id", id_type="string" if text_ids else "int64")
     rows = [{"text": t, "id": i} for t, i in zip(TEXTS, IDS, strict=True)]
     if text_ids:
         with_text_ids(folder)
         with_text_ids(bare)
         rows = [{**row, "id": f"id {row['id']}"} for row in rows]
         missing = f"id {missing}"
-    by_column = searched(capsys, folder, query, "--keywords")
     alone = searched(capsys, folder, query)
-    texts = [row["text"] for row in rows]
-    (bm25,) = keyword_scores([query], texts).block()
-    expected = {
-        row["id"]: alone[row["id"]] + 0.3 * share for row, share in zip(rows, bm25, strict=True)
-    }
-    assert by_column == pytest.approx(expected, abs=1e-6)
+
+    def check_scores(found, rows):
+        (bm25,) = keyword_scores([query], [row["text"] for row in rows]).block()
+        shares = {row["id"]: share for row, share in zip(rows, bm25, strict=True)}
+        expected = {one: score + 0.3 * shares.get(one, 0.0) for one, score in alone.items()}
+        assert found == pytest.approx(expected, abs=1e-6)
+
+    by_column = searched(capsys, folder, query, "--keywords")
+    check_scores(by_column, rows)
     assert list(by_column.values()) == sorted(by_column.values(), reverse=True)
     assert list(by_column) != list(alone), "premise: words change the order"
     file, kept = tmp_path / "texts.jsonl", [row for row in rows[::-1] if row["id"] != missing]
     file.write_text("\n".join(map(json.dumps, kept)))
-    by_input = searched(capsys, bare, query, "--keywords", "--text", str(file))
-    (bm25,) = keyword_scores([query], [row["text"] for row in kept]).block()
-    shares = {row["id"]: share for row, share in zip(kept, bm25, strict=True)}
-    again = {one: score + 0.3 * shares.get(one, 0.0) for one, score in alone.items()}
-    assert by_input == pytest.approx(again, abs=1e-6)
+    check_scores(searched(capsys, bare, query, "--keywords", "--text", str(file)), kept)
 
 
 def test_a_search_of_passages_counts_the_best_one(tmp_path, bert_folder, capsys):
@@ -217,15 +210,16 @@ def searched(capsys, folder, *words):
     return {match["id"]: match["score"] for match in json.loads(captured.out)["matches"]}
 
 
-def test_keywords_without_texts_are_refused(tmp_path, bert_folder, capsys):
-    folder = embedded(tmp_path / "e", bert_folder)
-    assert main(["search", str(folder), "oil", "--keywords"]) == 2
-    assert "kept none: name the input of `cotbert embed` with --text" in capsys.readouterr().err
-    assert main(["index", str(folder), "--output", str(tmp_path / "i")]) == 0
-    assert main(["search", str(tmp_path / "i"), "oil", "--keywords"]) == 2
-    assert f"is an index, which has none: search the embeddings {str(folder)!r}" in (
-        capsys.readouterr().err
-    )
+def test_keywords_without_texts_and_a_damaged_index_are_refused(tmp_path, bert_folder, capsys):
+    folder, made = embedded(tmp_path / "e", bert_folder), tmp_path / "index"
+    message = "kept none: name the input of `cotbert embed` with --text"
+    assert message in failed(capsys, folder, "oil", "--keywords")
+    assert main(["index", str(folder), "--output", str(made)]) == 0
+    capsys.readouterr()
+    message = f"is an index, which has none: search the embeddings {str(folder)!r}"
+    assert message in failed(capsys, made, "oil", "--keywords")
+    (made / "index.faiss").write_bytes((made / "index.faiss").read_bytes()[:40])
+    assert "cannot be read by FAISS: copy it again" in failed(capsys, made, "oil")
 
 
 def test_the_only_text_column_is_shown_and_named(tmp_path, bert_folder, capsys):
@@ -248,6 +242,10 @@ def test_an_index_is_searched_as_its_embeddings(tmp_path, bert_folder, capsys, t
     if text_ids:
         with_text_ids(folder)
     assert main(["index", str(folder), "--output", str(tmp_path / "index")]) == 0
+    if text_ids:
+        assert read_json(tmp_path / "index" / "manifest.json")["ids"] == "ids.parquet"
+        table = pq.read_table(tmp_path / "index" / "ids.parquet")
+        assert table["id"].to_pylist() == [f"id {number}" for number in IDS]
     capsys.readouterr()
     by_index = printed(capsys, tmp_path / "index", "penguin songs", "--top", "4")
     assert by_index == printed(capsys, folder, "penguin songs", "--top", "4")
@@ -269,45 +267,24 @@ def test_an_index_of_embeddings_made_again_shows_no_wrong_text(tmp_path, bert_fo
     assert "oil" not in captured.out
 
 
-def test_a_damaged_index_is_refused_in_one_sentence(tmp_path, bert_folder, capsys):
-    folder = embedded(tmp_path / "e", bert_folder, kept={"text": TEXTS})
-    assert main(["index", str(folder), "--output", str(tmp_path / "index")]) == 0
-    file = tmp_path / "index" / "index.faiss"
-    file.write_bytes(file.read_bytes()[:40])
-    assert main(["search", str(tmp_path / "index"), "oil"]) == 2
-    assert "cannot be read by FAISS: copy it again" in capsys.readouterr().err
-
-
 def test_another_model_of_the_name_is_refused(tmp_path, bert_folder, roberta_folder, capsys):
-    """The weights under the manifest's path have changed; or the folder has moved."""
+    """The weights under the manifest's path have changed, the folder has moved, or they are not
+    recorded."""
     model = tmp_path / "model"
     shutil.copytree(bert_folder, model)
     folder = embedded(tmp_path / "e", model, kept={"text": TEXTS})
     model.rename(tmp_path / "moved")
-
-    def check_refused(*words):
-        assert main(["search", str(folder), "oil", *map(str, words)]) == 2
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        return captured.err.splitlines()[-1]
-
-    assert "does not exist any more: give its new place with --model" in check_refused()
+    gone = "does not exist any more: give its new place with --model"
+    assert gone in failed(capsys, folder, "oil")
     shutil.copytree(roberta_folder, model)
-    assert re.search(
-        r"/model' is not the one that made the embeddings \(it has digest", check_refused()
-    )
-    assert "is not the one that made" in check_refused("--model", roberta_folder)
+    other = "is not the one that made the embeddings"
+    assert f"/model' {other} (it has digest" in failed(capsys, folder, "oil")
+    assert other in failed(capsys, folder, "oil", "--model", roberta_folder)
     (model / "model.safetensors").unlink()
-    assert "is not the one that made" in check_refused()
+    assert other in failed(capsys, folder, "oil")
     rows = printed(capsys, folder, "oil", "--top", 1, "--model", tmp_path / "moved")
     assert rows[1] == ["1", "1.0000", "44", "oil"]
-
-
-def test_weights_that_no_manifest_records_are_reported(tmp_path, bert_folder, capsys):
-    folder = embedded(tmp_path / "e", bert_folder)
-    file = folder / "manifest.json"
-    facts = json.loads(file.read_text()) | {"model": "somebody/bert", "model_digest": None}
-    file.write_text(json.dumps(facts))
+    record(folder, model="somebody/bert", model_digest=None)
     assert main(["search", str(folder), "oil", "--model", bert_folder]) == 0
     assert "do not record the weights of 'somebody/bert'" in capsys.readouterr().err
 
@@ -340,12 +317,11 @@ def test_a_model_is_read_as_it_was_when_it_embedded(tmp_path, bert_folder):
     made_by, asked = opened("own")
     assert asked == made_by == own.pooling
     assert (asked.denoise, asked.max_length) == ("position", 9)
-    for name, reading in {
-        "mean": {"readout": "mean"},
-        "other": {"template": "[X] is [MASK] ."},
-        "both": {"template": TEMPLATE, "readout": "cls"},
-    }.items():
-        made_by, asked = opened(name, **reading)
+    template = "[X] is [MASK] ."
+    for n, reading in enumerate(
+        ({"readout": "mean"}, {"template": template}, {"template": TEMPLATE, "readout": "cls"})
+    ):
+        made_by, asked = opened(str(n), **reading)
         assert asked == made_by != own.pooling
 
 
