@@ -75,13 +75,6 @@ EMBEDDINGS = """{
 }"""
 
 
-def parts_beside_manifest(folder):
-    """Move the parts of a folder to where that version wrote them."""
-    for part in sorted((folder / "data").iterdir()):
-        part.rename(folder / part.name)
-    (folder / "data").rmdir()
-
-
 @pytest.fixture
 def older_model(tmp_path, bert_folder):
     """A trained folder of that version, and the encoder that was saved there."""
@@ -121,7 +114,9 @@ def test_the_settings_of_a_run_are_settings_of_today():
 
 def test_a_corpus_is_read_and_trained_on(tmp_path, bert_folder):
     folder = write_corpus(tmp_path / "corpus", bert_folder, TEXTS[:2], TEXTS[2:])
-    parts_beside_manifest(folder)
+    for part in (folder / "data").iterdir():  # where that version wrote them
+        part.rename(folder / part.name)
+    (folder / "data").rmdir()
     tokenizer = load_tokenizer(bert_folder)
     write_json(folder / "manifest.json", json.loads(CORPUS) | {"tokenizer_hash": tokenizer.hash})
     corpus = Corpus.open(folder)

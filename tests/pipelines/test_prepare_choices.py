@@ -6,11 +6,9 @@ import json
 import random
 
 import pytest
+from read_inputs import run_prepare
 
 from cotbert_core.errors import UserError
-from pipelines.cli import main
-from pipelines.prepare import prepare
-from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.shard_tasks import row_id
 from pipelines.storage.corpus import Corpus
 
@@ -44,10 +42,9 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_planted_evaluation_sentences_are_kept_out_and_counted(files, bert_folder, capsys):
-    command = ["prepare", "--input", str(files / "a.txt"), str(files / "b.txt")]
-    command += ["--encoder", bert_folder, "--exclude", str(files / "STS12")]
-    assert main([*command, "--output", str(files / "out")]) == 0
+def test_planted_evaluation_sentences_are_kept_out_and_counted(files, made, bert_folder, capsys):
+    words = ("--input", files / "a.txt", files / "b.txt", "--exclude", files / "STS12")
+    assert run_prepare(files / "out", bert_folder, *words) == 0
     corpus = Corpus.open(files / "out")
     assert sorted(corpus.texts().values()) == sorted([CORPUS[3], CORPUS[5], CORPUS[6]])
     result = json.loads((files / "out" / "result.json").read_text())
@@ -57,29 +54,25 @@ def test_planted_evaluation_sentences_are_kept_out_and_counted(files, bert_folde
     assert corpus.manifest["source"]["exclude_sentences"] == 6
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["excluded", "4", "57.1", "%"] in printed
-    assert main([*command[:-2], "--output", str(files / "all")]) == 0
-    assert len(Corpus.open(files / "all")) == 7
-    assert "exclude_hits" not in Corpus.open(files / "all").manifest
+    everything = made(*words[1:3], name="all")
+    assert len(everything) == 7
+    assert "exclude_hits" not in everything.manifest
 
 
-def test_a_row_is_excluded_by_its_companion(files, bert_folder):
+def test_a_row_is_excluded_by_its_paired_text(files, made):
     (files / "a.csv").write_text("text,other\nice,The price of OIL rose\nsea,oil prices\n")
-    options = PrepareOptions(
-        (str(files / "a.csv"),), bert_folder, augmented_column="other",
-        exclude=(str(files / "STS12"),), on_invalid="fail",
-    )  # fmt: skip
-    prepare(options, files / "out")
-    assert list(Corpus.open(files / "out").texts().values()) == ["sea"]
+    options = {"augmented_column": "other", "exclude": (str(files / "STS12"),)}
+    corpus = made(files / "a.csv", on_invalid="fail", **options)
+    assert list(corpus.texts().values()) == ["sea"]
 
 
-def test_a_missing_file_of_exclusions_leaves_nothing(files, bert_folder):
-    options = PrepareOptions((str(files / "a.txt"),), bert_folder, exclude=("no.txt",))
+def test_a_missing_file_of_exclusions_leaves_nothing(files, made):
     with pytest.raises(UserError, match=r"--exclude 'no\.txt' does not exist"):
-        prepare(options, files / "out")
-    assert not list(files.glob("out*"))
+        made(files / "a.txt", exclude=("no.txt",))
+    assert not list(files.glob("corpus*"))
 
 
-def test_one_of_near_duplicates_stays_whatever_the_order_of_files(tmp_path, bert_folder):
+def test_one_of_near_duplicates_stays_whatever_the_order_of_files(tmp_path, made):
     draw = random.Random(0)
     groups = []
     for number in range(30):
@@ -87,19 +80,14 @@ def test_one_of_near_duplicates_stays_whatever_the_order_of_files(tmp_path, bert
         near = [*words[:-1], words[-1] + "s"]
         groups.append([" ".join(words), " ".join(near)] if number % 2 else [" ".join(words)])
     texts = [text for group in groups for text in group]
-    names = []
-    for name, order in (("a.txt", texts[20:]), ("b.txt", texts[:20] + texts[:3])):
-        (tmp_path / name).write_text("\n".join(order))
-        names.append(str(tmp_path / name))
+    names = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    names[0].write_text("\n".join(texts[20:]))
+    names[1].write_text("\n".join(texts[:20] + texts[:3]))
     options = {"max_length": 64, "near_duplicates": 0.8}
-    prepare(PrepareOptions(tuple(names), bert_folder, **options), tmp_path / "one")
-    prepare(PrepareOptions(tuple(names[::-1]), bert_folder, **options), tmp_path / "two")
-    one, two = Corpus.open(tmp_path / "one"), Corpus.open(tmp_path / "two")
+    one, two = made(*names, name="one", **options), made(*names[::-1], name="two", **options)
     assert set(one.texts().values()) == {min(group, key=row_id) for group in groups}
     assert one.manifest["dropped"] == {"duplicate": 3, "near_duplicate": 15}
     assert one.digest == two.digest
-    sample = {**options, "sample": 10}
-    prepare(PrepareOptions(tuple(names), bert_folder, **sample), tmp_path / "few")
-    few = Corpus.open(tmp_path / "few")
+    few = made(*names, name="few", sample=10, **options)
     assert sorted(few.texts()) == sorted(one.texts())[:10]
     assert few.manifest["sampled_out"] == 20

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from read_inputs import run_prepare
 
 from cotbert_core.encoder.backbone import load_tokenizer
-from pipelines.cli import main
-from pipelines.prepare import prepare
-from pipelines.preparing.options import PrepareOptions
+from pipelines.cleaning.options import CleanOptions
 from pipelines.storage.corpus import Corpus
 
 pytestmark = pytest.mark.usefixtures("without_ray")
@@ -32,17 +31,10 @@ def rows(tmp_path):
     return path
 
 
-def accounted(manifest):
-    """Every row that was read, or added by splitting, is a row, dropped or sampled out."""
-    left = manifest["rows"] + sum(manifest["dropped"].values()) + manifest["sampled_out"]
-    return manifest["rows_read"] + manifest["added"] == left
-
-
 def test_the_command_cleans_splits_filters_and_counts(rows, bert_folder, capsys):
-    command = ["prepare", "--input", str(rows), "--encoder", bert_folder, "--split", "en"]
-    command += ["--clean", "urls,markup", "--max-non-letters", "0.5", "--repeated", "0.6"]
+    words = "--split en --clean urls,markup --max-non-letters 0.5 --repeated 0.6 --min-tokens 3"
     output = rows.parent / "out"
-    assert main([*command, "--min-tokens", "3", "--output", str(output)]) == 0
+    assert run_prepare(output, bert_folder, "--input", rows, *words.split()) == 0
     corpus = Corpus.open(output)
     assert sorted(corpus.texts().values()) == [
         "A man is playing the guitar.",
@@ -51,21 +43,14 @@ def test_the_command_cleans_splits_filters_and_counts(rows, bert_folder, capsys)
     ]
     manifest = corpus.manifest
     assert manifest["changed"] == {"markup": 1, "split": 1, "urls": 1}
-    assert manifest["dropped"] == {
-        "duplicate": 1,
-        "emptied_by_markup": 1,
-        "max_non_letters": 1,
-        "min_tokens": 1,
-        "repeated": 1,
-    }
-    assert (manifest["rows_read"], manifest["added"], accounted(manifest)) == (7, 1, True)
+    assert manifest["dropped"] == dict.fromkeys(
+        ("duplicate", "emptied_by_markup", "max_non_letters", "min_tokens", "repeated"), 1
+    )
+    assert (manifest["rows_read"], manifest["added"], manifest["rows"]) == (7, 1, 3)
     assert manifest["source"]["cleaning"] == {
-        "steps": ["markup", "urls"],
-        "split": "en",
-        "min_tokens": 3,
-        "max_non_letters": 0.5,
+        "steps": ["markup", "urls"], "split": "en", "min_tokens": 3, "max_non_letters": 0.5,
         "repeated": 0.6,
-    }
+    }  # fmt: skip
     result = json.loads((output / "result.json").read_text())
     assert (result["added"], result["changed_urls"], result["dropped_min_tokens"]) == (1, 1, 1)
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -73,52 +58,37 @@ def test_the_command_cleans_splits_filters_and_counts(rows, bert_folder, capsys)
     assert "texts changed" in (output / "report.html").read_text()
 
 
-def test_without_options_nothing_is_changed(rows, bert_folder):
-    prepare(PrepareOptions((str(rows),), bert_folder), rows.parent / "out")
-    corpus = Corpus.open(rows.parent / "out")
+def test_without_options_nothing_is_changed(rows, made):
+    corpus = made(rows)
     assert sorted(corpus.texts().values()) == sorted(ROWS)
-    assert corpus.manifest["changed"] == {}
-    assert corpus.manifest["source"]["cleaning"] == {}
+    assert (corpus.manifest["changed"], corpus.manifest["source"]["cleaning"]) == ({}, {})
 
 
-def test_a_bound_above_the_length_counts_whole_sentences(tmp_path, bert_folder):
+def test_a_bound_above_the_length_counts_whole_sentences(tmp_path, bert_folder, made):
     """The ids are cut to 4 tokens; whether a sentence has more than 8 is asked before that."""
     texts = ["man " * n for n in (2, 5, 8, 9, 30)]
     (tmp_path / "a.txt").write_text("\n".join(texts))
-    command = ["prepare", "--input", str(tmp_path / "a.txt"), "--encoder", bert_folder]
-    command += ["--max-length", "4", "--max-tokens", "8", "--output", str(tmp_path / "out")]
-    assert main(command) == 0
-    corpus = Corpus.open(tmp_path / "out")
+    corpus = made(tmp_path / "a.txt", max_length=4, clean=CleanOptions(max_tokens=8))
     tokenizer = load_tokenizer(bert_folder)
     expected = [t.strip() for t in texts if tokenizer([t], 100).lengths[0] <= 8]
     assert sorted(corpus.texts().values()) == sorted(expected)
     assert len(expected) == 3
-    assert corpus.manifest["dropped"] == {"max_tokens": 2}
-    assert corpus.manifest["truncated"] == 2
+    assert (corpus.manifest["dropped"], corpus.manifest["truncated"]) == ({"max_tokens": 2}, 2)
     assert max(map(len, corpus.sentences())) == 4
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("words", "message"),
     [
-        (["--clean", "html"], "unknown cleaning step 'html'"),
-        (["--split", "xx"], "a language without sentence rules"),
-        (["--repeated", "2"], "repeated is 2.0: give a share from 0 to 1"),
-        (["--min-tokens", "9", "--max-tokens", "3"], "min_tokens is 9 and max_tokens is 3"),
-        (["--language", "klingon"], "unknown language to keep 'klingon'"),
+        ("--clean html", "unknown cleaning step 'html'"),
+        ("--min-tokens 9 --max-tokens 3", "min_tokens is 9 and max_tokens is 3"),
+        ("--language klingon", "unknown language to keep 'klingon'"),
+        ("--split en --augmented-column other", "cannot be matched"),
     ],
 )
-def test_mistakes_are_refused_before_anything_starts(rows, bert_folder, capsys, options, message):
-    command = ["prepare", "--input", str(rows), "--encoder", bert_folder, *options]
-    assert main([*command, "--output", str(rows.parent / "out")]) == 2
+def test_mistakes_are_refused_before_anything_starts(tmp_path, bert_folder, capsys, words, message):
+    (tmp_path / "a.csv").write_text("text,other\nA man. A dog.,A man\n")
+    path = tmp_path / "a.csv"
+    assert run_prepare(tmp_path / "out", bert_folder, "--input", path, *words.split()) == 2
     assert message in capsys.readouterr().err
-    assert not (rows.parent / "out").exists()
-
-
-def test_paired_texts_are_not_split(tmp_path, bert_folder, capsys):
-    path = tmp_path / "pairs.csv"
-    path.write_text("text,other\nA man. A dog.,A man\n")
-    command = ["prepare", "--input", str(path), "--encoder", bert_folder, "--split", "en"]
-    command += ["--augmented-column", "other", "--output", str(tmp_path / "out")]
-    assert main(command) == 2
-    assert "cannot be matched" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

