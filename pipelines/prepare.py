@@ -23,7 +23,6 @@ from cotbert_core.files import read_json, write_json
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.cleaning.cleaner import Cleaner
 from pipelines.preparing import driver
-from pipelines.preparing.counting import LENGTH
 from pipelines.preparing.document_summary import finish_documents
 from pipelines.preparing.exclusion import Exclusion, read_exclusion
 from pipelines.preparing.hold_out import HoldOut
@@ -36,6 +35,7 @@ from pipelines.preparing.manifest import (
 )
 from pipelines.preparing.options import PrepareOptions, recognise_triples
 from pipelines.preparing.report import write_corpus_report
+from pipelines.preparing.scratch_files import LENGTH
 from pipelines.preparing.shard_tasks import Rules
 from pipelines.preparing.token_bounds import EarlyBounds
 from pipelines.reading import sources

@@ -15,11 +15,10 @@ import numpy as np
 
 from pipelines.cleaning.options import CleanOptions
 from pipelines.preparing import document_rows, duplicates
-from pipelines.preparing.counting import DROPPED, read_counts
 from pipelines.preparing.hold_out import HoldOut
 from pipelines.preparing.near_duplicates import NearDuplicates
 from pipelines.preparing.part_tasks import RowRange, WritePart
-from pipelines.preparing.scratch_files import KEEP_FILE, ids_file, near_file, places_file
+from pipelines.preparing.scratch_files import DROPPED, KEEP_FILE, read_counts, shard_file
 from pipelines.preparing.shard_tasks import ReadShard, Rules
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.lost_rows import LostRows
@@ -111,8 +110,8 @@ def choose_rows(shards: int, choice: Choice, work: ResumableOutput) -> Counter[s
 
 def _chosen(shards: int, choice: Choice, keep: Path, scratch: Path) -> Counter[str]:
     """Write `keep` and return the counts of the rows that do not stay."""
-    ids = [ids_file(scratch, number) for number in range(shards)]
-    places = [places_file(scratch, number) for number in range(shards)]
+    ids = [shard_file(scratch, number, "ids") for number in range(shards)]
+    places = [shard_file(scratch, number, "places") for number in range(shards)]
     counts: Counter[str] = Counter()
     if choice.documents:
         left, many = document_rows.mark_first(ids, places, keep, scratch)
@@ -121,7 +120,7 @@ def _chosen(shards: int, choice: Choice, keep: Path, scratch: Path) -> Counter[s
         left, many = duplicates.mark_first(ids, keep, scratch), 0
     counts[f"{DROPPED}duplicate"] = keep.stat().st_size - left - many
     if choice.near_duplicates is not None:
-        near = [near_file(scratch, number) for number in range(shards)]
+        near = [shard_file(scratch, number, "near") for number in range(shards)]
         dropped = NearDuplicates(ids, near, keep, choice.near_duplicates).drop(scratch)
         counts[f"{DROPPED}near_duplicate"] = dropped
         left -= dropped

@@ -10,11 +10,11 @@ from typing import Any
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.cleaning.options import CleanOptions
-from pipelines.preparing.counting import CHANGED, DROPPED
 from pipelines.preparing.document_summary import DocumentSummary
 from pipelines.preparing.driver import FirstPass
 from pipelines.preparing.exclusion import HIT
 from pipelines.preparing.options import PrepareOptions
+from pipelines.preparing.scratch_files import CHANGED, DROPPED
 from pipelines.preparing.shard_tasks import Rules
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.storage.resumable_output import versions

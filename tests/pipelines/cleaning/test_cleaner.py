@@ -11,7 +11,7 @@ import pytest
 
 from cotbert_core.errors import UserError
 from pipelines.cleaning.cleaner import Cleaned, Cleaner
-from pipelines.cleaning.filters import FILTERS
+from pipelines.cleaning.filters import filters_of
 from pipelines.cleaning.options import CleanOptions
 from pipelines.cleaning.splitting import split
 from pipelines.cleaning.steps import STEPS
@@ -44,7 +44,7 @@ def slow_clean(rows: list[tuple[str, ...]], options: CleanOptions) -> Cleaned:
     """The rows one after another; of each, stage by stage, its texts."""
     kept, origin, places, sentences = [], [], [], 0
     changed, dropped, added = Counter(), Counter(), 0
-    rules = [rule for make in FILTERS.values() if (rule := make(options))]
+    rules = filters_of(options).values()
     for number, texts in enumerate(rows):
         reason = None
         for name in options.steps:

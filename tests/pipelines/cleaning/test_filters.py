@@ -12,11 +12,11 @@ import pytest
 from cotbert_core.errors import UserError
 from pipelines.cleaning import languages
 from pipelines.cleaning.filters import (
-    FILTERS,
     drop_language,
     drop_non_letters,
     drop_repeated,
     drop_unk,
+    filters_of,
     non_letters,
     within_length,
 )
@@ -52,7 +52,7 @@ LANGUAGES = {
     ],
 )
 def test_an_option_turns_on_its_filter(options, names):
-    assert [name for name, make in FILTERS.items() if make(CleanOptions(**options))] == names
+    assert list(filters_of(CleanOptions(**options))) == names
 
 
 def test_unk():

@@ -142,7 +142,6 @@ def content(corpus):
 def cut_small(monkeypatch):
     """Many shards, parts, chunks and buckets."""
     monkeypatch.setattr(duplicates, "CHUNK_ROWS", 101)
-    monkeypatch.setattr(buckets, "CHUNK_ROWS", 101)
     monkeypatch.setattr(sources, "plan", partial(sources.plan, shard_bytes=5000))
     monkeypatch.setattr(driver, "PART_ROWS", 100)
     monkeypatch.setattr(buckets, "BUCKET_RECORDS", 100)

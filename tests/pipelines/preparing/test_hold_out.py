@@ -19,7 +19,7 @@ from read_inputs import write_rows
 
 from cotbert_core.errors import UserError
 from pipelines.cleaning.options import CleanOptions
-from pipelines.preparing import buckets, duplicates, hold_out
+from pipelines.preparing import duplicates, hold_out
 from pipelines.preparing.placing import count_words
 from pipelines.storage.held_out_file import read_held_out
 
@@ -70,7 +70,6 @@ def test_a_giant_document_is_not_held_out(made, monkeypatch):
     files, read, options = in_rows()
     cut_small(monkeypatch)
     monkeypatch.setattr(hold_out, "MOST_SENTENCES", 6)
-    monkeypatch.setattr(buckets, "CHUNK_ROWS", 7)
     monkeypatch.setattr(duplicates, "CHUNK_ROWS", 7)
     stay, _ = reference(read)
     sizes = Counter(document for document, _ in stay.values())

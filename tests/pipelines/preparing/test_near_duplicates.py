@@ -102,7 +102,7 @@ def search(folder, texts, similarity, shards, bucket_rows):
     mark_first(ids, folder / "keep", folder)
     dropped = NearDuplicates(ids, near, folder / "keep", similarity, bucket_rows).drop(folder)
     stays = kept(folder / "keep", 0, len(texts))
-    assert not list(folder.glob("band-*"))
+    assert not list(folder.glob("records-*"))
     return [t for t, k in zip(texts, stays, strict=True) if k], dropped
 
 
