@@ -50,11 +50,6 @@ def test_streams_of_several_parts_are_read_to_the_end(tmp_path):
         assert read_all(path).texts == TEXTS
 
 
-def slow_lines(data, most):
-    parts = data.removesuffix(b"\n").split(b"\n") if data else []
-    return [part if len(part) <= most else None for part in parts]
-
-
 @pytest.mark.parametrize(
     "data", [b"", b"\n", b"\n\n", b"a", b"a\n", b"ab\n\ncdefgh\ni", b"abcdefgh"]
 )
@@ -62,21 +57,14 @@ def slow_lines(data, most):
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_lines_out_of_blocks_cut_anywhere(data, most, size):
     blocks = [data[start : start + size] for start in range(0, len(data), size)]
-    assert list(line_reader.lines(blocks, most)) == slow_lines(data, most)
+    parts = data.removesuffix(b"\n").split(b"\n") if data else []
+    expected = [part if len(part) <= most else None for part in parts]
+    assert list(line_reader.lines(blocks, most)) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("/a/b.txt", (".txt", "")),
-        ("/a/b.JSONL.GZ", (".jsonl", ".gz")),
-        ("b.zst", ("", ".zst")),
-        ("s3://b/a.csv.zst?region=x.gz", (".csv", ".zst")),
-        ("README", ("", "")),
-    ],
-)
-def test_the_endings_of_a_name(name, expected):
-    assert suffixes(name) == expected
+def test_the_endings_of_a_name():
+    assert suffixes("/a/b.JSONL.GZ") == (".jsonl", ".gz")
+    assert suffixes("s3://b/a.csv.zst?region=x.gz") == (".csv", ".zst")
 
 
 @pytest.fixture
@@ -164,9 +152,3 @@ def test_an_address_of_another_kind_and_a_folder_without_rights_are_reported(tmp
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(UserError, match=r"cannot be read \(Permission denied\): change its"):
         plan([str(tmp_path)])
-
-
-def test_the_reason_why_a_file_does_not_open_is_short(tmp_path):
-    with pytest.raises(FileNotFoundError) as error:
-        locations.open_file(str(tmp_path / "gone.txt"))
-    assert error.value.strerror == "No such file or directory"
