@@ -91,19 +91,9 @@ class CleanOptions:
         object.__setattr__(self, "steps", tuple(s for s in STEPS if s in self.steps))
         object.__setattr__(self, "language", tuple(sorted(set(self.language))))
         for name in ("max_non_letters", "repeated", "language_probability"):
-            self._check_share(name)
-        self._check_tokens()
-        if self.split is not None:
-            check_splitter(self.split)
-        if self.language:
-            check_languages(self.language)
-
-    def _check_share(self, name: str) -> None:
-        share = getattr(self, name)
-        if share is not None and not 0 <= share <= 1:
-            raise UserError(f"{name} is {share}: give a share from 0 to 1")
-
-    def _check_tokens(self) -> None:
+            share = getattr(self, name)
+            if share is not None and not 0 <= share <= 1:
+                raise UserError(f"{name} is {share}: give a share from 0 to 1")
         low, high = self.min_tokens, self.max_tokens
         at_least(self, 1, "min_tokens", "max_tokens")
         if low is not None and high is not None and low > high:
@@ -111,3 +101,7 @@ class CleanOptions:
                 f"min_tokens is {low} and max_tokens is {high}, which would drop every text: give "
                 "a min_tokens of at most max_tokens"
             )
+        if self.split is not None:
+            check_splitter(self.split)
+        if self.language:
+            check_languages(self.language)

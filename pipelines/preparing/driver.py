@@ -38,18 +38,16 @@ UNIT_ROWS = 8 * PIECE_ROWS
 class FirstPass:
     """The results of the first pass.
 
-    kept: (shards,) number of rows kept. lost: unusable rows by file. read: number of rows by file.
+    kept: (shards,) number of rows kept. lost: unusable rows by file.
     """
 
     kept: np.ndarray
     lost: LostRows
     counts: Counter[str] = field(default_factory=Counter)
-    read: Counter[str] = field(default_factory=Counter)
 
-    def add(self, number: int, path: str, counts: Counter[str]) -> None:
+    def add(self, number: int, counts: Counter[str]) -> None:
         self.kept[number] = counts.pop("kept")
         self.lost.add(number, counts)
-        self.read[path] += counts["read"]
         self.counts += counts
 
 
@@ -64,13 +62,13 @@ def read_shards(plan: ReadPlan, rules: Rules, work: ResumableOutput) -> FirstPas
     first_pass = FirstPass(np.zeros(count, np.int64), LostRows(plan))
     done = finished(work.scratch, "[0-9]*.json")
     for number, path in done.items():
-        first_pass.add(number, plan.shards[number].path, read_counts(path))
+        first_pass.add(number, read_counts(path))
     numbers = tuple(number for number in range(count) if number not in done)
     progress = Progress("prepare", count, "read")
     progress.start_at(len(done))
     task = ReadShard(plan, numbers, str(work.scratch), rules)
     for more, row in enumerate(map_shards(task, len(numbers)), start=1):
-        first_pass.add(row["number"], plan.shards[row["number"]].path, row["counts"])
+        first_pass.add(row["number"], row["counts"])
         progress.show(len(done) + more, f"{first_pass.counts['read']:,} rows")
     return first_pass
 
