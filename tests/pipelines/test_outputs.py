@@ -49,51 +49,51 @@ def test_a_job_begins_in_a_new_folder_and_continues_in_its_own(tmp_path, capsys)
         open_output(out, "search", record, resume=True)
 
 
-def test_a_job_of_an_earlier_version_continues_while_it_would_do_the_same(tmp_path, capsys):
-    record = {"settings": flatten(RECIPES["promptbert-base"]()), "corpus_digest": "a"}
-    for recipe in ("optiprompt-base", "denosent-base"):
-        record["settings"] |= flatten(RECIPES[recipe]())
-    record["settings"]["method.inference"] = "whole"
-    old = {k: v for k, v in record["settings"].items() if k not in LATER_SETTINGS}
-    assert set(record["settings"]) - set(old) == set(LATER_SETTINGS)
-    out = tmp_path / "out"
-    open_output(out, "run", {**record, "settings": old}, resume=False)
-    assert open_output(out, "run", record, resume=True) == out
-    for name, other in (("method.inference", "released"), ("method.dev_reading", "released")):
-        changed = {**record, "settings": record["settings"] | {name: other}}
-        with pytest.raises(UserError, match=rf"was started with other settings \({name}\)"):
-            open_output(out, "run", changed, resume=True)
-    # The same inside a comparison, whose settings lie deeper.
-    open_output(tmp_path / "two", "comparison", {"entries": {"a": old}}, resume=False)
-    open_output(tmp_path / "two", "comparison", {"entries": {"a": record["settings"]}}, resume=True)
+def earlier_settings():
+    """Yield the settings of a run, those that an earlier version wrote of it, and changes to it."""
+    together = {}
+    for recipe in ("promptbert-base", "optiprompt-base", "denosent-base"):
+        together |= flatten(RECIPES[recipe]())
+    together["method.inference"] = "whole"
+    assert set(LATER_SETTINGS) <= set(together)
+    yield (
+        "later settings",
+        together,
+        without(together, LATER_SETTINGS),
+        {
+            "method.inference": "released",
+            "method.dev_reading": "released",
+        },
+    )
+    for recipe in ("quickstart", "promptbert-base", "denosent-base", "simcse-base"):
+        settings = flatten(RECIPES[recipe]())
+        old = without(settings, ("method.positive", "method.rest_length"))
+        yield f"a positive of {recipe}", settings, old, {"method.positive": "rest"}
+    settings = flatten(RECIPES["cot-bert-base"]()) | {"mini_batch_size": 64}
+    former = {"mini_batch_size": "chunk_size", "shuffle_buffer_rows": "shuffle_rows"}
+    old = {former.get(name, name): value for name, value in settings.items()}
+    yield "former names", settings, old, {"mini_batch_size": 32}
+
+
+def without(settings, names):
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 @pytest.mark.parametrize(
-    "recipe", ["quickstart", "promptbert-base", "denosent-base", "simcse-base"]
+    ("settings", "old", "changes"),
+    [pytest.param(*case, id=name) for name, *case in earlier_settings()],
 )
-def test_a_run_from_before_positives_could_be_chosen_continues_with_its_default(tmp_path, recipe):
-    settings = flatten(RECIPES[recipe]())
-    later = ("method.positive", "method.rest_length")
-    old = {"settings": {k: v for k, v in settings.items() if k not in later}}
-    out = open_output(tmp_path / "out", "run", old, resume=False)
-    assert open_output(out, "run", {"settings": settings}, resume=True) == out
-    other = {"settings": settings | {"method.positive": "rest"}}
-    with pytest.raises(UserError, match=r"started with other settings \(method.positive\)"):
-        open_output(out, "run", other, resume=True)
-
-
-def test_a_run_that_began_under_a_settings_former_name_continues(tmp_path):
-    settings = flatten(RECIPES["cot-bert-base"]()) | {"mini_batch_size": 64}
-    old = {"chunk_size" if k == "mini_batch_size" else k: v for k, v in settings.items()}
-    old["shuffle_rows"] = old.pop("shuffle_buffer_rows")
+def test_a_job_of_an_earlier_version_continues_while_it_would_do_the_same(
+    tmp_path, settings, old, changes
+):
     out = open_output(tmp_path / "out", "run", {"settings": old}, resume=False)
     assert open_output(out, "run", {"settings": settings}, resume=True) == out
-    other = {"settings": settings | {"mini_batch_size": 32}}
-    with pytest.raises(UserError, match=r"was started with other settings \(mini_batch_size\)"):
-        open_output(out, "run", other, resume=True)
-    trials = {"trials": {"0000": old}}, {"trials": {"0000": settings}}
-    open_output(tmp_path / "sweep", "sweep", trials[0], resume=False)
-    open_output(tmp_path / "sweep", "sweep", trials[1], resume=True)
+    for name, value in changes.items():
+        with pytest.raises(UserError, match=rf"was started with other settings \({name}\)"):
+            open_output(out, "run", {"settings": settings | {name: value}}, resume=True)
+    # The same inside a comparison or a sweep, whose settings lie deeper.
+    open_output(tmp_path / "two", "sweep", {"trials": {"0000": old}}, resume=False)
+    open_output(tmp_path / "two", "sweep", {"trials": {"0000": settings}}, resume=True)
 
 
 def test_a_folder_has_its_name_only_when_whole(tmp_path):

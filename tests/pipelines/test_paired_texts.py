@@ -134,11 +134,6 @@ def test_a_corpus_without_paired_texts_says_what_is_needed(tmp_path, there, need
         corpus.require(needed, "denosent")
 
 
-def test_an_older_corpus_has_no_paired_texts(tmp_path):
-    corpus = corpus_of(tmp_path, [[([1],)]])
-    assert (corpus.columns, corpus.batch().columns) == ((), ())
-
-
 def expected_rows(encoder_folder, max_length):
     """What a corpus of ROWS holds by its texts, and the counts: row by row with transformers."""
     from transformers import AutoTokenizer

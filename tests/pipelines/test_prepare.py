@@ -151,19 +151,6 @@ def test_rows_do_not_depend_on_shards_or_the_order_of_input(folder, made, monkey
     assert {k: first.manifest[k] for k in own} == {k: other.manifest[k] for k in own}
 
 
-def test_a_sample_is_the_same_however_the_input_is_cut(folder, made, monkeypatch):
-    whole = rows(made(folder, name="whole").path)
-    first = made(folder, name="one", sample=4)
-    cut_small(monkeypatch, 30, 2)
-    again = made(folder, name="two", sample=4)
-    assert rows(first.path).sort_by("id").equals(rows(again.path).sort_by("id"))
-    assert first.manifest["rows"] == 4
-    assert set(rows(first.path)["id"].to_pylist()) < set(whole["id"].to_pylist())
-    counts = first.manifest
-    accounted = counts["rows"] + sum(counts["dropped"].values()) + counts["sampled_out"]
-    assert accounted == counts["rows_read"] == 11 + sum(DROPPED.values())
-
-
 @pytest.mark.parametrize(
     ("content", "reasons"),
     [(b"", "none read"), (b"\xff\n\n \n\xff", "2 empty, 2 invalid_utf8"),
