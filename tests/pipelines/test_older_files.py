@@ -12,7 +12,6 @@ import shutil
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from sentence_transformers import SentenceTransformer
 from tiny_corpus import write_corpus, write_held_out
 
@@ -75,9 +74,7 @@ EMBEDDINGS = """{
 }"""
 
 
-@pytest.fixture
-def older_model(tmp_path, bert_folder):
-    """A trained folder of that version, and the encoder that was saved there."""
+def test_a_model_gives_its_vectors_here_and_in_sentence_transformers(tmp_path, bert_folder):
     encoder = SentenceEncoder.from_pretrained(bert_folder, TEMPLATES["cot-bert/anchor"])
     folder = tmp_path / "model"
     encoder.save_pretrained(folder)
@@ -89,11 +86,6 @@ def older_model(tmp_path, bert_folder):
     older = json.loads(MODEL) | {"settings": json.loads(SETTINGS)}
     assert kept["template"] == older["template"]
     write_json(folder / "cotbert.json", older)
-    return folder, encoder
-
-
-def test_a_model_gives_its_vectors_here_and_in_sentence_transformers(older_model):
-    folder, encoder = older_model
     opened = SentenceEncoder.from_pretrained(folder)
     expected = encoder.encode(TEXTS, precision="fp32")
     np.testing.assert_array_equal(opened.encode(TEXTS, precision="fp32"), expected)

@@ -70,11 +70,6 @@ def folder(tmp_path):
     return home
 
 
-def cut_small(monkeypatch, shard_bytes, part_rows):
-    monkeypatch.setattr(sources, "plan", partial(sources.plan, shard_bytes=shard_bytes))
-    monkeypatch.setattr(driver, "PART_ROWS", part_rows)
-
-
 def test_every_row_of_every_format_is_accounted_for(
     folder, tmp_path, bert_folder, own_store, capsys
 ):
@@ -142,7 +137,8 @@ def test_rows_do_not_depend_on_shards_or_the_order_of_input(folder, made, monkey
     for path in (first.path / "manifest.json", *first.parts()):
         copy = again.path / path.relative_to(first.path)
         assert copy.read_bytes() == path.read_bytes(), path.name
-    cut_small(monkeypatch, 30, 2)
+    monkeypatch.setattr(sources, "plan", partial(sources.plan, shard_bytes=30))
+    monkeypatch.setattr(driver, "PART_ROWS", 2)
     other = made(*files[::-1], name="two")
     assert len(first.parts()) == 1
     assert len(other.parts()) > 3

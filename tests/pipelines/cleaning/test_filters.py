@@ -34,8 +34,6 @@ LANGUAGES = {
            "Guten Morgen"),
     "zh": ("第一场雪落下之前，河水就结冰了。", "那天早上没有人接电话。", "她把旧自行车卖给了邻居。",
            "我们迟到了。", "早上好"),
-    "ar": ("تجمد النهر قبل أن يتساقط الثلج الأول.", "لم يرد أحد على الهاتف في ذلك الصباح.",
-           "باعت دراجتها القديمة لجارتها.", "لقد تأخرنا.", "صباح الخير"),
     "ru": ("Река замёрзла раньше, чем выпал первый снег.", "В то утро никто не ответил на телефон.",
            "Она продала старый велосипед соседке.", "Мы опоздали.", "Доброе утро"),
 }  # fmt: skip
@@ -134,7 +132,7 @@ def test_short_texts_are_detected_less_surely():
     short = [(name, text) for name, texts in LANGUAGES.items() for text in texts[3:]]
     reasons = Counter(drop_language(text, [name], 0.5) for name, text in short)
     assert reasons["language"] == 0
-    assert reasons[None] >= 7
+    assert reasons[None] >= 6
     assert reasons["language_unsure"] >= 1
 
 

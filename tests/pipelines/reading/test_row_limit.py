@@ -84,12 +84,9 @@ def test_a_named_delimiter_splits_the_cells(tmp_path, given, sign):
 
 
 @pytest.mark.parametrize("given", ["", ";;", '"', "\n", "é"])
-def test_what_is_no_delimiter_is_refused(given):
+def test_what_is_no_delimiter_and_a_limit_below_one_are_refused(given):
     with pytest.raises(UserError, match=r"give one character, such as ';' or '|', or the word tab"):
         PrepareOptions(("a.csv",), "encoder", delimiter=given)
-
-
-def test_a_limit_below_one_is_refused():
     with pytest.raises(UserError, match="limit is 0: give at least 1"):
         PrepareOptions(("a.csv",), "encoder", limit=0)
 
