@@ -21,13 +21,10 @@ from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.encoder.token_limit import check_max_length
 from cotbert_core.errors import UserError
 from cotbert_core.files import read_json, write_json
-from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.cleaning.cleaner import Cleaner
 from pipelines.preparing import driver
-from pipelines.preparing.counting import LENGTH
 from pipelines.preparing.document_summary import finish_documents
-from pipelines.preparing.exclusion import Exclusion, read_exclusion
-from pipelines.preparing.hold_out import HoldOut
+from pipelines.preparing.exclusion import read_exclusion
 from pipelines.preparing.manifest import (
     CorpusJob,
     cleaning,
@@ -37,13 +34,13 @@ from pipelines.preparing.manifest import (
 )
 from pipelines.preparing.options import PrepareOptions, recognise_triples
 from pipelines.preparing.report import write_corpus_report
+from pipelines.preparing.scratch_files import LENGTH
 from pipelines.preparing.shard_tasks import Rules
 from pipelines.preparing.token_bounds import EarlyBounds
 from pipelines.reading import sources
 from pipelines.reading.documents import check_documents
 from pipelines.reading.lost_rows import found_notes
 from pipelines.reading.pieces import PIECE_ROWS
-from pipelines.reading.read_plan import ReadPlan
 from pipelines.recording.resumable_run import resumable_run
 from pipelines.runtime.ending import REPORT_FILE
 from pipelines.runtime.progress import say
@@ -64,13 +61,13 @@ def prepare(
     """
     output = require_empty(output)
     job = check_input(options)
-    record = _record(job.options, job.plan, job.rules.exclusion, job.tokenizer.hash)
+    record = _record(job)
     with (
         on_all_nodes(output, job.plan.files, verbose),
         resumable_output(output, record) as work,
     ):
         if work.before:
-            _show_finished(job.plan, work)
+            _show_finished(len(job.plan.shards), work)
         if (work.output / RESULT_FILE).is_file():  # killed before the folder got its name
             return dict(read_json(work.output / RESULT_FILE))
         return _run(job, work, verbose, parent)
@@ -93,25 +90,18 @@ def check_input(options: PrepareOptions) -> CorpusJob:
     cleaner = Cleaner(options.clean, len(plan.paired_columns))
     exclusion = read_exclusion(options.exclude)
     tokenizer = load_tokenizer(options.encoder)
-    rules = _rules(options, cleaner, exclusion, tokenizer)
     check_max_length(options.max_length, options.encoder)
+    bounds, early, hold_out = options.clean, None, options.hold_out is not None
+    if (options.documents or hold_out) and (bounds.min_tokens or bounds.max_tokens):
+        early = EarlyBounds(tokenizer.json, bounds)
+    near = options.near_duplicates
+    rules = Rules(options.on_invalid, cleaner, exclusion, near, hold_out, early)
     return CorpusJob(options, plan, rules, tokenizer)
 
 
-def _rules(
-    options: PrepareOptions, cleaner: Cleaner, exclusion: Exclusion, tokenizer: PlainTokenizer
-) -> Rules:
-    bounds, early = options.clean, None
-    if (options.documents or options.hold_out) and (bounds.min_tokens or bounds.max_tokens):
-        early = EarlyBounds(tokenizer.json, bounds)
-    near, hold_out = options.near_duplicates, options.hold_out is not None
-    return Rules(options.on_invalid, cleaner, exclusion, near, hold_out, early)
-
-
-def _record(
-    options: PrepareOptions, plan: ReadPlan, exclusion: Exclusion, tokenizer_hash: str
-) -> dict[str, Any]:
+def _record(job: CorpusJob) -> dict[str, Any]:
     """Return everything that decides what is written; the order of the files does not matter."""
+    options = job.options
     # Options that are newer than some unfinished jobs are named only where they are given.
     newer = {"encoding", "delimiter", "limit", "documents", "hold_out", "hold_out_fewer", "query"}
     unset = (None, False, "any")
@@ -124,23 +114,20 @@ def _record(
             "exclude": sorted(set(options.exclude)),
             "clean": vars(options.clean),
         },
-        "tokenizer": tokenizer_hash,
-        "excluded": exclusion.digest,
-        "files": sources.stamps(plan),
-        "shards": hashlib.sha256(repr(plan.shards).encode()).hexdigest()[:16],
+        "tokenizer": job.tokenizer.hash,
+        "excluded": job.rules.exclusion.digest,
+        "files": sources.stamps(job.plan),
+        "shards": hashlib.sha256(repr(job.plan.shards).encode()).hexdigest()[:16],
         "part_rows": [driver.PART_ROWS, driver.UNIT_ROWS, PIECE_ROWS],
         "versions": versions(),
     }
 
 
-def _show_finished(plan: ReadPlan, work: ResumableOutput) -> None:
+def _show_finished(count: int, work: ResumableOutput) -> None:
     shards = len(driver.finished(work.scratch, "[0-9]*.json"))
     parts = len(driver.finished(work.scratch, "part-*.json"))
     and_parts = f" and {parts} parts" if parts else ""
-    say(
-        f"continuing {work.output.parent.parent}: {shards} of {len(plan.shards)} shards"
-        f"{and_parts} are done"
-    )
+    say(f"continuing {work.output.parent.parent}: {shards} of {count} shards{and_parts} are done")
 
 
 def _run(
@@ -172,37 +159,27 @@ def _run(
 def _write_corpus(job: CorpusJob, work: ResumableOutput) -> dict[str, Any]:
     """Run both passes, write the manifest and the report, and return the manifest."""
     options, plan = job.options, job.plan
-    notes = found_notes(plan, cleaned="markup" in options.clean.steps)
-    for note in notes:
-        say(f"warning: {note}")
+    warnings = _shown(found_notes(plan, cleaned="markup" in options.clean.steps))
     first_pass = driver.read_shards(plan, job.rules, work)
-    lost = first_pass.lost.warnings()
-    for warning in lost:
-        say(f"warning: {warning}")
+    warnings += _shown(first_pass.lost.warnings())
     counts = first_pass.counts
-    hold_out = None
-    if options.hold_out is not None:
-        hold_out = HoldOut(
-            options.hold_out, options.query, options.documents is not None, options.hold_out_fewer
-        )
-    choice = driver.Choice(
-        options.near_duplicates, options.sample, options.documents is not None, hold_out
-    )
-    counts += driver.choose_rows(len(plan.shards), choice, work)
-    kept = first_pass.kept.tolist()
-    counts += driver.write_parts(
-        job.tokenizer.json, options.max_length, options.clean, kept, choice, work
-    )
+    counts += driver.choose_rows(len(plan.shards), options, work)
+    counts += driver.write_parts(job.tokenizer.json, options, first_pass.kept.tolist(), work)
     if not counts["rows"]:
         raise UserError(
             f"nothing is left of {counts['read']} rows ({reasons(counts)}): give input with text"
         )
     documents = finish_documents(options, work)
-    for warning in documents.warnings:
-        say(f"warning: {warning}")
-    warnings = [*notes, *lost, *documents.warnings]
+    warnings += _shown(documents.warnings)
     manifest = corpus_manifest(job, first_pass, counts, documents, warnings)
     write_json(work.output / MANIFEST_FILE, manifest)
     lengths = [counts[f"{LENGTH}{n}"] for n in range(options.max_length + 2)]
     write_corpus_report(work.output / REPORT_FILE, manifest, lengths, documents.sizes)
     return manifest
+
+
+def _shown(warnings: list[str]) -> list[str]:
+    """Show warnings and return them."""
+    for warning in warnings:
+        say(f"warning: {warning}")
+    return warnings

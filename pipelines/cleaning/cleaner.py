@@ -16,7 +16,7 @@ from operator import is_not
 import numpy as np
 
 from cotbert_core.errors import UserError
-from pipelines.cleaning.filters import FILTERS, Rule
+from pipelines.cleaning.filters import Rule, filters_of
 from pipelines.cleaning.options import CleanOptions
 from pipelines.cleaning.splitting import split
 from pipelines.cleaning.steps import STEPS
@@ -80,10 +80,8 @@ class Cleaner:
             work.change(name)
         if self.options.split is not None:
             work.split(self.options.split)
-        for make in FILTERS.values():
-            rule = make(self.options)
-            if rule is not None:
-                work.drop(rule)
+        for rule in filters_of(self.options).values():
+            work.drop(rule)
         sentences = np.asarray(work.sentences, np.int64)
         origin = None if work.origin is None else np.asarray(work.origin, np.int64)
         rows = sentences if origin is None else origin[sentences]

@@ -1,11 +1,12 @@
 """The filters of cleaning: rules that return the reason to drop a text, or None.
 
-The manifest counts dropped rows by reason. An entry of FILTERS takes the options and returns its
-rule, or None if it is off. Token bounds (`within_length`) are applied after tokenizing.
+The manifest counts dropped rows by reason. `filters_of` returns those that the options turn on.
+Token bounds (`within_length`) are applied after tokenizing.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -27,18 +28,9 @@ REPEATED_WORDS = 4
 REPEATED_CHARACTERS = 8
 
 
-def _unk(options: CleanOptions) -> Rule | None:
-    return drop_unk if "wikitext" in options.steps else None
-
-
 def drop_unk(text: str) -> str | None:
     """Return `unk` if the text has an <unk> in place of a word."""
     return "unk" if UNK in text else None
-
-
-def _max_non_letters(options: CleanOptions) -> Rule | None:
-    limit = options.max_non_letters
-    return None if limit is None else partial(drop_non_letters, limit=limit)
 
 
 def drop_non_letters(text: str, limit: float) -> str | None:
@@ -65,14 +57,7 @@ def _is_letter(character: str) -> bool:
 
     Marks are half of a Hindi or Thai word, and str.isalpha is False for them.
     """
-    import unicodedata
-
     return unicodedata.category(character)[0] in "LM" or character.isspace()
-
-
-def _repeated(options: CleanOptions) -> Rule | None:
-    limit = options.repeated
-    return None if limit is None else partial(drop_repeated, limit=limit)
 
 
 def drop_repeated(text: str, limit: float) -> str | None:
@@ -93,19 +78,19 @@ def drop_repeated(text: str, limit: float) -> str | None:
     return "repeated" if most > limit * parts else None
 
 
-def _language(options: CleanOptions) -> Rule | None:
-    if not options.language:
-        return None
-    return partial(drop_language, languages=options.language, least=options.language_probability)
-
-
-# The filters in the order in which they are applied, the cheap ones first.
-FILTERS: dict[str, Callable[[CleanOptions], Rule | None]] = {
-    "unk": _unk,
-    "max_non_letters": _max_non_letters,
-    "repeated": _repeated,
-    "language": _language,
-}
+def filters_of(options: CleanOptions) -> dict[str, Rule]:
+    """Return the filters that the options turn on by name, in their order, the cheap ones first."""
+    found: dict[str, Rule] = {}
+    if "wikitext" in options.steps:
+        found["unk"] = drop_unk
+    if options.max_non_letters is not None:
+        found["max_non_letters"] = partial(drop_non_letters, limit=options.max_non_letters)
+    if options.repeated is not None:
+        found["repeated"] = partial(drop_repeated, limit=options.repeated)
+    if options.language:
+        least = options.language_probability
+        found["language"] = partial(drop_language, languages=options.language, least=least)
+    return found
 
 
 def within_length(

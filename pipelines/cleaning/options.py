@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from cotbert_core.errors import UserError, unknown
@@ -12,6 +13,8 @@ from pipelines.cleaning.steps import STEPS
 from pipelines.options.checks import at_least
 from pipelines.options.declare import CLEANING, Option
 from pipelines.options.shared import comma_names
+
+_option = partial(Option, group=CLEANING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +27,9 @@ class CleanOptions:
 
     steps: Annotated[
         tuple[str, ...],
-        Option(
+        _option(
             "clean texts with these steps: wikitext, markup, urls, control, unicode",
             "STEP,...",
-            group=CLEANING,
             flag="--clean",
             default="no cleaning",
             convert=comma_names,
@@ -35,71 +37,51 @@ class CleanOptions:
     ] = ()
     split: Annotated[
         str | None,
-        Option(
+        _option(
             "split running text of this language into sentences, e.g. en",
             "LANGUAGE",
-            group=CLEANING,
             default="no splitting",
         ),
     ] = None
     min_tokens: Annotated[
         int | None,
-        Option(
-            "drop a sentence with fewer tokens",
-            "N",
-            group=CLEANING,
-            unit="tokens",
-            default="no lower limit",
-        ),
+        _option("drop a sentence with fewer tokens", "N", unit="tokens", default="no lower limit"),
     ] = None
     max_tokens: Annotated[
         int | None,
-        Option(
-            "drop a sentence with more tokens",
-            "N",
-            group=CLEANING,
-            unit="tokens",
-            default="no upper limit",
-        ),
+        _option("drop a sentence with more tokens", "N", unit="tokens", default="no upper limit"),
     ] = None
     max_non_letters: Annotated[
         float | None,
-        Option(
+        _option(
             "drop a text when more than this share, 0 to 1, of its characters are neither letters "
             "nor white space",
             "SHARE",
-            group=CLEANING,
             unit="share",
             default="no limit",
         ),
     ] = None
     repeated: Annotated[
         float | None,
-        Option(
+        _option(
             "drop a text when one word makes up more than this share, 0 to 1, of its words",
             "SHARE",
-            group=CLEANING,
             unit="share",
             default="no limit",
         ),
     ] = None
     language: Annotated[
         tuple[str, ...],
-        Option(
+        _option(
             "keep only texts in these languages, e.g. en,de; needs cotbert's extra `language`",
             "CODE,...",
-            group=CLEANING,
             default="all languages",
             convert=comma_names,
         ),
     ] = ()
     language_probability: Annotated[
         float,
-        Option(
-            "drop a text when the detected language's probability is below P, 0 to 1",
-            "P",
-            group=CLEANING,
-        ),
+        _option("drop a text when the detected language's probability is below P, 0 to 1", "P"),
     ] = 0.5
 
     def __post_init__(self) -> None:
@@ -109,19 +91,9 @@ class CleanOptions:
         object.__setattr__(self, "steps", tuple(s for s in STEPS if s in self.steps))
         object.__setattr__(self, "language", tuple(sorted(set(self.language))))
         for name in ("max_non_letters", "repeated", "language_probability"):
-            self._check_share(name)
-        self._check_tokens()
-        if self.split is not None:
-            check_splitter(self.split)
-        if self.language:
-            check_languages(self.language)
-
-    def _check_share(self, name: str) -> None:
-        share = getattr(self, name)
-        if share is not None and not 0 <= share <= 1:
-            raise UserError(f"{name} is {share}: give a share from 0 to 1")
-
-    def _check_tokens(self) -> None:
+            share = getattr(self, name)
+            if share is not None and not 0 <= share <= 1:
+                raise UserError(f"{name} is {share}: give a share from 0 to 1")
         low, high = self.min_tokens, self.max_tokens
         at_least(self, 1, "min_tokens", "max_tokens")
         if low is not None and high is not None and low > high:
@@ -129,3 +101,7 @@ class CleanOptions:
                 f"min_tokens is {low} and max_tokens is {high}, which would drop every text: give "
                 "a min_tokens of at most max_tokens"
             )
+        if self.split is not None:
+            check_splitter(self.split)
+        if self.language:
+            check_languages(self.language)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.preparing.duplicates import CHUNK_ROWS, ID_BITS, MOST_BUCKETS
-from pipelines.preparing.scratch_files import PLACE
-
 # Records per bucket: with five numbers each, sorting one takes 0.2 GiB.
 BUCKET_RECORDS = 1 << 22
+# Maximum number of open buckets; beyond BUCKET_RECORDS * MOST_BUCKETS records they grow.
+MOST_BUCKETS = 512
+ID_BITS = 63
 
 
 def buckets(
@@ -63,13 +63,3 @@ def starts(*sorted_keys: np.ndarray) -> np.ndarray:
     if len(new):
         new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in sorted_keys])
     return new
-
-
-def place_chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (position of the first row, PLACE of up to CHUNK_ROWS rows) over all files."""
-    start = 0
-    for path in files:
-        with path.open("rb") as file:
-            while len(places := np.fromfile(file, PLACE, CHUNK_ROWS)):
-                yield start, places
-                start += len(places)

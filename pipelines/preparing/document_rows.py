@@ -13,13 +13,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from pipelines.preparing import duplicates
-from pipelines.preparing.buckets import buckets, place_chunks, starts
-from pipelines.preparing.scratch_files import (
-    PLACE,
-    offsets_file,
-    places_file,
-    sizes_file,
-)
+from pipelines.preparing.buckets import buckets, starts
+from pipelines.preparing.scratch_files import PLACE, place_chunks, shard_file
 
 # A sentence that occurs in this many documents is boilerplate.
 MANY_DOCUMENTS = 3
@@ -90,10 +85,10 @@ def _first_rows(records: np.ndarray) -> tuple[np.ndarray, int]:
 
 def write_offsets(scratch: Path, shards: int) -> None:
     """Write the number of sentences of each document in earlier shards, if it spans shards."""
-    found = [n for n in range(shards) if sizes_file(scratch, n).is_file()]
-    sizes = {n: sizes_file(scratch, n).stat().st_size // 16 for n in found}
+    found = [n for n in range(shards) if shard_file(scratch, n, "sizes").is_file()]
+    sizes = {n: shard_file(scratch, n, "sizes").stat().st_size // 16 for n in found}
     for shard in found:
-        duplicates.create(offsets_file(scratch, shard), 8 * sizes[shard])
+        duplicates.create(shard_file(scratch, shard, "offsets"), 8 * sizes[shard])
     for records in buckets(_sizes(scratch, found), sum(sizes.values()), scratch):
         document, shard, index, count = records[np.lexsort((records[:, 1], records[:, 0]))].T
         before = np.cumsum(count) - count
@@ -101,7 +96,7 @@ def write_offsets(scratch: Path, shards: int) -> None:
         before = before - before[begins][np.cumsum(begins) - 1]
         for number in np.unique(shard):
             here = shard == number
-            offsets = np.memmap(offsets_file(scratch, number), np.int64, "r+")
+            offsets = np.memmap(shard_file(scratch, number, "offsets"), np.int64, "r+")
             offsets[index[here]] = before[here]
             offsets.flush()
 
@@ -109,7 +104,8 @@ def write_offsets(scratch: Path, shards: int) -> None:
 def _sizes(scratch: Path, shards: Sequence[int]) -> Iterator[np.ndarray]:
     """Yield (document, shard, index in its sizes file, sentences)."""
     for shard in shards:
-        documents, counts = np.fromfile(sizes_file(scratch, shard), np.int64).reshape(2, -1)
+        sizes = np.fromfile(shard_file(scratch, shard, "sizes"), np.int64)
+        documents, counts = sizes.reshape(2, -1)
         index = np.arange(len(documents))
         yield np.stack([documents, np.full(len(index), shard), index, counts], axis=1)
 
@@ -117,9 +113,9 @@ def _sizes(scratch: Path, shards: Sequence[int]) -> Iterator[np.ndarray]:
 def read_places(scratch: Path, shard: int, start: int, stop: int) -> np.ndarray:
     """Return the PLACE of a shard's rows `start` to `stop`, with positions over all shards."""
     places = np.fromfile(
-        places_file(scratch, shard), PLACE, stop - start, offset=start * PLACE.itemsize
+        shard_file(scratch, shard, "places"), PLACE, stop - start, offset=start * PLACE.itemsize
     )
-    sizes, offsets = sizes_file(scratch, shard), offsets_file(scratch, shard)
+    sizes, offsets = shard_file(scratch, shard, "sizes"), shard_file(scratch, shard, "offsets")
     if sizes.is_file() and sizes.stat().st_size:
         documents = np.memmap(sizes, np.int64, "r").reshape(2, -1)[0]
         index = np.searchsorted(documents, places["document"])

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.cleaning.options import CleanOptions
 from pipelines.preparing import document_rows, duplicates
-from pipelines.preparing.counting import DROPPED, read_counts
 from pipelines.preparing.hold_out import HoldOut
 from pipelines.preparing.near_duplicates import NearDuplicates
+from pipelines.preparing.options import PrepareOptions
 from pipelines.preparing.part_tasks import RowRange, WritePart
-from pipelines.preparing.scratch_files import KEEP_FILE, ids_file, near_file, places_file
+from pipelines.preparing.scratch_files import DROPPED, KEEP_FILE, read_counts, shard_file
 from pipelines.preparing.shard_tasks import ReadShard, Rules
 from pipelines.reading.data_folder import make_data_folder
 from pipelines.reading.lost_rows import LostRows
@@ -39,18 +38,16 @@ UNIT_ROWS = 8 * PIECE_ROWS
 class FirstPass:
     """The results of the first pass.
 
-    kept: (shards,) number of rows kept. lost: unusable rows by file. read: number of rows by file.
+    kept: (shards,) number of rows kept. lost: unusable rows by file.
     """
 
     kept: np.ndarray
     lost: LostRows
     counts: Counter[str] = field(default_factory=Counter)
-    read: Counter[str] = field(default_factory=Counter)
 
-    def add(self, number: int, path: str, counts: Counter[str]) -> None:
+    def add(self, number: int, counts: Counter[str]) -> None:
         self.kept[number] = counts.pop("kept")
         self.lost.add(number, counts)
-        self.read[path] += counts["read"]
         self.counts += counts
 
 
@@ -65,32 +62,18 @@ def read_shards(plan: ReadPlan, rules: Rules, work: ResumableOutput) -> FirstPas
     first_pass = FirstPass(np.zeros(count, np.int64), LostRows(plan))
     done = finished(work.scratch, "[0-9]*.json")
     for number, path in done.items():
-        first_pass.add(number, plan.shards[number].path, read_counts(path))
+        first_pass.add(number, read_counts(path))
     numbers = tuple(number for number in range(count) if number not in done)
     progress = Progress("prepare", count, "read")
     progress.start_at(len(done))
     task = ReadShard(plan, numbers, str(work.scratch), rules)
     for more, row in enumerate(map_shards(task, len(numbers)), start=1):
-        first_pass.add(row["number"], plan.shards[row["number"]].path, row["counts"])
+        first_pass.add(row["number"], row["counts"])
         progress.show(len(done) + more, f"{first_pass.counts['read']:,} rows")
     return first_pass
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The rules by which rows are chosen.
-
-    near_duplicates: Jaccard similarity. sample: number of sentences to keep. documents: whether
-    rows belong to documents.
-    """
-
-    near_duplicates: float | None = None
-    sample: int | None = None
-    documents: bool = False
-    hold_out: HoldOut | None = None
-
-
-def choose_rows(shards: int, choice: Choice, work: ResumableOutput) -> Counter[str]:
+def choose_rows(shards: int, options: PrepareOptions, work: ResumableOutput) -> Counter[str]:
     """Write the flags of the rows that stay, and return the counts of the others.
 
     The first row of each id and one of each cluster of near duplicates stay, and of these a sample:
@@ -101,47 +84,44 @@ def choose_rows(shards: int, choice: Choice, work: ResumableOutput) -> Counter[s
     counts_file = scratch / f"{KEEP_FILE}.json"
     if counts_file.is_file():
         return read_counts(counts_file)
-    if choice.documents:
+    if options.documents:
         document_rows.write_offsets(scratch, shards)
     with atomic_file(scratch / KEEP_FILE, scratch) as keep:
-        counts = _chosen(shards, choice, keep, scratch)
+        counts = _chosen(shards, options, keep, scratch)
     write_json_atomic(counts_file, counts)
     return counts
 
 
-def _chosen(shards: int, choice: Choice, keep: Path, scratch: Path) -> Counter[str]:
+def _chosen(shards: int, options: PrepareOptions, keep: Path, scratch: Path) -> Counter[str]:
     """Write `keep` and return the counts of the rows that do not stay."""
-    ids = [ids_file(scratch, number) for number in range(shards)]
-    places = [places_file(scratch, number) for number in range(shards)]
+    ids = [shard_file(scratch, number, "ids") for number in range(shards)]
+    places = [shard_file(scratch, number, "places") for number in range(shards)]
     counts: Counter[str] = Counter()
-    if choice.documents:
+    if options.documents:
         left, many = document_rows.mark_first(ids, places, keep, scratch)
         counts[f"{DROPPED}in_many_documents"] = many
     else:
         left, many = duplicates.mark_first(ids, keep, scratch), 0
     counts[f"{DROPPED}duplicate"] = keep.stat().st_size - left - many
-    if choice.near_duplicates is not None:
-        near = [near_file(scratch, number) for number in range(shards)]
-        dropped = NearDuplicates(ids, near, keep, choice.near_duplicates).drop(scratch)
+    if options.near_duplicates is not None:
+        near = [shard_file(scratch, number, "near") for number in range(shards)]
+        dropped = NearDuplicates(ids, near, keep, options.near_duplicates).drop(scratch)
         counts[f"{DROPPED}near_duplicate"] = dropped
         left -= dropped
-    if choice.sample is not None and choice.documents:
-        stay = document_rows.keep_documents(places, keep, choice.sample, scratch)
+    if options.sample is not None and options.documents:
+        stay = document_rows.keep_documents(places, keep, options.sample, scratch)
         counts["sampled_out"] = left - stay
-    elif choice.sample is not None:
-        counts["sampled_out"] = left - duplicates.keep_smallest(ids, keep, choice.sample)
-    if choice.hold_out is not None:
-        counts[f"{DROPPED}held_out"] = choice.hold_out.mark(places, keep, scratch)
+    elif options.sample is not None:
+        counts["sampled_out"] = left - duplicates.keep_smallest(ids, keep, options.sample)
+    if options.hold_out is not None:
+        by_document = options.documents is not None
+        hold_out = HoldOut(options.hold_out, options.query, by_document, options.hold_out_fewer)
+        counts[f"{DROPPED}held_out"] = hold_out.mark(places, keep, scratch)
     return counts
 
 
 def write_parts(
-    tokenizer_json: str,
-    max_length: int,
-    bounds: CleanOptions,
-    kept: Sequence[int],
-    choice: Choice,
-    work: ResumableOutput,
+    tokenizer_json: str, options: PrepareOptions, kept: Sequence[int], work: ResumableOutput
 ) -> Counter[str]:
     """Run the second pass over the parts that are not done yet. kept: rows of each shard."""
     units = list(_units(kept, work.scratch / KEEP_FILE))
@@ -153,14 +133,14 @@ def write_parts(
     progress.start_at(_gone_through(counts))
     task = WritePart(
         tokenizer_json,
-        max_length,
-        bounds,
+        options.max_length,
+        options.clean,
         str(work.scratch),
         str(make_data_folder(work.output)),
         groups,
         numbers,
-        placed=choice.documents or choice.hold_out is not None,
-        documents=choice.documents,
+        placed=options.documents is not None or options.hold_out is not None,
+        documents=options.documents is not None,
     )
     for row in map_shards(task, len(numbers)):
         counts += row["counts"]

@@ -2,28 +2,25 @@
 
 Ids are in files of raw int64, one per shard, in the order of the input; a row's position is its
 index over all files. The result is a file of one byte per row: 1 if the row stays, else 0. Up to
-BUCKET_ROWS ids are sorted in memory. More ids are first partitioned by their top bits into buckets
-on disk, 16 bytes per row, which are sorted one by one. Ids are hashes, so buckets have about equal
-sizes, and all rows of an id are in the same bucket.
+BUCKET_ROWS ids are sorted in memory, more in buckets on disk, 16 bytes per row.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from pipelines.preparing.buckets import ID_BITS, buckets
+
 # Sorting this many ids takes 0.7 GiB and 3 s.
 BUCKET_ROWS = 1 << 24
-# Maximum number of open buckets; beyond BUCKET_ROWS * MOST_BUCKETS (8.6 billion rows) they grow.
-MOST_BUCKETS = 512
 CHUNK_ROWS = 1 << 20
 # The flag of a row that stays; 0 drops it, and pipelines.preparing.hold_out has two more.
 KEPT = 1
-ID_BITS = 63
 _TOP_BITS = 16
 
 
@@ -41,14 +38,9 @@ def mark_first(
         for start, ids in chunks(files):
             together[start : start + len(ids)] = ids
         return _mark(together, None, flags)
-    bits = min(int(np.ceil(np.log2(total / bucket_rows))), MOST_BUCKETS.bit_length() - 1)
-    paths = [scratch / f"bucket-{number:03}" for number in range(1 << bits)]
-    _distribute(files, paths, ID_BITS - bits)
     kept = 0
-    for path in paths:
-        pairs = np.fromfile(path, np.int64).reshape(-1, 2)
-        kept += _mark(np.ascontiguousarray(pairs[:, 0]), pairs[:, 1], flags)
-        path.unlink()
+    for records in buckets(_first_of_chunks(files), total, scratch, bucket_rows):
+        kept += _mark(np.ascontiguousarray(records[:, 0]), records[:, 1], flags)
     return kept
 
 
@@ -60,21 +52,12 @@ def _mark(ids: np.ndarray, positions: np.ndarray | None, flags: np.ndarray) -> i
     return len(first)
 
 
-def _distribute(files: Sequence[Path], buckets: Sequence[Path], shift: int) -> None:
-    """Write (id, position) of each row into the bucket of its id's top bits.
-
-    Only the first row of an id in a chunk is written: a very frequent line fills no bucket.
-    """
-    edges = np.arange(1, len(buckets), dtype=np.int64) << shift
-    with ExitStack() as stack:
-        opened = [stack.enter_context(path.open("wb")) for path in buckets]
-        for start, chunk in chunks(files):
-            ids, first = np.unique(chunk, return_index=True)
-            pairs = np.stack([ids, first + start], axis=1)
-            for bucket, part in zip(
-                opened, np.split(pairs, np.searchsorted(ids, edges)), strict=True
-            ):
-                bucket.write(part.tobytes())
+def _first_of_chunks(files: Sequence[Path]) -> Iterator[np.ndarray]:
+    """Yield (id, position) of the first row of each id in a chunk: a very frequent line fills no
+    bucket."""
+    for start, chunk in chunks(files):
+        ids, first = np.unique(chunk, return_index=True)
+        yield np.stack([ids, first + start], axis=1)
 
 
 def keep_smallest(files: Sequence[Path], keep: Path, count: int) -> int:
@@ -112,14 +95,14 @@ def flush(flags: np.ndarray) -> None:
         flags.flush()
 
 
-def chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (position of the first id, up to CHUNK_ROWS ids) over all files."""
+def chunks(files: Sequence[Path], kind: Any = np.int64) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (position of the first row, up to CHUNK_ROWS rows) over all files of a numpy type."""
     start = 0
     for path in files:
         with path.open("rb") as file:
-            while len(ids := np.fromfile(file, np.int64, CHUNK_ROWS)):
-                yield start, ids
-                start += len(ids)
+            while len(rows := np.fromfile(file, kind, CHUNK_ROWS)):
+                yield start, rows
+                start += len(rows)
 
 
 def create(keep: Path, rows: int) -> np.ndarray:

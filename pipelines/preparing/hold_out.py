@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cotbert_core.errors import UserError
-from pipelines.preparing.buckets import buckets, place_chunks, starts
+from pipelines.preparing.buckets import buckets, starts
 from pipelines.preparing.document_rows import kept_places
 from pipelines.preparing.duplicates import KEPT
 from pipelines.preparing.options import Query
 from pipelines.preparing.placing import WORD
+from pipelines.preparing.scratch_files import place_chunks
 from pipelines.storage.resumable_output import atomic_file
 
 HELD, QUERY = 2, 3

@@ -10,11 +10,11 @@ from typing import Any
 from cotbert_core.messages.redaction import without_credentials
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.cleaning.options import CleanOptions
-from pipelines.preparing.counting import CHANGED, DROPPED
 from pipelines.preparing.document_summary import DocumentSummary
 from pipelines.preparing.driver import FirstPass
 from pipelines.preparing.exclusion import HIT
 from pipelines.preparing.options import PrepareOptions
+from pipelines.preparing.scratch_files import CHANGED, DROPPED
 from pipelines.preparing.shard_tasks import Rules
 from pipelines.reading.read_plan import ReadPlan
 from pipelines.storage.resumable_output import versions
@@ -39,7 +39,6 @@ def corpus_manifest(
 ) -> dict[str, Any]:
     """Return the manifest: the counts of all rows by outcome, and the corpus's source."""
     options, plan = job.options, job.plan
-    dropped = _named(counts, DROPPED)
     hits = sum(key.startswith(HIT) for key in counts)
     return {
         "format": 1,
@@ -48,7 +47,7 @@ def corpus_manifest(
         "rows": counts["rows"],
         "added": counts["added"],
         "changed": _named(counts, CHANGED),
-        "dropped": dropped,
+        "dropped": _named(counts, DROPPED),
         "sampled_out": counts["sampled_out"],
         **({"exclude_hits": hits} if options.exclude else {}),
         **documents.entries,
@@ -62,11 +61,9 @@ def corpus_manifest(
             "inputs": sorted(set(without_credentials(options.inputs))),
             "files": len(plan.files),
             "files_ignored": plan.ignored,
-            "files_without_rows": sum(not first_pass.read[name] for name in plan.files),
+            "files_without_rows": sum(not first_pass.lost.read[name] for name in plan.files),
             "text_column": options.text_column,
-            **({"encoding": options.encoding} if options.encoding else {}),
-            **({"delimiter": options.delimiter} if options.delimiter else {}),
-            **({"limit": options.limit} if options.limit else {}),
+            **{k: v for k in ("encoding", "delimiter", "limit") if (v := getattr(options, k))},
             "augmented_column": options.augmented_column,
             "negative_column": options.negative_column,
             "sample": options.sample,
@@ -84,6 +81,7 @@ def corpus_result(
     manifest: dict[str, Any], fresh: int, seconds: float, run_id: str | None
 ) -> dict[str, Any]:
     """Return the result of a job. fresh: number of rows that this run wrote in `seconds`."""
+    documents = manifest.get("documents", {})
     return {
         "rows_read": manifest["rows_read"],
         "rows": manifest["rows"],
@@ -92,7 +90,7 @@ def corpus_result(
         **{f"dropped_{reason}": n for reason, n in manifest["dropped"].items()},
         "sampled_out": manifest["sampled_out"],
         **{key: manifest[key] for key in ("exclude_hits", "held_out") if key in manifest},
-        **_documents(manifest),
+        **{key: documents[key] for key in ("documents", "one_sentence") if key in documents},
         **({"warnings": len(manifest["warnings"])} if "warnings" in manifest else {}),
         "truncated": manifest["truncated"],
         "files_ignored": manifest["source"]["files_ignored"],
@@ -102,11 +100,6 @@ def corpus_result(
         "sentences_per_second": round(fresh / seconds, 1),
         "mlflow_run_id": run_id,
     }
-
-
-def _documents(manifest: dict[str, Any]) -> dict[str, int]:
-    found = manifest.get("documents", {})
-    return {k: found[k] for k in ("documents", "one_sentence") if k in found}
 
 
 def reasons(counts: Counter[str]) -> str:

@@ -16,14 +16,14 @@ duplicates are held in memory, 16 bytes each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pipelines.preparing.duplicates import BUCKET_ROWS, CHUNK_ROWS, ID_BITS, MOST_BUCKETS, flush
+from pipelines.preparing.buckets import ID_BITS, buckets
+from pipelines.preparing.duplicates import BUCKET_ROWS, CHUNK_ROWS, flush
 
 GRAM, HASHES = 5, 128
 # The first MOST_LETTERS letters of a text are compared; TOGETHER rows are hashed at a time.
@@ -147,8 +147,8 @@ class NearDuplicates:
 
         Each row is compared with the row with the smallest id and with the row before it.
         """
-        found = [np.empty((0, 2), np.int64)]
-        for rows in self._buckets(band, scratch):
+        found, total = [np.empty((0, 2), np.int64)], int(self._starts[-1])
+        for rows in buckets(self._rows_of(band), total, scratch, self._bucket_rows):
             hashes, ids, positions = rows.T
             order = np.lexsort((ids, hashes))
             hashes, positions = hashes[order], positions[order]
@@ -164,26 +164,6 @@ class NearDuplicates:
                 near = estimate(*(self._minima_of(column) for column in some.T))
                 found.append(some[near >= self._similarity])
         return np.concatenate(found)
-
-    def _buckets(self, band: int, scratch: Path) -> Iterator[np.ndarray]:
-        """Yield (hash, id, position) of the rows that stay, grouped by hash."""
-        total = int(self._starts[-1])
-        if total <= self._bucket_rows:
-            yield np.concatenate([np.empty((0, 3), np.int64), *self._rows_of(band)])
-            return
-        bits = min(int(np.ceil(np.log2(total / self._bucket_rows))), MOST_BUCKETS.bit_length() - 1)
-        edges = np.arange(1, 1 << bits, dtype=np.int64) << (ID_BITS - bits)
-        paths = [scratch / f"band-{number:03}" for number in range(1 << bits)]
-        with ExitStack() as stack:
-            opened = [stack.enter_context(path.open("wb")) for path in paths]
-            for rows in self._rows_of(band):
-                ordered = rows[np.argsort(rows[:, 0])]
-                parts = np.split(ordered, np.searchsorted(ordered[:, 0], edges))
-                for file, part in zip(opened, parts, strict=True):
-                    file.write(part.tobytes())
-        for path in paths:
-            yield np.fromfile(path, np.int64).reshape(-1, 3)
-            path.unlink()
 
     def _rows_of(self, band: int) -> Iterator[np.ndarray]:
         """Yield (hash, id, position) of the rows that stay, CHUNK_ROWS of a shard at a time."""

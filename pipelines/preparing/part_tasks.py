@@ -21,11 +21,10 @@ import pyarrow.parquet as pq
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.cleaning.options import CleanOptions
-from pipelines.preparing.counting import DROPPED, LENGTH
 from pipelines.preparing.document_rows import read_places
 from pipelines.preparing.duplicates import KEPT, read_flags
 from pipelines.preparing.hold_out import HELD_SCHEMA, QUERY
-from pipelines.preparing.scratch_files import KEEP_FILE, ids_file, texts_file
+from pipelines.preparing.scratch_files import DROPPED, KEEP_FILE, LENGTH, shard_file
 from pipelines.preparing.token_bounds import filled_rows
 from pipelines.reading.pieces import PIECE_ROWS
 from pipelines.storage.corpus import PLACES, corpus_table
@@ -135,8 +134,9 @@ class WritePart:
         for rows in group:
             last = rows.position + rows.stop - rows.start
             flags = read_flags(scratch / KEEP_FILE, rows.position, last)
-            ids = np.memmap(ids_file(scratch, rows.shard), np.int64, "r")
-            for first, batch in _row_groups(texts_file(scratch, rows.shard), rows.start, rows.stop):
+            ids = np.memmap(shard_file(scratch, rows.shard, "ids"), np.int64, "r")
+            texts = shard_file(scratch, rows.shard, "parquet")
+            for first, batch in _row_groups(texts, rows.start, rows.stop):
                 begin, end = first, first + len(batch)
                 whole = pa.RecordBatch.from_arrays(
                     [pa.array(ids[begin:end]), *batch.columns], ["id", *batch.schema.names]

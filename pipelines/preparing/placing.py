@@ -10,7 +10,7 @@ import numpy as np
 
 from cotbert_core.evaluation.keyword_search import NO_BLANKS
 from pipelines.cleaning.cleaner import Cleaned
-from pipelines.preparing.scratch_files import PLACE, sizes_file
+from pipelines.preparing.scratch_files import PLACE, shard_file
 from pipelines.reading.documents import FILE, document_id, documents_of
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan, Shard
@@ -84,5 +84,5 @@ class Placing:
         if self._plan.documents != FILE and self._plan.document_column is None:
             return
         sizes = np.array(sorted(self._sizes.items()), np.int64).reshape(-1, 2)
-        with atomic_file(sizes_file(scratch, number), scratch) as partial:
+        with atomic_file(shard_file(scratch, number, "sizes"), scratch) as partial:
             partial.write_bytes(np.ascontiguousarray(sizes.T).tobytes())

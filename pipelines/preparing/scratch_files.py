@@ -1,59 +1,57 @@
-"""The scratch files of `cotbert prepare`: ids, texts and places of each shard's rows."""
+"""The scratch files of `cotbert prepare`: ids, texts and places of each shard's rows, and counts.
+
+ids: the raw int64 ids of the shard's rows. parquet: their texts, in row groups of PIECE_ROWS, fewer
+for long texts. near: their MinHash signatures. places: their PLACE, with documents or held-out
+rows. sizes: int64, the shard's documents that may span shards: their sorted ids, then the number of
+sentences of each. offsets: int64, the number of sentences that each document of `sizes` has in
+earlier shards. json: the counts, written last, which mark the shard as done.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.preparing import duplicates
 from pipelines.preparing.near_duplicates import band_rows, signatures
 from pipelines.reading.pieces import PIECE_CHARACTERS, PIECE_ROWS
 from pipelines.storage.resumable_output import atomic_file
 
 KEEP_FILE = "keep"
+# Prefixes of the keys of counts.
+DROPPED, CHANGED, LENGTH = "dropped.", "changed.", "length."
 # The place of a row. sentence: the id of its first text. document: the document's id, -1 without
 # documents. position: number of the document's sentences before it in the same shard. words: number
 # of words, at most 255.
 PLACE = np.dtype([
     ("sentence", np.int64), ("document", np.int64), ("position", np.int32), ("words", np.uint8)
 ])  # fmt: skip
+Kind = Literal["ids", "parquet", "near", "places", "sizes", "offsets", "json"]
 
 
-def ids_file(scratch: Path, shard: int) -> Path:
-    """Return the file of the raw int64 ids of a shard's rows."""
-    return scratch / f"{shard:06}.ids"
+def shard_file(scratch: Path, shard: int, kind: Kind) -> Path:
+    """Return a file of a shard."""
+    return scratch / f"{shard:06}.{kind}"
 
 
-def texts_file(scratch: Path, shard: int) -> Path:
-    """Return the file of the rows' texts, in row groups of PIECE_ROWS, fewer for long texts."""
-    return scratch / f"{shard:06}.parquet"
+def read_counts(path: Path) -> Counter[str]:
+    """Return the counts of a shard or part."""
+    counts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return Counter(counts)
 
 
-def near_file(scratch: Path, shard: int) -> Path:
-    """Return the file of the rows' MinHash signatures."""
-    return scratch / f"{shard:06}.near"
-
-
-def places_file(scratch: Path, shard: int) -> Path:
-    """Return the file of the rows' PLACE, written with documents or held-out rows."""
-    return scratch / f"{shard:06}.places"
-
-
-def sizes_file(scratch: Path, shard: int) -> Path:
-    """Return the int64 file of a shard's documents that may span shards: their sorted ids, then
-    the number of sentences of each."""
-    return scratch / f"{shard:06}.sizes"
-
-
-def offsets_file(scratch: Path, shard: int) -> Path:
-    """Return the int64 file of the number of sentences that each document of the sizes file has
-    in earlier shards."""
-    return scratch / f"{shard:06}.offsets"
+def place_chunks(files: Sequence[Path]) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (position of the first row, PLACE of up to CHUNK_ROWS rows) over all files."""
+    return duplicates.chunks(files, PLACE)
 
 
 class ScratchWriter:
@@ -79,21 +77,22 @@ class ScratchWriter:
         self._stack = ExitStack()
 
     def __enter__(self) -> ScratchWriter:
-        self._parquet = self._stack.enter_context(
-            pq.ParquetWriter(self._enter(texts_file), self._schema, compression="none")
-        )
-        self._ids = self._stack.enter_context(self._enter(ids_file).open("wb"))
-        if self._near is not None:
-            self._signatures = self._stack.enter_context(self._enter(near_file).open("wb"))
-        if self._has_places:
-            self._places = self._stack.enter_context(self._enter(places_file).open("wb"))
+        parquet = pq.ParquetWriter(self._new("parquet"), self._schema, compression="none")
+        self._parquet = self._stack.enter_context(parquet)
+        kinds: dict[Kind, bool] = {
+            "ids": True, "near": self._near is not None, "places": self._has_places
+        }  # fmt: skip
+        self._files = {
+            kind: self._stack.enter_context(self._new(kind).open("wb"))
+            for kind, is_written in kinds.items()
+            if is_written
+        }
         return self
 
-    def _enter(self, file: Callable[[Path, int], Path]) -> Path:
-        """Return a temporary path, renamed to `file` after the writers are closed."""
-        return self._stack.enter_context(
-            atomic_file(file(self._scratch, self._shard), self._scratch)
-        )
+    def _new(self, kind: Kind) -> Path:
+        """Return a temporary path, which gets the name of the file after the writers are closed."""
+        path = shard_file(self._scratch, self._shard, kind)
+        return self._stack.enter_context(atomic_file(path, self._scratch))
 
     def add(
         self,
@@ -102,13 +101,13 @@ class ScratchWriter:
         places: np.ndarray | None = None,
     ) -> None:
         """Add N rows. ids: N ids. texts: N texts per column. places: (N,) PLACE."""
-        self._ids.write(np.array(ids, np.int64).tobytes())
+        self._files["ids"].write(np.array(ids, np.int64).tobytes())
         if places is not None:
-            self._places.write(places.tobytes())
+            self._files["places"].write(places.tobytes())
         if self._near is not None:
             # All texts of a row are compared: a sentence may have several paired texts.
             rows = ["\n".join(row) for row in zip(*texts, strict=True)]
-            self._signatures.write(signatures(rows, band_rows(self._near)).tobytes())
+            self._files["near"].write(signatures(rows, band_rows(self._near)).tobytes())
         self.rows += len(ids)
         for column, more in zip(self._texts, texts, strict=True):
             column += more

@@ -18,10 +18,9 @@ import numpy as np
 
 from cotbert_core.errors import UserError
 from pipelines.cleaning.cleaner import Cleaner
-from pipelines.preparing.counting import CHANGED, DROPPED
 from pipelines.preparing.exclusion import Exclusion, not_excluded
 from pipelines.preparing.placing import Placing
-from pipelines.preparing.scratch_files import ScratchWriter
+from pipelines.preparing.scratch_files import CHANGED, DROPPED, ScratchWriter, shard_file
 from pipelines.preparing.token_bounds import EarlyBounds
 from pipelines.reading.documents import document_id
 from pipelines.reading.lost_rows import FIRST, HARMLESS, count_lost, encoding_advice
@@ -73,7 +72,7 @@ class ReadShard:
             placing.write_sizes(scratch, number)
         counts.update({f"{DROPPED}{reason}": n for reason, n in unusable.items()})
         counts["kept"] = writer.rows
-        write_json_atomic(scratch / f"{number:06}.json", counts)
+        write_json_atomic(shard_file(scratch, number, "json"), counts)
         return {"number": number, "counts": counts}
 
     def _kept(

@@ -13,7 +13,7 @@ from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.templates.tokenizing import PlainTokenizer
 from pipelines.cleaning.filters import within_length
 from pipelines.cleaning.options import CleanOptions
-from pipelines.preparing.counting import DROPPED
+from pipelines.preparing.scratch_files import DROPPED
 from pipelines.reading.bad_rows import PREFIXES
 
 

@@ -8,14 +8,14 @@ with the same value in that column.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from cotbert_core.errors import UserError
 from pipelines.reading.formats import kind_of
+from pipelines.reading.line_reader import json_objects
 from pipelines.reading.pieces import Piece
 from pipelines.reading.read_plan import ReadPlan, Shard
 
@@ -131,13 +131,7 @@ def check_documents(plan: ReadPlan, splits: bool) -> None:
 
 def check_json_column(name: str, lines: Iterable[bytes | None], column: str) -> None:
     """Raise UserError if none of the first JSON lines has the column of the documents."""
-    found: set[str] = set()
-    for line in islice(lines, SAMPLED_LINES):
-        try:
-            row = json.loads(line or b"null")
-        except (ValueError, RecursionError):
-            continue
-        found |= set(row) if isinstance(row, dict) else set()
+    found = set(chain.from_iterable(json_objects(islice(lines, SAMPLED_LINES))))
     if found and column not in found:
         raise UserError(
             f"{name!r} has no column {column!r}: it has {', '.join(sorted(found))}; name one with "

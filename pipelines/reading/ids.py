@@ -6,10 +6,11 @@ of each csv, tsv and jsonl file. A later id of another type makes its row unusab
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
+
+from pipelines.reading.line_reader import json_objects
 
 INT64, STRING = "int64", "string"
 # Number of rows of each file that are examined: 20 ms for csv.
@@ -48,14 +49,5 @@ def text_id_in_rows(rows: Iterable[Sequence[str]], place: int) -> str | None:
 
 def text_id_in_lines(lines: Iterable[bytes | None], column: str) -> str | None:
     """Return the first id in the first JSON lines that is text."""
-    return next((value for value in _values(lines, column) if isinstance(value, str)), None)
-
-
-def _values(lines: Iterable[bytes | None], column: str) -> Iterator[Any]:
-    for line in islice(lines, SAMPLED_ROWS):
-        try:
-            row = json.loads(line or b"null")
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            yield row.get(column)
+    values = (row.get(column) for row in json_objects(islice(lines, SAMPLED_ROWS)))
+    return next((value for value in values if isinstance(value, str)), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -68,3 +69,14 @@ def lines(blocks: Iterable[bytes], most: int | None = None) -> Iterator[bytes | 
             held, length = [rest[-1]], len(rest[-1])
     if length:
         yield b"".join(held) if length <= most else None
+
+
+def json_objects(lines: Iterable[bytes | None]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON object of each line that holds one."""
+    for line in lines:
+        try:
+            row = json.loads(line or b"null")
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            yield row

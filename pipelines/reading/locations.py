@@ -54,12 +54,13 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
     """
     try:
         name, single, found = _find_uri(item) if is_uri(item) else _find_here(item)
-    except UnicodeEncodeError:
-        raise UserError(f"input {item!r} has a name that is not UTF-8: rename it") from None
+        for path in found:
+            path.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"input {error.object!r} has a name that is not UTF-8: rename it") from None
     if single and not known(name):
         ending = "".join(suffixes(name))
         raise UserError(f"input {item!r} ends in {ending!r}: give one of {kinds}")
-    _check_names(found)
     usable = [path for path in found if known(path) and (is_uri(path) or os.path.isfile(path))]
     if not single:
         usable = [path for path in usable if not _is_held_out(path, found)]
@@ -72,7 +73,8 @@ def find(item: str, known: Callable[[str], bool], kinds: str) -> tuple[list[str]
             f"first {min(outside)!r}: give the files themselves to read them"
         )
     if not usable:
-        what = "holds no file" if _is_folder(item) else "does not exist or matches no file"
+        is_folder = not is_uri(item) and os.path.isdir(name)
+        what = "holds no file" if is_folder else "does not exist or matches no file"
         raise UserError(f"input {item!r} {what} of a known kind: {kinds}")
     taken = set(usable)
     return usable, [path for path in found if path not in taken]
@@ -103,18 +105,6 @@ def leading_out(item: str, paths: Sequence[str]) -> list[str]:
     home = os.path.realpath(folder if os.path.isdir(folder) else _before_wildcard(folder) or "/")
     inside = home.rstrip("/") + "/"
     return [p for p in paths if not os.path.realpath(p.removeprefix(scheme)).startswith(inside)]
-
-
-def _check_names(names: list[str]) -> None:
-    for name in names:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise UserError(f"input {name!r} has a name that is not UTF-8: rename it") from None
-
-
-def _is_folder(item: str) -> bool:
-    return not is_uri(item) and Path(item).expanduser().is_dir()
 
 
 def _find_here(item: str) -> tuple[str, bool, list[str]]:

@@ -7,7 +7,7 @@ gives the same warnings.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -56,49 +56,54 @@ def count_lost(rows: Iterable[tuple[str, int]], counts: Counter[str]) -> None:
 
 
 @dataclass
-class _File:
-    read: int = 0
-    lost: Counter[str] = field(default_factory=Counter)
-    first: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The first lost row by reason, as (row in the file, number of its shard)."""
-
-
-@dataclass
 class LostRows:
-    """The unusable rows of a plan's files; shards can be added in any order."""
+    """The unusable rows of a plan's files; shards can be added in any order.
+
+    read: number of rows of each file. _lost: number of its unusable rows by reason. _first: the
+    first one of each file and reason, as (row in the file, number of its shard).
+    """
 
     plan: ReadPlan
-    _files: dict[str, _File] = field(default_factory=dict)
+    read: Counter[str] = field(default_factory=Counter)
+    _lost: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    _first: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
     def add(self, shard: int, counts: Mapping[str, int]) -> None:
         """Add a shard's counts: `read` and the keys of `count_lost`; other keys are ignored."""
-        file = self._files.setdefault(self.plan.shards[shard].path, _File())
-        file.read += counts.get("read", 0)
+        file = self.plan.shards[shard].path
+        self.read[file] += counts.get("read", 0)
         for key, number in counts.items():
             if key.startswith(LOST):
-                file.lost[key.removeprefix(LOST)] += number
+                self._lost[file][key.removeprefix(LOST)] += number
             elif key.startswith(FIRST):
-                reason, place = key.removeprefix(FIRST), (number, shard)
-                file.first[reason] = min(place, file.first.get(reason, place))
+                reason, place = (file, key.removeprefix(FIRST)), (number, shard)
+                self._first[reason] = min(place, self._first.get(reason, place))
 
     def warnings(self) -> list[str]:
         """Return a warning for each file that lost too many rows, sorted by file name."""
-        named = [name for name in sorted(self._files) if _needs_warning(self._files[name])]
-        warnings = [self._warning(name, self._files[name]) for name in named[:MOST_FILES]]
+        named = [name for name in sorted(self._lost) if self._needs_warning(name)]
+        warnings = [self._warning(name) for name in named[:MOST_FILES]]
         rest = named[MOST_FILES:]
         if rest:
-            lost = sum(self._files[name].lost.total() for name in rest)
+            lost = sum(self._lost[name].total() for name in rest)
             warnings.append(f"{len(rest):,} more files lost {lost:,} rows, the first {rest[0]!r}")
         return warnings
 
-    def _warning(self, name: str, file: _File) -> str:
-        lost = file.lost.total()
+    def _needs_warning(self, name: str) -> bool:
+        lost = self._lost[name]
+        always = any(reason.endswith(("invalid_utf8", "unclosed_quote")) for reason in lost)
+        return lost.total() > LEAST_SHARE * self.read[name] or always
+
+    def _warning(self, name: str) -> str:
+        lost, read = self._lost[name], self.read[name]
         parts = [
-            f"{count:,} {self._advice(reason, *file.first.get(reason, (1, 0)))}"
-            for reason, count in sorted(file.lost.items(), key=lambda item: (-item[1], item[0]))
+            f"{count:,} {self._advice(reason, *self._first.get((name, reason), (1, 0)))}"
+            for reason, count in sorted(lost.items(), key=lambda item: (-item[1], item[0]))
         ]
-        share = f"{100 * lost / max(file.read, 1):.1f} %"
-        return f"input {name!r} lost {lost:,} of {file.read:,} rows ({share}): {'; '.join(parts)}"
+        share = f"{100 * lost.total() / max(read, 1):.1f} %"
+        return (
+            f"input {name!r} lost {lost.total():,} of {read:,} rows ({share}): {'; '.join(parts)}"
+        )
 
     def _advice(self, reason: str, row: int, shard: int) -> str:
         plain = next(
@@ -112,11 +117,6 @@ class LostRows:
                 "a quote that is part of a cell"
             )
         return _ADVICE.get(plain, f"are dropped as {reason}")
-
-
-def _needs_warning(file: _File) -> bool:
-    always = any(reason.endswith(("invalid_utf8", "unclosed_quote")) for reason in file.lost)
-    return file.lost.total() > LEAST_SHARE * file.read or always
 
 
 def encoding_advice(shard: Shard, row: int) -> str:

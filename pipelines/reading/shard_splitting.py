@@ -36,21 +36,17 @@ def split_file(name: str, first_row: int, plan: ReadPlan, size: int) -> Iterator
     size: size in bytes of a shard of a file of lines.
     """
     kind = kind_of(name) or ""
-    if plan.keep and kind in ("txt", "docstrings", "sick"):
-        raise UserError(
-            f"input {name!r} has no columns and so no {plan.keep[0]!r}: give csv, tsv, jsonl or "
-            f"parquet, or leave out {keep_option(plan)}"
-        )
-    if plan.id_column and kind in ("txt", "docstrings", "sick"):
-        raise UserError(
-            f"input {name!r} has no columns and so no {plan.id_column!r}: give csv, tsv, jsonl or "
-            "parquet, or leave out --id-column"
-        )
-    if plan.paired_columns and kind in ("txt", "docstrings"):
-        raise UserError(
-            f"input {name!r} has no columns and so no {plan.paired_columns[0]!r}: give csv, tsv, "
-            f"jsonl or parquet, or leave out {COLUMN_OPTIONS[1]}"
-        )
+    without_columns = ("txt", "docstrings", "sick")
+    for column, option, kinds in (
+        (next(iter(plan.keep), None), keep_option(plan), without_columns),
+        (plan.id_column, "--id-column", without_columns),
+        (next(iter(plan.paired_columns), None), COLUMN_OPTIONS[1], without_columns[:2]),
+    ):
+        if column and kind in kinds:
+            raise UserError(
+                f"input {name!r} has no columns and so no {column!r}: give csv, tsv, jsonl or "
+                f"parquet, or leave out {option}"
+            )
     if kind == "sick":
         sick.check(name)
         yield Shard(name, kind, first_row=first_row)
@@ -122,19 +118,13 @@ def _hub_shards(name: str, first_row: int, plan: ReadPlan) -> Iterator[Shard]:
         yield Shard(name, "hub", start, stop, first_row + start, files, stop - start)
 
 
-def _docstring_shards(item: str, first_row: int) -> list[Shard]:
-    """Return a shard for every 100 source files, which take about a second to parse."""
+def _docstring_shards(item: str, first_row: int) -> Iterator[Shard]:
+    """Yield a shard for every 100 source files, which take about a second to parse."""
     packages = [p for p in item.removeprefix(DOCSTRINGS).split(",") if p]
     files = [str(f) for f in docstrings.package_files(packages)]
-    return [
-        Shard(
-            item,
-            "docstrings",
-            first_row=first_row + (start << 20),
-            files=tuple(files[start : start + 100]),
-        )
-        for start in range(0, len(files), 100)
-    ]
+    for start in range(0, len(files), 100):
+        some = tuple(files[start : start + 100])
+        yield Shard(item, "docstrings", first_row=first_row + (start << 20), files=some)
 
 
 def _line_shards(

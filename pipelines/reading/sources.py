@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +25,7 @@ from pipelines.reading.encodings import named_encoding
 from pipelines.reading.formats import DOCSTRINGS, ENDINGS, kind_of
 from pipelines.reading.ids import INT64, STRING
 from pipelines.reading.read_plan import ReadPlan, Shard
-from pipelines.reading.row_limit import first_rows
+from pipelines.reading.readers import raw_rows
 from pipelines.reading.shard_splitting import split_file
 
 # Row r of file f has the number f * 2^40 + r, which is unique and the same in every run.
@@ -80,7 +81,31 @@ def plan(
             ) from None
     id_type = STRING if made.found.text_ids else INT64
     made = replace(made, shards=shards, id_type=id_type)
-    return made if limit is None else first_rows(made, limit)
+    return made if limit is None else _first_rows(made, limit)
+
+
+def _first_rows(plan: ReadPlan, limit: int) -> ReadPlan:
+    """Return the plan of the first `limit` rows of the input, unusable ones included.
+
+    A shard with an unknown number of rows, unless it is the last, is read to count them, at most up
+    to the limit.
+    """
+    shards: list[Shard] = []
+    left = limit
+    for shard in plan.shards:
+        is_last = shard is plan.shards[-1]
+        rows = shard.rows
+        if rows is None and not is_last:
+            rows = sum(1 for _ in islice(raw_rows(shard, plan), left + 1))
+        if rows is not None and rows <= left:
+            shards.append(shard)
+            left -= rows
+            continue
+        if left:
+            shards.append(replace(shard, most=left, rows=None if rows is None else left))
+        break
+    used = plan.files.index(shards[-1].path) + 1 if shards else 0
+    return replace(plan, shards=shards, files=plan.files[:used])
 
 
 def stamps(plan: ReadPlan) -> dict[str, list[int]]:

@@ -17,12 +17,9 @@ from pipelines.reading.read_plan import ReadPlan, Shard
 def read_txt(shard: Shard, plan: ReadPlan) -> RawRows:
     """Yield each line as a row."""
     lines = file_lines(shard.path, shard.start, shard.stop, plan.encoding)
-    if plan.documents == PARAGRAPH:
-        for line, tag in paragraphs(lines):
-            yield None, Unusable("too_long") if line is None else (line, tag)
-        return
-    for line in lines:
-        yield None, Unusable("too_long") if line is None else (line,)
+    rows = paragraphs(lines) if plan.documents == PARAGRAPH else zip(lines, strict=True)
+    for row in rows:
+        yield None, Unusable("too_long") if row[0] is None else row
 
 
 def read_jsonl(shard: Shard, plan: ReadPlan) -> RawRows:

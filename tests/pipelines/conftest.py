@@ -123,6 +123,16 @@ def without_ray(unrecorded: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(job, "ray_session", lambda *_: nullcontext())
 
 
+@pytest.fixture
+def made(tmp_path: Path, bert_folder: str) -> Any:
+    """Prepare inputs into a new folder of tmp_path; its corpus."""
+    from read_inputs import prepared
+
+    return lambda *inputs, name="corpus", **options: prepared(
+        tmp_path / name, bert_folder, *inputs, **options
+    )
+
+
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """Two Marian models of an invented language, there and back (10 s to train)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 
@@ -60,26 +59,20 @@ def test_a_prepared_corpus_is_opened_where_it_is(tmp_path, prepared, bert_folder
     assert prepared == []
 
 
-def test_raw_text_is_prepared_once(text, prepared, bert_folder, tmp_path, capsys):
+def test_raw_text_is_prepared_once(text, prepared, bert_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     first = open_or_prepare(str(text), bert_folder, 16)
-    again = open_or_prepare(str(text), bert_folder, 16)
+    again = open_or_prepare("a.txt", bert_folder, 16)
     assert first.path == again.path == prepared[0]
     assert len(prepared) == 1
     assert prepared[0].is_relative_to(tmp_path / "cache" / "corpora")
     said = capsys.readouterr().err.splitlines()
     assert said == [
         f"preparing {text} into {first.path}",
-        f"corpus {text} was prepared before: {first.path}",
+        f"corpus a.txt was prepared before: {first.path}",
     ]
     options = json.loads((first.path / "manifest.json").read_text())["options"]
     assert (options["inputs"], options["max_length"]) == ([str(text)], 16)
-
-
-def test_the_same_file_by_another_path_is_found(text, prepared, bert_folder, monkeypatch):
-    monkeypatch.chdir(text.parent)
-    open_or_prepare(str(text), bert_folder, 16)
-    open_or_prepare("a.txt", bert_folder, 16)
-    assert len(prepared) == 1
 
 
 @pytest.mark.parametrize("change", ["content", "time", "length", "column", "encoder"])
@@ -97,18 +90,20 @@ def test_what_differs_is_prepared_again(text, prepared, bert_folder, roberta_fol
     assert len(prepared) == len(set(prepared)) == 2
 
 
-def test_companions_are_part_of_what_is_known(tmp_path, prepared, bert_folder):
+def options_of(folder):
+    options = json.loads((folder / "manifest.json").read_text())["options"]
+    return [options[f"{name}_column"] for name in ("text", "augmented", "negative")]
+
+
+def test_paired_texts_are_part_of_what_is_known(tmp_path, prepared, bert_folder):
     path = tmp_path / "a.csv"
     path.write_text("text,a,b\nx,y,z\n")
-    columns = ({}, {"augmented_column": "a"}, {"augmented_column": "b"},
-               {"augmented_column": "a", "negative_column": "b"},
-               {"augmented_column": "b", "negative_column": "a"})  # fmt: skip
+    pairs = [(None, None), ("a", None), ("b", None), ("a", "b"), ("b", "a")]
     for _ in range(2):
-        for named in columns:
+        for augmented, negative in pairs:
+            named = {"augmented_column": augmented, "negative_column": negative}
             open_or_prepare(str(path), bert_folder, 16, **named)
-    assert len(prepared) == len(columns)
-    options = json.loads((prepared[3] / "manifest.json").read_text())["options"]
-    assert (options["augmented_column"], options["negative_column"]) == ("a", "b")
+    assert list(map(options_of, prepared)) == [["text", *pair] for pair in pairs]
 
 
 def test_a_file_of_triples_needs_no_options(tmp_path, prepared, bert_folder, capsys):
@@ -120,10 +115,7 @@ def test_a_file_of_triples_needs_no_options(tmp_path, prepared, bert_folder, cap
     named = {"augmented_column": "sent1", "negative_column": "hard_neg"}
     again = open_or_prepare(str(path), bert_folder, 16, "sent0", **named)
     assert first.path == again.path == prepared[0]
-    options = json.loads((prepared[0] / "manifest.json").read_text())["options"]
-    assert [options[f"{n}_column"] for n in ("text", "augmented", "negative")] == [
-        "sent0", "sent1", "hard_neg"
-    ]  # fmt: skip
+    assert options_of(first.path) == ["sent0", "sent1", "hard_neg"]
 
 
 def test_sick_is_prepared_again_when_its_file_changes(tmp_path, prepared, bert_folder):
@@ -137,19 +129,19 @@ def test_sick_is_prepared_again_when_its_file_changes(tmp_path, prepared, bert_f
     assert len(prepared) == 2
 
 
-def test_a_folder_that_is_no_corpus_is_raw_text(text, prepared, bert_folder):
-    open_or_prepare(str(text.parent), bert_folder, 16)
-    assert len(prepared) == 1
-
-
-def test_the_parts_of_a_prepared_corpus_are_no_raw_text(tmp_path, prepared, bert_folder):
+def test_a_folder_may_be_raw_text_but_the_parts_of_a_corpus_are_none(
+    tmp_path, prepared, bert_folder
+):
     (tmp_path / "corpus" / "data").mkdir(parents=True)
     write_json(tmp_path / "corpus" / "manifest.json", {})
-    with pytest.raises(UserError, match=r"is only the parts of a corpus: give '.*/corpus'"):
-        open_or_prepare(str(tmp_path / "corpus" / "data"), bert_folder, 16)
+    for folder, message in {
+        tmp_path / "corpus" / "data": r"is only the parts of a corpus: give '.*/corpus'",
+        "/no/such": "does not exist",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            open_or_prepare(str(folder), bert_folder, 16)
     assert prepared == []
-
-
-def test_a_missing_corpus_is_reported(prepared, bert_folder):
-    with pytest.raises(UserError, match="does not exist"):
-        open_or_prepare(str(Path("/no/such")), bert_folder, 16)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("one\n")
+    open_or_prepare(str(tmp_path / "texts"), bert_folder, 16)
+    assert len(prepared) == 1

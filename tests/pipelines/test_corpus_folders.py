@@ -15,25 +15,20 @@ OTHERS = {
     "strange": ({"a": 1}, "is a folder with a manifest.json of another kind"),
     "a list": ([1], "is a folder with a manifest.json of another kind"),
 }
+COMMANDS = [
+    *(f"{job} --encoder MODEL" for job in ("train quickstart", "tune seeds", "compare quickstart")),
+    "augment --method llm --model m",
+]
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-@pytest.mark.parametrize("command", ["train quickstart", "tune seeds", "compare quickstart"])
-def test_training_names_what_the_folder_holds(tmp_path, bert_folder, capsys, command, kind):
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_job_names_what_the_folder_holds(tmp_path, bert_folder, capsys, command, kind):
     manifest, expected = OTHERS[kind]
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    words = [*command.split(), "--corpus", str(folder), "--encoder", bert_folder]
-    assert main([*words, "--output", str(tmp_path / "out")]) == 2
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    words = command.replace("MODEL", bert_folder).split()
+    assert main([*words, "--corpus", str(tmp_path), "--output", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err
-    assert f"corpus '{folder}' {expected}" in message
+    assert f"corpus '{tmp_path}' {expected}" in message
     assert "`cotbert prepare`" in message
     assert not (tmp_path / "out").exists()
-
-
-def test_augment_does_too(tmp_path, capsys):
-    (tmp_path / "manifest.json").write_text(json.dumps(OTHERS["vectors"][0]))
-    words = ["augment", "--corpus", str(tmp_path), "--method", "llm", "--model", "m"]
-    assert main([*words, "--output", str(tmp_path / "out")]) == 2
-    assert "is a folder of vectors" in capsys.readouterr().err

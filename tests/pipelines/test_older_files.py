@@ -12,7 +12,6 @@ import shutil
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from sentence_transformers import SentenceTransformer
 from tiny_corpus import write_corpus, write_held_out
 
@@ -75,16 +74,7 @@ EMBEDDINGS = """{
 }"""
 
 
-def parts_beside_manifest(folder):
-    """Move the parts of a folder to where that version wrote them."""
-    for part in sorted((folder / "data").iterdir()):
-        part.rename(folder / part.name)
-    (folder / "data").rmdir()
-
-
-@pytest.fixture
-def older_model(tmp_path, bert_folder):
-    """A trained folder of that version, and the encoder that was saved there."""
+def test_a_model_gives_its_vectors_here_and_in_sentence_transformers(tmp_path, bert_folder):
     encoder = SentenceEncoder.from_pretrained(bert_folder, TEMPLATES["cot-bert/anchor"])
     folder = tmp_path / "model"
     encoder.save_pretrained(folder)
@@ -96,11 +86,6 @@ def older_model(tmp_path, bert_folder):
     older = json.loads(MODEL) | {"settings": json.loads(SETTINGS)}
     assert kept["template"] == older["template"]
     write_json(folder / "cotbert.json", older)
-    return folder, encoder
-
-
-def test_a_model_gives_its_vectors_here_and_in_sentence_transformers(older_model):
-    folder, encoder = older_model
     opened = SentenceEncoder.from_pretrained(folder)
     expected = encoder.encode(TEXTS, precision="fp32")
     np.testing.assert_array_equal(opened.encode(TEXTS, precision="fp32"), expected)
@@ -121,7 +106,9 @@ def test_the_settings_of_a_run_are_settings_of_today():
 
 def test_a_corpus_is_read_and_trained_on(tmp_path, bert_folder):
     folder = write_corpus(tmp_path / "corpus", bert_folder, TEXTS[:2], TEXTS[2:])
-    parts_beside_manifest(folder)
+    for part in (folder / "data").iterdir():  # where that version wrote them
+        part.rename(folder / part.name)
+    (folder / "data").rmdir()
     tokenizer = load_tokenizer(bert_folder)
     write_json(folder / "manifest.json", json.loads(CORPUS) | {"tokenizer_hash": tokenizer.hash})
     corpus = Corpus.open(folder)

@@ -11,23 +11,14 @@ from pipelines.recipes import RECIPES
 from pipelines.storage.output_folder import LATER_SETTINGS, earlier_run, open_output, require_empty
 
 
-def filled(folder):
-    folder.mkdir()
-    (folder / "mine.txt").write_text("mine")
-    return folder
-
-
 @pytest.mark.parametrize("name", ["new", "deep/er/new"])
-def test_a_new_or_empty_folder_is_free(tmp_path, monkeypatch, name):
+def test_a_new_or_empty_folder_is_free_and_any_other_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     assert require_empty(name) == tmp_path / name
     (tmp_path / name).mkdir(parents=True)
     assert require_empty(name) == tmp_path / name
-
-
-def test_a_folder_or_file_that_is_there_is_refused(tmp_path):
-    taken = filled(tmp_path / "out")
-    for path in (taken, taken / "mine.txt"):
+    (tmp_path / name / "mine.txt").write_text("mine")
+    for path in (name, f"{name}/mine.txt"):
         with pytest.raises(UserError, match="already holds something: give a new folder"):
             require_empty(path)
 
@@ -46,15 +37,10 @@ def test_a_job_begins_in_a_new_folder_and_continues_in_its_own(tmp_path, capsys)
     assert earlier_run(out) == "abc"
     assert "resuming the search in" in capsys.readouterr().err
     other = {"settings": {"method.temperature": 0.1, "seed": [0, 1]}, "corpus_digest": "b"}
-    message = (
-        r"was started with other settings \(method\.temperature, corpus_digest\): give the same"
-    )
-    with pytest.raises(UserError, match=message):
+    changed = r"other settings \(method\.temperature, corpus_digest\): give"
+    with pytest.raises(UserError, match=f"was started with {changed} the same"):
         open_output(out, "search", other, resume=True)
-    message = (
-        r"holds a search with other settings \(method\.temperature, corpus_digest\): give a new"
-    )
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=f"holds a search with {changed} a new"):
         open_output(out, "search", other, resume=False)
     write_json(out / "result.json", {})
     with pytest.raises(UserError, match="holds this search, finished: give a new folder"):
@@ -63,60 +49,65 @@ def test_a_job_begins_in_a_new_folder_and_continues_in_its_own(tmp_path, capsys)
         open_output(out, "search", record, resume=True)
 
 
-def test_a_job_of_an_earlier_version_continues_while_it_would_do_the_same(tmp_path, capsys):
-    record = {"settings": flatten(RECIPES["promptbert-base"]()), "corpus_digest": "a"}
-    for recipe in ("optiprompt-base", "denosent-base"):
-        record["settings"] |= flatten(RECIPES[recipe]())
-    record["settings"]["method.inference"] = "whole"
-    old = {k: v for k, v in record["settings"].items() if k not in LATER_SETTINGS}
-    assert set(record["settings"]) - set(old) == set(LATER_SETTINGS)
-    out = tmp_path / "out"
-    open_output(out, "run", {**record, "settings": old}, resume=False)
-    assert open_output(out, "run", record, resume=True) == out
-    for name, other in (("method.inference", "released"), ("method.dev_reading", "released")):
-        changed = {**record, "settings": record["settings"] | {name: other}}
-        with pytest.raises(UserError, match=rf"was started with other settings \({name}\)"):
-            open_output(out, "run", changed, resume=True)
-    # The same inside a comparison, whose settings lie deeper.
-    open_output(tmp_path / "two", "comparison", {"entries": {"a": old}}, resume=False)
-    open_output(tmp_path / "two", "comparison", {"entries": {"a": record["settings"]}}, resume=True)
+def earlier_settings():
+    """Yield the settings of a run, those that an earlier version wrote of it, and changes to it."""
+    together = {}
+    for recipe in ("promptbert-base", "optiprompt-base", "denosent-base"):
+        together |= flatten(RECIPES[recipe]())
+    together["method.inference"] = "whole"
+    assert set(LATER_SETTINGS) <= set(together)
+    yield (
+        "later settings",
+        together,
+        without(together, LATER_SETTINGS),
+        {
+            "method.inference": "released",
+            "method.dev_reading": "released",
+        },
+    )
+    for recipe in ("quickstart", "promptbert-base", "denosent-base", "simcse-base"):
+        settings = flatten(RECIPES[recipe]())
+        old = without(settings, ("method.positive", "method.rest_length"))
+        yield f"a positive of {recipe}", settings, old, {"method.positive": "rest"}
+    settings = flatten(RECIPES["cot-bert-base"]()) | {"mini_batch_size": 64}
+    former = {"mini_batch_size": "chunk_size", "shuffle_buffer_rows": "shuffle_rows"}
+    old = {former.get(name, name): value for name, value in settings.items()}
+    yield "former names", settings, old, {"mini_batch_size": 32}
+
+
+def without(settings, names):
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 @pytest.mark.parametrize(
-    "recipe", ["quickstart", "promptbert-base", "denosent-base", "simcse-base"]
+    ("settings", "old", "changes"),
+    [pytest.param(*case, id=name) for name, *case in earlier_settings()],
 )
-def test_a_run_from_before_positives_could_be_chosen_continues_with_its_default(tmp_path, recipe):
-    settings = flatten(RECIPES[recipe]())
-    later = ("method.positive", "method.rest_length")
-    old = {"settings": {k: v for k, v in settings.items() if k not in later}}
-    out = open_output(tmp_path / "out", "run", old, resume=False)
-    assert open_output(out, "run", {"settings": settings}, resume=True) == out
-    other = {"settings": settings | {"method.positive": "rest"}}
-    with pytest.raises(UserError, match=r"started with other settings \(method.positive\)"):
-        open_output(out, "run", other, resume=True)
-
-
-def test_a_run_that_began_under_a_settings_former_name_continues(tmp_path):
-    settings = flatten(RECIPES["cot-bert-base"]()) | {"mini_batch_size": 64}
-    old = {"chunk_size" if k == "mini_batch_size" else k: v for k, v in settings.items()}
-    old["shuffle_rows"] = old.pop("shuffle_buffer_rows")
+def test_a_job_of_an_earlier_version_continues_while_it_would_do_the_same(
+    tmp_path, settings, old, changes
+):
     out = open_output(tmp_path / "out", "run", {"settings": old}, resume=False)
     assert open_output(out, "run", {"settings": settings}, resume=True) == out
-    other = {"settings": settings | {"mini_batch_size": 32}}
-    with pytest.raises(UserError, match=r"was started with other settings \(mini_batch_size\)"):
-        open_output(out, "run", other, resume=True)
-    trials = {"trials": {"0000": old}}, {"trials": {"0000": settings}}
-    open_output(tmp_path / "sweep", "sweep", trials[0], resume=False)
-    open_output(tmp_path / "sweep", "sweep", trials[1], resume=True)
+    for name, value in changes.items():
+        with pytest.raises(UserError, match=rf"was started with other settings \({name}\)"):
+            open_output(out, "run", {"settings": settings | {name: value}}, resume=True)
+    # The same inside a comparison or a sweep, whose settings lie deeper.
+    open_output(tmp_path / "two", "sweep", {"trials": {"0000": old}}, resume=False)
+    open_output(tmp_path / "two", "sweep", {"trials": {"0000": settings}}, resume=True)
 
 
 def test_a_folder_has_its_name_only_when_whole(tmp_path):
-    out = tmp_path / "deep" / "out"
-    with atomic_folder(out) as folder:
-        (folder / "a").write_text("1")
-        assert not out.exists()
-    assert [p.name for p in out.iterdir()] == ["a"]
-    assert list(out.parent.iterdir()) == [out]
+    """Whether an empty folder or what a killed job left is there already."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "killed.partial").mkdir()
+    (tmp_path / "killed.partial" / "half").write_text("1")
+    for name in ("deep/new", "empty", "killed"):
+        with atomic_folder(tmp_path / name) as folder:
+            assert list(folder.iterdir()) == []
+            (folder / "a").write_text("1")
+            assert not (tmp_path / name / "a").exists()
+        assert [p.name for p in (tmp_path / name).iterdir()] == ["a"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["deep", "empty", "killed"]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -131,40 +122,22 @@ def test_a_failed_block_leaves_nothing(tmp_path, error):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_job_left_is_discarded(tmp_path):
-    filled(tmp_path / "out.partial")
-    with atomic_folder(tmp_path / "out") as folder:
-        assert list(folder.iterdir()) == []
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
-
-
-def test_an_empty_folder_is_used(tmp_path):
-    (tmp_path / "out").mkdir()
-    with atomic_folder(tmp_path / "out") as folder:
-        (folder / "a").write_text("1")
-    assert (tmp_path / "out" / "a").is_file()
-
-
 def test_a_taken_folder_is_not_touched(tmp_path):
-    out = filled(tmp_path / "out")
-    with pytest.raises(UserError), atomic_folder(out):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UserError), atomic_folder(tmp_path):
         pytest.fail("the block ran")
-    assert [p.name for p in out.iterdir()] == ["mine.txt"]
-    assert list(tmp_path.iterdir()) == [out]
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+    assert not tmp_path.with_name(f"{tmp_path.name}.partial").exists()
 
 
 def test_files_are_replaced_whole(tmp_path):
-    path = tmp_path / "a.txt"
-    for text in ("first", "é"):
-        write_text(path, text)
-        assert path.read_text(encoding="utf-8") == text
+    path = tmp_path / "a.json"
+    for value in ("é", {"é": [1, 2.5, None, True], "b": {"c": "x"}}):
+        write_json(path, value)
+        assert read_json(path) == value
+    write_text(path, "é")
+    assert path.read_text(encoding="utf-8") == "é"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_json_reads_back(tmp_path):
-    value = {"é": [1, 2.5, None, True], "b": {"c": "x"}}
-    write_json(tmp_path / "a.json", value)
-    assert read_json(tmp_path / "a.json") == value
 
 
 @pytest.mark.parametrize("content", [None, b"{", b"\xff\xfe"])

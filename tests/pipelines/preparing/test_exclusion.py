@@ -42,36 +42,32 @@ SENTENCES = [
 ]
 
 
-def columns_file(path, rows, delimiter, header=True):
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, delimiter=delimiter)
-        writer.writerows([["id", "genre", "score", "s1", "s2"]] * header + rows)
-    return str(path)
-
-
+HEADER = ["id", "genre", "score", "s1", "s2"]
 ROWS = [["1", "main-news", "4.5", *SENTENCES[:2]], ["2", "MSRvid", "0", *SENTENCES[2:]]]
+# Files by the kind of input that they are. SentEval's have quotes that close nothing.
+FILES = {
+    "lines": {"a.txt": "\ufeff" + "\n".join([*SENTENCES, "", "  "])},
+    "csv": {"a.csv": ","},
+    "tsv": {"a.tsv": "\t"},
+    "csv with tabs": {"a.csv": "\t"},
+    "tabs, a quote": {"STS.input.MSRvid.txt": '{}\t"{}\n{}\t{}\n'.format(*SENTENCES)},
+    "folder": {
+        "STS.gs.txt": "4.5\n0\n\n",
+        "correlation.pl": "this is no sentence",
+        "STS.input.txt": "\t".join(SENTENCES),
+    },
+}
 
 
-@pytest.mark.parametrize(
-    "kind", ["lines", "csv", "tsv", "csv with tabs", "tabs, a quote", "folder"]
-)
+@pytest.mark.parametrize("kind", FILES)
 def test_the_sentences_of_every_kind_of_file(tmp_path, kind):
-    path = tmp_path / "a.csv"
-    if kind == "lines":
-        path = tmp_path / "a.txt"
-        path.write_text("\ufeff" + "\n".join([*SENTENCES, "", "  "]), encoding="utf-8")
-    elif kind == "tabs, a quote":  # as SentEval's, where a quote closes nothing
-        path = tmp_path / "STS.input.MSRvid.txt"
-        path.write_text(f'{SENTENCES[0]}\t"{SENTENCES[1]}\n{SENTENCES[2]}\t{SENTENCES[3]}\n')
-    elif kind == "folder":
-        path = tmp_path / "STS"
-        path.mkdir()
-        (path / "STS.gs.txt").write_text("4.5\n0\n\n")
-        (path / "correlation.pl").write_text("this is no sentence")
-        (path / "STS.input.txt").write_text("\t".join(SENTENCES))
-    else:
-        columns_file(path, ROWS, "," if kind == "csv" else "\t")
-    keys = read_exclusion([str(path)]).keys
+    for name, content in FILES[kind].items():
+        with (tmp_path / name).open("w", encoding="utf-8", newline="") as file:
+            if len(content) == 1:  # a delimiter
+                csv.writer(file, delimiter=content).writerows([HEADER, *ROWS])
+            else:
+                file.write(content)
+    keys = read_exclusion([str(tmp_path if kind == "folder" else tmp_path / name)]).keys
     assert keys >= {key(text) for text in SENTENCES}
     labels = ("main-news", "MSRvid", "1", "4.5", "this is no sentence")
     assert not keys & {key(text) for text in labels}

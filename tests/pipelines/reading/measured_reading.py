@@ -25,7 +25,7 @@ def prepare(name: str) -> dict[str, object]:
     from pipelines.preparing import duplicates
     from pipelines.preparing.exclusion import Exclusion
     from pipelines.preparing.part_tasks import RowRange, WritePart
-    from pipelines.preparing.scratch_files import ids_file
+    from pipelines.preparing.scratch_files import shard_file
     from pipelines.preparing.shard_tasks import ReadShard, Rules
 
     plan = sources.plan([name])
@@ -34,7 +34,7 @@ def prepare(name: str) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         found = ReadShard(plan, (0,), folder, rules)({"id": 0})["counts"]
-        duplicates.mark_first([ids_file(scratch, 0)], scratch / "keep", scratch)
+        duplicates.mark_first([shard_file(scratch, 0, "ids")], scratch / "keep", scratch)
         groups = ((RowRange(0, 0, found["kept"], 0),),)
         task = WritePart(tokenizer.json, 32, CleanOptions(), folder, folder, groups, (0,))
         return {"read": found["read"], "rows": task({"id": 0})["counts"]["rows"]}

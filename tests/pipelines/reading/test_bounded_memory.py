@@ -6,13 +6,11 @@ allocated; once it is that of a process of its own with the real limits (measure
 
 from __future__ import annotations
 
-import gzip
 import json
 import subprocess
 import sys
 import tracemalloc
 from collections import Counter
-from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,7 +26,6 @@ from pipelines.reading import (
     pieces,
     text_files,
 )
-from pipelines.reading.delimited import delimited_rows
 from pipelines.reading.parquet_batches import batches, decoded
 from pipelines.reading.parquet_pages import pages
 from pipelines.reading.readers import read
@@ -89,15 +86,36 @@ def dictionary(path: Path, rows: int, values=(LONG,)) -> Path:
 
 
 def compressed(path: Path, parts) -> Path:
-    if path.suffix == ".gz":
-        with gzip.open(path, "wb", compresslevel=1) as file:
-            for part in parts:
-                file.write(part)
-    else:
-        with pa.CompressedOutputStream(str(path), "zstd") as file:
-            for part in parts:
-                file.write(part)
+    codec = "gzip" if path.suffix == ".gz" else "zstd"
+    with pa.CompressedOutputStream(str(path), codec) as file:
+        for part in parts:
+            file.write(part)
     return path
+
+
+LONG_LINE = [*([b"a" * (1 << 20)] * 50), b'\n{"text": "last"}\n']
+# Each cell of 10 kB holds a line break, which ends no row.
+ENDLESS_ROW = [b'text,b\n"', *([(b"x" * 10_000 + b'\n","') * 10] * 300)]
+# The ending of a small file, the much that is in it, and its rows.
+MUCH = {
+    "a line of 50 MB in gzip": ("txt.gz", [b"text\n", *LONG_LINE], {"rows": 2, "too_long": 1}),
+    "a line of 50 MB": ("txt.zst", [b"text\n", *LONG_LINE], {"rows": 2, "too_long": 1}),
+    "a text of 50 MB": ("jsonl.zst", [b'{"text": "', *LONG_LINE], {"rows": 1, "too_long": 1}),
+    "a cell of 50 MB": ("csv.zst", [b"text\n", *LONG_LINE], {"rows": 1, "too_long": 1}),
+    "long lines": ("txt.zst", [b"%06d %s\n" % (n, b"b" * 90_000) for n in range(600)],
+                   {"rows": 600}),
+    "a row that never ends": ("csv.zst", ENDLESS_ROW, {"rows": 2833, "unclosed_quote": 168}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MUCH)
+def test_much_text_in_a_small_file_is_read_in_little_memory(tmp_path, measured, kind):
+    ending, parts, counts = MUCH[kind]
+    path = compressed(tmp_path / f"a.{ending}", parts)
+    assert path.stat().st_size < 3 << 20
+    found = measured(path)
+    assert {name: found[name] for name in counts} == counts
+    assert found["mib"] < MOST_MIB
 
 
 def test_a_long_text_in_every_row_of_a_small_file_takes_the_memory_of_a_few(tmp_path, measured):
@@ -105,8 +123,7 @@ def test_a_long_text_in_every_row_of_a_small_file_takes_the_memory_of_a_few(tmp_
     path = dictionary(tmp_path / "a.parquet", 1000)
     assert path.stat().st_size < 1000
     found = measured(path)
-    assert found["rows"] == 1000
-    assert found["characters"] == 1000 * len(LONG)
+    assert (found["rows"], found["characters"]) == (1000, 1000 * len(LONG))
     assert found["mib"] < MOST_MIB
 
 
@@ -119,8 +136,7 @@ def test_texts_that_repeat_the_one_before_take_the_memory_of_a_few(tmp_path, mea
     with pq.ParquetWriter(path, pa.schema([("text", pa.string())]), **options) as writer:
         writer.write_table(pa.table({"text": [LONG] * 1000}))
     assert path.stat().st_size < 20_000
-    found = measured(path)
-    assert found["rows"] == 1000
+    assert (found := measured(path))["rows"] == 1000
     assert found["mib"] < MOST_MIB
     monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 1 << 30)
     assert measured(path)["mib"] > 3 * MOST_MIB, "premise: what is held is seen"
@@ -134,49 +150,8 @@ def test_such_a_file_is_prepared_in_bounded_memory(tmp_path, bert_folder):
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
-    assert found["read"] == 600
-    assert found["rows"] == 1
+    assert (found["read"], found["rows"]) == (600, 1)
     assert found["mib"] < 750
-
-
-@pytest.mark.parametrize("ending", ["txt.gz", "txt.zst", "jsonl.zst", "csv.zst"])
-def test_a_line_of_fifty_megabytes_is_counted_and_not_held(tmp_path, measured, ending):
-    start = b'{"text": "' if "json" in ending else b"text\n"
-    parts = [start, *([b"a" * (1 << 20)] * 50), b'\n{"text": "last"}\n']
-    path = compressed(tmp_path / f"a.{ending}", parts)
-    assert path.stat().st_size < 3 << 20
-    found = measured(path)
-    assert found["too_long"] == 1
-    assert found["rows"] == (2 if ending.startswith("txt") else 1)
-    assert found["mib"] < MOST_MIB
-
-
-def test_long_lines_that_all_differ_come_in_small_pieces(tmp_path, measured):
-    lines = (b"%06d %s\n" % (n, b"b" * 90_000) for n in range(600))
-    path = compressed(tmp_path / "a.txt.zst", lines)
-    assert path.stat().st_size < 1 << 20
-    found = measured(path)
-    assert found["rows"] == 600
-    assert found["mib"] < MOST_MIB
-
-
-def test_a_row_whose_cells_never_end_is_dropped_and_counted(tmp_path, measured):
-    """Each cell of 10 kB holds a line break, which ends no row."""
-    block = (b"x" * 10_000 + b'\n","') * 10
-    path = compressed(tmp_path / "a.csv.zst", [b'text,b\n"', *([block] * 300)])
-    found = measured(path)
-    assert found["unclosed_quote"] > 80
-    assert found["mib"] < MOST_MIB
-
-
-def test_rows_after_one_that_does_not_end_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(delimited, "MOST_ROW", 10_000)
-    path = tmp_path / "a.csv"
-    cells = b'"x\n",' * (delimited.MOST_ROW // 3 + 10)
-    path.write_bytes(b"text,b\n" + cells + b'"\nfirst,1\n')
-    found = list(islice(delimited_rows(str(path), ","), 3))
-    assert found[0] == ["text", "b"]
-    assert found[1] == "unclosed_quote"
 
 
 def test_what_must_be_held_at_once_is_refused_when_it_is_too_large(tmp_path, monkeypatch):
@@ -206,15 +181,13 @@ def test_a_table_that_must_be_held_whole_is_refused_when_it_is_too_large(tmp_pat
 
 
 LISTS = [[1, 2], [], None, [3]] * 500
+DELTA_LENGTHS = "DELTA_LENGTH_BYTE_ARRAY"
 SHAPES = {
     "plain": {"use_dictionary": False},
     "dictionary": {},
     "pages of version 2": {"data_page_version": "2.0", "data_page_size": 1000},
     "delta": {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}},
-    "delta lengths": {
-        "use_dictionary": False,
-        "column_encoding": {"text": "DELTA_LENGTH_BYTE_ARRAY"},
-    },
+    "delta lengths": {"use_dictionary": False, "column_encoding": {"text": DELTA_LENGTHS}},
     "dictionary that is given up": {"dictionary_pagesize_limit": 5000, "data_page_size": 2000},
     "gzip": {"compression": "gzip"},
     "zstd, statistics in pages": {"compression": "zstd", "write_page_index": True},

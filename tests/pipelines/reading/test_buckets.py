@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
+from read_inputs import prepared
 
 from cotbert_core.files import read_json
-from pipelines.prepare import prepare
-from pipelines.preparing.options import PrepareOptions
 from pipelines.storage.corpus import Corpus
 
 
@@ -50,25 +49,24 @@ def exports(home):
 @pytest.mark.usefixtures("without_ray")
 def test_a_folder_in_a_bucket_is_read_as_one_on_this_machine(tmp_path, bert_folder, bucket):
     home = exports(tmp_path / "exports")
-    system = fs.S3FileSystem(allow_bucket_creation=True, endpoint_override=endpoint())
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    system = fs.S3FileSystem(allow_bucket_creation=True, endpoint_override=endpoint)
     system.create_dir(bucket)
     fs.copy_files(str(home), f"{bucket}/exports", destination_filesystem=system)
-    ours = prepare(PrepareOptions((str(home),), bert_folder), tmp_path / "here")
+    ours = prepared(tmp_path / "here", bert_folder, home)
 
     to = ("--output", str(tmp_path / "there"), "--encoder", bert_folder)
     done = forked.run("prepare", "--input", f"s3://{bucket}/exports", *to)
     assert done.returncode == 0, done.stderr
     found = read_json(tmp_path / "there" / "result.json")
     same = ("rows_read", "rows", "dropped_duplicate", "dropped_empty", "dropped_invalid_json")
-    assert {k: found.get(k) for k in same} == {k: ours.get(k) for k in same}
-    assert found["rows"] == 3004
-    assert found["files_ignored"] == 1
-    texts = [Corpus.open(tmp_path / name).texts() for name in ("here", "there")]
-    assert dict(sorted(texts[0].items())) == dict(sorted(texts[1].items()))
+    expected = read_json(tmp_path / "here" / "result.json")
+    assert {k: found.get(k) for k in same} == {k: expected.get(k) for k in same}
+    assert (found["rows"], found["files_ignored"]) == (3004, 1)
+    assert Corpus.open(tmp_path / "there").texts() == ours.texts()
     # A glob, and one file by its name.
     inputs = f"s3://{bucket}/exports/**/*.zst", f"s3://{bucket}/exports/a.txt"
-    prepare(PrepareOptions(inputs, bert_folder), tmp_path / "some")
-    texts = Corpus.open(tmp_path / "some").texts()
+    texts = prepared(tmp_path / "some", bert_folder, *inputs).texts()
     assert set(texts.values()) == {"one dog", "two dogs", "four dogs"}
 
 
@@ -80,7 +78,3 @@ def test_a_bucket_that_is_not_there_is_reported_in_one_sentence(tmp_path, bert_f
     assert done.stderr.startswith("cotbert: input 's3://nobodys/exports' ")
     assert len(done.stderr.strip().splitlines()) == 1
     assert not list(tmp_path.glob("out*"))
-
-
-def endpoint():
-    return os.environ["AWS_ENDPOINT_URL"]

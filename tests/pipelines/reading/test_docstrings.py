@@ -53,20 +53,20 @@ def test_every_definition_is_read_and_nothing_else(tmp_path: Path) -> None:
     assert subjects == ["The module", "The class", "The method", "The inner function"]
 
 
+FIRST = b'"""The first axis holds the samples of the batch."""\n'
+
+
 @pytest.mark.parametrize(
     "content",
-    [
-        b'"""The first axis holds the samples of the batch."""\nprint "old"\n',
-        b'"""The first axis holds the samples \xff of the batch."""\n',
-        b'"""The first axis holds the samples of the batch."""\n\0',
-        b'"""The first axis holds the samples of the batch."""\n' + b"#" * MOST_BYTES,
-    ],
+    [FIRST + b'print "old"\n', FIRST.replace(b"axis", b"\xff"), FIRST + b"\0",
+     FIRST + b"#" * MOST_BYTES],
     ids=["syntax", "encoding", "null byte", "too large"],
-)
+)  # fmt: skip
 def test_a_file_that_is_not_read_yields_nothing(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "module.py"
-    path.write_bytes(content)
-    assert list(sentences(path)) == []
+    (tmp_path / "module.py").write_bytes(content)
+    assert list(sentences(tmp_path / "module.py")) == []
+    (tmp_path / "module.py").write_bytes(FIRST)
+    assert list(sentences(tmp_path / "module.py")) == [PLAIN]
 
 
 def test_a_declared_encoding_is_followed(tmp_path: Path) -> None:
@@ -76,108 +76,65 @@ def test_a_declared_encoding_is_followed(tmp_path: Path) -> None:
 
 
 def test_wrapped_lines_are_joined_and_paragraphs_are_not(tmp_path: Path) -> None:
-    text = (
-        "The first axis holds\nthe samples of the batch.\n\nThe second line stands alone\n\nhere."
-    )
-    assert found(tmp_path, text) == [PLAIN]
+    wrapped = PLAIN.replace("holds ", "holds\n")
+    assert found(tmp_path, f"{wrapped}\n\nThe second line stands alone\n\nhere.") == [PLAIN]
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        ">>> The prompt is of a doctest.\nThe output of it is here.",
-        "```python\nThe code in a fence is dropped.\n\nThe second part of it is too.\n```",
-        "For example::\n\n    The code in a block is dropped.\n\n    The second part of it is too.",
-        ".. code-block:: python\n\n    The code in a block is dropped.",
-        ".. [1] The author of a reference is dropped.\n   The rest of it is too.",
-        "| The cell of a table | The other cell of it. |",
-        "The cell of a table    The other cell of it.",
-        "The title of the section is underlined\n--------------------------------------",
-        "The name : of the type or the array.",
-    ],
-    ids=[
-        "doctest",
-        "fence",
-        "literal",
-        "code-block",
-        "footnote",
-        "grid",
-        "columns",
-        "underline",
-        "numpydoc",
-    ],
-)
-def test_blocks_that_are_not_prose_are_dropped(tmp_path: Path, block: str) -> None:
-    assert found(tmp_path, f"{PLAIN}\n\n{block}\n\n{OTHER}") == [PLAIN, OTHER]
+NO_PROSE = {
+    "doctest": ">>> The prompt is of a doctest.\nThe output of it is here.",
+    "fence": "```python\nThe code in a fence is dropped.\n\nThe second part of it is too.\n```",
+    "literal": "For example::\n\n    The code in a block is dropped.\n\n    The rest is too.",
+    "code-block": ".. code-block:: python\n\n    The code in a block is dropped.",
+    "footnote": ".. [1] The author of a reference is dropped.\n   The rest of it is too.",
+    "grid": "| The cell of a table | The other cell of it. |",
+    "columns": "The cell of a table    The other cell of it.",
+    "underline": "The title of the section is underlined\n--------------------------------------",
+    "numpydoc": "The name : of the type or the array.",
+}
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        "x : array\n    {0}",
-        "x (int, optional): The first axis holds\n    the samples of the batch.",
-        "Args:\n    x: The first axis holds\n        the samples of the batch.",
-        ":param int x: The first axis holds\n    the samples of the batch.",
-        "* The first axis holds\n  the samples of the batch.",
-        "1. The first axis holds\n   the samples of the batch.",
-        "Returns\n-------\n{0}",
-        ".. note::\n\n    {0}",
-        ".. note:: The first axis holds\n    the samples of the batch.",
-        "Parameters:\n    {0}",
-    ],
-    ids=[
-        "numpydoc",
-        "typed",
-        "google",
-        "sphinx",
-        "bullet",
-        "number",
-        "section",
-        "note",
-        "note-inline",
-        "header",
-    ],
-)
-def test_prose_in_a_block_is_kept_without_its_header(tmp_path: Path, block: str) -> None:
-    assert found(tmp_path, block.format(PLAIN)) == [PLAIN]
+@pytest.mark.parametrize("kind", NO_PROSE)
+def test_blocks_that_are_not_prose_are_dropped(tmp_path: Path, kind: str) -> None:
+    assert found(tmp_path, f"{PLAIN}\n\n{NO_PROSE[kind]}\n\n{OTHER}") == [PLAIN, OTHER]
+
+
+PROSE = {
+    "numpydoc": "x : array\n    {0}",
+    "typed": "x (int, optional): The first axis holds\n    the samples of the batch.",
+    "google": "Args:\n    x: The first axis holds\n        the samples of the batch.",
+    "sphinx": ":param int x: The first axis holds\n    the samples of the batch.",
+    "bullet": "* The first axis holds\n  the samples of the batch.",
+    "number": "1. The first axis holds\n   the samples of the batch.",
+    "section": "Returns\n-------\n{0}",
+    "note": ".. note::\n\n    {0}",
+    "note-inline": ".. note:: The first axis holds\n    the samples of the batch.",
+    "header": "Parameters:\n    {0}",
+}
+
+
+@pytest.mark.parametrize("kind", PROSE)
+def test_prose_in_a_block_is_kept_without_its_header(tmp_path: Path, kind: str) -> None:
+    assert found(tmp_path, PROSE[kind].format(PLAIN)) == [PLAIN]
 
 
 @pytest.mark.parametrize(
     "marked",
-    [
-        "``batch``",
-        "`batch`",
-        "[`batch`]",
-        "[`~package.batch`]",
-        ":class:`batch`",
-        ":class:`~package.module.batch`",
-        ":ref:`batch <a-label>`",
-        "`batch <https://example.org/a>`_",
-        "[batch](https://example.org/a)",
-        "*batch*",
-        "**batch**",
-        "batch [1]_",
-    ],
-)
+    ["``batch``", "`batch`", "[`batch`]", "[`~package.batch`]", ":class:`batch`",
+     ":class:`~package.module.batch`", ":ref:`batch <a-label>`",
+     "`batch <https://example.org/a>`_", "[batch](https://example.org/a)", "*batch*", "**batch**",
+     "batch [1]_"],
+)  # fmt: skip
 def test_markup_is_taken_off(tmp_path: Path, marked: str) -> None:
     assert found(tmp_path, PLAIN.replace("batch", marked)) == [PLAIN]
 
 
 @pytest.mark.parametrize(
     "marked",
-    [
-        "``a name of more than thirty characters``",
-        "``axis=0``",
-        ":math:`n`",
-        "`package.batch`",
-        "https://example.org",
-        "batch_size",
-        "batch()",
-    ],
-)
+    ["``a name of more than thirty characters``", "``axis=0``", ":math:`n`", "`package.batch`",
+     "https://example.org", "batch_size", "batch()"],
+)  # fmt: skip
 def test_a_sentence_with_code_in_it_is_dropped(tmp_path: Path, marked: str) -> None:
-    text = f"{PLAIN.replace('batch', marked)} {OTHER}"
-    assert found(tmp_path, text) == [OTHER]
+    assert found(tmp_path, f"{PLAIN.replace('batch', marked)} {OTHER}") == [OTHER]
 
 
 def test_a_sentence_ends_at_its_mark(tmp_path: Path) -> None:
@@ -229,9 +186,7 @@ def test_what_reads_as_english_is_kept(tmp_path: Path, sentence: str) -> None:
     assert found(tmp_path, sentence) == [sentence]
 
 
-def test_package_files_leaves_out_tests_and_vendored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_package_files_leaves_out_tests_and_vendored(tmp_path: Path, monkeypatch) -> None:
     names = ["__init__.py", "b.py", "a/latest.py", "a/vendors/x.py"]
     others = ["tests/a.py", "a/testing/b.py", "_vendor/c.py", "a/thirdparty_files/d/e.py"]
     others += ["lib/site-packages/f.py", "notes.txt"]
@@ -245,9 +200,7 @@ def test_package_files_leaves_out_tests_and_vendored(
     assert files == sorted(expected)
 
 
-def test_a_package_may_name_its_folders_by_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_may_name_its_folders_by_path(tmp_path: Path, monkeypatch) -> None:
     spec = ModuleSpec("lazy", None, is_package=True)
     spec.submodule_search_locations = [tmp_path]  # type: ignore[list-item]
     monkeypatch.setattr(docstrings, "find_spec", lambda _: spec)

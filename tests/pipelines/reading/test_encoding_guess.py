@@ -40,12 +40,9 @@ def test_nothing_is_named_for_noise_and_for_utf8():
     assert guess_encoding([*(line.encode() for line in FRENCH.split("\n")), None, b"\x1b"]) is None
 
 
-def test_utf8_among_other_lines_is_reported():
+def test_utf8_among_other_lines_and_a_strange_byte_in_a_long_line_are_found():
     guess = guess_encoding([*FRENCH.encode("latin-1").split(b"\n"), "café".encode()])
     assert (guess.encoding, guess.mixed) == ("latin-1", True)
-
-
-def test_a_strange_byte_in_a_long_line_is_found():
     guess = guess_encoding([b"word " * 100_000 + "café au lait".encode("latin-1")])
     assert guess.encoding == "latin-1"
     assert guess.example.endswith("café au lait")

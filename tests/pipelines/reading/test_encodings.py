@@ -5,29 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from tiny_corpus import rows
+from read_inputs import parquet, prepared, raw_text, read_all, run_prepare
 
 from cotbert_core.errors import UserError
 from pipelines.cli import main
 from pipelines.preparing.options import PrepareOptions
 from pipelines.reading import line_reader
 from pipelines.reading.encodings import can_be_cut, named_encoding
-from pipelines.reading.readers import read
 from pipelines.reading.sources import plan
 
 TEXTS = ["Le café est fermé", "Two dogs run", "Ångström, naïve – “quoted”", "oil"] * 5
 PLAIN = [text.replace("–", "-").replace("“", '"').replace("”", '"') for text in TEXTS]
-
-
-def read_all(path, encoding=None, **more):
-    made = plan([str(path)], encoding=encoding, **more)
-    pieces = [piece for shard in made.shards for piece in read(shard, made)]
-    return [t for p in pieces for t in p.texts], {
-        k: n for p in pieces for k, n in p.dropped.items()
-    }
 
 
 def content(kind, texts):
@@ -48,15 +37,15 @@ def test_a_named_encoding_gives_the_texts(tmp_path, monkeypatch, kind, encoding)
     data = content(kind.removesuffix(".gz"), texts).encode(encoding)
     (tmp_path / f"a.{kind}").write_bytes(gzip.compress(data) if kind.endswith("gz") else data)
     monkeypatch.setattr(line_reader, "BLOCK_BYTES", 7)  # which cuts characters
-    found = read_all(tmp_path / f"a.{kind}", encoding, shard_bytes=40)
-    assert found == (texts, {})
+    found = read_all(tmp_path, encoding=encoding, shard_bytes=40)
+    assert found[:2] == (texts, {})
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_a_mark_before_a_named_order_is_no_text(tmp_path, encoding):
     (tmp_path / "a.txt").write_bytes("\ufeffone\ntwo".encode(encoding))
-    assert read_all(tmp_path / "a.txt", encoding)[0] == ["one", "two"]
-    assert read_all(tmp_path / "a.txt", "utf-16")[0] == ["one", "two"]
+    for name in (encoding, "utf-16"):
+        assert read_all(tmp_path, encoding=name).texts == ["one", "two"]
 
 
 def test_only_what_keeps_its_line_breaks_is_cut(tmp_path):
@@ -67,21 +56,25 @@ def test_only_what_keeps_its_line_breaks_is_cut(tmp_path):
     assert len(plan([str(tmp_path)], encoding="latin-1", shard_bytes=40).shards) > 3
 
 
-def test_bytes_that_are_invalid_there_are_counted(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"one\ntw\x81o\n\x93three\x94")
-    assert read_all(tmp_path / "a.txt", "cp1252") == (["one", "“three”"], {"invalid_encoding": 1})
-    (tmp_path / "b.txt").write_bytes("one\ntwo".encode("utf-16-le") + b"\n\0\0\xd8a\0\n\0o\0k\0")
-    assert read_all(tmp_path / "b.txt", "utf-16-le") == (["one", "two", "ok"],
-                                                         {"invalid_encoding": 1})  # fmt: skip
+@pytest.mark.parametrize(
+    ("data", "encoding", "texts"),
+    [
+        (b"one\ntw\x81o\n\x93three\x94", "cp1252", ["one", "“three”"]),
+        ("one\ntwo".encode("utf-16-le") + b"\n\0\0\xd8a\0\n\0o\0k\0", "utf-16-le",
+         ["one", "two", "ok"]),
+    ],
+)  # fmt: skip
+def test_bytes_that_are_invalid_there_are_counted(tmp_path, data, encoding, texts):
+    (tmp_path / "a.txt").write_bytes(data)
+    assert read_all(tmp_path, encoding=encoding)[:2] == (texts, {"invalid_encoding": 1})
 
 
 def test_parquet_has_an_encoding_of_its_own(tmp_path):
-    values = pa.array([b"one", b"\xff", "café".encode()], pa.binary())
-    text = pa.StringArray.from_buffers(3, *values.buffers()[1:], values.buffers()[0])
-    pq.write_table(pa.table({"text": text}), tmp_path / "a.parquet")
+    content = parquet(text=raw_text([b"one", b"\xff", "café".encode()]))
+    (tmp_path / "a.parquet").write_bytes(content)
     (tmp_path / "b.txt").write_bytes("naïf".encode("latin-1"))
-    found = read_all(tmp_path, "latin-1")
-    assert found == (["one", "café", "naïf"], {"invalid_utf8": 1})
+    found = read_all(tmp_path, encoding="latin-1")
+    assert found[:2] == (["one", "café", "naïf"], {"invalid_utf8": 1})
 
 
 @pytest.mark.parametrize(
@@ -106,57 +99,41 @@ def test_an_unknown_encoding_is_refused(name):
         named_encoding(name)
 
 
-def prepare(path, out, bert_folder, *words):
-    command = ["prepare", "--input", str(path), "--encoder", bert_folder, "--output", str(out)]
-    return main([*command, *words])
-
-
 @pytest.mark.usefixtures("without_ray")
 def test_a_latin_1_file_is_named_and_read(tmp_path, bert_folder, capsys):
     """As it happened: 202 lines of 10,662 were dropped with no hint."""
     path, first = tmp_path / "reviews.txt", tmp_path / "first"
     texts = [f"{n} café" if n % 53 == 1 else f"{n} film" for n in range(1_062)]
     path.write_bytes("\n".join(texts).encode("latin-1"))
-    assert prepare(path, first, bert_folder) == 0
-    captured = capsys.readouterr()
+    assert run_prepare(first, bert_folder, "--input", path) == 0
     warning = (
         f"input '{path}' lost 21 of 1,062 rows (2.0 %): 21 are not UTF-8 but read as latin-1 "
         "('1 café'): give --encoding latin-1"
     )
-    assert f"warning: {warning}\n" in captured.err
+    assert f"warning: {warning}\n" in capsys.readouterr().err
     manifest = json.loads((first / "manifest.json").read_text())
-    assert manifest["warnings"] == [warning]
-    assert manifest["dropped"] == {"invalid_utf8": 21}
+    assert (manifest["warnings"], manifest["dropped"]) == ([warning], {"invalid_utf8": 21})
     assert json.loads((first / "result.json").read_text())["warnings"] == 1
     assert "give --encoding latin-1" in (first / "report.html").read_text()
 
-    assert prepare(path, tmp_path / "second", bert_folder, "--encoding", "latin-1") == 0
-    manifest = json.loads((tmp_path / "second" / "manifest.json").read_text())
-    assert (manifest["rows"], manifest["dropped"], manifest["source"]["encoding"]) == (
-        1_062, {}, "iso8859-1",
-    )  # fmt: skip
-    assert set(rows(tmp_path / "second")["text"].to_pylist()) == set(texts)
+    second = prepared(tmp_path / "second", bert_folder, path, encoding="latin-1")
+    assert set(second.texts().values()) == set(texts)
+    assert second.manifest["source"]["encoding"] == "iso8859-1"
     assert "warning" not in capsys.readouterr().err
+
+    words = ("--input", path, "--on-invalid", "fail")
+    assert run_prepare(tmp_path / "third", bert_folder, *words) == 2
+    assert "give --encoding latin-1" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("without_ray")
 def test_a_utf8_corpus_says_nothing_of_encodings(tmp_path, bert_folder, capsys):
     (tmp_path / "a.txt").write_text("\n".join(TEXTS))
-    folders = [tmp_path / name for name in ("plain", "named")]
-    assert prepare(tmp_path / "a.txt", folders[0], bert_folder) == 0
-    assert prepare(tmp_path / "a.txt", folders[1], bert_folder, "--encoding", "UTF-8") == 0
+    plain = prepared(tmp_path / "plain", bert_folder, tmp_path / "a.txt")
+    named = prepared(tmp_path / "named", bert_folder, tmp_path / "a.txt", encoding="UTF-8")
     assert "warning" not in capsys.readouterr().err
-    manifests = [(folder / "manifest.json").read_bytes() for folder in folders]
-    assert manifests[0] == manifests[1]
-    assert not {b"encoding", b"warnings"} & set(manifests[0].replace(b'"', b" ").split())
-
-
-@pytest.mark.usefixtures("without_ray")
-def test_invalid_rows_that_end_a_job_are_named_too(tmp_path, bert_folder, capsys):
-    (tmp_path / "a.txt").write_bytes("\n".join(PLAIN).encode("latin-1"))
-    words = ("--on-invalid", "fail")
-    assert prepare(tmp_path / "a.txt", tmp_path / "out", bert_folder, *words) == 2
-    assert "give --encoding latin-1" in capsys.readouterr().err
+    assert plain.manifest == named.manifest
+    assert not {"encoding", "warnings"} & {*plain.manifest, *plain.manifest["source"]}
 
 
 def test_another_encoding_is_another_job(tmp_path):
@@ -178,14 +155,11 @@ def test_a_job_continues_only_under_its_encoding(tmp_path, bert_folder, monkeypa
     def stop(*_, **__):
         raise RuntimeError("stopped")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(driver, "write_parts", stop)
-        for encoding in ("latin-1", "cp1252"):
-            words = ("--encoding", encoding)
-            assert prepare(tmp_path / "a.txt", tmp_path / "out", bert_folder, *words) == 1
-    stderr = capsys.readouterr().err
-    assert "discarding" in stderr
-    assert "other options.encoding" in stderr
+    monkeypatch.setattr(driver, "write_parts", stop)
+    for encoding in ("latin-1", "cp1252"):
+        words = ("--input", tmp_path / "a.txt", "--encoding", encoding)
+        assert run_prepare(tmp_path / "out", bert_folder, *words) == 1
+    assert "other options.encoding" in capsys.readouterr().err
 
 
 def test_raw_text_for_training_is_prepared_by_encoding(tmp_path, bert_folder, monkeypatch):
@@ -221,12 +195,8 @@ def test_other_readers_of_text_take_it_too(tmp_path, bert_folder, monkeypatch, c
         raise UserError("captured")
 
     original = text_files.read_texts
-    for module in (
-        "evaluating.geometry",
-        "templates.mask_predictions",
-        "evaluating.transforms",
-    ):
-        monkeypatch.setattr(f"pipelines.{module}.read_texts", read_texts)
+    for name in ("evaluating.geometry", "templates.mask_predictions", "evaluating.transforms"):
+        monkeypatch.setattr(f"pipelines.{name}.read_texts", read_texts)
     given = "--whiten" if command == "evaluate" else "--corpus"
     words = [command, bert_folder, given, str(tmp_path / "a.txt"), "--encoding", "latin-1"]
     assert main([*words, "--output", str(tmp_path / "out")]) == 2

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 
 import pytest
+from read_inputs import read_all
 
 from cotbert_core.errors import UserError
 from pipelines.reading import hub_datasets
 from pipelines.reading.hub_datasets import parse
-from pipelines.reading.readers import read
 from pipelines.reading.sources import plan, stamps
 
 datasets = pytest.importorskip("datasets")
@@ -29,27 +28,20 @@ def saved(tmp_path, monkeypatch):
     return f"hf:{tmp_path / 'set'}"
 
 
-def rows(item, **options):
-    made = plan([item], **options)
-    pieces = [piece for shard in made.shards for piece in read(shard, made)]
-    dropped = sum((p.dropped for p in pieces), Counter())
-    return [r for p in pieces for r in zip(p.ids, p.texts, strict=True)], dropped
-
-
 def test_the_rows_of_a_data_set(saved):
-    assert rows(saved) == ([(0, "one"), (2, "two dogs"), (4, "three")], {"null": 1, "empty": 1})
-    assert rows(saved, id_column="id")[0] == [(7, "one"), (9, "two dogs"), (11, "three")]
-    assert rows(f"{saved}:test")[0] == [(0, "test")]
-    shards = plan([saved]).shards
-    assert [(s.start, s.stop, s.first_row) for s in shards] == [(0, 2, 0), (2, 4, 2), (4, 5, 4)]
-    size, changed = stamps(plan([saved]))[saved]
-    assert size > 0
-    assert changed > 0
+    found = read_all(saved)
+    assert found[:3] == (["one", "two dogs", "three"], {"null": 1, "empty": 1}, [0, 2, 4])
+    assert read_all(saved, id_column="id").ids == [7, 9, 11]
+    assert read_all(f"{saved}:test").texts == ["test"]
+    made = plan([saved])
+    shards = [(s.start, s.stop, s.first_row) for s in made.shards]
+    assert shards == [(0, 2, 0), (2, 4, 2), (4, 5, 4)]
+    assert min(stamps(made)[saved]) > 0
 
 
 def test_a_single_data_set_has_no_splits(tmp_path):
     datasets.Dataset.from_dict(ROWS).save_to_disk(tmp_path / "one")
-    assert rows(f"hf:{tmp_path / 'one'}")[0] == [(0, "one"), (2, "two dogs"), (4, "three")]
+    assert read_all(f"hf:{tmp_path / 'one'}").texts == ["one", "two dogs", "three"]
 
 
 @pytest.mark.parametrize(
@@ -71,13 +63,17 @@ def test_what_is_no_name_is_reported(item):
         plan([item])
 
 
-def test_a_missing_split_or_column_is_reported(saved):
-    with pytest.raises(UserError, match="has no split 'dev': it has train, test"):
-        plan([f"{saved}:dev"])
-    with pytest.raises(UserError, match="has no column 'title': it has text, id"):
-        plan([saved], "title")
-    with pytest.raises(UserError, match="column 'id' is of type int64: it must be text"):
-        plan([saved], "id")
+@pytest.mark.parametrize(
+    ("split", "column", "message"),
+    [
+        (":dev", "text", "has no split 'dev': it has train, test"),
+        ("", "title", "has no column 'title': it has text, id"),
+        ("", "id", "column 'id' is of type int64: it must be text"),
+    ],
+)
+def test_a_missing_split_or_column_is_reported(saved, split, column, message):
+    with pytest.raises(UserError, match=message):
+        plan([saved + split], column)
 
 
 def test_a_hub_out_of_reach_is_one_sentence(monkeypatch):

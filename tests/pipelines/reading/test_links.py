@@ -12,7 +12,7 @@ from pipelines.reading.sources import plan
 
 @pytest.fixture
 def folder(tmp_path):
-    """A file, a link to it, and links to a file and a folder outside."""
+    """A file, a link to it, and links to a file outside."""
     locations.say_once.cache_clear()
     outside, folder = tmp_path / "outside", tmp_path / "in"
     outside.mkdir()
@@ -28,21 +28,17 @@ def folder(tmp_path):
 @pytest.mark.parametrize("form", ["{}", "{}/*.txt", "{}/**/*", "file://{}", "file://{}/*.txt"])
 def test_links_that_lead_out_are_counted_and_said(folder, form, capsys):
     made = plan([form.format(folder)])
-    names = [name.rpartition("/")[2] for name in made.files]
-    assert names == ["again.txt", "own.txt"]
+    assert [name.rpartition("/")[2] for name in made.files] == ["again.txt", "own.txt"]
     assert made.ignored == 2
     assert "2 links in" in (said := capsys.readouterr().err)
     assert "lead outside it and were not followed" in said
     assert "out.txt" in said
 
 
-def test_a_link_that_is_named_is_followed(folder, tmp_path):
+def test_a_link_that_is_named_is_followed_and_links_alone_are_refused(folder, tmp_path):
     assert plan([str(folder / "out.txt")]).files == [str(folder / "out.txt")]
     (tmp_path / "linked").symlink_to(folder)
     assert len(plan([str(tmp_path / "linked")]).files) == 2
-
-
-def test_a_folder_of_links_alone_is_refused(folder):
     (folder / "own.txt").unlink()
     (folder / "again.txt").unlink()
     with pytest.raises(UserError, match="holds no file of a known kind"):
@@ -50,6 +46,5 @@ def test_a_folder_of_links_alone_is_refused(folder):
 
 
 def test_links_in_a_folder_to_exclude_are_not_followed(folder, capsys):
-    found = read_exclusion([str(folder)])
-    assert found.keys == {key("an own sentence")}
+    assert read_exclusion([str(folder)]).keys == {key("an own sentence")}
     assert "2 links in --exclude" in capsys.readouterr().err

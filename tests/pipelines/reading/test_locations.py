@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections import Counter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
+from read_inputs import read_all
 
 from cotbert_core.errors import UserError
 from pipelines.reading import line_reader, locations
-from pipelines.reading.line_reader import file_lines
 from pipelines.reading.locations import suffixes
-from pipelines.reading.readers import read
 from pipelines.reading.sources import are_triples, plan, stamps
 
 CONTENT = {
@@ -33,20 +31,13 @@ def packed(content, compression):
     return pa.compress(content, codec="zstd", asbytes=True) if compression else content
 
 
-def texts_of(*inputs, **options):
-    """(texts, dropped by reason) of all inputs."""
-    made = plan([str(i) for i in inputs], **options)
-    pieces = [piece for shard in made.shards for piece in read(shard, made)]
-    return [t for p in pieces for t in p.texts], sum((p.dropped for p in pieces), Counter())
-
-
 @pytest.mark.parametrize("address", ["{}", "file://{}"])
 @pytest.mark.parametrize("compression", ["", "gz", "zst"])
 @pytest.mark.parametrize("kind", CONTENT)
 def test_the_rows_are_the_same_wherever_a_file_lies(tmp_path, kind, compression, address):
     path = tmp_path / f"a.{kind}{'.' if compression else ''}{compression}"
     path.write_bytes(packed(CONTENT[kind], compression))
-    assert texts_of(address.format(path)) == (TEXTS, DROPPED)
+    assert read_all(address.format(path))[:2] == (TEXTS, DROPPED)
     shards = plan([address.format(path)], shard_bytes=4).shards
     is_cut = kind in ("txt", "jsonl") and not compression and address == "{}"
     assert (len(shards) > 1) is is_cut, "what is compressed or elsewhere is one shard"
@@ -56,22 +47,7 @@ def test_streams_of_several_parts_are_read_to_the_end(tmp_path):
     for compression in ("gz", "zst"):
         path = tmp_path / f"a.txt.{compression}"
         path.write_bytes(packed(b"one\ntw", compression) + packed(b"o dogs\nthree", compression))
-        assert texts_of(path)[0] == TEXTS
-
-
-def test_a_byte_order_mark_and_small_blocks(tmp_path, monkeypatch):
-    path = tmp_path / "a.txt.gz"
-    path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + "é one\ntwo é\n".encode() * 50))
-    expected = list(file_lines(str(path)))
-    assert expected == ["é one".encode(), "two é".encode(), *expected[2:]]
-    for size in (5, 7, 64):
-        monkeypatch.setattr(line_reader, "BLOCK_BYTES", size)
-        assert list(file_lines(str(path))) == expected
-
-
-def slow_lines(data, most):
-    parts = data.removesuffix(b"\n").split(b"\n") if data else []
-    return [part if len(part) <= most else None for part in parts]
+        assert read_all(path).texts == TEXTS
 
 
 @pytest.mark.parametrize(
@@ -81,27 +57,14 @@ def slow_lines(data, most):
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_lines_out_of_blocks_cut_anywhere(data, most, size):
     blocks = [data[start : start + size] for start in range(0, len(data), size)]
-    assert list(line_reader.lines(blocks, most)) == slow_lines(data, most)
+    parts = data.removesuffix(b"\n").split(b"\n") if data else []
+    expected = [part if len(part) <= most else None for part in parts]
+    assert list(line_reader.lines(blocks, most)) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("/a/b.txt", (".txt", "")),
-        ("/a/b.JSONL.GZ", (".jsonl", ".gz")),
-        ("b.zst", ("", ".zst")),
-        ("s3://b/a.csv.zst?region=x.gz", (".csv", ".zst")),
-        ("README", ("", "")),
-    ],
-)
-def test_the_endings_of_a_name(name, expected):
-    assert suffixes(name) == expected
-
-
-def test_a_parquet_file_is_not_compressed_again(tmp_path):
-    (tmp_path / "a.parquet.gz").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"ends in '\.parquet\.gz': give one of \.txt, .*\.zst"):
-        plan([str(tmp_path / "a.parquet.gz")])
+def test_the_endings_of_a_name():
+    assert suffixes("/a/b.JSONL.GZ") == (".jsonl", ".gz")
+    assert suffixes("s3://b/a.csv.zst?region=x.gz") == (".csv", ".zst")
 
 
 @pytest.fixture
@@ -111,14 +74,12 @@ def bucket(tmp_path, monkeypatch):
     (home / "bucket" / "deep" / "deeper").mkdir(parents=True)
     asked = []
 
-    def from_uri(uri):
-        asked.append(uri)
-        return fs.SubTreeFileSystem(str(home), fs.LocalFileSystem()), ""
-
     class FileSystem:
-        pass
+        @staticmethod
+        def from_uri(uri):
+            asked.append(uri)
+            return fs.SubTreeFileSystem(str(home), fs.LocalFileSystem()), ""
 
-    FileSystem.from_uri = staticmethod(from_uri)
     for name in ("a.txt", "b.txt.gz", "deep/c.txt", "deep/deeper/d%20 é.txt", "deep/x.pdf"):
         content = f"from {name}\n".encode()
         (home / "bucket" / name).write_bytes(gzip.compress(content) if "gz" in name else content)
@@ -143,9 +104,8 @@ def test_folders_and_globs_of_a_bucket(bucket):
     assert names("s3://bucket/**/*.txt") == ["a.txt", *every[2:4]]
     assert names("s3://bucket/a.txt") == ["a.txt"]
     assert plan(["s3://bucket/deep"]).ignored == 1
-    texts, dropped = texts_of("s3://bucket")
-    assert texts == [f"from {n}" for n in every[:4]] + ["from e", "from f", "from g"]
-    assert not dropped
+    texts = [f"from {n}" for n in every[:4]] + ["from e", "from f", "from g"]
+    assert read_all("s3://bucket")[:2] == (texts, {})
     assert set(bucket) == {"s3://bucket"}, "one file system for all files"
     times = stamps(plan(["s3://bucket/*.txt"]))
     assert times["s3://bucket/a.txt"][0] == len("from a.txt\n")
@@ -155,7 +115,7 @@ def test_folders_and_globs_of_a_bucket(bucket):
 def test_options_of_a_uri_go_to_the_file_system_and_stay_with_its_files(bucket):
     item = "s3://bucket/*.txt?region=eu-west-1"
     assert plan([item]).files == ["s3://bucket/a.txt?region=eu-west-1"]
-    assert texts_of(item)[0] == ["from a.txt"]
+    assert read_all(item).texts == ["from a.txt"]
     assert set(bucket) == {"s3://bucket?region=eu-west-1"}
 
 
@@ -182,27 +142,13 @@ def test_a_bucket_that_does_not_answer_is_one_sentence(bucket, monkeypatch, call
         plan(["s3://bucket/a.txt"])
 
 
-def test_an_address_of_another_kind_is_reported():
+def test_an_address_of_another_kind_and_a_folder_without_rights_are_reported(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"'http://a/b.txt' cannot be reached .*http://a"):
         plan(["http://a/b.txt"])
-
-
-def test_the_reason_why_a_file_does_not_open_is_short(tmp_path):
-    with pytest.raises(FileNotFoundError) as error:
-        locations.open_file(str(tmp_path / "gone.txt"))
-    assert error.value.strerror == "No such file or directory"
-
-
-def test_links_to_folders_are_counted_and_folders_without_rights_reported(tmp_path, monkeypatch):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.txt").write_text("x")
-    (tmp_path / "in" / "link").symlink_to(tmp_path)
-    found = plan([str(tmp_path / "in")])
-    assert (found.files, found.ignored) == ([str(tmp_path / "in" / "a.txt")], 1)
 
     def refuse(folder):
         raise PermissionError(13, "Permission denied", str(folder))
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(UserError, match=r"in' cannot be read \(Permission denied\): change its"):
-        plan([str(tmp_path / "in")])
+    with pytest.raises(UserError, match=r"cannot be read \(Permission denied\): change its"):
+        plan([str(tmp_path)])

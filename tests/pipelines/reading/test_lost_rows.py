@@ -1,13 +1,14 @@
-"""Files that lose rows say so: how many, why, and what to do."""
+"""Warnings about input: how many rows a file loses, why, what to do; and pages full of tags."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+from read_inputs import run_prepare
 
-from pipelines.cli import main
 from pipelines.reading import lost_rows
+from pipelines.reading.content_checks import has_markup
 from pipelines.reading.text_files import read_texts
 
 GOOD = [f"{n} dogs run" for n in range(300)]
@@ -47,30 +48,21 @@ LOSSES = {
 def test_prepare_says_what_a_file_loses(tmp_path, bert_folder, capsys, kind):
     name, data, message = LOSSES[kind]
     path, out = written(tmp_path / name, data), tmp_path / "out"
-    words = ["prepare", "--input", str(path), "--encoder", bert_folder, "--output", str(out)]
-    assert main(words) == 0
+    assert run_prepare(out, bert_folder, "--input", path) == 0
     (warning,) = warnings(capsys)
     assert warning.startswith(f"input '{path}' lost ")
     assert message in warning
     assert json.loads((out / "manifest.json").read_text())["warnings"] == [warning]
-
-
-@pytest.mark.parametrize("kind", ["unclosed quote", "mixed"])
-def test_texts_that_are_read_on_the_driver_say_the_same(tmp_path, capsys, kind):
-    name, data, message = LOSSES[kind]
-    read_texts(str(written(tmp_path / name, data)))
-    (warning,) = warnings(capsys)
-    assert message in warning
+    read_texts(str(path))  # which the driver of other jobs reads
+    assert warnings(capsys) == [warning]
 
 
 def test_up_to_one_percent_and_empty_rows_are_no_news(tmp_path, capsys):
     lines = [json.dumps({"text": t}) for t in GOOD]
-    written(tmp_path / "a.jsonl", "\n".join([*lines, *["{"] * 3, *[""] * 90]))
-    assert read_texts(str(tmp_path)).dropped == {"invalid_json": 3, "empty": 89}
-    assert warnings(capsys) == []
-    written(tmp_path / "a.jsonl", "\n".join([*lines, *["{"] * 4, *[""] * 90]))
-    read_texts(str(tmp_path))
-    assert len(warnings(capsys)) == 1
+    for bad, warned in ((3, 0), (4, 1)):
+        written(tmp_path / "a.jsonl", "\n".join([*lines, *["{"] * bad, *[""] * 90]))
+        assert read_texts(str(tmp_path)).dropped == {"invalid_json": bad, "empty": 89}
+        assert len(warnings(capsys)) == warned
 
 
 def test_many_files_are_counted_together(tmp_path, capsys, monkeypatch):
@@ -99,3 +91,37 @@ def test_a_far_row_is_found_without_all_before_it(tmp_path, capsys, monkeypatch)
     read_texts(str(written(tmp_path / "a.txt", data)))
     assert "read as latin-1 ('café')" in warnings(capsys)[0]
     assert seen == [lost_rows.LINES_BEFORE + 1]
+
+
+PAGE = """<!DOCTYPE html>
+<html><head><title>Dogs</title><style>p {color: red}</style></head>
+<body><p>Two dogs run.</p><p class="x">A man sings.</p></body></html>
+"""
+REVIEWS = "".join(f"A film of {n} dogs.<br /><br />It ends well.\n" for n in range(9))
+
+
+@pytest.mark.parametrize(
+    ("text", "markup"),
+    [(PAGE, True), (REVIEWS, True), ("\n\n  <HTML lang=en>\n", True),
+     ('a\n"x <p>y</p>"\n<b>z', True),
+     ("a < b and c > d\nI <3 you\nList<String>\n", False), ("Two dogs run\n" * 50, False),
+     ("Use <b> for bold.\n" + "Two dogs run.\n" * 40, False), ("", False)],
+)  # fmt: skip
+def test_markup_is_noticed_where_many_lines_have_tags(text, markup):
+    assert has_markup(text.encode()) == markup
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_prepare_names_the_step_that_removes_markup(tmp_path, bert_folder, capsys):
+    home = tmp_path / "in"
+    home.mkdir()
+    page = written(home / "page.txt", PAGE)
+    written(home / "reviews.txt", REVIEWS)
+    note = (
+        f"input '{page}' and 1 more hold HTML tags, which become part of the sentences: "
+        "`cotbert prepare --clean markup` removes them"
+    )
+    for name, words, expected in (("a", [], [note]), ("b", ["--clean", "markup"], [])):
+        assert run_prepare(tmp_path / name, bert_folder, "--input", home, *words) == 0
+        manifest = json.loads((tmp_path / name / "manifest.json").read_text())
+        assert warnings(capsys) == manifest.get("warnings", []) == expected

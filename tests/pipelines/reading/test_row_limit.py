@@ -7,10 +7,12 @@ import gzip
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from read_inputs import read_all
 
 from cotbert_core.errors import UserError
 from pipelines.cli import main
 from pipelines.preparing.options import PrepareOptions
+from pipelines.reading import text_readers
 from pipelines.reading.readers import read
 from pipelines.reading.sources import plan
 from pipelines.storage.corpus import Corpus
@@ -59,12 +61,10 @@ def test_a_limit_reads_the_first_rows_and_no_others(folder):
 def test_of_a_large_file_no_more_than_the_limit_is_read(tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_text("text\n" + "a row\n" * 50_000)
     (tmp_path / "b.txt").write_text("one\n")
-    from pipelines.reading import text_readers
-
     taken = []
 
-    def counted(shard, made, original=text_readers.read_delimited):
-        for row in original(shard, made):
+    def counted(shard, made):
+        for row in text_readers.read_delimited(shard, made):
             taken.append(row)
             yield row
 
@@ -78,24 +78,17 @@ def test_of_a_large_file_no_more_than_the_limit_is_read(tmp_path, monkeypatch):
     ("given", "sign"), [(";", ";"), ("|", "|"), ("tab", "\t"), (r"\t", "\t"), ("\t", "\t")]
 )
 def test_a_named_delimiter_splits_the_cells(tmp_path, given, sign):
-    lines = [sign.join(cells) for cells in (("n", "text"), ("1", "Two dogs, and a man"))]
-    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "a.csv").write_text(f"n{sign}text\n1{sign}Two dogs, and a man\n")
     known = PrepareOptions(("a.csv",), "encoder", delimiter=given).delimiter
-    assert [text for _, text in rows_of(plan([str(tmp_path)], delimiter=known))] == [
-        "Two dogs, and a man"
-    ]
+    assert read_all(tmp_path, delimiter=known).texts == ["Two dogs, and a man"]
 
 
 @pytest.mark.parametrize("given", ["", ";;", '"', "\n", "é"])
-def test_what_is_no_delimiter_is_refused(given):
+def test_what_is_no_delimiter_and_a_limit_below_one_are_refused(given):
     with pytest.raises(UserError, match=r"give one character, such as ';' or '|', or the word tab"):
         PrepareOptions(("a.csv",), "encoder", delimiter=given)
-
-
-@pytest.mark.parametrize("limit", [0, -3])
-def test_a_limit_below_one_is_refused(limit):
-    with pytest.raises(UserError, match=f"limit is {limit}: give at least 1"):
-        PrepareOptions(("a.csv",), "encoder", limit=limit)
+    with pytest.raises(UserError, match="limit is 0: give at least 1"):
+        PrepareOptions(("a.csv",), "encoder", limit=0)
 
 
 @pytest.mark.usefixtures("without_ray")

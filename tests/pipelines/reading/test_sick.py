@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from read_inputs import read_all
 
 from cotbert_core.errors import UserError
 from pipelines.reading import sick
@@ -28,7 +29,10 @@ def folder(home: Path, pairs, header=HEADER) -> str:
 
 
 def rows(item):
-    return list(sick.triples(sick.train_file(item)))
+    """The triples, and the dropped sentences by reason."""
+    found = list(sick.triples(sick.train_file(item)))
+    dropped = Counter(row for row in found if isinstance(row, str))
+    return [row for row in found if isinstance(row, tuple)], dropped
 
 
 def reference(pairs):
@@ -60,66 +64,39 @@ def test_triples_are_those_of_the_rule(tmp_path, seed):
     names = [f"sentence {n}" for n in range(12)]
     pairs = [(*draw.sample(names, 2), draw.choice((E, E, E, C, N))) for _ in range(60)]
     found = rows(folder(tmp_path, pairs))
-    triples, dropped = reference(pairs)
-    assert len(triples) > 10
-    assert [row for row in found if isinstance(row, tuple)] == triples
-    assert Counter(row for row in found if isinstance(row, str)) == dropped
-
-
-def test_entailment_is_directed_and_contradiction_is_not(tmp_path):
-    pairs = [("a", "b", E), ("c", "a", C), ("c", "b", C)]
-    assert rows(folder(tmp_path, pairs)) == [("a", "b", "c"), "no_entailment", "no_entailment"]
-
-
-def test_contradictions_are_taken_in_turn(tmp_path):
-    pairs = [("s", "e1", E), ("s", "e2", E), ("s", "e3", E), ("s", "c1", C), ("c2", "s", C)]
-    made = [row for row in rows(folder(tmp_path, pairs)) if row[0] == "s"]
-    assert made == [("s", "e1", "c1"), ("s", "e2", "c2"), ("s", "e3", "c1")]
-
-
-def test_each_sentence_that_lacks_a_partner_is_one_row(tmp_path):
-    pairs = [("a", "b", N), ("a", "b", N), ("c", "d", E), ("e", "f", C)]
-    counts = Counter(rows(folder(tmp_path, pairs)))
-    assert counts == {"no_entailment": 5, "no_contradiction": 1}
+    assert found == reference(pairs)
+    assert len(found[0]) > 10
 
 
 def test_sentences_that_differ_in_white_space_are_one(tmp_path):
     pairs = [("a  b", "e", E), (" a b ", "e ", E), ("c", "a b", C)]
-    assert rows(folder(tmp_path, pairs))[0] == ("a b", "e", "c")
-    assert len(rows(folder(tmp_path, pairs))) == 3
+    assert rows(folder(tmp_path, pairs)) == ([("a b", "e", "c")], {"no_entailment": 2})
 
 
 def test_lines_that_cannot_be_used_are_counted_and_no_other_is_lost(tmp_path):
     item = folder(tmp_path, [("a", '"b', E), ("x", "y", "MAYBE"), (" ", "y", C)])
     with sick.train_file(item).open("ab") as file:
         file.write(b"8\ta\tcaf\xe9\t1.0\tENTAILMENT\n9\tonly\n\n10\t'a\ta\t1.0\tCONTRADICTION\r\n")
-    made = plan([item])
-    (piece,) = read(made.shards[0], made)
-    assert (piece.texts, piece.paired_texts) == (["a"], [['"b'], ["'a"]])
+    found = read_all(item)
+    assert found.rows == [("a", '"b', "'a")]
     bad = {"unknown_label": 1, "empty": 2, "invalid_utf8": 1, "null": 1}
-    assert piece.dropped == {**bad, "no_entailment": 2}
-    assert piece.read == len(piece.texts) + sum(piece.dropped.values())
+    assert found.dropped == {**bad, "no_entailment": 2}
 
 
 def test_columns_are_found_by_name(tmp_path):
-    header = "entailment_judgment\tsentence_B\tsentence_A\n"
-    item = folder(tmp_path, [], header)
+    item = folder(tmp_path, [], "entailment_judgment\tsentence_B\tsentence_A\n")
     with sick.train_file(item).open("a") as file:
         file.write(f"{E}\tb\ta\n{C}\tc\ta\n")
-    assert rows(item)[0] == ("a", "b", "c")
-
-
-def test_a_folder_without_the_training_file_is_refused(tmp_path):
-    message = r"sick:.*holds no SICK_train\.txt; give the folder SICK"
-    with pytest.raises(UserError, match=message):
-        plan([f"sick:{tmp_path}"])
+    assert rows(item)[0] == [("a", "b", "c")]
 
 
 @pytest.mark.parametrize("column", sick.COLUMNS)
-def test_a_file_without_a_column_is_refused(tmp_path, column):
+def test_a_file_without_a_column_and_a_folder_without_the_file_are_refused(tmp_path, column):
     item = folder(tmp_path, [], HEADER.replace(column, "other"))
     with pytest.raises(UserError, match=rf"SICK_train\.txt' has no column '{column}': it has pair"):
         plan([item])
+    with pytest.raises(UserError, match=r"sick:.*holds no SICK_train\.txt; give the folder SICK"):
+        plan([f"{item}/none"])
 
 
 def test_a_relative_folder_is_the_callers(tmp_path, monkeypatch):
@@ -147,17 +124,14 @@ def test_input_beside_sick_must_be_triples(tmp_path, more, paired_columns):
 def test_sick_and_a_file_of_triples_are_read_together(tmp_path):
     item = folder(tmp_path / "SICK", [("a", "b", E), ("c", "a", C)])
     (tmp_path / "a.csv").write_text("sent0,sent1,hard_neg\nx,y,z\n")
-    made = plan([str(tmp_path / "a.csv"), item], "sent0", paired_columns=("sent1", "hard_neg"))
-    pieces = [piece for shard in made.shards for piece in read(shard, made)]
-    rows = [row for p in pieces for row in zip(p.texts, *p.paired_texts, strict=True)]
-    assert rows == [("x", "y", "z"), ("a", "b", "c")]
-    assert plan([item]).columns == made.columns == ("augmented", "negative")
+    options = {"text_column": "sent0", "paired_columns": ("sent1", "hard_neg")}
+    found = read_all(tmp_path / "a.csv", item, **options)
+    assert found.rows == [("x", "y", "z"), ("a", "b", "c")]
+    assert plan([item]).columns == ("augmented", "negative")
 
 
 def test_the_real_file_gives_251_triples(shared):
-    found = rows(f"sick:{shared / 'data' / 'senteval' / 'SICK'}")
-    triples = [row for row in found if isinstance(row, tuple)]
+    triples, dropped = rows(f"sick:{shared / 'data' / 'senteval' / 'SICK'}")
     assert len(triples) == len(set(triples)) == 251
     assert len({sentence for sentence, _, _ in triples}) == 200
-    dropped = Counter(row for row in found if isinstance(row, str))
     assert dropped == {"no_entailment": 3660, "no_contradiction": 942}

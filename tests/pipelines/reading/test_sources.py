@@ -3,123 +3,69 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
+import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from read_inputs import parquet, write_rows
 
 from cotbert_core.errors import UserError
 from pipelines.reading.columns import TRIPLES
-from pipelines.reading.formats import KINDS
 from pipelines.reading.readers import read
-from pipelines.reading.sources import (
-    FILE_BITS,
-    all_have_integers,
-    are_triples,
-    plan,
-)
+from pipelines.reading.sources import FILE_BITS, all_have_integers, are_triples, plan
+
+# Kind of input: the files of a folder, the input below it, what the sentence says.
+REFUSED = {
+    "nothing": ({}, "none.txt", r"none\.txt' does not exist or matches no file of a known kind"),
+    "a glob without a match": ({"a.txt": "x"}, "*.csv", r"\*\.csv' does not exist or matches no f"),
+    "an unknown ending": ({"a.pdf": "x"}, "a.pdf", r"'\.pdf': give one of \.txt, \.csv.*\.parquet"),
+    "Parquet compressed again": ({"a.parquet.gz": "x"}, "a.parquet.gz",
+                                 r"ends in '\.parquet\.gz': give one of \.txt, .*\.zst"),
+    "an empty folder": ({}, "", "holds no file of a known kind"),
+    "a folder of other files": ({"notes.md": "x"}, "", "holds no file of a known kind"),
+    "a csv whose first line never ends": ({"a.csv": '"text\n' + "x\n" * 100_000}, "",
+                                          r"first line of .* names no columns"),
+    "a csv with another only column": ({"a.csv": "title\nTwo dogs; one man\n"}, "",
+                                       "has no column 'text': it has title"),
+}  # fmt: skip
 
 
-def parquet(path: Path, **columns) -> str:
-    pq.write_table(pa.table(columns), path)
-    return str(path)
+def make_files(home, files):
+    for name, content in files.items():
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def text_file(path: Path, content: bytes | str) -> str:
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return str(path)
-
-
-def test_a_missing_path_is_refused_with_its_name(tmp_path):
-    with pytest.raises(UserError, match=r"'.*none\.txt' does not exist"):
-        plan([str(tmp_path / "none.txt")])
-
-
-def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path):
-    with pytest.raises(UserError, match=r"ends in '\.pdf': give one of \.txt, \.csv.*\.parquet"):
-        plan([text_file(tmp_path / "a.pdf", "x")])
-
-
-def test_a_glob_without_a_match_is_refused(tmp_path):
-    text_file(tmp_path / "a.txt", "x")
-    with pytest.raises(UserError, match=r"\*\.csv' does not exist or matches no file"):
-        plan([str(tmp_path / "*.csv")])
-
-
-@pytest.mark.parametrize("names", [(), ("notes.md",)])
-def test_a_folder_without_text_is_refused(tmp_path, names):
-    for name in names:
-        text_file(tmp_path / name, "x")
-    with pytest.raises(UserError, match="holds no file of a known kind"):
-        plan([str(tmp_path)])
-
-
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet"])
-@pytest.mark.parametrize("missing", ["text", "id"])
-def test_a_missing_column_is_refused_with_those_there_are(tmp_path, suffix, missing):
-    there = "id" if missing == "text" else "text"
-    path = tmp_path / f"a.{suffix}"
-    if suffix == "parquet":
-        parquet(path, title=["a"], **{there: [1] if there == "id" else ["b"]})
-    else:
-        text_file(path, ("," if suffix == "csv" else "\t").join(["title", there]) + "\n")
-    with pytest.raises(UserError, match=f"no column '{missing}': it has title, {there}"):
-        plan([str(path)], "text", "id")
-
-
-def test_a_csv_whose_first_line_never_ends_is_refused(tmp_path):
+@pytest.mark.parametrize("kind", REFUSED)
+def test_input_without_text_is_refused(tmp_path, kind):
+    files, item, message = REFUSED[kind]
+    make_files(tmp_path, files)
     csv.field_size_limit(131_072)  # Python's own, which readers raise in the workers
-    with pytest.raises(UserError, match=r"first line of .* names no columns"):
-        plan([text_file(tmp_path / "a.csv", '"text\n' + "x\n" * 100_000)])
+    with pytest.raises(UserError, match=message):
+        plan([str(tmp_path / item)])
 
 
-@pytest.mark.parametrize("values", [[b"1"], [1.0], [True]])
-def test_an_id_column_of_another_type_is_refused(tmp_path, values):
-    with pytest.raises(UserError, match=r"column 'id' is of type .*: ids must be whole numbers or"):
-        plan([parquet(tmp_path / "a.parquet", text=["a"], id=values)], id_column="id")
-
-
-def test_large_strings_and_unsigned_ids_are_accepted(tmp_path):
-    columns = {"text": pa.array(["a"], pa.large_string()), "id": pa.array([1], pa.uint8())}
-    assert len(plan([parquet(tmp_path / "a.parquet", **columns)], id_column="id").shards) == 1
-
-
-def test_a_folder_is_walked_sorted_and_unknown_files_are_counted(tmp_path):
-    (tmp_path / "deep" / "deeper").mkdir(parents=True)
-    for name in ("b.txt", "a.TXT", "deep/c.jsonl", "deep/deeper/d.txt", "x.pdf", "deep/README"):
-        text_file(tmp_path / name, "{}\n")
+def test_what_is_no_file_is_refused_by_name_and_counted_in_a_folder(tmp_path):
+    (tmp_path / "link.txt").symlink_to(tmp_path / "gone")
+    os.mkfifo(tmp_path / "pipe.txt")
+    make_files(tmp_path, {"a.txt": "x", "folder.txt/a.txt": "x"})
+    (tmp_path / "up").symlink_to(tmp_path)
     found = plan([str(tmp_path)])
-    names = [str(Path(f).relative_to(tmp_path)) for f in found.files]
-    assert names == ["a.TXT", "b.txt", "deep/c.jsonl", "deep/deeper/d.txt"]
-    assert found.ignored == 2
-
-
-def test_a_file_named_twice_is_read_once(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text_file(tmp_path / "a.txt", "x\n")
-    assert plan(["a.txt", "./a.txt", str(tmp_path / "*.txt")]).files == [str(tmp_path / "a.txt")]
-
-
-def test_files_are_the_same_in_whatever_order_they_are_named(tmp_path):
-    (tmp_path / "deep").mkdir()
-    names = [text_file(tmp_path / n, "x\n") for n in ("b.txt", "deep/a.txt", "a.txt", "c.pdf")]
-    first = plan([*names[:3], str(tmp_path)])
-    for inputs in ([*names[2::-1], str(tmp_path)], [str(tmp_path), str(tmp_path / "deep")]):
-        assert plan(inputs) == first
-    assert first.files == sorted(names[:3])
-    assert first.ignored == 1, "a file of unknown kind is counted once"
-    assert [s.first_row for s in first.shards] == [n << FILE_BITS for n in range(3)]
-
-
-def test_a_name_with_brackets_is_a_file_before_it_is_a_glob(tmp_path):
-    name = text_file(tmp_path / "a[1].txt", "x\n")
-    assert plan([name]).files == [name]
-
-
-def test_an_unknown_package_of_docstrings_is_refused():
-    with pytest.raises(UserError, match="no_such_package"):
-        plan(["docstrings:no_such_package"])
+    assert found.files == [str(tmp_path / name) for name in ("a.txt", "folder.txt/a.txt")]
+    assert found.ignored == 3
+    make_files(tmp_path, {os.fsdecode(b"caf\xe9.txt"): "x"})
+    for name, message in {
+        "link.txt": r"link\.txt' is a link to '.*gone', which is not there",
+        "pipe.txt": r"pipe\.txt' is a pipe or a device: give a file",
+        "/dev/null": "'/dev/null' is a pipe or a device: give a file",
+        os.fsdecode(b"caf\xe9.txt"): "has a name that is not UTF-8: rename it",
+        "": "has a name that is not UTF-8: rename it",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            plan([str(tmp_path / name)])
+    assert plan([str(tmp_path / "folder.txt")]).files == found.files[1:]
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
@@ -129,6 +75,7 @@ def test_an_unknown_package_of_docstrings_is_refused():
         ("t", ["no", "n"], "no column 'no': it has t, a, n; name one with --augmented-column$"),
         ("t", ["a", "no"], "no column 'no': it has t, a, n; name one with --negative-column$"),
         ("no", ["a"], "no column 'no': it has t, a, n; name one with --text-column$"),
+        ("t", [], "no column 'id': it has t, a, n; name one with --id-column$"),
         ("sent0", TRIPLES[1:], "no column 'sent0': it has t, a, n; name them with --text-column, "
          "--augmented-column, --negative-column in place of --triples$"),
     ],
@@ -136,26 +83,48 @@ def test_an_unknown_package_of_docstrings_is_refused():
 def test_a_missing_column_is_reported_with_its_option(
     tmp_path, kind, text, paired_columns, message
 ):
-    path = tmp_path / f"a.{kind}"
-    if kind == "parquet":
-        parquet(path, t=["x"], a=["y"], n=["z"])
-    else:
-        text_file(path, ("," if kind == "csv" else "\t").join("tan") + "\n")
+    path = write_rows(tmp_path / f"a.{kind}", [("x", "y", "z")], ("t", "a", "n"))
     with pytest.raises(UserError, match=rf"a\.{kind}' has {message}"):
-        plan([str(path)], text, paired_columns=paired_columns)
+        plan([path], text, None if paired_columns else "id", paired_columns=paired_columns)
 
 
-def test_paired_texts_of_another_type_are_refused(tmp_path):
-    path = parquet(tmp_path / "a.parquet", t=["a"], a=[1])
-    with pytest.raises(UserError, match="column 'a' is of type int64: it must be text"):
-        plan([path], "t", paired_columns=["a"])
+IDS = "column 'id' is of type .*: ids must be whole numbers or"
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"id": [b"1"]}, {"id_column": "id"}, IDS),
+        ({"id": [1.0]}, {"id_column": "id"}, IDS),
+        ({"id": [True]}, {"id_column": "id"}, IDS),
+        ({"a": [1]}, {"paired_columns": ["a"]}, "column 'a' is of type int64: it must be text"),
+    ],
+)
+def test_a_column_of_another_type_is_refused(tmp_path, columns, options, message):
+    make_files(tmp_path, {"a.parquet": parquet(text=["a"], **columns)})
+    with pytest.raises(UserError, match=message):
+        plan([str(tmp_path)], **options)
 
 
 def test_input_without_columns_has_no_paired_texts(tmp_path):
-    text_file(tmp_path / "a.txt", "one\n")
+    make_files(tmp_path, {"a.txt": "one\n"})
     for item in (str(tmp_path), "docstrings:yaml"):
         with pytest.raises(UserError, match="has no columns and so no 'sent1': give csv, tsv, jso"):
             plan([item], "sent0", paired_columns=["sent1"])
+
+
+def test_files_are_sorted_however_often_and_in_whatever_order_they_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["A.TXT", "a[1].txt", "b.txt", "deep/a.txt", "deep/deeper/c.jsonl"]
+    make_files(tmp_path, dict.fromkeys([*names, "deep/README", "x.pdf"], "{}\n"))
+    first = plan([str(tmp_path)])
+    for inputs in (["A.TXT", "./b.txt", "."], ["*.txt", "deep", str(tmp_path), "b.txt"]):
+        assert plan(inputs) == first
+    assert first.files == [str(tmp_path / name) for name in names]
+    assert first.ignored == 2, "a file of unknown kind is counted once"
+    assert [s.first_row for s in first.shards] == [n << FILE_BITS for n in range(5)]
+    # A name with brackets is a file before it is a glob.
+    assert plan(["a[1].txt"]).files == first.files[1:2]
 
 
 @pytest.mark.parametrize(
@@ -171,8 +140,7 @@ def test_input_without_columns_has_no_paired_texts(tmp_path):
 )
 def test_triples_are_recognised_by_the_header(tmp_path, names, expected):
     for name, columns in names.items():
-        line = ("," if name.endswith("csv") else "\t").join(columns)
-        text_file(tmp_path / name, f"{line}\n")
+        write_rows(tmp_path / name, [columns], columns)
     assert are_triples([str(tmp_path)]) is expected
     # Input from SICK is neither for nor against.
     assert are_triples([str(tmp_path), "sick:SICK"]) is expected
@@ -195,8 +163,8 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_shards_cover_every_line_once_with_its_row_number(tmp_path, name, size):
     content = FILES[name]
-    path = text_file(tmp_path / "a.txt", content)
-    cut = plan([path], shard_bytes=size)
+    make_files(tmp_path, {"a.txt": content})
+    cut = plan([str(tmp_path)], shard_bytes=size)
     assert [s.start for s in cut.shards[1:]] == [s.stop for s in cut.shards[:-1]]
     assert (cut.shards[0].start, cut.shards[-1].stop) == (0, len(content))
     pieces = [piece for shard in cut.shards for piece in read(shard, cut)]
@@ -206,52 +174,26 @@ def test_shards_cover_every_line_once_with_its_row_number(tmp_path, name, size):
     assert rows == [(n, " ".join(t.split())) for n, t in enumerate(lines) if t.split()]
 
 
-@pytest.mark.parametrize("suffix", ["txt", "jsonl"])
-def test_an_empty_file_has_no_shards(tmp_path, suffix):
-    assert plan([text_file(tmp_path / f"a.{suffix}", "")]).shards == []
-
-
-def test_row_groups_are_shards_numbered_through(tmp_path):
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": list("abcdefg")}), path, row_group_size=3)
-    shards = plan([str(path)]).shards
-    assert [(s.start, s.stop, s.first_row) for s in shards] == [(0, 1, 0), (1, 2, 3), (2, 3, 6)]
-
-
-def test_each_file_has_row_numbers_of_its_own(tmp_path):
-    names = [text_file(tmp_path / f"{n}.txt", "x\n" * n) for n in (1, 2, 3)]
-    assert [s.first_row for s in plan(names).shards] == [n << FILE_BITS for n in range(3)]
-
-
-def test_docstrings_come_in_shards_of_a_hundred_files():
-    shards = plan(["docstrings:numpy,yaml"]).shards
-    files = [f for s in shards for f in s.files]
-    assert {s.kind for s in shards} == {"docstrings"}
-    assert len(files) == len(set(files)) > 100
-    assert [len(s.files) for s in shards[:-1]] == [100] * (len(shards) - 1)
+def test_row_groups_are_shards_numbered_through_and_an_empty_file_has_none(tmp_path):
+    make_files(tmp_path, dict.fromkeys(("a.txt", "b.jsonl"), ""))
+    pq.write_table(pa.table({"text": list("abcdefg")}), tmp_path / "c.parquet", row_group_size=3)
+    shards, first = plan([str(tmp_path)]).shards, 2 << FILE_BITS
+    places = [(s.start, s.stop, s.first_row) for s in shards]
+    assert places == [(0, 1, first), (1, 2, first + 3), (2, 3, first + 6)]
 
 
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ({"a.parquet": [1]}, True),
-        ({"a.parquet": [1], "b.parquet": ["x"]}, False),
-        ({"a.parquet": [1], "b.parquet": None}, False),
-        ({"a.parquet": [1], "empty.txt": ""}, False),
-        ({"empty.txt": ""}, False),
+        ({"a.parquet": {"id": [1]}}, True),
+        ({"a.parquet": {"id": [1]}, "b.parquet": {"id": ["x"]}}, False),
+        ({"a.parquet": {"id": [1]}, "b.parquet": {}}, False),
+        ({"a.parquet": {"id": [1]}, "empty.txt": None}, False),
+        ({"empty.txt": None}, False),
     ],
 )
 def test_ids_are_taken_from_parquet_alone(tmp_path, files, expected):
     """An empty text file has no shard, so the shards alone do not tell."""
-    for name, ids in files.items():
-        if name.endswith(".txt"):
-            text_file(tmp_path / name, ids)
-        else:
-            parquet(tmp_path / name, text=["a"], **({} if ids is None else {"id": ids}))
+    for name, columns in files.items():
+        make_files(tmp_path, {name: "" if columns is None else parquet(text=["a"], **columns)})
     assert all_have_integers(plan([str(tmp_path)]), "id") is expected
-
-
-def test_every_kind_has_a_reader():
-    from pipelines.reading.readers import _READERS
-
-    assert set(KINDS.values()) | {"docstrings", "sick", "hub"} == set(_READERS)

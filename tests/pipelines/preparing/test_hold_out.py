@@ -1,0 +1,126 @@
+"""Rows that cotbert prepare holds out, against a plain reference: which, and what they ask."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from document_reference import (
+    cut_small,
+    hashed,
+    held_out_of,
+    in_paragraphs,
+    in_rows,
+    pairs,
+    reference,
+    rows,
+)
+from read_inputs import write_rows
+
+from cotbert_core.errors import UserError
+from pipelines.cleaning.options import CleanOptions
+from pipelines.preparing import duplicates, hold_out
+from pipelines.preparing.placing import count_words
+from pipelines.storage.held_out_file import read_held_out
+
+pytestmark = pytest.mark.usefixtures("without_ray")
+
+
+@pytest.mark.parametrize(("query", "small"), [("any", True), ("first", False)])
+def test_held_out_documents_leave_wholly(query, small, made, monkeypatch):
+    files, read, options = in_rows()
+    if small:
+        cut_small(monkeypatch)
+    corpus = made(*files, hold_out=15, query=query, **options)
+    stay, _ = reference(read)
+    expected = held_out_of(stay, 15, query)
+    assert expected != held_out_of(stay, 15, {"any": "first", "first": "any"}[query])
+    assert pairs(corpus) == [(*pair, ("dev", "test")[n % 2]) for n, pair in enumerate(expected)]
+    gone = {document for document, _, _ in expected}
+    left = {s: place for s, place in stay.items() if place[0] not in gone}
+    assert rows(corpus) == left
+    manifest = corpus.manifest
+    assert manifest["dropped"]["held_out"] == len(stay) - len(left) > 15
+    assert manifest["held_out"] == manifest["documents"]["held_out"] == 15
+    found = read_held_out(corpus.path, "test")
+    assert found.targets == [target for _, _, target in expected]
+    assert [found.targets[row] for row in found.rows] == [p[2] for p in expected[1::2]]
+    assert found.queries == [p[1] for p in expected[1::2]]
+    assert len(read_held_out(corpus.path, "dev")) == 8
+    page = (corpus.path / "report.html").read_text()
+    for words in ("Documents", "of 1 sentence", "of 3 to 5 sentences", "held out, half for dev"):
+        assert words in page
+    # The held-out file of a corpus is no input.
+    again = made(corpus.path, name="again")
+    assert (len(again), again.manifest["rows_read"]) == (len(corpus), len(corpus))
+
+
+def test_a_tenth_is_held_out_where_that_is_fewer(made):
+    files, _, options = in_rows()
+    message = r"hold_out is 1,000 and .* hold out at most a tenth"
+    with pytest.raises(UserError, match=message) as info:
+        made(*files, hold_out=1000, name="refused", **options)
+    most = int(str(info.value).rpartition("a tenth, ")[2])
+    fewer = made(*files, hold_out=1000, hold_out_fewer=True, name="fewer", **options)
+    assert pairs(fewer) == pairs(made(*files, hold_out=most, name="exact", **options))
+    assert len(pairs(fewer)) == most > 10
+
+
+def test_a_giant_document_is_not_held_out(made, monkeypatch):
+    files, read, options = in_rows()
+    cut_small(monkeypatch)
+    monkeypatch.setattr(hold_out, "MOST_SENTENCES", 6)
+    monkeypatch.setattr(duplicates, "CHUNK_ROWS", 7)
+    stay, _ = reference(read)
+    sizes = Counter(document for document, _ in stay.values())
+    few = {s: place for s, place in stay.items() if sizes[place[0]] <= 6}
+    expected = held_out_of(few, 9, "any")
+    assert expected != held_out_of(stay, 9, "any")
+    assert [pair[:3] for pair in pairs(made(*files, hold_out=9, **options))] == expected
+
+
+def test_token_bounds_hold_before_documents_are_held_out(made):
+    """A document of which one sentence is long enough is not held out."""
+    files, read, options = in_paragraphs()
+    corpus = made(*files, hold_out=5, clean=CleanOptions(min_tokens=8), **options)
+    long = {s: place for s, place in reference(read)[0].items() if not s.startswith("It is")}
+    assert len(long) < len(reference(read)[0])
+    assert [pair[:3] for pair in pairs(corpus)] == held_out_of(long, 5, "any")
+    assert set(rows(corpus)) < set(long)
+
+
+def test_halves_of_long_sentences_are_held_out(tmp_path, made):
+    lines = [f"{n} dogs saw a man who was on the road with number {n}" for n in range(200)]
+    (tmp_path / "a.txt").write_text("\n".join([*lines, "a man", "Two dogs are here"]))
+    corpus = made(tmp_path / "a.txt", hold_out=12)
+    chosen = sorted(lines, key=hashed)[:12]
+    found = pairs(corpus)
+    assert [f"{query} {target}" for _, query, target, _ in found] == chosen
+    assert {(d, len(q.split()), len(t.split())) for d, q, t, _ in found} == {(-1, 6, 7)}
+    assert [split for *_, split in found] == ["dev", "test"] * 6
+    assert {*corpus.texts().values()} == {*lines, "a man", "Two dogs are here"} - {*chosen}
+    assert corpus.manifest["dropped"] == {"held_out": 12}
+    assert corpus.manifest["held_out"] == 12
+    assert not corpus.has_documents
+
+
+def test_words_of_scripts_without_blanks_count():
+    assert [count_words(t) for t in ("a b, c", "une été", "東京は大きい", "我 am")] == [3, 2, 6, 2]
+    assert hold_out.halves("東京は大きい") == ("東京は", "大きい")
+    assert hold_out.halves("a b c d e") == ("a b", "c d e")
+
+
+def test_rows_of_a_query_with_another_paired_text_leave_too(tmp_path, made):
+    """Rows of one sentence and several paired texts are no duplicates, but give a query away."""
+    rows = [(f"The man saw {n} dogs today", f"{copy} dogs", f"f{n // 4}")
+            for n in range(200) for copy in range(2)]  # fmt: skip
+    rows += [(text, to, "other") for text, to, _ in rows[:200]]
+    write_rows(tmp_path / "a.jsonl", rows, ("text", "to", "film"))
+    options = {"documents": "column:film", "augmented_column": "to"}
+    corpus = made(tmp_path / "a.jsonl", hold_out=3, **options)
+    left = corpus.table(["text"])["text"].to_pylist()
+    assert len(left) == corpus.manifest["rows"] == 400 - corpus.manifest["dropped"]["held_out"]
+    for _, query, target, _ in pairs(corpus):
+        assert query not in left
+        assert query not in target
+        assert target.count("dogs") == 3
