@@ -53,9 +53,9 @@ class ChatServer:
         self._server.server_close()
 
     def _take(self, body):
-        content = body["messages"][0]["content"]
-        assert content.startswith(PROMPT.partition("{")[0]), content
-        sentence = content.removeprefix(PROMPT.partition("{")[0])
+        content, begin = body["messages"][0]["content"], PROMPT.partition("{")[0]
+        assert content.startswith(begin), content
+        sentence = content.removeprefix(begin)
         with self._lock:
             self.asked.append(sentence)
             self.bodies.append(body)

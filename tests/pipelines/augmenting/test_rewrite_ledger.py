@@ -19,14 +19,6 @@ def write(path, rewrites):
         ledger.add(rewrites)
 
 
-def test_rows_come_back_as_they_were(tmp_path):
-    path = tmp_path / "a.jsonl"
-    assert read_ledger(path) == {}
-    write(path, ROWS)
-    assert read_ledger(path) == {row.id: row for row in ROWS}
-    assert path.read_text(encoding="utf-8").count("\n") == 3
-
-
 def test_a_second_rewrite_of_a_row_is_not_kept(tmp_path):
     path = tmp_path / "a.jsonl"
     write(path, ROWS)
@@ -50,10 +42,11 @@ def test_cut_anywhere_it_continues_with_whole_lines(tmp_path):
         assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("junk", [b"\0\0\0\n", b'{"id": 5}\n', b"7\n", b'{"id": 1, "x": 2}\n'])
-def test_a_line_that_is_no_row_is_passed_over(tmp_path, junk):
+def test_lines_that_are_no_rows_are_passed_over(tmp_path):
     path = tmp_path / "a.jsonl"
+    assert read_ledger(path) == {}
     write(path, ROWS[:1])
+    junk = b'\0\0\0\n{"id": 5}\n7\n{"id": 1, "x": 2}\n'
     path.write_bytes(junk + path.read_bytes())
     assert read_ledger(path) == {5: ROWS[0]}
 
