@@ -155,20 +155,3 @@ def test_a_part_stopped_anywhere_becomes_the_same_part(corpus, tiny_models, tmp_
     one, other = (pq.read_table(tmp_path / folder / name) for folder in ("whole", "other"))
     assert one.equals(other)
     assert one["augmented_text"].to_pylist() != EXPECTED[:50], "drawn, not the best"
-
-
-def test_mistakes_are_refused_before_anything_starts(corpus, tmp_path, capsys, monkeypatch):
-    base = ["augment", "--corpus", str(corpus), "--method", "back-translation", "--output"]
-    base += [str(tmp_path / "out")]
-    mistakes = {
-        "--model belongs to --method llm and the method is back-translation": ["--model", "x"],
-        "forward './none' is not a folder": ["--forward", "./none"],
-        "top_k is 3 and there is no temperature": ["--top-k", "3"],
-        "workers is 0: give at least 1": ["--workers", "0"],
-    }
-    for message, words in mistakes.items():
-        assert main([*base, *words]) == 2
-        stderr = capsys.readouterr().err
-        assert message in stderr
-        assert len(stderr.splitlines()) == 1
-    assert not list(tmp_path.glob("out*"))

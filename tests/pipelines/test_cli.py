@@ -50,6 +50,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 
 PREPARE = "prepare --encoder {bert} --output out"
+INPUT = "prepare --input text.txt --encoder"
 TRAIN = "train quickstart --corpus text.txt --encoder {bert} --output out"
 READY = "--corpus ready --encoder {bert} --output out --set batch_size=2"
 EVALUATE = "evaluate {bert}"
@@ -58,11 +59,9 @@ MISTAKES = {
     "recipe": ("train nothing --corpus text.txt --output out", "unknown recipe 'nothing'"),
     "recipe mistyped": ("recipes cotbert-base", r"\(did you mean cot-bert-base\?\)"),
     "setting mistyped": (f"{TRAIN} --set sede=1", r"'sede' is unknown: .*\(did you mean seed\?\)"),
-    "recipe printed": ("recipes nothing", "unknown recipe 'nothing': choose one of arccse-base"),
     "space printed": ("spaces nothing", "unknown space 'nothing': choose one of cot-bert-ablat"),
     "space file": ("spaces bad.yaml", r"space file 'bad\.yaml': it cannot be read"),
     "setting": (f"{TRAIN} --set method.heat=1", "setting 'method.heat' is unknown"),
-    "assignment": (f"{TRAIN} --set seed", "'seed' is not an assignment"),
     "temperature 0": (f"{TRAIN} --set method.temperature=0", "method.temperature is 0: .*than 0"),
     "workers": (f"{TRAIN} --workers 0", "workers is 0"),
     "config path": (f"{TRAIN} --config none.yaml", "config 'none.yaml' cannot be read"),
@@ -71,19 +70,11 @@ MISTAKES = {
         f"train denosent-base {READY} --set method.heads=5 --set optimizer.warmup_steps=0",
         "method.heads is 5: it must divide the encoder's hidden size, 32",
     ),
-    "no triples": (
-        f"train promptbert-supervised {READY}",
-        "no column 'augmented_text', which method 'promptbert-supervised' needs",
-    ),
+    "no triples": (f"train promptbert-supervised {READY}", "no column 'augmented_text', which"),
     "prepare triples": (f"{PREPARE} --triples --input pairs.tsv", "no column 'sent0'"),
     "warm-up": (f"train denosent-base {READY} --set max_steps=3", "warmup_steps is 500"),
-    "seeds": (f"{TRAIN} --seeds none", "seeds is 'none': give a number"),
-    "comparison": (f"compare last {READY}", "hold no recipe"),
     "corpus": ("train quickstart --corpus none.txt --output out", r"'none\.txt' does not exist"),
-    "train encoder": (
-        "train quickstart --corpus text.txt --encoder ./none --output out",
-        "encoder folder './none' does not exist",
-    ),
+    "train encoder": (TRAIN.replace("{bert}", "./none"), "folder './none' does not exist"),
     "train output": (TRAIN.replace("output out", "output taken"), "taken' already holds"),
     "train pairs": (f"{TRAIN} --dev-pairs none.tsv", r"'none\.tsv' does not exist"),
     "train senteval": (f"{TRAIN} --senteval none", r"sts-dev\.csv' does not exist"),
@@ -91,34 +82,19 @@ MISTAKES = {
     "prepare glob": (f"{PREPARE} --input *.csv", r"'\*\.csv' does not exist or matches no file"),
     "prepare folder": (f"{PREPARE} --input empty", "holds no file of a known kind"),
     "prepare kind": (f"{PREPARE} --input bad.yaml", r"ends in '\.yaml'"),
-    "prepare package": (f"{PREPARE} --input docstrings:nosuch", "'nosuch' is not installed"),
     "prepare column": (f"{PREPARE} --input pairs.tsv", "it has score, sentence1"),
     "prepare length": (f"{PREPARE} --input text.txt --max-length 0", "max_length is 0"),
     "prepare sample": (f"{PREPARE} --input text.txt --sample 0", "sample is 0"),
-    "prepare encoder": (
-        "prepare --input text.txt --encoder ./none --output out",
-        "encoder folder './none' does not exist",
-    ),
-    "prepare no encoder": (
-        "prepare --input text.txt --encoder ./empty --output out",
-        "encoder './empty' cannot be loaded",
-    ),
-    "prepare output": (
-        "prepare --input text.txt --encoder {bert} --output taken",
-        "taken' already holds",
-    ),
+    "prepare encoder": (f"{INPUT} ./none --output out", "encoder folder './none' does not exist"),
+    "prepare no encoder": (f"{INPUT} ./empty --output out", "encoder './empty' cannot be loaded"),
+    "prepare output": (f"{INPUT} {{bert}} --output taken", "taken' already holds"),
     "evaluate encoder": ("evaluate ./none", "encoder folder './none' does not exist"),
     "evaluate pairs": (f"{EVALUATE} --dev-pairs none.tsv", r"'none\.tsv' does not exist"),
     "evaluate columns": (f"{EVALUATE} --dev-pairs pairs.tsv", "no column 'sentence2'"),
     "evaluate senteval": (f"{EVALUATE} --senteval none", "folder 'none' does not exist"),
-    "evaluate task": (f"{EVALUATE} --senteval empty --tasks STS99", "unknown task 'STS99'"),
     "evaluate tasks": (f"{EVALUATE} --senteval empty", "lacks STS12, STS13"),
-    "no task at all": (f"{EVALUATE} --senteval empty --allow-missing --tasks sick-r", "none of"),
     "evaluate template": (f"{EVALUATE} --template none", "unknown template 'none'"),
-    "evaluate readout": (
-        f"{EVALUATE} --readout mask",
-        "readout is 'mask' and there is no template",
-    ),
+    "evaluate readout": (f"{EVALUATE} --readout mask", "is 'mask' and there is no template"),
     "evaluate output": (f"{EVALUATE} --output pairs.tsv", "already holds something"),
     "evaluate folder": (f"{EVALUATE} --output empty", "is a folder: give a file"),
     "embed input": (f"{EMBED} none.txt", r"'none\.txt' does not exist"),
@@ -129,11 +105,8 @@ MISTAKES = {
     "embed output": ("embed {bert} --output taken --input text.txt", "taken' already holds"),
     "embed encoder": ("embed ./none --output out --input text.txt", "'./none' does not exist"),
     "search folder": ("search none oil", "none' is not a folder"),
-    "search unfinished": ("search taken oil", r"taken' have no manifest\.json"),
-    "search corpus": ("search ready oil", "is not the manifest of embeddings"),
     "search top": ("search none oil --top 0", "top is 0: give at least 1"),
     "cluster down": ("cluster down --nodes 3", "--nodes belongs to `cluster up`: leave it out"),
-    "index folder": ("index taken --format faiss --output out", r"have no manifest\.json"),
     "index output": ("index none --format faiss --output taken", "taken' already holds"),
 }
 
@@ -197,9 +170,9 @@ def test_help_lists_all_commands(capsys):
 def test_templates_are_listed_with_their_text(capsys):
     assert main(["templates"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    shown = [tuple(part.strip() for part in line.split(" ", 1)) for line in lines]
+    shown = [re.split(" +", line.rstrip(), maxsplit=1) for line in lines]
     # Nobody sees a blank at the end of a line: the group's name, `released`, stands for it.
-    assert shown == [(name, template.text.rstrip()) for name, template in TEMPLATES.items()]
+    assert shown == [[name, template.text.rstrip()] for name, template in TEMPLATES.items()]
 
 
 def test_spaces_are_listed_with_their_size_and_recipe(capsys):

@@ -65,6 +65,9 @@ def test_the_command_writes_templates_that_can_be_scored(
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["best_template"] in texts
     assert result["templates"] == len(texts)
+    rows = [json.loads(line) for line in (tmp_path / "out/templates.jsonl").open()]
+    assert [(row["template"], row["stage"]) for row in rows] == [(t, "given") for t in texts]
+    assert result["dev_spearman"] == max(row["spearman"] for row in rows)
 
 
 def outputs(monkeypatch, *texts):

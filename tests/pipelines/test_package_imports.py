@@ -39,11 +39,16 @@ def imported(source: str) -> set[str]:
     return names
 
 
+def of(package: str, name: str) -> bool:
+    """Return whether a name is the package's or of a part of it."""
+    return f"{name}.".startswith(f"{package}.")
+
+
 def imports_of(name: str) -> set[str]:
     """What a module imports; not a package whose own modules are what is taken from it."""
     found = (NAMES[name] & set(MODULES)) - {name}
     packages = {o for o in found if MODULES[o].name == "__init__.py"}
-    return found - {p for p in packages if any(o.startswith(f"{p}.") for o in found)}
+    return found - {p for p in packages if any(of(p, o) and o != p for o in found)}
 
 
 HEAVY = (
@@ -133,26 +138,22 @@ def test_modules_lie_in_subpackages(package):
     ],
 )
 def test_a_package_never_imports_those_above_it(package, never):
-    for name, others in NAMES.items():
-        if name.split(".")[0] == package:
-            assert not [o for o in others for n in never if f"{o}.".startswith(f"{n}.")], name
+    used = {other: name for name in NAMES for other in NAMES[name] if of(package, name)}
+    assert {used[o]: o for o in used if any(of(n, o) for n in never)} == {}
 
 
 def test_a_cluster_knows_commands_and_no_mathematics():
-    names = {o for name, others in NAMES.items() if name.startswith("cluster.") for o in others}
+    names = {o for name, others in NAMES.items() if of("cluster", name) for o in others}
     others = {n.split(".")[0] for n in names} - {*sys.stdlib_module_names, *PACKAGES}
     assert others == {"ray"}
-    assert {n for n in names if n.startswith("ray.") and n.islower()} == {"ray.job_submission"}
-    assert {n for n in names & set(MODULES) if n.startswith("cotbert_core.")} == {
+    assert {n for n in names if of("ray", n) and n.islower()} - {"ray"} == {"ray.job_submission"}
+    assert {n for n in names & set(MODULES) if of("cotbert_core", n)} - {"cotbert_core"} == {
         *("cotbert_core.errors", "cotbert_core.files"),
         *("cotbert_core.messages.redaction", "cotbert_core.settings"),
     }
 
 
 def test_only_two_commands_and_the_command_line_know_the_cluster():
-    users = {
-        name
-        for name, others in NAMES.items()
-        if name.startswith("pipelines.") and any(o.split(".")[0] == "cluster" for o in others)
-    }
+    users = {name for name in NAMES if any(of("cluster", o) for o in NAMES[name])}
+    users = {name for name in users if of("pipelines", name)}
     assert users == {"pipelines.cli", *(f"pipelines.commands.{n}" for n in ("cluster", "submit"))}

@@ -145,18 +145,6 @@ def test_resuming_scores_nothing_twice(
     assert len(own_store.search_runs(["1"])) == 2 + lost
 
 
-def test_templates_of_ones_own(unrecorded, tmp_path, pairs_file, bert_folder):
-    path = tmp_path / "templates"
-    path.write_text("promptbert/manual\nAlso [MASK]. [X]\n[X] means <mask> .\n")
-    pairs = {"dev_pairs": pairs_file, "precision": "fp32"}
-    options = TemplateSearchOptions(bert_folder, templates=path, **pairs)
-    result = search_template(options, tmp_path / "out")
-    rows = TemplateLedger(tmp_path / "out" / "templates.jsonl").rows
-    texts = (TEMPLATES["promptbert/manual"].text, "Also [MASK]. [X]", "[X] means <mask> .")
-    assert {(r["template"], r["stage"]) for r in rows} == {(text, "given") for text in texts}
-    assert result["dev_spearman"] == max(r["spearman"] for r in rows)
-
-
 def test_the_table_is_ordered_and_short_when_asked():
     scores = (("a", 1.0), ("b", None), ("c", 3.0), ("d", 2.0))
     rows = [{"template": t, "stage": "given", "spearman": s} for t, s in scores]

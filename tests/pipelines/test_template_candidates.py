@@ -115,6 +115,13 @@ def test_files_that_cannot_be_used(tmp_path, read, content, message):
         read(path)
 
 
+def test_templates_are_read_by_name_or_text(tmp_path):
+    path = tmp_path / "templates"
+    path.write_text("promptbert/manual\nAlso [MASK]. [X]\n[X] means <mask> .\n")
+    manual = TEMPLATES["promptbert/manual"].text
+    assert read_templates(path) == (manual, "Also [MASK]. [X]", "[X] means <mask> .")
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_greedy_equals_two_plain_loops(seed):
     draw = random.Random(seed)
