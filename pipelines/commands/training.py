@@ -126,15 +126,17 @@ class CorpusOptions:
             check_writable(output.absolute())
         else:
             require_empty(output, inside)
+        augmented, negative = self.paired_columns
         return open_or_prepare(
             self.corpus,
             settings.encoder,
             settings.max_length,
             self.text_column,
             verbose,
-            *self.paired_columns,
-            self.encoding,
-            self.delimiter,
+            augmented_column=augmented,
+            negative_column=negative,
+            encoding=self.encoding,
+            delimiter=self.delimiter,
         )
 
 

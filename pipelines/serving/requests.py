@@ -158,11 +158,9 @@ def render_answer(
     request: EmbeddingRequest, vectors: np.ndarray, tokens: int, model: ServedModel
 ) -> bytes:
     """Return the answer as JSON. vectors: (N, D) float32. tokens: number of tokens of all texts."""
-    render = _numbers if request.encoding == "float" else _base64
-    shortened = shorten(vectors, request.dimensions, model.normalized)
     data = [
-        {"object": "embedding", "index": place, "embedding": render(vector)}
-        for place, vector in enumerate(shortened)
+        {"object": "embedding", "index": place, "embedding": _rendered(vector, request.encoding)}
+        for place, vector in enumerate(shorten(vectors, request.dimensions, model.normalized))
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return json.dumps(
@@ -170,11 +168,9 @@ def render_answer(
     ).encode()
 
 
-def _numbers(vector: np.ndarray) -> Any:
-    return vector.tolist()
-
-
-def _base64(vector: np.ndarray) -> str:
+def _rendered(vector: np.ndarray, encoding: Encoding) -> Any:
+    if encoding == "float":
+        return vector.tolist()
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 

@@ -16,6 +16,7 @@ from serving.http_client import get, half_a_body, open_socket, post, received
 from pipelines.serving import application, limits
 from pipelines.serving.access_token import AccessToken
 from pipelines.serving.application import Service
+from pipelines.serving.batching import Batching
 from pipelines.serving.requests import ServedModel
 
 pytestmark = pytest.mark.real
@@ -46,10 +47,8 @@ class Replicas:
 @contextmanager
 def service(replicas, token=None, max_body=1000):
     """A running service; yields its port."""
-    limit = {"max_body": max_body, "max_tokens": 100, "batch_tokens": 100}
-    made = Service(
-        *(MODEL, replicas.encode, replicas.health, token), **limit, wait_seconds=0.0, concurrent=1
-    )
+    batching = Batching(batch_tokens=100, max_tokens=100, wait_seconds=0.0, concurrent=1)
+    made = Service(MODEL, replicas.encode, replicas.health, token, max_body, batching)
     config = uvicorn.Config(
         application.application(made),
         http=limits.TimedProtocol,

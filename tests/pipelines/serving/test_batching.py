@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipelines.serving import batching
-from pipelines.serving.batching import Batcher
+from pipelines.serving.batching import Batcher, Batching
 
 
 class Encoder:
@@ -38,7 +38,7 @@ def with_batcher(**changes):
     def decorate(coroutine):
         async def run():
             encoder = Encoder()
-            batcher = Batcher(encoder, **given)
+            batcher = Batcher(encoder, Batching(**given))
             running = asyncio.create_task(batcher.run())
             try:
                 await asyncio.wait_for(coroutine(encoder, batcher), 10)
