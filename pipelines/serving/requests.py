@@ -61,7 +61,14 @@ def parse_request(body: bytes, model: ServedModel) -> EmbeddingRequest:
     if unknown := [name for name in given if name not in FIELDS]:
         known = ", ".join(FIELDS)
         _refuse(f"the field {unknown[0][:100]!r} is unknown: give {known}", unknown[0][:100])
-    _check_model(given.get("model"), model.name)
+    if given.get("model") not in (None, model.name):
+        raise RequestError(
+            404,
+            f"the model {_shown(given['model'])} is not served here: give {model.name!r}, or "
+            "leave model out",
+            "model",
+            "model_not_found",
+        )
     encoding = given.get("encoding_format")
     if encoding not in (None, "float", "base64"):
         _refuse(f"encoding_format is {_shown(encoding)}: give float or base64", "encoding_format")
@@ -83,16 +90,6 @@ def _json_object(body: bytes) -> dict[str, Any]:
 
 
 _EXAMPLE = '{"input": ["One text.", "Another one."]}'
-
-
-def _check_model(given: Any, name: str) -> None:
-    if given is not None and given != name:
-        raise RequestError(
-            404,
-            f"the model {_shown(given)} is not served here: give {name!r}, or leave model out",
-            "model",
-            "model_not_found",
-        )
 
 
 def _texts(given: Any, most: int) -> list[str]:

@@ -41,7 +41,11 @@ def serve_model(options: ServeOptions, verbose: bool = False) -> None:
     Raises UserError for an unusable model, address or token.
     """
     token = find_access_token(options)
-    _check_extra()
+    if missing := [name for name in EXTRA if find_spec(name) is None]:  # no slow imports
+        raise UserError(
+            f"the package {missing[0]} is not installed: install the extra serve (pip install "
+            "'cotbert[serve]')"
+        )
     model = fetch_model(options.model)
     served, max_tokens, backend = _opened(model, options)
     from pipelines.serving.application import Service, application
@@ -66,16 +70,6 @@ def serve_model(options: ServeOptions, verbose: bool = False) -> None:
             "/v1/embeddings; Ctrl-C ends it"
         )
         _answer_until_stopped(application(service), listener)
-
-
-def _check_extra() -> None:
-    """Raise UserError if a package of the extra is missing, without the slow imports."""
-    missing = [name for name in EXTRA if find_spec(name) is None]
-    if missing:
-        raise UserError(
-            f"the package {missing[0]} is not installed: install the extra serve (pip install "
-            "'cotbert[serve]')"
-        )
 
 
 def _opened(model: str, options: ServeOptions) -> tuple[ServedModel, int, Backend]:
