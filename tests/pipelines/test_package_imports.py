@@ -28,10 +28,10 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imported(source: str) -> set[str]:
+def imported(tree: ast.AST) -> set[str]:
     """The modules that a source text imports, wherever in it, and the names taken from them."""
     names = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -62,7 +62,8 @@ LIGHT = (
     "[list(declared(one.options)) for one in COMMANDS.values()]"
 )
 MODULES = modules()
-NAMES = {name: imported(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+TREES = {name: ast.parse(path.read_bytes()) for name, path in MODULES.items()}
+NAMES = {name: imported(tree) for name, tree in TREES.items()}
 IMPORTS = {name: imports_of(name) for name in MODULES}
 
 
@@ -88,7 +89,7 @@ def subpackages() -> dict[str, set[str]]:
 
 def test_the_walk_sees_imports_of_all_kinds():
     source = "import cotbert_core.files\ndef f():\n    from pipelines.runtime import progress"
-    assert imported(source) == {
+    assert imported(ast.parse(source)) == {
         *("cotbert_core.files", "pipelines.runtime", "pipelines.runtime.progress")
     }
     assert len(MODULES) > 200
@@ -157,3 +158,15 @@ def test_only_two_commands_and_the_command_line_know_the_cluster():
     users = {name for name in NAMES if any(of("cluster", o) for o in NAMES[name])}
     users = {name for name in users if of("pipelines", name)}
     assert users == {"pipelines.cli", *(f"pipelines.commands.{n}" for n in ("cluster", "submit"))}
+
+
+def test_nothing_is_printed_beside_the_doors():
+    """say and print_output escape control characters and hide passwords."""
+    calls = {
+        (name, ast.unparse(node.func))
+        for name in TREES
+        for node in ast.walk(TREES[name])
+        if isinstance(node, ast.Call)
+    }
+    printing = ("print", "sys.stdout.write", "sys.stderr.write")
+    assert {name for name, call in calls if call in printing} == {"pipelines.runtime.progress"}

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import re
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from searching.embeddings_folders import write_folder
 
-import cluster
-import cotbert_core
-import pipelines
-import tune_spaces
 from cotbert_core.saving.training_metadata import TrainingMetadata
 from cotbert_core.sentence_encoder import SentenceEncoder
 from pipelines import cli, quickstart
@@ -30,9 +24,6 @@ pytestmark = pytest.mark.drawn
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\x1b]52;c;Y3VybA==\x1b\\\x9b2J\rover\u202egnp.exe\u2066"
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 TEXTS = [f"harmless {ESCAPES} words", "two dogs run", "oil"]
-HOMES = [
-    Path(package.__file__).parent for package in (cluster, cotbert_core, pipelines, tune_spaces)
-]
 
 
 def harmless(captured):
@@ -148,24 +139,6 @@ def test_a_report_turns_no_direction_and_holds_no_html_of_a_corpus():
     assert not OBEYED.search(page)
     assert "<b>" not in page
     assert page.count("&lt;b&gt;\\u001b[2J") == 6
-
-
-def prints(path):
-    """Whether a file prints, or writes to a standard stream, by itself."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-        if called in ("print", "sys.stdout.write", "sys.stderr.write"):
-            return True
-    return False
-
-
-def test_nothing_is_printed_beside_the_doors():
-    files = [(home.parent, path) for home in HOMES for path in home.rglob("*.py")]
-    users = {path.relative_to(above).as_posix() for above, path in files if prints(path)}
-    assert len(files) > 200
-    assert users == {"pipelines/runtime/progress.py"}, (
-        "print through pipelines.runtime.progress: say or print_output"
-    )
 
 
 def test_warnings_of_the_core_name_paths_without_escapes(tmp_path, bert_folder):
