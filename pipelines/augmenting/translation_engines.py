@@ -107,13 +107,11 @@ class TransformersEngine:
 
     def translate(self, ids: Ids, seed: int) -> Ids:
         import torch
+        from torch.nn.utils.rnn import pad_sequence
 
-        longest = max(map(len, ids))
-        batch = torch.full((len(ids), longest), self._pad)
-        mask = torch.zeros_like(batch)
-        for number, row in enumerate(ids):
-            batch[number, : len(row)] = torch.tensor(row)
-            mask[number, : len(row)] = 1
+        rows = [torch.tensor(row) for row in ids]
+        batch = pad_sequence(rows, batch_first=True, padding_value=self._pad)
+        mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         torch.manual_seed(seed)
         with torch.inference_mode():
             output = self._model.generate(

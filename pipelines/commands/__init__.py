@@ -141,5 +141,3 @@ COMMANDS: dict[str, Command] = {
     "spaces": Command(listings.Spaces, listings.spaces, "list the search spaces, or print one"),
     "templates": Command(listings.Templates, listings.templates, "list the templates"),
 }
-
-__all__ = ["COMMANDS", "Command"]
