@@ -264,6 +264,7 @@ def test_mistakes_are_refused_before_anything_starts(corpus, tmp_path, capsys):
     (tmp_path / "full" / "mine").write_text("dear")
     (tmp_path / "empty").mkdir()
     base = command(corpus, url)
+    other = [*base[:3], "--method", "back-translation", "--output", str(tmp_path / "out")]
     mistakes = {
         "cannot be reached (ConnectError": base,
         "already holds something: give a new folder": command(corpus, url, tmp_path / "full"),
@@ -274,6 +275,8 @@ def test_mistakes_are_refused_before_anything_starts(corpus, tmp_path, capsys):
         "min_ratio is 2.0 and max_ratio is 4.0": [*base, "--min-ratio", "2"],
         "prompt 'none' cannot be read": [*base, "--prompt", "none"],
         "--method llm has no --model": [w for w in base if w not in ("--model", "a-model")],
+        "forward './none' is not a folder": [*other, "--forward", "./none"],
+        "top_k is 3 and there is no temperature": [*other, "--top-k", "3"],
     }
     for message, words in mistakes.items():
         assert main(words) == 2
