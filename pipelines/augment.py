@@ -15,6 +15,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from cotbert_core import __version__
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.encoder.locations import absolute_name
@@ -128,15 +130,10 @@ def _run(plan: PartPlan, job: AugmentJob) -> tuple[dict[str, Any], int]:
     unfinished = [name for name in plan.names if not plan.is_finished(name)]
     before = sum(part["rows"] for part in finished)
     before += sum(len(read_ledger(plan.ledger(name))) for name in unfinished)
-    meter = Meter(_rows(plan), before)
+    rows = sum(pq.read_metadata(Path(plan.corpus) / name).num_rows for name in plan.names)
+    meter = Meter(rows, before)
     job.run(plan, unfinished, meter.add)
     return _totals([read_counts(plan, name) for name in plan.names]), meter.fresh
-
-
-def _rows(plan: PartPlan) -> int:
-    import pyarrow.parquet as pq
-
-    return sum(pq.read_metadata(Path(plan.corpus) / name).num_rows for name in plan.names)
 
 
 class Meter:

@@ -14,7 +14,8 @@ PAGE = TESTS.parent / "docs" / "guarantees.md"
 @functools.cache
 def functions(file: Path) -> set[str]:
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
 
 
 def test_each_guarantee_has_its_test():

@@ -10,10 +10,10 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from cotbert_core.errors import UserError
 from pipelines.storage.resumable_output import try_lock
@@ -49,18 +49,10 @@ def read_ledger(path: Path) -> dict[int, Rewrite]:
     """Return the first rewrite of each id in a ledger; empty if the file does not exist."""
     found: dict[int, Rewrite] = {}
     for line in path.read_bytes().split(b"\n")[:-1] if path.is_file() else ():
-        rewrite = _parsed(line)
-        if rewrite is not None:
+        with suppress(ValueError, TypeError):  # a line that is no rewrite
+            rewrite = Rewrite(**json.loads(line))
             found.setdefault(rewrite.id, rewrite)
     return found
-
-
-def _parsed(line: bytes) -> Rewrite | None:
-    try:
-        values: dict[str, Any] = json.loads(line)
-        return Rewrite(**values)
-    except (ValueError, TypeError):
-        return None
 
 
 class RewriteLedger:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, get_args
 
@@ -21,6 +21,12 @@ structure. Answer with the new sentence alone, on one line, without quotation ma
 
 Sentence: {sentence}
 """
+PRICE = Option(
+    "report costs at this price per million prompt tokens",
+    "PRICE",
+    unit="price",
+    default="costs are not reported",
+)
 
 
 def read_prompt(path: Path) -> str:
@@ -46,11 +52,7 @@ class LlmRewriting:
 
     model: Annotated[
         str,
-        Option(
-            "use this model, by the endpoint's name for it",
-            "NAME",
-            default="none; required",
-        ),
+        Option("use this model, by the endpoint's name for it", "NAME", default="none; required"),
     ]
     prompt: Annotated[
         str,
@@ -117,23 +119,9 @@ class LlmRewriting:
             default="no limit",
         ),
     ] = None
-    price_in: Annotated[
-        float | None,
-        Option(
-            "report costs at this price per million prompt tokens",
-            "PRICE",
-            unit="price",
-            default="costs are not reported",
-        ),
-    ] = None
+    price_in: Annotated[float | None, PRICE] = None
     price_out: Annotated[
-        float | None,
-        Option(
-            "report costs at this price per million answer tokens",
-            "PRICE",
-            unit="price",
-            default="costs are not reported",
-        ),
+        float | None, replace(PRICE, help="report costs at this price per million answer tokens")
     ] = None
     on_failure: Annotated[
         OnFailure, Option("keep a sentence without a usable answer as it is, or stop the job")

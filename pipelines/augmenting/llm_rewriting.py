@@ -99,7 +99,11 @@ class LlmRewriter:
         if answer.text is not None:
             self._failures = 0
             yield [*self._take_unpaid(), Rewrite(number, answer.text, "", False, *paid)]
-            self._check_usage(answer)
+            if self.budget.limit is not None and not answer.paid:
+                raise StoppedError(
+                    "the endpoint does not report the tokens it used, so --budget-tokens cannot be "
+                    "checked: leave it out"
+                )
             return
         if self.endpoint.stop.is_set():
             return  # interrupted: the request may succeed when the job is continued
@@ -123,10 +127,3 @@ class LlmRewriter:
     def _take_unpaid(self) -> list[Rewrite]:
         taken, self._unpaid = self._unpaid, []
         return taken
-
-    def _check_usage(self, answer: Answer) -> None:
-        if self.budget.limit is not None and not answer.paid:
-            raise StoppedError(
-                "the endpoint does not report the tokens it used, so --budget-tokens cannot be "
-                "checked: leave it out"
-            )

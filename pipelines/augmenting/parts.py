@@ -6,10 +6,10 @@ The counts of a part are written to the scratch folder before the part is rename
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from pipelines.storage.resumable_output import atomic_file
 # Number of examples of each outcome that a part contributes to the report.
 EXAMPLES = 3
 QUOTES = ('""', "\u201c\u201d", "\u00ab\u00bb", "\u300c\u300d")
+Row = TypeVar("Row", bound=Sequence[Any])
 OnRewrites = Callable[[list[Rewrite]], None]
 
 
@@ -101,8 +102,7 @@ def _fill(
 
 def read_counts(plan: PartPlan, name: str) -> dict[str, Any]:
     """Return the result of `augment_part` for a finished part."""
-    summary: dict[str, Any] = read_json(plan.counts(name))
-    return summary
+    return dict(read_json(plan.counts(name)))
 
 
 def with_rewrites(
@@ -190,19 +190,24 @@ def _summary(
 
 def _histogram(lengths: np.ndarray, longest: int) -> list[int]:
     """Return the number of texts with 0, 1, ..., `longest` or more tokens."""
-    counts: list[int] = np.bincount(np.minimum(lengths, longest), minlength=longest + 1).tolist()
-    return counts
+    return list(np.bincount(np.minimum(lengths, longest), minlength=longest + 1).tolist())
 
 
 def _examples(
     sources: list[str], given: list[Rewrite], fates: list[str | None]
 ) -> list[tuple[str, str, str]]:
     """Return (outcome, source, rewrite) of the first EXAMPLES rows of each outcome."""
-    seen: Counter[str] = Counter()
-    examples = []
-    for source, rewrite, fate in zip(sources, given, fates, strict=True):
-        name = fate or "rewritten"
-        seen[name] += 1
-        if seen[name] <= EXAMPLES:
-            examples.append((name, source[:300], (rewrite.text or "")[:300]))
-    return examples
+    rows = zip(fates, sources, given, strict=True)
+    return [
+        (fate or "rewritten", source[:300], (rewrite.text or "")[:300])
+        for fate, source, rewrite in first_of_each(rows, EXAMPLES)
+    ]
+
+
+def first_of_each(rows: Iterable[Row], most: int) -> Iterator[Row]:
+    """Yield the first `most` rows with each value in their first column."""
+    seen: Counter[Any] = Counter()
+    for row in rows:
+        seen[row[0]] += 1
+        if seen[row[0]] <= most:
+            yield row

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.files import write_text
+from pipelines.augmenting.parts import first_of_each
 from pipelines.reports import plots
 from pipelines.reports.colours import BLUE, ORANGE
 from pipelines.reports.html_page import page, table
@@ -28,35 +28,17 @@ def write_report(path: Path, settings: Mapping[str, Any], summary: Mapping[str, 
     """Write a job's report. settings: the manifest's entry."""
     counts = {k: v for k, v in settings["counts"].items() if k not in ("rewritten", "source_kept")}
     plain = {k: v for k, v in settings.items() if k != "counts"}
+    # Numbers of sources and of rewrites with 0, 1, ..., max_length tokens, side by side.
+    sources = [(tokens - 0.2, count) for tokens, count in enumerate(summary["source_lengths"])]
+    rewrites = [(tokens + 0.2, count) for tokens, count in enumerate(summary["lengths"])]
+    lengths = {"sources": (BLUE, sources), "rewrites": (ORANGE, rewrites)}
+    ordered = sorted(summary["examples"], key=lambda row: row[0] != "rewritten")
+    examples = first_of_each(ordered, SHOWN)
     sections = [
         ("Outcome of the rows", table(("outcome", "rows", "share"), outcomes(summary))),
         ("Counts", table(("", ""), list(counts.items()), "text")),
-        (
-            "Tokens of a text, after truncation",
-            length_plot(summary["source_lengths"], summary["lengths"]),
-        ),
-        ("Examples", table(("outcome", "text", "rewrite"), _shown(summary["examples"]), "text")),
+        ("Tokens of a text, after truncation", plots.histogram(lengths, 0.4, "tokens", "texts")),
+        ("Examples", table(("outcome", "text", "rewrite"), list(examples), "text")),
         ("Settings", table(("setting", "value"), list(plain.items()), "text")),
     ]
     write_text(path, page(f"Augmented by {settings['method']}", "A cotbert job.", sections))
-
-
-def _shown(examples: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    seen: Counter[str] = Counter()
-    chosen = []
-    for example in sorted(examples, key=lambda row: row[0] != "rewritten"):
-        seen[example[0]] += 1
-        if seen[example[0]] <= SHOWN:
-            chosen.append(example)
-    return chosen
-
-
-def length_plot(before: Sequence[int], after: Sequence[int]) -> str:
-    """Return a histogram of the lengths of sources and rewrites.
-
-    before, after: numbers of sources and of rewrites with 0, 1, ..., max_length tokens.
-    """
-    sources = [(tokens - 0.2, count) for tokens, count in enumerate(before)]
-    rewrites = [(tokens + 0.2, count) for tokens, count in enumerate(after)]
-    series = {"sources": (BLUE, sources), "rewrites": (ORANGE, rewrites)}
-    return plots.histogram(series, 0.4, "tokens", "texts")

@@ -34,15 +34,10 @@ def fault(source: str, rewrite: str, limits: Limits, *, by_model: bool = False) 
         return "refusal"
     if _bare(source) == _bare(rewrite):
         return "equal"
-    return _length_fault(words(source), words(rewrite), limits)
-
-
-def _length_fault(before: int, after: int, limits: Limits) -> str | None:
+    before, after = words(source), words(rewrite)
     if after < limits.min_ratio * before:
         return "too_short"
-    if after > limits.max_ratio * before:
-        return "too_long"
-    return None
+    return "too_long" if after > limits.max_ratio * before else None
 
 
 def _refuses(source: str, rewrite: str) -> bool:

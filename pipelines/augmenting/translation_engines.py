@@ -99,36 +99,28 @@ class TransformersEngine:
         # A length in the model's generation config would override the given one.
         self._model.generation_config.max_length = None
         self._pad = int(self._model.config.pad_token_id)
+        self._positions = int(self._model.config.max_position_embeddings) - 1
+        self._search: dict[str, Any] = {"num_beams": options.beam, "do_sample": False}
+        if options.samples:
+            sampling = {"temperature": options.temperature, "top_k": options.top_k}
+            self._search = {"num_beams": 1, "do_sample": True, **sampling}
 
     def translate(self, ids: Ids, seed: int) -> Ids:
         import torch
+        from torch.nn.utils.rnn import pad_sequence
 
-        longest = max(map(len, ids))
-        batch = torch.full((len(ids), longest), self._pad)
-        mask = torch.zeros_like(batch)
-        for number, row in enumerate(ids):
-            batch[number, : len(row)] = torch.tensor(row)
-            mask[number, : len(row)] = 1
+        rows = [torch.tensor(row) for row in ids]
+        batch = pad_sequence(rows, batch_first=True, padding_value=self._pad)
+        mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         torch.manual_seed(seed)
         with torch.inference_mode():
             output = self._model.generate(
                 input_ids=batch.to(self._device),
                 attention_mask=mask.to(self._device),
                 max_new_tokens=min(most_tokens(ids, self._options), self._positions),
-                **self._search_options(),
+                **self._search,
             )
         return [[i for i in row if i != self._pad] for row in output.tolist()]
-
-    @property
-    def _positions(self) -> int:
-        return int(self._model.config.max_position_embeddings) - 1
-
-    def _search_options(self) -> dict[str, Any]:
-        options = self._options
-        if options.samples:
-            sampling = {"temperature": options.temperature, "top_k": options.top_k}
-            return {"num_beams": 1, "do_sample": True, **sampling}
-        return {"num_beams": options.beam, "do_sample": False}
 
 
 class CTranslate2Engine:
@@ -140,6 +132,10 @@ class CTranslate2Engine:
         self._tokenizer = load_tokenizer(model)
         self._positions = int(self._tokenizer.model_max_length) - 1
         self._translator = self._load()
+        self._search: dict[str, Any] = {"beam_size": options.beam}
+        if options.samples:
+            self._search = {"beam_size": 1, "sampling_temperature": options.temperature}
+            self._search["sampling_topk"] = options.top_k
 
     def _load(self) -> Any:
         import ctranslate2
@@ -164,19 +160,9 @@ class CTranslate2Engine:
             [self._tokenizer.convert_ids_to_tokens(row) for row in ids],
             max_decoding_length=min(most_tokens(ids, self._options), self._positions),
             max_input_length=0,
-            **self._search_options(),
+            **self._search,
         )
         return [self._tokenizer.convert_tokens_to_ids(r.hypotheses[0]) for r in results]
-
-    def _search_options(self) -> dict[str, Any]:
-        options = self._options
-        if options.samples:
-            return {
-                "beam_size": 1,
-                "sampling_temperature": options.temperature,
-                "sampling_topk": options.top_k,
-            }
-        return {"beam_size": options.beam}
 
 
 def converted(model: MarianModel, precision: str) -> Path:

@@ -16,21 +16,17 @@ from pipelines.commands import (
     data,
     embed,
     evaluate,
-    export,
-    generate_templates,
     geometry,
     index,
     listings,
-    merge,
+    models,
     prepare,
     pretrain,
-    quantize,
     quickstart,
     search,
-    search_template,
     serve,
     submit,
-    tokens,
+    templates,
     track_sync,
     train,
     tune,
@@ -93,37 +89,39 @@ COMMANDS: dict[str, Command] = {
         serve.Serve, serve.run, "answer requests for embeddings over HTTP, as OpenAI's API does"
     ),
     "export": Command(
-        export.Export, export.run, "write an encoder as an ONNX graph or a folder of safetensors"
+        models.Export, models.export, "write an encoder as an ONNX graph or a folder of safetensors"
     ),
     "quantize": Command(
-        quantize.Quantize,
-        quantize.run,
+        models.Quantize,
+        models.quantize,
         "make an encoder faster on CPUs, by an int8 graph calibrated on your texts",
     ),
-    "merge": Command(merge.Merge, merge.run, "average the weights of two equally shaped encoders"),
+    "merge": Command(
+        models.Merge, models.merge, "average the weights of two equally shaped encoders"
+    ),
     "geometry": Command(
         geometry.Geometry,
         geometry.run,
         "compare alignment, uniformity and anisotropy of the vectors of several encoders",
     ),
     "tokens": Command(
-        tokens.Tokens,
-        tokens.tokens,
+        templates.Tokens,
+        templates.tokens,
         "show the tokens that an encoder predicts at a template's mask",
     ),
     "token-map": Command(
-        tokens.TokenMap,
-        tokens.token_map,
+        templates.TokenMap,
+        templates.token_map,
         "draw an encoder's vocabulary in two dimensions, by token frequency and kind",
     ),
     "search-template": Command(
-        search_template.SearchTemplate,
-        search_template.run,
+        templates.SearchTemplate,
+        templates.search_template,
         "find the template that gives an untrained encoder the best dev score",
     ),
     "generate-templates": Command(
-        generate_templates.GenerateTemplates,
-        generate_templates.run,
+        templates.GenerateTemplates,
+        templates.generate_templates,
         "generate templates with T5 from words and their definitions",
     ),
     "cluster": Command(
@@ -143,5 +141,3 @@ COMMANDS: dict[str, Command] = {
     "spaces": Command(listings.Spaces, listings.spaces, "list the search spaces, or print one"),
     "templates": Command(listings.Templates, listings.templates, "list the templates"),
 }
-
-__all__ = ["COMMANDS", "Command"]

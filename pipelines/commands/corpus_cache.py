@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 from cotbert_core.encoder.backbone import load_tokenizer
 from cotbert_core.errors import UserError
@@ -22,14 +23,12 @@ def open_or_prepare(
     max_length: int,
     text_column: str = "text",
     verbose: bool = False,
-    augmented_column: str | None = None,
-    negative_column: str | None = None,
-    encoding: str | None = None,
-    delimiter: str | None = None,
+    **reading: Any,
 ) -> Corpus:
     """Return a prepared corpus; any other input is prepared into the cache unless it is there.
 
-    The cache key is made of the input files' paths, sizes and times, the tokenizer, the length, the
+    reading: the options of `prepare` for further columns, the encoding and the delimiter. The cache
+    key is made of the input files' paths, sizes and times, the tokenizer, the length, the
     columns, the encoding and the delimiter.
     """
     if (Path(corpus).expanduser() / MANIFEST_FILE).is_file():
@@ -38,16 +37,7 @@ def open_or_prepare(
     if Path(corpus).name == DATA_FOLDER and (above / MANIFEST_FILE).is_file():
         raise UserError(f"corpus {corpus!r} is only the parts of a corpus: give {str(above)!r}")
     options = recognise_triples(
-        PrepareOptions(
-            (corpus,),
-            encoder,
-            max_length,
-            text_column,
-            augmented_column=augmented_column,
-            negative_column=negative_column,
-            encoding=encoding,
-            delimiter=delimiter,
-        )
+        PrepareOptions((corpus,), encoder, max_length, text_column, **reading)
     )
     plan = sources.plan(
         options.inputs,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cotbert_core.errors import UserError
 from pipelines.commands.printing import print_facts
-from pipelines.commands.train import PROFILE
+from pipelines.commands.train import PROFILE, check_profile
 from pipelines.commands.training import CorpusOptions
 from pipelines.options import shared
 from pipelines.options.declare import MODEL, Option
@@ -61,7 +61,6 @@ class Pretrain:
 
 def run(given: Pretrain) -> None:
     settings = given.training.settings(given.recipe)
-    from pipelines.commands.train import check_profile
     from pipelines.pretrain import ENCODER, PACKED, pretrain
     from pipelines.training.baseline import baseline_sentence
     from pipelines.training.profile_table import read_table

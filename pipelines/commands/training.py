@@ -100,9 +100,9 @@ class CorpusOptions:
         return {name: value for name, value in values.items() if value is not None}
 
     @property
-    def paired_columns(self) -> tuple[str | None, str | None]:
-        """The names of the columns with augmented and with negative texts."""
-        return None, None
+    def _reading(self) -> dict[str, Any]:
+        """How raw text is read, besides the column of its texts."""
+        return {"encoding": self.encoding, "delimiter": self.delimiter}
 
     def open_corpus(
         self,
@@ -126,16 +126,8 @@ class CorpusOptions:
             check_writable(output.absolute())
         else:
             require_empty(output, inside)
-        return open_or_prepare(
-            self.corpus,
-            settings.encoder,
-            settings.max_length,
-            self.text_column,
-            verbose,
-            *self.paired_columns,
-            self.encoding,
-            self.delimiter,
-        )
+        tokens = settings.encoder, settings.max_length
+        return open_or_prepare(self.corpus, *tokens, self.text_column, verbose, **self._reading)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +140,9 @@ class TrainingOptions(CorpusOptions):
     dev_pairs: shared.DevPairs = None
 
     @property
-    def paired_columns(self) -> tuple[str | None, str | None]:
-        return self.augmented_column, self.negative_column
+    def _reading(self) -> dict[str, Any]:
+        columns = {"augmented_column": self.augmented_column}
+        return {**super()._reading, **columns, "negative_column": self.negative_column}
 
     def open_data(
         self, settings: TrainSettings, output: Path, *, resume: bool = False, verbose: bool = False

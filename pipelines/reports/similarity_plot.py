@@ -71,11 +71,14 @@ def _draw(
 ) -> None:
     """Draw a panel. Grades have a little horizontal jitter, since equal ones hide each other."""
     title, cosine, score = panel
+    if normalized:
+        lowest = cosine.min()
+        cosine = (cosine - lowest) / max(cosine.max() - lowest, 1e-12)
     jitter = np.random.default_rng(0).uniform(-0.08, 0.08, len(gold))
     size, alpha = (14, 0.55) if len(gold) <= 500 else (7, 0.35)
     axes.scatter(
         gold + jitter,
-        _unit_range(cosine) if normalized else cosine,
+        cosine,
         s=size,
         color=BLUE,
         alpha=alpha,
@@ -86,11 +89,6 @@ def _draw(
     axes.set_ylim(limits)
     axes.set_xlabel("gold similarity, 0 to 5")
     axes.set_ylabel("cosine, lowest 0 to highest 1" if normalized else "predicted cosine")
-
-
-def _unit_range(values: np.ndarray) -> np.ndarray:
-    low, high = values.min(), values.max()
-    return np.asarray((values - low) / max(high - low, 1e-12))
 
 
 def _folded(title: str) -> str:

@@ -24,12 +24,6 @@ LOSS_NOTE = (
 )
 
 
-def settings_table(settings: TrainSettings, dev: str) -> str:
-    """Return the settings as an HTML table. dev: name of the dev pairs."""
-    shown = flatten(settings) | {"dev": dev}
-    return table(("setting", "value"), list(shown.items()), "text")
-
-
 def against_baseline(sentence: str) -> str:
     """Return a sentence of `baseline_sentence` as HTML; a warning is bold."""
     tag = "strong" if sentence.startswith("warning") else "span"
@@ -45,19 +39,19 @@ def write_training_report(
 ) -> None:
     """Write the report of one training run. profile: the steps' seconds by section, if any."""
     shown = [(key, f"{v:.4g}" if isinstance(v, float) else v) for key, v in result.items()]
+    curves = training_curves(rows, baseline_line(result)) + paragraphs([LOSS_NOTE], "note")
     sections = [
         ("Result", against_baseline(baseline_sentence(result)) + table(("", ""), shown, "text")),
-        ("Loss and dev score by step", _curves(rows, result)),
-        *([("Where the time went", _profile(profile))] if profile else []),
-        ("Settings", settings_table(settings, result["dev"])),
+        ("Loss and dev score by step", curves),
     ]
+    if profile:
+        listed = "".join(f"<li>{html.escape(note)}</li>\n" for note in notes(profile))
+        profiled = f"{table(*profile_table(profile))}<ul>\n{listed}</ul>"
+        sections.append(("Where the time went", profiled))
+    values = flatten(settings) | {"dev": result["dev"]}
+    sections.append(("Settings", table(("setting", "value"), list(values.items()), "text")))
     title = f"{settings.method.name} on {settings.encoder}"
     write_text(path, page(title, "A training run of cotbert.", sections))
-
-
-def _curves(rows: Mapping[int, Mapping[str, float]], result: Mapping[str, Any]) -> str:
-    note = paragraphs([LOSS_NOTE], "note")
-    return training_curves(rows, baseline_line(result)) + note
 
 
 def training_curves(
@@ -93,8 +87,3 @@ def _line(
     count_axis(axes.xaxis)
     axes.set_xlabel("step")
     axes.set_ylabel(label)
-
-
-def _profile(rows: Sequence[Row]) -> str:
-    items = "".join(f"<li>{html.escape(note)}</li>\n" for note in notes(rows))
-    return f"{table(*profile_table(rows))}<ul>\n{items}</ul>"

@@ -36,23 +36,19 @@ def find_access_token(options: ServeOptions) -> AccessToken | None:
         source, token = f"the token file {str(options.token_file)!r}", _read(options.token_file)
     else:
         source, token = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE, "").strip()
-        if not token:
-            _check_loopback(options.host)
+        if not token and is_loopback(options.host):
             return None
+        if not token:
+            raise UserError(
+                f"host is {options.host!r}, which others can reach, and there is no token: give "
+                f"--token-file, set {TOKEN_VARIABLE}, or listen at 127.0.0.1"
+            )
     if not (len(token) >= SHORTEST and token.isascii() and token.isprintable()):
         raise UserError(
             f"the token in {source} has {len(token)} characters or some that are not printable "
             f"ASCII: give at least {SHORTEST}, e.g. by `openssl rand -hex 32`"
         )
     return AccessToken(token)
-
-
-def _check_loopback(host: str) -> None:
-    if not is_loopback(host):
-        raise UserError(
-            f"host is {host!r}, which others can reach, and there is no token: give --token-file, "
-            f"set {TOKEN_VARIABLE}, or listen at 127.0.0.1"
-        )
 
 
 def _read(path: Path) -> str:

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from cotbert_core.errors import first_line
 from pipelines.runtime.progress import say
 from pipelines.serving.access_token import AccessToken
-from pipelines.serving.batching import Batcher, Encode
+from pipelines.serving.batching import Batcher, Batching, Encode
 from pipelines.serving.limits import MOST_BODIES, Admission, read_body
 from pipelines.serving.metrics import CONTENT_TYPE, ServiceMetrics
 from pipelines.serving.requests import (
@@ -50,8 +50,7 @@ class Service:
     """The configuration of the application.
 
     encode: returns vectors and numbers of tokens of a batch. health: returns the number of running
-    replicas. token: None if requests need none. max_body: in bytes. max_tokens: length to which the
-    model truncates a text. concurrent: number of batches encoded concurrently.
+    replicas. token: None if requests need none. max_body: in bytes.
     """
 
     model: ServedModel
@@ -59,10 +58,7 @@ class Service:
     health: Health
     token: AccessToken | None
     max_body: int
-    max_tokens: int
-    batch_tokens: int
-    wait_seconds: float
-    concurrent: int
+    batching: Batching
 
 
 class Endpoints:
@@ -74,13 +70,7 @@ class Endpoints:
         self._admission = Admission(MOST_BODIES * service.max_body)
         self._metrics.waiting.set_function(lambda: self._admission.held["texts"])
         self._started = int(time.time())
-        self.batcher = Batcher(
-            self._encode,
-            batch_tokens=service.batch_tokens,
-            max_tokens=service.max_tokens,
-            wait_seconds=service.wait_seconds,
-            concurrent=service.concurrent,
-        )
+        self.batcher = Batcher(self._encode, service.batching)
 
     async def embeddings(self, request: Request) -> Response:
         """Answer POST /v1/embeddings, and count it."""

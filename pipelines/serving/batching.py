@@ -37,13 +37,11 @@ class Job:
 
     def finish_part(self, start: int, vectors: np.ndarray, tokens: int) -> None:
         self.parts[start] = vectors, tokens
-        if not self.answer.done() and sum(len(v) for v, _ in self.parts.values()) == len(
-            self.texts
-        ):
+        done = sum(len(part) for part, _ in self.parts.values())
+        if done == len(self.texts) and not self.answer.done():
             ordered = [self.parts[place] for place in sorted(self.parts)]
-            self.answer.set_result(
-                (np.concatenate([v for v, _ in ordered]), sum(n for _, n in ordered))
-            )
+            whole = np.concatenate([part for part, _ in ordered])
+            self.answer.set_result((whole, sum(number for _, number in ordered)))
 
     def fail(self, error: BaseException) -> None:
         if not self.answer.done():
@@ -63,28 +61,30 @@ class Part:
         return self.job.texts[self.start : self.stop]
 
 
-class Batcher:
-    """Run `encode` on batches of about `batch_tokens` tokens, `concurrent` at a time.
+@dataclass(frozen=True)
+class Batching:
+    """The sizes of batches.
 
-    encode: returns (N, D) vectors and (N,) numbers of tokens of N texts. max_tokens: the model's
-    maximum length of a text. wait_seconds: maximum time that an idle encoder waits for more texts.
+    batch_tokens: tokens of a batch, about. max_tokens: the model's maximum length of a text.
+    wait_seconds: maximum time that an idle encoder waits for more texts. concurrent: number of
+    batches that are encoded at a time.
     """
 
-    def __init__(
-        self,
-        encode: Encode,
-        *,
-        batch_tokens: int,
-        max_tokens: int,
-        wait_seconds: float,
-        concurrent: int,
-    ) -> None:
-        self._encode, self._wait_seconds = encode, wait_seconds
-        self._batch_tokens, self._max_tokens = batch_tokens, max_tokens
+    batch_tokens: int
+    max_tokens: int
+    wait_seconds: float
+    concurrent: int
+
+
+class Batcher:
+    """Run `encode` on batches. encode: returns (N, D) vectors and (N,) token numbers of N texts."""
+
+    def __init__(self, encode: Encode, batching: Batching) -> None:
+        self._encode, self._batching = encode, batching
         self._jobs: deque[Job] = deque()
         self._arrivals = 0
         self._arrived = asyncio.Event()
-        self._free = asyncio.Semaphore(concurrent)
+        self._free = asyncio.Semaphore(batching.concurrent)
         self._running: set[asyncio.Task[None]] = set()
 
     async def embed(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
@@ -119,7 +119,7 @@ class Batcher:
         client waits for only one pause.
         """
         loop = asyncio.get_running_loop()
-        end, known = loop.time() + self._wait_seconds, -1
+        end, known = loop.time() + self._batching.wait_seconds, -1
         while known != self._arrivals and loop.time() < end:
             known = self._arrivals
             await asyncio.sleep(PAUSE_SECONDS)
@@ -130,7 +130,7 @@ class Batcher:
         An unfinished job goes to the end of the queue, so a short request waits for about one batch
         however long the others are.
         """
-        room, parts = self._batch_tokens, list[Part]()
+        room, parts = self._batching.batch_tokens, list[Part]()
         share = max(1, room // max(1, len(self._jobs)))
         while self._jobs and room > 0:
             job = self._jobs.popleft()
@@ -157,7 +157,7 @@ class Batcher:
         return Part(job, start, job.taken), tokens
 
     def _tokens(self, text: str) -> int:
-        return min(len(text) // CHARACTERS_PER_TOKEN + EXTRA_TOKENS, self._max_tokens)
+        return min(len(text) // CHARACTERS_PER_TOKEN + EXTRA_TOKENS, self._batching.max_tokens)
 
     def _start(self, parts: list[Part]) -> None:
         if not parts:

@@ -61,7 +61,14 @@ def parse_request(body: bytes, model: ServedModel) -> EmbeddingRequest:
     if unknown := [name for name in given if name not in FIELDS]:
         known = ", ".join(FIELDS)
         _refuse(f"the field {unknown[0][:100]!r} is unknown: give {known}", unknown[0][:100])
-    _check_model(given.get("model"), model.name)
+    if given.get("model") not in (None, model.name):
+        raise RequestError(
+            404,
+            f"the model {_shown(given['model'])} is not served here: give {model.name!r}, or "
+            "leave model out",
+            "model",
+            "model_not_found",
+        )
     encoding = given.get("encoding_format")
     if encoding not in (None, "float", "base64"):
         _refuse(f"encoding_format is {_shown(encoding)}: give float or base64", "encoding_format")
@@ -83,16 +90,6 @@ def _json_object(body: bytes) -> dict[str, Any]:
 
 
 _EXAMPLE = '{"input": ["One text.", "Another one."]}'
-
-
-def _check_model(given: Any, name: str) -> None:
-    if given is not None and given != name:
-        raise RequestError(
-            404,
-            f"the model {_shown(given)} is not served here: give {name!r}, or leave model out",
-            "model",
-            "model_not_found",
-        )
 
 
 def _texts(given: Any, most: int) -> list[str]:
@@ -158,11 +155,9 @@ def render_answer(
     request: EmbeddingRequest, vectors: np.ndarray, tokens: int, model: ServedModel
 ) -> bytes:
     """Return the answer as JSON. vectors: (N, D) float32. tokens: number of tokens of all texts."""
-    render = _numbers if request.encoding == "float" else _base64
-    shortened = shorten(vectors, request.dimensions, model.normalized)
     data = [
-        {"object": "embedding", "index": place, "embedding": render(vector)}
-        for place, vector in enumerate(shortened)
+        {"object": "embedding", "index": place, "embedding": _rendered(vector, request.encoding)}
+        for place, vector in enumerate(shorten(vectors, request.dimensions, model.normalized))
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return json.dumps(
@@ -170,11 +165,9 @@ def render_answer(
     ).encode()
 
 
-def _numbers(vector: np.ndarray) -> Any:
-    return vector.tolist()
-
-
-def _base64(vector: np.ndarray) -> str:
+def _rendered(vector: np.ndarray, encoding: Encoding) -> Any:
+    if encoding == "float":
+        return vector.tolist()
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 from cotbert_core.choices import Backend
 from cotbert_core.errors import UserError
@@ -22,8 +22,10 @@ from pipelines.recording.fetching import fetch_model
 from pipelines.runtime.progress import say
 from pipelines.runtime.ray_session import ray_session
 from pipelines.serving.access_token import find_access_token
+from pipelines.serving.batching import Batching
 from pipelines.serving.options import ServeOptions
 from pipelines.serving.replicas import running_replicas
+from pipelines.serving.requests import ServedModel
 
 # Time for requests in progress to finish when the service ends.
 GRACE_SECONDS = 5
@@ -33,68 +35,53 @@ BACKLOG = 2048
 EXTRA = ("aiohttp", "fastapi", "httptools", "prometheus_client", "starlette", "uvicorn")
 
 
-class _Facts(NamedTuple):
-    """The model's vector size, whether vectors have unit length, its maximum number of tokens, and
-    the library that runs it."""
-
-    dimension: int
-    normalized: bool
-    max_tokens: int
-    backend: Backend
-
-
 def serve_model(options: ServeOptions, verbose: bool = False) -> None:
     """Serve a model until the process is interrupted, which raises KeyboardInterrupt.
 
     Raises UserError for an unusable model, address or token.
     """
     token = find_access_token(options)
-    _check_extra()
+    if missing := [name for name in EXTRA if find_spec(name) is None]:  # no slow imports
+        raise UserError(
+            f"the package {missing[0]} is not installed: install the extra serve (pip install "
+            "'cotbert[serve]')"
+        )
     model = fetch_model(options.model)
-    facts = _facts(model, options)
+    served, max_tokens, backend = _opened(model, options)
     from pipelines.serving.application import Service, application
-    from pipelines.serving.requests import ServedModel
 
     with (
         bound_socket(options.host, options.port) as listener,
         ray_session(verbose),
-        running_replicas(model, replace(options, backend=facts.backend), verbose) as replicas,
+        running_replicas(model, replace(options, backend=backend), verbose) as replicas,
     ):
-        service = Service(
-            ServedModel(options.model, facts.dimension, facts.normalized, options.max_texts),
-            replicas.encode,
-            replicas.running,
-            token,
-            max_body=options.max_body_mb * 1_000_000,
-            max_tokens=facts.max_tokens,
+        batching = Batching(
             batch_tokens=options.batch_tokens or replicas.batch_tokens(),
+            max_tokens=max_tokens,
             wait_seconds=options.max_batch_wait_ms / 1000,
             concurrent=replicas.concurrent,
         )
+        max_body = options.max_body_mb * 1_000_000
+        service = Service(served, replicas.encode, replicas.running, token, max_body, batching)
         listener.listen(BACKLOG)  # connections are accepted from now on
         say(
-            f"serving {options.model} ({facts.dimension} dimensions, {replicas.count} "
+            f"serving {options.model} ({served.dimension} dimensions, {replicas.count} "
             f"replica{'' if replicas.count == 1 else 's'}) at {_address(listener)}"
             "/v1/embeddings; Ctrl-C ends it"
         )
         _answer_until_stopped(application(service), listener)
 
 
-def _check_extra() -> None:
-    """Raise UserError if a package of the extra is missing, without the slow imports."""
-    missing = [name for name in EXTRA if find_spec(name) is None]
-    if missing:
-        raise UserError(
-            f"the package {missing[0]} is not installed: install the extra serve (pip install "
-            "'cotbert[serve]')"
-        )
+def _opened(model: str, options: ServeOptions) -> tuple[ServedModel, int, Backend]:
+    """Return the model's properties, its maximum number of tokens, and the library that runs it.
 
-
-def _facts(model: str, options: ServeOptions) -> _Facts:
-    """Return the model's facts, opened here first because Ray would restart a failing replica."""
+    It is opened here first, because Ray would restart a failing replica.
+    """
     encoder = SentenceEncoder.from_pretrained(model, options.template, options.readout)
     backend = choose_backend(options.backend, encoder, options.precision)
-    return _Facts(encoder.dimension, encoder.pooling.normalize, encoder.max_length, backend)
+    unit_length = encoder.pooling.normalize
+    served = ServedModel(options.model, encoder.dimension, unit_length, options.max_texts)
+    return served, encoder.max_length, backend
 
 
 @contextmanager

@@ -7,7 +7,6 @@ They reproduce PromptBERT Table 7 (top tokens with and without template denoisin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -210,8 +209,3 @@ def _page(options: TokenMapOptions, numbers: dict[str, Any], picture: str) -> st
         ("Numbers", html_page.table(("", ""), lines, "text")),
     ]
     return html_page.page("Token map", note, sections)
-
-
-def token_rows(rows: Sequence[TopTokens]) -> list[tuple[str, str, str]]:
-    """Return (sentence, tokens, tokens after denoising) of each row as texts."""
-    return [(row.sentence, ", ".join(row.plain), ", ".join(row.denoised)) for row in rows]

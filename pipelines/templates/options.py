@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+from cotbert_core.errors import UserError
 from pipelines.options import shared
+from pipelines.options.checks import at_least
 from pipelines.options.declare import INPUT, MODEL, OUTPUT, SEARCH, Option
 
 # Two pairs that differ in a single meaning: a negation, and an instrument.
@@ -108,6 +110,14 @@ class TemplateSearchOptions:
     ] = 1
     precision: shared.EncoderPrecision = "auto"
 
+    def __post_init__(self) -> None:
+        at_least(self, 1, "rounds")
+        if self.templates and (self.relations or self.prefixes or self.rounds > 1):
+            raise UserError(
+                f"templates is {str(self.templates)!r}, and whole templates cannot be combined "
+                "with relations, prefixes or rounds: give either templates or the others"
+            )
+
 
 @dataclass(frozen=True)
 class GenerateOptions:
@@ -154,3 +164,6 @@ class GenerateOptions:
         ),
     ] = None
     seed: Annotated[int, shared.SEED] = 0
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "count", "beam", "max_tokens", "examples")

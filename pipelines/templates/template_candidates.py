@@ -6,7 +6,7 @@ prefix is the text around the sentence, the relationship the text between senten
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,35 +18,14 @@ from pipelines.runtime.progress import say
 SLOT, MASK = "[X]", "[MASK]"
 STAGES = ("relation", "prefix")
 # The first four are in PromptBERT Table 4; every search starts with the empty one.
-RELATIONS = (
-    "",
-    "is",
-    "mean",
-    "means",
-    "means that",
-    "is about",
-    "says",
-    "expresses",
-    "describes",
-    "represents",
-    "refers to",
-    "denotes",
-    ", in short ,",
-    "can be summarized as",
+RELATIONS: tuple[str, ...] = (
+    *("", "is", "mean", "means", "means that", "is about", "says", "expresses", "describes"),
+    *("represents", "refers to", "denotes", ", in short ,", "can be summarized as"),
 )
 # PromptBERT Table 4 has the second, fourth and fifth. Each is tried without and with quotes.
 PREFIX_WORDS = (
-    "",
-    "This",
-    "This sentence",
-    "This sentence of",
-    "This sentence :",
-    "The",
-    "The sentence",
-    "The sentence of",
-    "The sentence :",
-    "The text of",
-    "The meaning of",
+    *("", "This", "This sentence", "This sentence of", "This sentence :", "The", "The sentence"),
+    *("The sentence of", "The sentence :", "The text of", "The meaning of"),
 )
 DOUBLE_QUOTED, SINGLE_QUOTED = f'"{SLOT}"', f"' {SLOT} '"
 # The opening quote at the end of a prefix, and the quoted sentence that replaces it.
@@ -141,7 +120,7 @@ def _read_choices(path: Path, kind: str, parse: Callable[[str], str]) -> tuple[s
     filled = [(number, line) for number, line in filled if line]
     if not filled:
         raise UserError(f"{kind} file {str(path)!r} has no line with text: write one per line")
-    choices = distinct(_parsed(path, number, line, parse) for number, line in filled)
+    choices = tuple(dict.fromkeys(_parsed(path, *numbered, parse) for numbered in filled))
     empty, repeated = len(lines) - len(filled), len(filled) - len(choices)
     if empty or repeated:
         say(f"{path}: {empty} empty and {repeated} repeated lines are ignored")
@@ -153,8 +132,3 @@ def _parsed(path: Path, number: int, line: str, parse: Callable[[str], str]) -> 
         return parse(line)
     except UserError as error:
         raise UserError(f"{path}, line {number}: {error}") from None
-
-
-def distinct(choices: Iterable[str]) -> tuple[str, ...]:
-    """Return the choices in order, without repetitions."""
-    return tuple(dict.fromkeys(choices))

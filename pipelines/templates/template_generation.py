@@ -35,7 +35,6 @@ def generate_templates(options: GenerateOptions, output: Path) -> dict[str, Any]
     output = require_empty(output)
     if output.is_dir():
         raise UserError(f"output {str(output)!r} is a folder: give a file")
-    _check_options(options)
     definitions, bad = read_definitions(options.definitions)
     chosen = _sampled(definitions, options)
     generator = load_generator(options.model)
@@ -91,13 +90,6 @@ def _definition(line: str) -> Definition | None:
     word, _, text = line.partition("\t" if "\t" in line else ":")
     word, text = " ".join(word.split()), " ".join(text.split())
     return Definition(word, text) if word and text and SENTINEL not in line else None
-
-
-def _check_options(options: GenerateOptions) -> None:
-    for name in ("count", "beam", "max_tokens", "examples"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise UserError(f"{name} is {value}: give at least 1")
 
 
 def _sampled(definitions: list[Definition], options: GenerateOptions) -> list[Definition]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
 from cotbert_core.encoder.locations import absolute_name
-from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs
 from cotbert_core.files import read_json, write_json, write_text
 from cotbert_core.template_search.search import encoder_for, score_template, tokenize_pairs
@@ -31,7 +31,7 @@ from pipelines.storage.output_folder import (
 )
 from pipelines.templates import template_candidates
 from pipelines.templates.options import TemplateSearchOptions
-from pipelines.templates.template_candidates import STAGES, Candidate, Lists
+from pipelines.templates.template_candidates import STAGES, Candidate, Lists, default_prefixes
 from pipelines.templates.template_ledger import (
     Scorer,
     TemplateLedger,
@@ -52,7 +52,6 @@ def search_template(
     options: TemplateSearchOptions, output: Path, *, resume: bool = False
 ) -> dict[str, Any]:
     """Score templates and return the result; invalid options raise UserError first."""
-    _check_options(options)
     output = output if resume else require_empty(output)  # before the encoder is loaded
     pairs = dev_pairs(options.senteval, options.dev_pairs)
     backbone = load_backbone(options.encoder)
@@ -117,43 +116,28 @@ def _result(
     }
 
 
-def _check_options(options: TemplateSearchOptions) -> None:
-    if options.rounds < 1:
-        raise UserError(f"rounds is {options.rounds}: give at least 1")
-    if options.templates and (options.relations or options.prefixes or options.rounds > 1):
-        raise UserError(
-            f"templates is {str(options.templates)!r}, and whole templates cannot be combined with "
-            "relations, prefixes or rounds: give either templates or the others"
-        )
-
-
 def _choices(options: TemplateSearchOptions, backbone: Backbone) -> Choices:
     """Return whole templates, or the lists of their parts."""
     if options.templates:
         return template_candidates.read_templates(options.templates)
     byte_level = is_byte_level(backbone.tokenizer.hf.backend_tokenizer)
     quoted = template_candidates.SINGLE_QUOTED if byte_level else template_candidates.DOUBLE_QUOTED
-    return Lists(
-        template_candidates.read_relations(options.relations)
-        if options.relations
-        else template_candidates.RELATIONS,
-        template_candidates.read_prefixes(options.prefixes)
-        if options.prefixes
-        else template_candidates.default_prefixes(quoted),
-    )
+    relations, prefixes = template_candidates.RELATIONS, default_prefixes(quoted)
+    if options.relations:
+        relations = template_candidates.read_relations(options.relations)
+    if options.prefixes:
+        prefixes = template_candidates.read_prefixes(options.prefixes)
+    return Lists(relations, prefixes)
 
 
 def _check_fit(backbone: Backbone, choices: Choices) -> None:
     """Raise UserError for a template that does not fit the encoder, before any is scored."""
-    texts = choices if isinstance(choices, tuple) else _widest(choices)
+    texts: Iterable[str] = choices if isinstance(choices, tuple) else ()
+    if isinstance(choices, Lists):  # if each part fits with the longest of the others, all do
+        longest = choices.longest()
+        texts = [c.text for stage in STAGES for c in choices.variants(longest, stage)]
     for text in texts:
         encoder_for(backbone, resolve_template(text))
-
-
-def _widest(lists: Lists) -> list[str]:
-    """Return each part with the longest of the others: if these fit, all do."""
-    variants = (lists.variants(lists.longest(), stage) for stage in STAGES)
-    return [candidate.text for part in variants for candidate in part]
 
 
 def _settings(options: TemplateSearchOptions, pairs: Pairs, choices: Choices) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PROMPT = "Say again: {sentence}"
@@ -25,85 +24,71 @@ def answer(text, tokens=ANSWER_TOKENS):
     return 200, {}, json.dumps(body)
 
 
-class ChatServer:
+class ChatServer(ThreadingHTTPServer):
     """`with ChatServer(reply) as server`: server.url.
 
     reply(sentence, number): (status, headers, body) of the number-th request (from 1) for a
     sentence. delay: seconds before it. asked: all requests in turn; answered: those that got a
-    whole answer back; keys: Authorization headers seen.
+    whole answer back; keys: Authorization headers seen; most: requests at a time.
     """
 
+    daemon_threads = True
+
     def __init__(self, reply=None, delay=0.0, models=200):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
         self.reply = reply or (lambda sentence, number: answer(paraphrase(sentence)))
         self.delay, self.models = delay, models
-        self.asked, self.answered, self.keys = [], [], set()
-        self.bodies = []
-        self.most, self._now = 0, 0
-        self._counts, self._lock = Counter(), threading.Lock()
+        self.asked, self.answered, self.bodies, self.keys = [], [], [], set()
+        self.most = self.now = 0
+        self.lock = threading.Lock()
 
     def __enter__(self):
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *error):
-        self._server.shutdown()
-        self._server.server_close()
+        self.shutdown()
+        self.server_close()
 
-    def _take(self, body):
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.send(self.server.models, {}, "{}")
+
+    def do_POST(self):
+        server, begin = self.server, PROMPT.partition("{")[0]
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         content = body["messages"][0]["content"]
-        assert content.startswith(PROMPT.partition("{")[0]), content
-        sentence = content.removeprefix(PROMPT.partition("{")[0])
-        with self._lock:
-            self.asked.append(sentence)
-            self.bodies.append(body)
-            self._counts[sentence] += 1
-            self._now += 1
-            self.most = max(self.most, self._now)
-            return sentence, self._counts[sentence]
+        assert content.startswith(begin), content
+        sentence = content.removeprefix(begin)
+        with server.lock:
+            server.asked.append(sentence)
+            server.bodies.append(body)
+            number = server.asked.count(sentence)
+            server.now += 1
+            server.most = max(server.most, server.now)
+        try:
+            time.sleep(server.delay)
+            reply = server.reply(sentence, number)
+            self.send(*reply)
+            server.answered += [sentence] * (reply[0] == 200)
+        except OSError:
+            self.close_connection = True  # whoever asked has gone
+        finally:
+            with server.lock:
+                server.now -= 1
 
-    def _left(self, sentence, status):
-        with self._lock:
-            self._now -= 1
-            if status == 200:
-                self.answered.append(sentence)
+    def send(self, status, headers, body):
+        self.server.keys.add(self.headers.get("Authorization"))
+        content = body.encode() if isinstance(body, str) else body
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": len(content)}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(content)
 
-    def _handler(owner):  # noqa: N805
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self):
-                owner.keys.add(self.headers.get("Authorization"))
-                self.send((owner.models, {}, "{}"))
-
-            def do_POST(self):
-                owner.keys.add(self.headers.get("Authorization"))
-                length = int(self.headers["Content-Length"])
-                sentence, number = owner._take(json.loads(self.rfile.read(length)))
-                status = 0
-                try:
-                    time.sleep(owner.delay)
-                    reply = owner.reply(sentence, number)
-                    self.send(reply)
-                    status = reply[0]
-                except OSError:
-                    self.close_connection = True  # whoever asked has gone
-                finally:
-                    owner._left(sentence, status)
-
-            def send(self, reply):
-                status, headers, body = reply
-                content = body.encode() if isinstance(body, str) else body
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *arguments):
-                pass
-
-        return Handler
+    def log_message(self, *arguments):
+        pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
@@ -16,6 +15,7 @@ from chat_server import KEY, PROMPT, ChatServer, answer, paraphrase
 from tiny_corpus import rows, write_corpus
 
 from cotbert_core.encoder.backbone import load_tokenizer
+from cotbert_core.files import read_json, write_json
 from pipelines.augmenting import methods
 from pipelines.augmenting.parts import augment_part
 from pipelines.cli import main
@@ -58,6 +58,11 @@ def command(corpus, url, out="out", *more):
     return [*words, *more]
 
 
+def change_manifest(corpus, **changes):
+    path = corpus / "manifest.json"
+    write_json(path, read_json(path) | changes)
+
+
 def test_each_row_gets_its_rewrite_or_keeps_its_source(
     own_store, corpus, bert_folder, tmp_path, capsys
 ):
@@ -75,11 +80,12 @@ def test_each_row_gets_its_rewrite_or_keeps_its_source(
     for row in found.to_pylist():
         assert row["augmented_ids"] == tokenizer([row["augmented_text"]], 8)[0].tolist()
 
-    manifest, old = (
-        json.loads((f / "manifest.json").read_text()) for f in (tmp_path / "out", corpus)
-    )
-    assert {**manifest, "columns": []} == {**old, "augmentation": manifest["augmentation"]}
-    assert manifest["columns"] == ["augmented"]
+    manifest, old = read_json(tmp_path / "out/manifest.json"), read_json(corpus / "manifest.json")
+    assert manifest == {
+        **old,
+        "columns": ["augmented"],
+        "augmentation": manifest["augmentation"],
+    }
     entry = manifest["augmentation"]
     reasons = {"equal": 1, "no_tokens": 1, "refusal": 1, "several_lines": 1}
     assert entry["counts"] == {
@@ -94,7 +100,7 @@ def test_each_row_gets_its_rewrite_or_keeps_its_source(
     assert entry["corpus_digest"] == Corpus.open(corpus).digest
     assert Corpus.open(tmp_path / "out").batch().augmented is not None
 
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    result = read_json(tmp_path / "out/result.json")
     assert (result["rows"], result["rewritten"], result["source_kept"]) == (8, 4, 4)
     captured = capsys.readouterr()
     facts, ending = captured.out.split("\n\n")
@@ -110,14 +116,9 @@ def test_each_row_gets_its_rewrite_or_keeps_its_source(
     report = (tmp_path / "out" / "report.html").read_text()
     assert "source kept: several_lines" in report
     assert "As an AI, I have no oil." in report
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        "data",
-        "manifest.json",
-        "report.html",
-        "result.json",
-    ]
-    parts = sorted(p.name for p in (tmp_path / "out" / "data").iterdir())
-    assert parts == ["part-000000.parquet", "part-000001.parquet"]
+    files = sorted(p.relative_to(tmp_path).as_posix() for p in (tmp_path / "out").rglob("*.*"))
+    parts = [f"out/data/part-00000{number}.parquet" for number in (0, 1)]
+    assert files == [*parts, "out/manifest.json", "out/report.html", "out/result.json"]
     assert not secret_in(tmp_path)
 
 
@@ -134,10 +135,7 @@ def test_a_stopped_job_continues_with_other_limits_but_not_with_another_model(
     with ChatServer(reply) as server:
         small = ("--budget-tokens", "50", "--concurrency", "1")
         assert main(command(corpus, server.url, "out", *small)) == 1
-        assert (
-            "--budget-tokens 50 is spent: give the same command with a larger budget to continue"
-            in (capsys.readouterr().err)
-        )
+        assert "--budget-tokens 50 is spent: give the same" in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
         assert len(server.asked) == 3
         assert main([*command(corpus, server.url), "--temperature", "0.5"]) == 2
@@ -146,7 +144,7 @@ def test_a_stopped_job_continues_with_other_limits_but_not_with_another_model(
         assert len(server.asked) == 3
         assert main(command(corpus, server.url, "out", "--concurrency", "2")) == 0
         assert len(server.asked) == len(FLAT)
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    result = read_json(tmp_path / "out/result.json")
     assert (result["rows_of_this_run"], result["tokens_in"]) == (5, 88)
     (run,) = own_store.search_runs(["1"])
     assert (run.info.run_id, run.info.status) == (result["mlflow_run_id"], "FINISHED")
@@ -199,25 +197,27 @@ def test_a_killed_job_asks_for_no_row_twice(unrecorded, bert_folder, tmp_path):
     assert KEY not in log.read_text()
 
 
-def test_documents_and_held_out_texts_stay(unrecorded, corpus, tmp_path):
+def test_documents_held_out_texts_and_an_encoder_s_place_stay(
+    unrecorded, corpus, tmp_path, bert_folder
+):
     for number, path in enumerate(sorted(corpus.glob("data/part-*"))):
         table = pq.read_table(path)
         for name, kind in (("document", pa.int64()), ("position", pa.int32())):
             values = pa.array(range(number, number + len(table)), kind)
             table = table.append_column(pa.field(name, kind, nullable=False), values)
         pq.write_table(table, path)
-    manifest = json.loads((corpus / "manifest.json").read_text())
-    manifest["documents"] = {"by": "row", "documents": 8, "one_sentence": 0, "held_out": 0}
-    (corpus / "manifest.json").write_text(json.dumps(manifest))
+    documents = {"by": "row", "documents": 8, "one_sentence": 0, "held_out": 0}
+    change_manifest(corpus, documents=documents, encoder="./gone")
     (corpus / "held-out.parquet").write_bytes(b"queries")
     with ChatServer(reply) as server:
-        assert main(command(corpus, server.url)) == 0
+        assert main(command(corpus, server.url, "out", "--encoder", bert_folder)) == 0
     found, before = rows(tmp_path / "out"), rows(corpus)
     for name in ("id", "text", "document", "position"):
         assert found[name].equals(before[name])
         assert found.schema.field(name).equals(before.schema.field(name))
     assert Corpus.open(tmp_path / "out").has_documents
     assert (tmp_path / "out" / "held-out.parquet").read_bytes() == b"queries"
+    assert read_json(tmp_path / "out/manifest.json")["encoder"] == "./gone"
 
 
 def test_a_part_that_is_finished_is_not_written_again(unrecorded, corpus, tmp_path, monkeypatch):
@@ -248,8 +248,7 @@ def test_a_part_that_is_finished_is_not_written_again(unrecorded, corpus, tmp_pa
     ],
 )
 def test_corpora_that_cannot_be_augmented_are_reported(corpus, tmp_path, capsys, changes, message):
-    manifest = json.loads((corpus / "manifest.json").read_text())
-    (corpus / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+    change_manifest(corpus, **changes)
     with ChatServer(reply) as server:
         assert main(command(corpus, server.url, tmp_path / "out")) == 2
         assert server.keys == set()
@@ -259,20 +258,13 @@ def test_corpora_that_cannot_be_augmented_are_reported(corpus, tmp_path, capsys,
     assert not list(tmp_path.glob("out*"))
 
 
-def test_a_corpus_whose_encoder_has_moved(unrecorded, corpus, tmp_path, bert_folder):
-    manifest = json.loads((corpus / "manifest.json").read_text())
-    (corpus / "manifest.json").write_text(json.dumps({**manifest, "encoder": "./gone"}))
-    with ChatServer(reply) as server:
-        assert main(command(corpus, server.url, "out", "--encoder", bert_folder)) == 0
-    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["encoder"] == "./gone"
-
-
 def test_mistakes_are_refused_before_anything_starts(corpus, tmp_path, capsys):
     url = "http://127.0.0.1:9/v1"  # nobody answers there
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("dear")
     (tmp_path / "empty").mkdir()
     base = command(corpus, url)
+    other = [*base[:3], "--method", "back-translation", "--output", str(tmp_path / "out")]
     mistakes = {
         "cannot be reached (ConnectError": base,
         "already holds something: give a new folder": command(corpus, url, tmp_path / "full"),
@@ -283,6 +275,8 @@ def test_mistakes_are_refused_before_anything_starts(corpus, tmp_path, capsys):
         "min_ratio is 2.0 and max_ratio is 4.0": [*base, "--min-ratio", "2"],
         "prompt 'none' cannot be read": [*base, "--prompt", "none"],
         "--method llm has no --model": [w for w in base if w not in ("--model", "a-model")],
+        "forward './none' is not a folder": [*other, "--forward", "./none"],
+        "top_k is 3 and there is no temperature": [*other, "--top-k", "3"],
     }
     for message, words in mistakes.items():
         assert main(words) == 2

@@ -29,32 +29,23 @@ def test_an_input_is_shown_without_the_machine_s_folders(name, shown):
 
 
 def test_facts_of_a_run(tmp_path):
-    rows = [
-        {"step": 0, "dev_spearman": 20.0, "dev_spearman.a": 10.0, "dev_spearman.b": 30.0},
-        {"step": 2, "dev_spearman": 50.0, "dev_spearman.a": 45.0, "dev_spearman.b": 55.0},
-        {"step": 4, "dev_spearman": 40.0, "dev_spearman.a": 40.0, "dev_spearman.b": 40.0},
-    ]
+    scores = {0: (20.0, 10.0, 30.0), 2: (50.0, 45.0, 55.0), 4: (40.0, 40.0, 40.0)}
+    names = ("dev_spearman", "dev_spearman.a", "dev_spearman.b")
+    rows = [{"step": n, **dict(zip(names, three, strict=True))} for n, three in scores.items()]
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "manifest.json").write_text("{}")
-    manifest = {
-        "rows": 1234,
-        "source": {"inputs": ["/a/b.txt", "hf:NAME"]},
-        "columns": ["augmented"],
-    }
-    corpus = Corpus(tmp_path, manifest)
+    source = {"inputs": ["/a/b.txt", "hf:NAME"]}
+    corpus = Corpus(tmp_path, {"rows": 1234, "source": source, "columns": ["augmented"]})
     untouched = Baseline("mean pooling (its own)", None, {"a": 60.0, "b": 61.0})
     log = read_log(path, 4)
     facts = training_metadata(corpus, {"a": None, "b": None}, log, 2, untouched)
-    assert [(score.before, score.after) for score in facts.scores] == [
-        (20.0, 50.0),
-        (10.0, 45.0),
-        (30.0, 55.0),
-        (60.5, None),
+    assert [(score.name, score.before, score.after) for score in facts.scores] == [
+        ("a + b (the step was chosen by it)", 20.0, 50.0),
+        ("a, dev", 10.0, 45.0),
+        ("b, dev", 30.0, 55.0),
+        ("a + b, the untouched encoder by mean pooling (its own)", 60.5, None),
     ]
-    assert facts.scores[0].name == "a + b (the step was chosen by it)"
-    assert facts.scores[1].name == "a, dev"
-    assert facts.scores[3].name == "a + b, the untouched encoder by mean pooling (its own)"
     assert facts.data["source"] == "`b.txt`, `hf:NAME`"
     assert (facts.data["sentences"], facts.data["companions"]) == ("1,234", "augmented")
     assert corpus.digest in facts.data["digest of the corpus"]

@@ -12,49 +12,36 @@ from pipelines.commands import COMMANDS
 from pipelines.options.completion import SHELLS
 from pipelines.runtime.progress import Progress, say, set_quiet
 
-ASK = (
-    "source {script}; COMP_WORDS=({words}); COMP_CWORD={place}; _shtab_cotbert; "
-    "echo ${{COMPREPLY[@]}}"
-)
+ASK = "source {}; COMP_WORDS=({}); COMP_CWORD={}; _shtab_cotbert; echo ${{COMPREPLY[@]}}"
 
 
-@pytest.fixture(scope="module")
-def script(tmp_path_factory):
-    return tmp_path_factory.mktemp("completion") / "cotbert.bash"
-
-
-def completions(script, capsys, *words):
-    """What bash offers for the last word."""
-    with pytest.raises(SystemExit):
-        main(["--print-completion", "bash"])
-    script.write_text(capsys.readouterr().out)
-    asked = ASK.format(script=script, words=" ".join(("cotbert", *words)), place=len(words))
-    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True)
-    return done.stdout.split()
+def script(shell, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--print-completion", shell])
+    return capsys.readouterr().out
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["tr"], {"train", "track-sync"}),
-        (["train", "simcse-sup"], {"simcse-supervised"}),
-        (["train", "simcse-base", "--keep-check"], {"--keep-checkpoints"}),
-        (["train", "simcse-base", "--keep-checkpoints", "b"], {"best"}),
-        (["tune", "temp"], {"temperature", "temperature-grid", "templates"}),
-        (["train", "simcse-base", "--corpus", "/et"], {"/etc"}),
-    ],
-)
-def test_bash_completes_commands_options_names_and_files(script, capsys, words, expected):
-    assert set(completions(script, capsys, *words)) == expected
+def test_bash_completes_commands_options_names_and_files(tmp_path, capsys):
+    file = tmp_path / "cotbert.bash"
+    file.write_text(script("bash", capsys))
+    expected = {
+        "tr": {"train", "track-sync"},
+        "train simcse-sup": {"simcse-supervised"},
+        "train simcse-base --keep-check": {"--keep-checkpoints"},
+        "train simcse-base --keep-checkpoints b": {"best"},
+        "tune temp": {"temperature", "temperature-grid", "templates"},
+        "train simcse-base --corpus /et": {"/etc"},
+    }
+    for words, completions in expected.items():
+        asked = ASK.format(file, f"cotbert {words}", len(words.split()))
+        done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True)
+        assert set(done.stdout.split()) == completions, words
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_has_a_script_with_every_command(shell, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["--print-completion", shell])
-    assert ended.value.code == 0
-    shown = capsys.readouterr().out
+    shown = script(shell, capsys)
     assert all(name in shown for name in COMMANDS)
 
 

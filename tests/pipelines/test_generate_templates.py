@@ -65,6 +65,9 @@ def test_the_command_writes_templates_that_can_be_scored(
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["best_template"] in texts
     assert result["templates"] == len(texts)
+    rows = [json.loads(line) for line in (tmp_path / "out/templates.jsonl").open()]
+    assert [(row["template"], row["stage"]) for row in rows] == [(t, "given") for t in texts]
+    assert result["dev_spearman"] == max(row["spearman"] for row in rows)
 
 
 def outputs(monkeypatch, *texts):
@@ -91,19 +94,15 @@ def test_examples_are_drawn_by_seed(unrecorded, tmp_path, t5, definitions, monke
         return first
 
     every = read_definitions(definitions)[0]
-    assert drawn(0) == drawn(0)
-    draws = [drawn(seed) for seed in range(6)]
+    draws = [drawn(seed) for seed in (0, 0, 1, 2, 3, 4, 5)]
+    assert draws[0] == draws[1]
     assert any(draw != draws[0] for draw in draws)
     assert all(len({*draw} & {*every}) == 2 for draw in draws)
 
 
 def test_what_is_no_template_is_counted(unrecorded, tmp_path, t5, definitions, monkeypatch):
-    outputs(
-        monkeypatch,
-        "<extra_id_0> ▁means <extra_id_1> . <extra_id_2>",
-        "<extra_id_0> [X] <extra_id_1> . <extra_id_2>",
-        "<extra_id_0> ▁means <extra_id_1> . <extra_id_2>",
-    )
+    good = "<extra_id_0> ▁means <extra_id_1> . <extra_id_2>"
+    outputs(monkeypatch, good, "<extra_id_0> [X] <extra_id_1> . <extra_id_2>", good)
     result = generate_templates(GenerateOptions(t5, definitions), tmp_path / "found.txt")
     counts = [result[name] for name in ("templates", "malformed", "repeated", "bad_lines")]
     assert counts == [2, 2, 2, 0]
@@ -121,6 +120,7 @@ def test_no_template_at_all_fails_the_job(own_store, tmp_path, t5, definitions, 
 
 def test_mistakes_are_found_before_anything_is_written(tmp_path, t5, definitions):
     (tmp_path / "nothing").write_text("no definition\n\n")
+    (tmp_path / "folder").mkdir()
     mistakes = [
         ("count is 0: give at least 1", {"count": 0}),
         ("beam is -1", {"beam": -1}),
@@ -130,15 +130,12 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path, t5, definitions
         ("none' cannot be read", {"definitions": tmp_path / "none"}),
         ("nothing' has no line like `orange: ", {"definitions": tmp_path / "nothing"}),
         ("model folder './none' does not exist", {"model": "./none"}),
+        ("already holds something", {"output": definitions}),
+        ("is a folder: give a file", {"output": tmp_path / "folder"}),
     ]
     for message, changes in mistakes:
-        options = GenerateOptions(**{"model": t5, "definitions": definitions, **changes})
+        given = {"model": t5, "definitions": definitions} | changes
+        output = given.pop("output", tmp_path / "found.txt")
         with pytest.raises(UserError, match=message):
-            generate_templates(options, tmp_path / "found.txt")
+            generate_templates(GenerateOptions(**given), output)
     assert not (tmp_path / "found.txt").exists()
-    options = GenerateOptions(t5, definitions)
-    with pytest.raises(UserError, match="already holds something"):
-        generate_templates(options, definitions)
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(UserError, match="is a folder: give a file"):
-        generate_templates(options, tmp_path / "folder")

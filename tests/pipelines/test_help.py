@@ -110,7 +110,9 @@ def test_the_page_holds_every_option_under_a_title(command, capsys, monkeypatch)
         main([command, "--help"])
     page = " ".join(capsys.readouterr().out.split())
     assert page.startswith(f"usage: cotbert {command}")
-    for one in declared(COMMANDS[command].options):
+    options = [*declared(COMMANDS[command].options)]
+    assert len({one.name for one in options}) == len(options)
+    for one in options:
         assert one.help in page
         assert f" {one.option.group}: " in page or one.option.positional
     assert "positional arguments" not in page
@@ -124,26 +126,17 @@ def test_the_page_ends_with_a_command_line_that_is_right(command, capsys):
     _, example = capsys.readouterr().out.split("\nexample:\n")
     assert max(map(len, example.splitlines())) < 80
     words = shlex.split(example.replace("\\\n", " "))
+    parsed = build_parser().parse_args
     assert words[:2] == ["cotbert", command]
     build(COMMANDS[command].options, {"command_line": None, **vars(parsed(words[1:]))})
     if "--" in words:
         parsed(words[words.index("--") + 1 :])
 
 
-def parsed(words):
-    return build_parser().parse_args(words)
-
-
 def test_defaults_in_words_are_those_of_the_code():
     shown = {one.name: one.option.default for one in declared(EvaluateOptions)}
     assert shown["frequent-count"] == f"{FeatureOptions().frequent} tokens"
     assert shown["top-k"] == f"{FeatureOptions().top_k} tokens"
-
-
-def test_every_option_has_its_own_name():
-    for command in COMMANDS.values():
-        names = [one.name for one in declared(command.options)]
-        assert len(set(names)) == len(names)
 
 
 def test_an_old_name_still_works_and_warns(capsys):

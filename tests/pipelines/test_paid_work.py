@@ -29,21 +29,15 @@ def stopped(path, text="", error=RuntimeError):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, UserError, KeyboardInterrupt])
-def test_work_stays_and_the_same_job_continues(tmp_path, error):
+def test_work_stays_and_only_the_same_job_continues(tmp_path, error):
     stopped(tmp_path / "out", "1", error)
     assert not (tmp_path / "out").exists()
-    work(tmp_path / "out", text="2")
-    assert (tmp_path / "out" / "done").read_text() == "12"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
-
-
-def test_another_jobs_work_is_not_touched(tmp_path):
-    stopped(tmp_path / "out", "1")
     other = {**RECORD, "model": "b", "temperature": 0.5}
     with pytest.raises(UserError, match=r"\(model, temperature differ\): give the same settings"):
         work(tmp_path / "out", other)
     work(tmp_path / "out", text="2")
     assert (tmp_path / "out" / "done").read_text() == "12"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
 
 
 def test_without_work_there_is_nothing_to_keep(tmp_path):

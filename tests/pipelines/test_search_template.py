@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from cotbert_core.errors import UserError
 from cotbert_core.evaluation import Pairs, read_pairs, score_pairs
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.template_search.search import score_template, tokenize_pairs
-from cotbert_core.templates.template_texts import TEMPLATES, Template, resolve_template
+from cotbert_core.templates.template_texts import TEMPLATES, resolve_template
 from pipelines.cli import main
 from pipelines.templates import template_search as job
 from pipelines.templates.options import TemplateSearchOptions
@@ -48,43 +49,30 @@ def pairs_file(tmp_path):
 @pytest.fixture
 def choices(tmp_path, pairs_file, bert_folder):
     """Options of a small search: 1 + 2 relations and 2 prefixes."""
-    (tmp_path / "relations").write_text("means\nis\n")
-    (tmp_path / "prefixes").write_text('This\nThis sentence : "\n')
-    return TemplateSearchOptions(
-        bert_folder,
-        dev_pairs=pairs_file,
-        relations=tmp_path / "relations",
-        prefixes=tmp_path / "prefixes",
-        precision="fp32",
-    )
+    lists = {"relations": "means\nis\n", "prefixes": 'This\nThis sentence : "\n'}
+    for name, lines in lists.items():
+        (tmp_path / name).write_text(lines)
+    files = {name: tmp_path / name for name in lists}
+    return TemplateSearchOptions(bert_folder, dev_pairs=pairs_file, precision="fp32", **files)
 
 
 def test_scores_equal_the_encoders(encoder_folder, pairs_file):
+    """With special tokens as text, and a sentence that is cut to leave room for the template."""
     odd, many = read_pairs(pairs_file), read_pairs(BUILT_IN_PAIRS, split="dev")
-    gold = np.concatenate([odd.gold, many.gold[:60]])
-    pairs = Pairs(odd.left + many.left[:60], odd.right + many.right[:60], gold)
+    long = "a man is playing the guitar and " * 40
+    left, right = [*odd.left, *many.left[:60], long], [*odd.right, *many.right[:60], long[4:]]
+    pairs = Pairs(left, right, np.concatenate([odd.gold, many.gold[:60], [5.0]]))
     backbone = load_backbone(encoder_folder)
     tokens = tokenize_pairs(backbone, pairs)
     scores = []
     for text in TEXTS:
         encoder = SentenceEncoder.from_pretrained(encoder_folder, template=text)
+        assert tokens.sentences.lengths.max() > encoder.max_length
         slow = score_pairs(lambda s, e=encoder: e.encode(s, precision="fp32"), pairs).spearman
         fast = score_template(backbone, tokens, resolve_template(text), "fp32")
         assert fast == pytest.approx(slow, abs=1e-6)
         scores.append(fast)
     assert len(set(np.round(scores, 3))) == len(TEXTS)
-
-
-def test_a_long_sentence_leaves_room_for_the_template(encoder_folder):
-    backbone = load_backbone(encoder_folder)
-    long = "a man is playing the guitar and " * 40
-    pairs = Pairs([long, "oil", "Two dogs"], [long[4:], "A man", "dogs"], np.array([5.0, 0, 2]))
-    encoder = SentenceEncoder.from_pretrained(encoder_folder, template=LONGEST)
-    slow = score_pairs(lambda s: encoder.encode(s, precision="fp32"), pairs).spearman
-    tokens = tokenize_pairs(backbone, pairs)
-    assert tokens.sentences.lengths.max() > encoder.max_length
-    fast = score_template(backbone, tokens, Template(LONGEST), "fp32")
-    assert fast == pytest.approx(slow, abs=1e-6)
 
 
 def test_the_command_finds_tracks_and_prints(own_store, tmp_path, choices, capsys):
@@ -95,7 +83,7 @@ def test_the_command_finds_tracks_and_prints(own_store, tmp_path, choices, capsy
     stdout = capsys.readouterr().out
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     rows = TemplateLedger(tmp_path / "out" / "templates.jsonl").rows
-    assert [row["number"] for row in rows] == [1, 2, 3, 4, 5] == list(range(1, 6))
+    assert [row["number"] for row in rows] == [1, 2, 3, 4, 5]
     assert [row["stage"] for row in rows] == ["relation"] * 3 + ["prefix"] * 2
     assert result["dev_spearman"] == max(row["spearman"] for row in rows)
     assert result["templates"] == 5
@@ -129,11 +117,13 @@ def counted(monkeypatch, fail_at=None):
 
 
 @pytest.mark.parametrize(
-    ("fail_at", "half_written"), [(1, ""), (3, '{"number": 9, "templ'), (5, "")]
+    ("fail_at", "half_written", "lost"),
+    [(1, "", False), (3, '{"number": 9, "templ', False), (5, "", True)],
 )
 def test_resuming_scores_nothing_twice(
-    own_store, tmp_path, choices, monkeypatch, fail_at, half_written
+    own_store, tmp_path, choices, monkeypatch, fail_at, half_written, lost
 ):
+    """lost: the store does not have the earlier run, and gets everything again."""
     whole = search_template(choices, tmp_path / "whole")
     first = counted(monkeypatch, fail_at)
     out = tmp_path / "out"
@@ -141,48 +131,18 @@ def test_resuming_scores_nothing_twice(
         search_template(choices, out)
     with (out / "templates.jsonl").open("a") as file:
         file.write(half_written)
+    if lost:
+        (out / "mlflow_run_id").write_text("0" * 32)
     second = counted(monkeypatch)
     result = search_template(choices, out, resume=True)
-    assert len(first) == fail_at - 1
-    assert len(second) == 5 - len(first)
-    assert not set(first) & set(second)
+    assert (len(first), len(second), set(first) & set(second)) == (fail_at - 1, 6 - fail_at, set())
     rows, expected = (TemplateLedger(f / "templates.jsonl").rows for f in (out, tmp_path / "whole"))
     assert [{**r, "seconds": 0} for r in rows] == [{**r, "seconds": 0} for r in expected]
-    same = ("best_template", "dev_spearman", "templates")
-    assert [result[k] for k in same] == [whole[k] for k in same]
+    for name in ("best_template", "dev_spearman", "templates"):
+        assert result[name] == whole[name]
     history = own_store.get_metric_history(result["mlflow_run_id"], "dev_spearman")
     assert [m.step for m in history] == [1, 2, 3, 4, 5]
-    assert len(own_store.search_runs(["1"])) == 2
-
-
-def test_a_store_without_the_earlier_run_gets_everything_again(
-    own_store, tmp_path, choices, monkeypatch
-):
-    counted(monkeypatch, 4)
-    with pytest.raises(RuntimeError):
-        search_template(choices, tmp_path / "out")
-    (tmp_path / "out" / "mlflow_run_id").write_text("0" * 32)
-    counted(monkeypatch)
-    result = search_template(choices, tmp_path / "out", resume=True)
-    history = own_store.get_metric_history(result["mlflow_run_id"], "dev_spearman")
-    assert [m.step for m in history] == [1, 2, 3, 4, 5]
-
-
-def test_templates_of_ones_own(unrecorded, tmp_path, pairs_file, bert_folder):
-    path = tmp_path / "templates"
-    path.write_text("promptbert/manual\nAlso [MASK]. [X]\n[X] means <mask> .\n")
-    options = TemplateSearchOptions(
-        bert_folder, dev_pairs=pairs_file, templates=path, precision="fp32"
-    )
-    result = search_template(options, tmp_path / "out")
-    rows = TemplateLedger(tmp_path / "out" / "templates.jsonl").rows
-    assert {r["template"] for r in rows} == {
-        TEMPLATES["promptbert/manual"].text,
-        "Also [MASK]. [X]",
-        "[X] means <mask> .",
-    }
-    assert {r["stage"] for r in rows} == {"given"}
-    assert result["dev_spearman"] == max(r["spearman"] for r in rows)
+    assert len(own_store.search_runs(["1"])) == 2 + lost
 
 
 def test_the_table_is_ordered_and_short_when_asked():
@@ -199,13 +159,8 @@ def test_pairs_that_are_not_distinguished_fail_the_job(unrecorded, tmp_path, cho
     monkeypatch.setattr(job, "score_template", lambda *rest: float("nan"))
     with pytest.raises(RuntimeError, match="every template gives equal cosines"):
         search_template(choices, tmp_path / "out")
-    assert {r["spearman"] for r in TemplateLedger(tmp_path / "out" / "templates.jsonl").rows} == {
-        None
-    }
-
-
-def changed(options, **values):
-    return TemplateSearchOptions(**{**vars(options), **values})
+    rows = TemplateLedger(tmp_path / "out" / "templates.jsonl").rows
+    assert {r["spearman"] for r in rows} == {None}
 
 
 def test_what_cannot_be_resumed(unrecorded, tmp_path, choices, monkeypatch, roberta_folder):
@@ -227,7 +182,7 @@ def test_what_cannot_be_resumed(unrecorded, tmp_path, choices, monkeypatch, robe
     }
     for names, values in others.items():
         with pytest.raises(UserError, match=rf"other settings \({names}\): give the same"):
-            search_template(changed(choices, **values), out, resume=True)
+            search_template(replace(choices, **values), out, resume=True)
     counted(monkeypatch)
     search_template(choices, out, resume=True)
     with pytest.raises(UserError, match="is finished: give a new folder"):
@@ -246,5 +201,5 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path, choices):
     }
     for message, values in mistakes.items():
         with pytest.raises(UserError, match=message):
-            search_template(changed(choices, **values), tmp_path / "out")
+            search_template(replace(choices, **values), tmp_path / "out")
     assert not (tmp_path / "out").exists()

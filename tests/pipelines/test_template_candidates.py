@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import defaultdict
 
 import pytest
 
@@ -56,15 +57,9 @@ def test_all_of_table_4_is_in_the_default_lists():
 
 
 def test_the_papers_order_of_scores_leads_to_its_template():
-    scores = dict.fromkeys(TABLE_4)
-    scores |= zip(TABLE_4, (39.34, 47.26, 53.94, 63.56, 64.19, 68.97, 70.19, 73.44), strict=True)
-    lists = Lists(RELATIONS, default_prefixes(DOUBLE_QUOTED))
-
-    class Others(dict):
-        def __missing__(self, text):
-            return 20.0
-
-    best, _ = asked_of(Others(scores), lists)
+    paper = (39.34, 47.26, 53.94, 63.56, 64.19, 68.97, 70.19, 73.44)
+    scores = defaultdict(lambda: 20.0, zip(TABLE_4, paper, strict=True))
+    best, _ = asked_of(scores, Lists(RELATIONS, default_prefixes(DOUBLE_QUOTED)))
     assert best.text == TABLE_4[-1]
 
 
@@ -83,18 +78,15 @@ def test_every_default_is_a_template_of_its_own():
         assert all(Template(text).stages == 1 for text in texts)
 
 
-@pytest.mark.parametrize(
-    ("line", "prefix"),
-    [
-        ("This", "This [X]"),
-        ('This sentence : "', 'This sentence : "[X]"'),
-        ('This sentence : "[X]"', 'This sentence : "[X]"'),
-        ("The sentence : '", "The sentence : ' [X] '"),
-        ("([X])", "([X])"),
-    ],
-)
-def test_a_prefix_is_completed(line, prefix):
-    assert complete_prefix(line) == prefix
+def test_a_prefix_is_completed():
+    completed = {
+        "This": "This [X]",
+        'This sentence : "': 'This sentence : "[X]"',
+        'This sentence : "[X]"': 'This sentence : "[X]"',
+        "The sentence : '": "The sentence : ' [X] '",
+        "([X])": "([X])",
+    }
+    assert {line: complete_prefix(line) for line in completed} == completed
 
 
 def test_empty_and_repeated_lines_are_said(tmp_path, capsys):
@@ -123,6 +115,13 @@ def test_files_that_cannot_be_used(tmp_path, read, content, message):
         read(path)
 
 
+def test_templates_are_read_by_name_or_text(tmp_path):
+    path = tmp_path / "templates"
+    path.write_text("promptbert/manual\nAlso [MASK]. [X]\n[X] means <mask> .\n")
+    manual = TEMPLATES["promptbert/manual"].text
+    assert read_templates(path) == (manual, "Also [MASK]. [X]", "[X] means <mask> .")
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_greedy_equals_two_plain_loops(seed):
     draw = random.Random(seed)
@@ -130,11 +129,10 @@ def test_greedy_equals_two_plain_loops(seed):
     scores = {
         Candidate(p, r).text: draw.randint(0, 6) for p in lists.prefixes for r in lists.relations
     }
-    relation = ""
+    relation, prefix = "", "[X]"
     for other in lists.relations:
-        if scores[Candidate("[X]", other).text] > scores[Candidate("[X]", relation).text]:
+        if scores[Candidate(prefix, other).text] > scores[Candidate(prefix, relation).text]:
             relation = other
-    prefix = "[X]"
     for other in lists.prefixes:
         if scores[Candidate(other, relation).text] > scores[Candidate(prefix, relation).text]:
             prefix = other

@@ -88,19 +88,18 @@ def test_tokens_prints_a_table(bert_folder, tmp_path, capsys, with_mlm_head):
     assert len(lines) == 2 + len(EXAMPLES)
 
 
-TOKEN_MISTAKES = {
-    "top 0": ({"top": 0}, "top is 0: give 1 to"),
-    "top large": ({"top": 10_000}, "top is 10000: give 1 to"),
-    "template": ({"template": "none"}, "unknown template 'none'"),
-    "denoise": ({"denoise": "none"}, "unknown denoising mode 'none': choose one of pad, position"),
-    "empty": ({"sentences": ("A man.", " ")}, "sentence 2 is empty"),
-    "no head": ({}, "has no masked-language-model head"),
-}
-
-
-@pytest.mark.parametrize("name", TOKEN_MISTAKES)
-def test_mistakes_about_tokens(bert_folder, name):
-    changes, message = TOKEN_MISTAKES[name]
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"top": 0}, "top is 0: give 1 to"),
+        ({"top": 10_000}, "top is 10000: give 1 to"),
+        ({"template": "none"}, "unknown template 'none'"),
+        ({"denoise": "none"}, "unknown denoising mode 'none': choose one of pad, position"),
+        ({"sentences": ("A man.", " ")}, "sentence 2 is empty"),
+        ({}, "has no masked-language-model head"),
+    ],
+)
+def test_mistakes_about_tokens(bert_folder, changes, message):
     with pytest.raises(UserError, match=message):
         top_tokens_of(TokensOptions(bert_folder, **changes))
 
@@ -115,19 +114,12 @@ def text(tmp_path):
 def test_the_map_counts_tokens_and_kinds(own_store, tmp_path, encoder_folder, family, text):
     out = tmp_path / "out"
     result = token_map(TokenMapOptions(encoder_folder, text), out)
-    assert sorted(p.name for p in out.iterdir()) == [
-        "report.html",
-        "result.json",
-        "token-map.json",
-        "token-map.svg",
-    ]
+    files = {"report.html", "result.json", "token-map.json", "token-map.svg"}
+    assert {path.name for path in out.iterdir()} == files
     tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
     blank = " " if family == "cot-roberta" else ""
-    counted = Counter(
-        token
-        for line in ("A man is playing the guitar .", "The man runs , the dogs run .")
-        for token in tokenizer.tokenize(blank + line)
-    )
+    lines = ("A man is playing the guitar .", "The man runs , the dogs run .")
+    counted = Counter(token for line in lines for token in tokenizer.tokenize(blank + line))
     assert result["corpus_tokens"] == counted.total()
     assert result["tokens_seen"] == len(counted)
     assert (result["corpus_sentences"], result["corpus_dropped_empty"]) == (2, 1)
@@ -145,13 +137,6 @@ def test_the_map_counts_tokens_and_kinds(own_store, tmp_path, encoder_folder, fa
     run = own_store.get_run(result["mlflow_run_id"])
     assert (run.info.run_name, run.info.status) == ("token-map / out", "FINISHED")
     assert run.data.metrics["kind_word"] == result["kind_word"]
-
-
-@pytest.mark.drawn
-def test_the_default_corpus_is_named_in_the_picture(unrecorded, tmp_path, bert_folder):
-    result = token_map(TokenMapOptions(bert_folder), tmp_path / "out")
-    assert result["corpus_sentences"] == 720
-    assert "720 sentences of this package" in (tmp_path / "out" / "token-map.svg").read_text()
 
 
 def test_places_kept_free_are_left_out_and_counted(unrecorded, tmp_path, bert_folder, text):
@@ -187,29 +172,33 @@ def test_the_head_s_table_differs_when_it_is_not_tied(
     assert "They are tied to the input" in (tmp_path / "t1-head" / "report.html").read_text()
 
 
-MAP_MISTAKES = {
-    "table": ({"table": "output"}, "unknown table 'output': choose one of head, input"),
-    "no head": ({"table": "head"}, "has no masked-language-model head"),
-    "corpus": ({"corpus": "blank.txt"}, r"has no text \(1 rows: 1 empty\)"),
-    "no corpus": ({"corpus": "none.txt"}, r"'none\.txt' does not exist"),
-}
-
-
-@pytest.mark.parametrize("name", MAP_MISTAKES)
-def test_mistakes_about_the_map(own_store, tmp_path, bert_folder, name):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"table": "output"}, "unknown table 'output': choose one of head, input"),
+        ({"table": "head"}, "has no masked-language-model head"),
+        ({"corpus": "blank.txt"}, r"has no text \(1 rows: 1 empty\)"),
+        ({"corpus": "none.txt"}, r"'none\.txt' does not exist"),
+    ],
+)
+def test_mistakes_about_the_map(own_store, tmp_path, bert_folder, changes, message):
     (tmp_path / "blank.txt").write_text("\n")
-    changes, message = MAP_MISTAKES[name]
     with pytest.raises(UserError, match=message):
         token_map(TokenMapOptions(bert_folder, **changes), tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert own_store.get_experiment_by_name("cotbert") is None
 
 
-def test_the_map_keeps_an_earlier_output(unrecorded, tmp_path, bert_folder, text, capsys):
-    command = ["token-map", bert_folder, "--corpus", text, "--output", "out"]
+def test_the_map_of_the_default_corpus_keeps_an_earlier_output(
+    unrecorded, tmp_path, bert_folder, capsys
+):
+    command = ["token-map", bert_folder, "--output", "out"]
     assert main(command) == 0
     before = (tmp_path / "out" / "result.json").read_bytes()
-    assert json.loads(before)["tokens"] == len(load_tokenizer(bert_folder).hf)
+    result = json.loads(before)
+    assert result["tokens"] == len(load_tokenizer(bert_folder).hf)
+    assert result["corpus_sentences"] == 720
+    assert "720 sentences of this package" in (tmp_path / "out" / "report.html").read_text()
     assert main(command) == 2
     assert "already holds something" in capsys.readouterr().err
     assert (tmp_path / "out" / "result.json").read_bytes() == before
@@ -222,8 +211,8 @@ def test_a_map_is_drawn_whatever_the_counts(highest):
     counts = np.linspace(0, highest, 40).astype(int)
     kinds = [KINDS[i % 3] for i in range(40)]
     svg = token_map_plots.token_map(points, np.array([0.25, 0.125]), counts, kinds, "my corpus")
-    assert "first component, 25.0% of the variance" in svg
-    assert "second component, 12.5% of the variance" in svg
-    assert f"(grey: {(counts == 0).sum()} tokens" in svg
-    assert "begins a word (14)" in svg
+    shown = ("first component, 25.0% of the variance", "second component, 12.5% of the variance")
+    grey = f"(grey: {(counts == 0).sum()} tokens"
+    for text in (*shown, grey, "my corpus", "begins a word (14)"):
+        assert text in svg
     assert "punctuation" not in svg

@@ -34,22 +34,19 @@ def sentences(count, seed=0, words=tuple(FORWARD)):
     return list(found)
 
 
-def build(folder, code=None):
-    """Folders `there` and `back` below `folder`, trained and saved; their paths.
-
-    code: a target language's token (`>>xx<<`) that the model there knows, and was trained with.
-    """
-    there = _train(Path(folder) / "there", FORWARD, code)
-    back = _train(Path(folder) / "back", BACKWARD, None)
+def build(folder):
+    """Folders `there` and `back` below `folder`, trained and saved; their paths."""
+    there = _train(Path(folder) / "there", FORWARD)
+    back = _train(Path(folder) / "back", BACKWARD)
     return str(there), str(back)
 
 
-def _train(folder, dictionary, code):
+def _train(folder, dictionary):
     import torch
     from transformers import MarianConfig, MarianMTModel
 
     folder.mkdir(parents=True)
-    tokenizer = _tokenizer(folder, dictionary, code)
+    tokenizer = _tokenizer(folder, dictionary)
     torch.manual_seed(0)
     config = MarianConfig(
         vocab_size=len(tokenizer),
@@ -78,12 +75,7 @@ def _train(folder, dictionary, code):
     for step in range(STEPS):
         chosen = sentences(BATCH, step + 1, tuple(dictionary))
         targets = [" ".join(dictionary[w] for w in s.split()) for s in chosen]
-        batch = tokenizer(
-            [(code or "") + s for s in chosen],
-            text_target=targets,
-            padding=True,
-            return_tensors="pt",
-        )
+        batch = tokenizer(chosen, text_target=targets, padding=True, return_tensors="pt")
         batch["labels"][batch["labels"] == tokenizer.pad_token_id] = -100
         loss = model(**batch).loss
         optimizer.zero_grad()
@@ -96,23 +88,17 @@ def _train(folder, dictionary, code):
     return folder
 
 
-def _tokenizer(folder, dictionary, code):
+def _tokenizer(folder, dictionary):
     from transformers import MarianTokenizer
 
     words = {"source": sorted(dictionary), "target": sorted(set(dictionary.values()))}
     for side, list_ in words.items():
         (folder / f"{side}.spm").write_bytes(_pieces(list_))
     pieces = [f"▁{w}" for w in (*words["source"], *words["target"])]
-    codes = [code, ">>other<<"] if code else []
-    known = dict.fromkeys(["</s>", "<unk>", *codes, *pieces, "<pad>"])
-    vocabulary = {piece: number for number, piece in enumerate(known)}
+    vocabulary = {piece: n for n, piece in enumerate(["</s>", "<unk>", *pieces, "<pad>"])}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    tokenizer = MarianTokenizer(
-        str(folder / "source.spm"),
-        str(folder / "target.spm"),
-        str(folder / "vocab.json"),
-        model_max_length=POSITIONS,
-    )
+    files = [str(folder / name) for name in ("source.spm", "target.spm", "vocab.json")]
+    tokenizer = MarianTokenizer(*files, model_max_length=POSITIONS)
     tokenizer.save_pretrained(folder)
     return tokenizer
 

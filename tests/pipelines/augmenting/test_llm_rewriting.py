@@ -54,62 +54,52 @@ def run(server, texts=TEXTS, done=None, spent=0, **changes):
 
 
 def test_each_sentence_is_asked_for_once_and_its_answer_kept():
+    done = {n: Rewrite(n, "done") for n in range(0, 30, 2)}
+    left = {n: text for n, text in TEXTS.items() if n not in done}
     with ChatServer(delay=0.02) as server:
-        found, reason = run(server, temperature=0.7, max_answer_tokens=64)
+        found, reason = run(server, done=done, temperature=0.7, max_answer_tokens=64)
     assert reason is None
-    assert {n: r.text for n, r in found.items()} == {n: paraphrase(t) for n, t in TEXTS.items()}
-    assert {(r.tokens_in, r.tokens_out) for r in found.values()} == {(11, 5)}
-    assert sorted(server.asked) == sorted(TEXTS.values())
+    assert found == {n: Rewrite(n, paraphrase(t), "", False, 11, 5) for n, t in left.items()}
+    assert sorted(server.asked) == sorted(left.values())
     assert 1 < server.most <= 4
     assert server.keys == {f"Bearer {KEY}"}
-    (body,) = {
-        tuple(sorted((k, str(v)) for k, v in b.items() if k != "messages")) for b in server.bodies
-    }
-    assert body == (("max_tokens", "64"), ("model", "a-model"), ("temperature", "0.7"))
+    asked = [{name: v for name, v in body.items() if name != "messages"} for body in server.bodies]
+    assert asked == [{"model": "a-model", "temperature": 0.7, "max_tokens": 64}] * len(left)
 
 
-def test_nothing_is_sent_that_was_not_asked_for():
-    with ChatServer() as server:
-        run(server, {1: "a {sentence} of {braces}"})
-    assert server.bodies == [
-        {
-            "model": "a-model",
-            "messages": [{"role": "user", "content": "Say again: a {sentence} of {braces}"}],
-        }
-    ]
-
-
-def test_what_is_done_is_not_asked_again():
-    done = {n: Rewrite(n, "done") for n in range(0, 30, 2)}
-    with ChatServer() as server:
-        found, _ = run(server, done=done)
-    assert set(found) == set(range(1, 30, 2))
-    assert len(server.asked) == 15
+def test_nothing_is_sent_that_was_not_asked_for_and_the_key_is_hidden_in_an_answer():
+    with ChatServer(lambda s, n: answer(f"your key is {KEY}")) as server:
+        found, _ = run(server, {1: "a {sentence} of {braces}"})
+    message = {"role": "user", "content": "Say again: a {sentence} of {braces}"}
+    assert server.bodies == [{"model": "a-model", "messages": [message]}]
+    assert found[1].text == "your key is ***"
 
 
 BAD = {
-    "status 500": lambda: (500, {}, "oops"),
-    "status 503": lambda: (503, {}, ""),
-    "status 429": lambda: (429, {"Retry-After": "0.05"}, "slow down"),
-    "no JSON": lambda: (200, {}, "<html>"),
-    "a list": lambda: (200, {}, "[1]"),
-    "no choices": lambda: (200, {}, '{"choices": []}'),
-    "no text": lambda: (200, {}, '{"choices": [{"message": {"content": null}}]}'),
-    "blank text": lambda: answer(" \n", None),
-    "not UTF-8": lambda: (200, {}, b'{"choices": \xff\xfe'),
+    "status 500": (500, {}, "oops"),
+    "status 503": (503, {}, ""),
+    "status 429": (429, {"Retry-After": "0.05"}, "slow down"),
+    "no JSON": (200, {}, "<html>"),
+    "a list": (200, {}, "[1]"),
+    "no choices": (200, {}, '{"choices": []}'),
+    "no text": (200, {}, '{"choices": [{"message": {"content": null}}]}'),
+    "blank text": answer(" \n", None),
+    "tokens without a text": answer("", (7, 1)),
+    "not UTF-8": (200, {}, b'{"choices": \xff\xfe'),
 }
 
 
 @pytest.mark.parametrize("bad", BAD)
 def test_a_bad_answer_is_asked_for_again(bad):
     def reply(sentence, number):
-        return BAD[bad]() if number < 3 else answer(paraphrase(sentence))
+        return BAD[bad] if number < 3 else answer(paraphrase(sentence))
 
     texts = {n: TEXTS[n] for n in range(6)}
     with ChatServer(reply) as server:
         found, reason = run(server, texts)
+    tokens = (7 + 7 + 11, 1 + 1 + 5) if bad == "tokens without a text" else (11, 5)
     assert reason is None
-    assert {n: r.text for n, r in found.items()} == {n: paraphrase(t) for n, t in texts.items()}
+    assert found == {n: Rewrite(n, paraphrase(t), "", False, *tokens) for n, t in texts.items()}
     assert len(server.asked) == 18
 
 
@@ -128,45 +118,29 @@ def test_a_request_without_an_answer_in_time_is_asked_again():
     assert len(server.asked) >= 2
 
 
-def test_tokens_of_failed_tries_are_counted():
-    def reply(sentence, number):
-        return answer("", (7, 1)) if number < 3 else answer(paraphrase(sentence))
-
-    with ChatServer(reply) as server:
-        found, _ = run(server, {1: "a b"})
-    assert (found[1].tokens_in, found[1].tokens_out) == (7 + 7 + 11, 1 + 1 + 5)
+def without_row_3(status):
+    """Answers for all sentences but one, which always gets this status."""
+    return lambda sentence, number: (
+        (status, {}, "") if sentence == TEXTS[3] else answer(paraphrase(sentence))
+    )
 
 
-def poisoned(sentence, number):
-    """One sentence that never gets an answer."""
-    return (500, {}, "") if sentence == TEXTS[3] else answer(paraphrase(sentence))
-
-
-def test_a_sentence_that_never_gets_an_answer_fails_alone():
-    with ChatServer(poisoned) as server:
+@pytest.mark.parametrize(("status", "tries"), [(500, 4), (400, 1)])
+def test_a_sentence_that_never_gets_an_answer_fails_alone(status, tries):
+    with ChatServer(without_row_3(status)) as server:
         found, reason = run(server)
     assert reason is None
     assert [r for r in found.values() if r.text is None] == [Rewrite(3, None, "failed")]
-    assert server.asked.count(TEXTS[3]) == 4
+    assert server.asked.count(TEXTS[3]) == tries
     assert len(found) == len(TEXTS)
 
 
 def test_or_stops_the_job_if_that_is_asked_for():
-    with ChatServer(poisoned) as server:
+    with ChatServer(without_row_3(500)) as server:
         found, reason = run(server, on_failure="stop")
     assert reason.startswith("row 3 got no rewrite (status 500) and --on-failure is stop")
     assert 3 not in found
     assert set(server.answered) == {TEXTS[n] for n in found}, "what was answered is kept"
-
-
-def test_status_400_is_that_sentences_and_not_asked_again():
-    def reply(sentence, number):
-        return (400, {}, "") if sentence == TEXTS[3] else answer(paraphrase(sentence))
-
-    with ChatServer(reply) as server:
-        found, _ = run(server)
-    assert found[3] == Rewrite(3, None, "failed")
-    assert len(server.asked) == len(TEXTS)
 
 
 def test_an_endpoint_that_has_gone_stops_the_job_and_costs_no_row():
@@ -263,12 +237,6 @@ def test_retry_after_is_a_number_or_a_date():
     assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT", 9.0) == 0.0
     assert retry_after("86400", 9.0) == 600.0
     assert [retry_after(v, 9.0) for v in (None, "", "soon", "nan")] == [9.0] * 4
-
-
-def test_the_key_is_taken_out_of_what_the_endpoint_says():
-    with ChatServer(lambda s, n: answer(f"your key is {KEY}")) as server:
-        found, _ = run(server, {1: "a b"})
-    assert found[1].text == "your key is ***"
 
 
 def test_an_endpoint_is_tried_before_anything_starts():

@@ -48,18 +48,18 @@ def translation_job(**options):
     return methods.TranslationJob(AugmentOptions("corpus", asked), verbose=False)
 
 
-def test_a_driver_without_a_gpu_plans_for_the_clusters_gpus(machines):
-    machines(driver=0, cluster=4)
-    record = translation_job().record
-    chosen = record["engine"], record["precision"], record["batch_tokens"], record["device"]
-    assert chosen == ("transformers", "float16", GPU_BATCH_TOKENS, "gpu")
-
-
-def test_a_driver_with_a_gpu_plans_for_the_clusters_cores(machines):
-    machines(driver=1, cluster=0)
-    record = translation_job(engine="transformers").record
-    chosen = record["precision"], record["batch_tokens"], record["device"]
-    assert chosen == ("float32", CPU_BATCH_TOKENS, "cpu")
+@pytest.mark.parametrize(
+    ("driver", "cluster", "engine", "chosen"),
+    [
+        (0, 4, "auto", ("transformers", "float16", GPU_BATCH_TOKENS, "gpu")),
+        (1, 0, "transformers", ("transformers", "float32", CPU_BATCH_TOKENS, "cpu")),
+    ],
+)
+def test_a_job_is_planned_for_the_clusters_devices(machines, driver, cluster, engine, chosen):
+    machines(driver, cluster)
+    record = translation_job(engine=engine).record
+    names = ("engine", "precision", "batch_tokens", "device")
+    assert tuple(record[name] for name in names) == chosen
 
 
 def test_an_engine_for_cores_takes_no_gpu_away(machines, monkeypatch):

@@ -5,18 +5,16 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from contextlib import closing
 from typing import Any
 
 SECONDS = 120
 
 
-def post(
-    port: int, body: Any, headers: dict[str, str] | None = None, path: str = "/v1/embeddings"
-) -> tuple[int, Any]:
+def post(port: int, body: Any, headers: dict[str, str] | None = None) -> tuple[int, Any]:
     """Return the status and the JSON that answer a body: bytes, an iterable of bytes, or JSON."""
-    if isinstance(body, dict):
-        body = json.dumps(body).encode()
-    return _answer(port, "POST", path, body, headers)
+    content = json.dumps(body).encode() if isinstance(body, dict) else body
+    return _answer(port, "POST", "/v1/embeddings", content, headers)
 
 
 def get(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[int, Any]:
@@ -27,14 +25,12 @@ def _answer(
     port: int, method: str, path: str, body: Any, headers: dict[str, str] | None
 ) -> tuple[int, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
-    try:
+    with closing(connection):
         connection.request(method, path, body, headers or {})
         answer = connection.getresponse()
         text = answer.read()
         is_json = answer.headers.get_content_type() == "application/json"
         return answer.status, json.loads(text) if is_json else text.decode()
-    finally:
-        connection.close()
 
 
 def open_socket(port: int, sent: bytes = b"") -> socket.socket:
@@ -46,10 +42,7 @@ def open_socket(port: int, sent: bytes = b"") -> socket.socket:
 
 def received(connection: socket.socket) -> bytes:
     """Return everything that arrives until the service closes the connection."""
-    parts = []
-    while part := connection.recv(65536):
-        parts.append(part)
-    return b"".join(parts)
+    return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 def half_a_body(length: int = 100) -> bytes:

@@ -16,6 +16,7 @@ from serving.http_client import get, half_a_body, open_socket, post, received
 from pipelines.serving import application, limits
 from pipelines.serving.access_token import AccessToken
 from pipelines.serving.application import Service
+from pipelines.serving.batching import Batching
 from pipelines.serving.requests import ServedModel
 
 pytestmark = pytest.mark.real
@@ -46,25 +47,16 @@ class Replicas:
 @contextmanager
 def service(replicas, token=None, max_body=1000):
     """A running service; yields its port."""
-    made = Service(
-        MODEL,
-        replicas.encode,
-        replicas.health,
-        token,
-        max_body=max_body,
-        max_tokens=100,
-        batch_tokens=100,
-        wait_seconds=0.0,
-        concurrent=1,
+    batching = Batching(batch_tokens=100, max_tokens=100, wait_seconds=0.0, concurrent=1)
+    made = Service(MODEL, replicas.encode, replicas.health, token, max_body, batching)
+    config = uvicorn.Config(
+        application.application(made),
+        http=limits.TimedProtocol,
+        log_config=None,
+        log_level="critical",
+        timeout_graceful_shutdown=1,
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(
-            application.application(made),
-            http=limits.TimedProtocol,
-            log_config=None,
-            log_level="critical",
-            timeout_graceful_shutdown=1,
-        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
@@ -169,15 +161,17 @@ def test_one_connection_serves_many_requests(monkeypatch):
             connection.sendall(request)
 
 
+def whole_request(body):
+    head = b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+    return head % len(body) + body
+
+
 def test_a_client_that_leaves_takes_its_texts_along():
     replicas = Replicas()
     with service(replicas) as port:
-        body = b'{"input": "slow"}'
-        head = b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
-        slow = open_socket(port, head % len(body) + body)
+        slow = open_socket(port, whole_request(b'{"input": "slow"}'))
         time.sleep(0.1)
-        gone = b'{"input": "gone"}'
-        open_socket(port, head % len(gone) + gone).close()
+        open_socket(port, whole_request(b'{"input": "gone"}')).close()
         time.sleep(0.1)
         assert post(port, {"input": "after"})[0] == 200
         assert replicas.batches == [["slow"], ["after"]]

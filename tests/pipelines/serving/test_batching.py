@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipelines.serving import batching
-from pipelines.serving.batching import Batcher
+from pipelines.serving.batching import Batcher, Batching
 
 
 class Encoder:
@@ -31,20 +31,31 @@ class Encoder:
         return lengths[:, None].astype(np.float32), lengths
 
 
-def with_batcher(test, **changes):
-    """Run a test with an encoder and a batcher that is running."""
+def with_batcher(**changes):
+    """Decorate a coroutine of an encoder and a batcher that is running, as a test."""
     given = {"batch_tokens": 9, "max_tokens": 100, "wait_seconds": 0.0, "concurrent": 1, **changes}
 
-    async def run():
-        encoder = Encoder()
-        batcher = Batcher(encoder, **given)
-        running = asyncio.create_task(batcher.run())
-        try:
-            await asyncio.wait_for(test(encoder, batcher), 10)
-        finally:
-            running.cancel()
+    def decorate(coroutine):
+        async def run():
+            encoder = Encoder()
+            batcher = Batcher(encoder, Batching(**given))
+            running = asyncio.create_task(batcher.run())
+            try:
+                await asyncio.wait_for(coroutine(encoder, batcher), 10)
+            finally:
+                running.cancel()
 
-    asyncio.run(run())
+        def test():
+            asyncio.run(run())
+
+        return test
+
+    return decorate
+
+
+@pytest.fixture(autouse=True)
+def long_pause(monkeypatch):
+    monkeypatch.setattr(batching, "PAUSE_SECONDS", 0.1)
 
 
 async def settle():
@@ -57,114 +68,96 @@ def texts(letter, count):
     return [letter * 4 + str(number) for number in range(count)]
 
 
-def test_requests_that_wait_are_joined():
-    async def test(encoder, batcher):
-        first = asyncio.create_task(batcher.embed(["a"]))
+@with_batcher()
+async def test_requests_that_wait_are_joined(encoder, batcher):
+    first = asyncio.create_task(batcher.embed(["a"]))
+    await settle()
+    others = [asyncio.create_task(batcher.embed([t])) for t in ("bb", "ccc", "dddd")]
+    await settle()
+    assert encoder.batches == [["a"]]
+    encoder.gate.set()
+    found = await asyncio.gather(first, *others)
+    assert encoder.batches == [["a"], ["bb", "ccc", "dddd"]]
+    assert [(v.tolist(), n) for v, n in found] == [([[float(n)]], n) for n in (1, 2, 3, 4)]
+
+
+@with_batcher(wait_seconds=1000.0)
+async def test_an_idle_encoder_waits_while_texts_arrive_and_no_longer(encoder, batcher):
+    encoder.gate.set()
+    jobs = []
+    for letter in "abc":
+        jobs.append(asyncio.create_task(batcher.embed([letter])))
         await settle()
-        others = [asyncio.create_task(batcher.embed([t])) for t in ("bb", "ccc", "dddd")]
+    await asyncio.gather(*jobs)
+    assert encoder.batches == [["a", "b", "c"]]
+    await batcher.embed(["alone"])  # within 10 seconds, not 1,000
+
+
+@with_batcher()
+async def test_a_long_request_does_not_delay_a_short_one(encoder, batcher):
+    encoder.gate.set()
+    long = asyncio.create_task(batcher.embed(texts("a", 30)))
+    while not encoder.batches:
+        await asyncio.sleep(0)
+    begun = len(encoder.batches)
+    await batcher.embed(["b"])
+    assert len(encoder.batches) <= begun + 2
+    assert not long.done()
+    vectors, tokens = await long
+    assert (vectors.ravel() == [len(t) for t in texts("a", 30)]).all()
+    assert tokens == sum(map(len, texts("a", 30)))
+
+
+@with_batcher(wait_seconds=0.01)
+async def test_waiting_requests_have_equal_shares(encoder, batcher):
+    jobs = [asyncio.create_task(batcher.embed(texts(letter, 4))) for letter in "abc"]
+    encoder.gate.set()
+    await asyncio.gather(*jobs)
+    assert sorted(text[0] for text in encoder.batches[0]) == ["a", "b", "c"]
+    assert all(len(batch) <= 3 for batch in encoder.batches)
+    assert sorted(t for batch in encoder.batches for t in batch) == sorted(
+        t for letter in "abc" for t in texts(letter, 4)
+    )
+
+
+@with_batcher()
+async def test_a_text_longer_than_a_batch_is_a_batch_of_its_own(encoder, batcher):
+    encoder.gate.set()
+    await batcher.embed(["x" * 10_000, "y"])
+    assert encoder.batches == [["x" * 10_000], ["y"]]
+
+
+@with_batcher(concurrent=2)
+async def test_no_more_batches_run_at_a_time_than_are_allowed(encoder, batcher):
+    jobs = [asyncio.create_task(batcher.embed(texts("a", 9))) for _ in range(3)]
+    await settle()
+    encoder.gate.set()
+    await asyncio.gather(*jobs)
+    assert encoder.most == 2
+
+
+@with_batcher()
+async def test_a_request_that_is_given_up_is_not_encoded(encoder, batcher):
+    jobs = []
+    for text in ("a", "gone"):
+        jobs.append(asyncio.create_task(batcher.embed([text])))
         await settle()
-        assert encoder.batches == [["a"]]
-        encoder.gate.set()
-        found = await asyncio.gather(first, *others)
-        assert encoder.batches == [["a"], ["bb", "ccc", "dddd"]]
-        assert [(v.tolist(), n) for v, n in found] == [([[float(n)]], n) for n in (1, 2, 3, 4)]
-
-    with_batcher(test)
-
-
-def test_an_idle_encoder_waits_while_texts_arrive_and_no_longer(monkeypatch):
-    monkeypatch.setattr(batching, "PAUSE_SECONDS", 0.1)
-
-    async def test(encoder, batcher):
-        encoder.gate.set()
-        jobs = []
-        for letter in "abc":
-            jobs.append(asyncio.create_task(batcher.embed([letter])))
-            await settle()
-        await asyncio.gather(*jobs)
-        assert encoder.batches == [["a", "b", "c"]]
-        await batcher.embed(["alone"])  # within 10 seconds, not 1,000
-
-    with_batcher(test, wait_seconds=1000.0)
+    jobs[1].cancel()
+    await settle()
+    encoder.gate.set()
+    await jobs[0]
+    await batcher.embed(["b"])
+    assert encoder.batches == [["a"], ["b"]]
 
 
-def test_a_long_request_does_not_delay_a_short_one():
-    async def test(encoder, batcher):
-        encoder.gate.set()
-        long = asyncio.create_task(batcher.embed(texts("a", 30)))
-        while not encoder.batches:
-            await asyncio.sleep(0)
-        begun = len(encoder.batches)
-        await batcher.embed(["b"])
-        assert len(encoder.batches) <= begun + 2
-        assert not long.done()
-        vectors, tokens = await long
-        assert (vectors.ravel() == [len(t) for t in texts("a", 30)]).all()
-        assert tokens == sum(map(len, texts("a", 30)))
-
-    with_batcher(test)
-
-
-def test_waiting_requests_have_equal_shares():
-    async def test(encoder, batcher):
-        jobs = [asyncio.create_task(batcher.embed(texts(letter, 4))) for letter in "abc"]
-        encoder.gate.set()
-        await asyncio.gather(*jobs)
-        assert sorted(text[0] for text in encoder.batches[0]) == ["a", "b", "c"]
-        assert all(len(batch) <= 3 for batch in encoder.batches)
-        assert sorted(t for batch in encoder.batches for t in batch) == sorted(
-            t for letter in "abc" for t in texts(letter, 4)
-        )
-
-    with_batcher(test, wait_seconds=0.01)
-
-
-def test_a_text_longer_than_a_batch_is_a_batch_of_its_own():
-    async def test(encoder, batcher):
-        encoder.gate.set()
-        await batcher.embed(["x" * 10_000, "y"])
-        assert encoder.batches == [["x" * 10_000], ["y"]]
-
-    with_batcher(test)
-
-
-def test_no_more_batches_run_at_a_time_than_are_allowed():
-    async def test(encoder, batcher):
-        jobs = [asyncio.create_task(batcher.embed(texts("a", 9))) for _ in range(3)]
-        await settle()
-        encoder.gate.set()
-        await asyncio.gather(*jobs)
-        assert encoder.most == 2
-
-    with_batcher(test, concurrent=2)
-
-
-def test_a_request_that_is_given_up_is_not_encoded():
-    async def test(encoder, batcher):
-        first = asyncio.create_task(batcher.embed(["a"]))
-        await settle()
-        left = asyncio.create_task(batcher.embed(["gone"]))
-        await settle()
-        left.cancel()
-        await settle()
-        encoder.gate.set()
-        await first
-        await batcher.embed(["b"])
-        assert encoder.batches == [["a"], ["b"]]
-
-    with_batcher(test)
-
-
-def test_an_error_reaches_the_requests_of_its_batch_alone():
-    async def test(encoder, batcher):
-        encoder.gate.set()
-        encoder.error = RuntimeError("the replica died")
-        jobs = [asyncio.create_task(batcher.embed([t])) for t in ("a", "b")]
-        for job in jobs:
-            with pytest.raises(RuntimeError, match="the replica died"):
-                await job
-        encoder.error = None
-        vectors, _ = await batcher.embed(["ccc"])
-        assert vectors.tolist() == [[3.0]]
-
-    with_batcher(test)
+@with_batcher()
+async def test_an_error_reaches_the_requests_of_its_batch_alone(encoder, batcher):
+    encoder.gate.set()
+    encoder.error = RuntimeError("the replica died")
+    jobs = [asyncio.create_task(batcher.embed([t])) for t in ("a", "b")]
+    for job in jobs:
+        with pytest.raises(RuntimeError, match="the replica died"):
+            await job
+    encoder.error = None
+    vectors, _ = await batcher.embed(["ccc"])
+    assert vectors.tolist() == [[3.0]]

@@ -1,0 +1,56 @@
+"""The commands that make another folder of an encoder: export, quantize and merge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.commands.printing import print_facts, print_result
+from pipelines.options import shared
+from pipelines.options.jobs import ExportOptions, MergeOptions, QuantizeOptions
+from pipelines.runtime.ending import print_ending
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    options: ExportOptions
+    output: shared.OutputFolder
+    verbose: shared.Verbose = False
+
+
+def export(given: Export) -> None:
+    from pipelines.export import export
+
+    print_result(export(given.options, given.output))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantize:
+    options: QuantizeOptions
+    output: shared.OutputFolder
+    verbose: shared.Verbose = False
+
+
+def quantize(given: Quantize) -> None:
+    from pipelines.evaluating.quantizing import quantize
+
+    result = quantize(given.options, given.output)
+    sentences = result.pop("sentences")
+    print_facts(result, given.verbose)
+    command = ("embed", given.output, "--input", given.options.inputs[0], "--output", "vectors")
+    print_ending(" ".join(sentences), given.output, command)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge:
+    options: MergeOptions
+    output: shared.OutputFolder
+    verbose: shared.Verbose = False
+
+
+def merge(given: Merge) -> None:
+    from pipelines.adapting.merging import merge_tracked
+
+    result = merge_tracked(given.options, given.output)
+    print_facts(result, given.verbose)
+    asked = ("evaluate", given.options.first, given.output)
+    print_ending("The average of both encoders is written.", given.output, asked)

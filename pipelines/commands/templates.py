@@ -1,0 +1,78 @@
+"""The commands about templates and the tokens at their masks: their options, and their jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.commands.printing import print_result
+from pipelines.options import shared
+from pipelines.runtime.progress import print_output
+from pipelines.templates.options import (
+    GenerateOptions,
+    TemplateSearchOptions,
+    TokenMapOptions,
+    TokensOptions,
+)
+
+HEADER = ("sentence", "top tokens", "after template denoising")
+# Maximum number of rows per stage in the printed table of a search; the file has all rows.
+SHOWN = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    options: TokensOptions
+    verbose: shared.Verbose = False
+
+
+def tokens(given: Tokens) -> None:
+    from pipelines.templates.mask_predictions import top_tokens_of
+
+    rows = top_tokens_of(given.options)
+    lines = [(row.sentence, ", ".join(row.plain), ", ".join(row.denoised)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(HEADER, *lines, strict=True)]
+    for line in (HEADER, ["-" * width for width in widths], *lines):
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print_output("  ".join(cells).rstrip())
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenMap:
+    options: TokenMapOptions
+    output: shared.OutputFolder
+    verbose: shared.Verbose = False
+
+
+def token_map(given: TokenMap) -> None:
+    from pipelines.templates.mask_predictions import token_map
+
+    print_result(token_map(given.options, given.output))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTemplate:
+    options: TemplateSearchOptions
+    output: shared.OutputFolder
+    resume: shared.Resume = False
+    verbose: shared.Verbose = False
+
+
+def search_template(given: SearchTemplate) -> None:
+    from pipelines.templates.template_search import search_template, shown_table
+
+    result = search_template(given.options, given.output, resume=given.resume)
+    print_output(shown_table(given.output, SHOWN), end="\n\n")
+    print_result(result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateTemplates:
+    options: GenerateOptions
+    output: shared.OutputFile
+    verbose: shared.Verbose = False
+
+
+def generate_templates(given: GenerateTemplates) -> None:
+    from pipelines.templates.template_generation import generate_templates
+
+    print_result(generate_templates(given.options, given.output))
