@@ -88,7 +88,7 @@ def test_a_pool_that_leaves_gpus_idle_is_named(monkeypatch, capsys):
     monkeypatch.setattr(
         ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 32.0, "GPU": 8.0}}]
     )
-    monkeypatch.setattr(worker_resources, "ray_runs", lambda: True)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
     workers, asked, _ = worker_resources.worker_pool(12)
     assert (workers, asked["num_gpus"]) == (12, 0.5)
     assert "12 workers use 6 of 8 GPUs: a multiple of 8 workers uses" in capsys.readouterr().err

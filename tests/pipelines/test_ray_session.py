@@ -51,6 +51,7 @@ def test_a_head_without_work_has_no_share(monkeypatch):
 
     nodes = [{"Alive": True, "Resources": {"CPU": n, "GPU": 1} if n else {}} for n in (0, 8, 8)]
     nodes.append({"Alive": False, "Resources": {"CPU": 64, "GPU": 8}})
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
     assert worker_resources.worker_pool(None) == (2, {"num_cpus": 7.0, "num_gpus": 1.0}, 8)
     for node in nodes:

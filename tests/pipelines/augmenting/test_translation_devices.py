@@ -29,6 +29,7 @@ def machines(monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: driver > 0)
         monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
         monkeypatch.setattr(worker_resources, "ray_session", lambda verbose: nullcontext())
+        monkeypatch.setattr(ray, "is_initialized", lambda: True)
         node = {"Alive": True, "Resources": {"CPU": 8.0, "GPU": cluster}}
         monkeypatch.setattr(ray, "nodes", lambda: [node])
 
