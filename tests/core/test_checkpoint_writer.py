@@ -49,11 +49,6 @@ def test_a_step_may_change_the_state_while_it_is_written(tmp_path, state, slow_d
     assert written["random"] == [{"loss": 0.5}]
 
 
-def test_without_a_thread_it_is_there_when_write_returns(tmp_path, state):
-    CheckpointWriter(tmp_path, None, background=False).write(1, 50.0, state)
-    assert newest(tmp_path).step == 1
-
-
 def test_one_is_waited_for_before_the_next_begins(tmp_path, state, slow_disk):
     writer = CheckpointWriter(tmp_path, None, background=True)
     writer.write(1, 50.0, state)

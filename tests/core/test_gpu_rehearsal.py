@@ -16,7 +16,6 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core.encoder import attention, forward
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.length_batches import padding
 from cotbert_core.methods import contrastive, discriminator
 from cotbert_core.methods import denosent as denosent_module
 from cotbert_core.readouts import FEATURES, FeatureOptions, build_features
@@ -168,19 +167,6 @@ def test_chunks_have_the_gradient_of_the_whole_with_dropout(start, gpu, monkeypa
     assert apart(wrong, whole) > 0.01, "premise: other dropout in the second pass shows"
 
 
-@pytest.mark.parametrize("name", ["cot-bert", "denosent"])
-def test_a_budget_changes_the_padding_and_not_the_gradient(start, gpu, monkeypatch, name):
-    gradients, padded = [], []
-    for budget in (contrastive.CUDA_TRAIN_TOKENS, 64):
-        monkeypatch.setattr(contrastive, "CUDA_TRAIN_TOKENS", budget)
-        method, settings, batch = start(name)
-        gradients.append(gradient(method, settings, batch))
-        padded.append(method.work.padding_share)
-    assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-5)
-    assert apart(gradients[1][1], gradients[0][1]) <= 1e-5
-    assert padded[1] < padded[0]
-
-
 def test_packed_rows_run_at_once(start, gpu, monkeypatch):
     """There is no padding to save, and a batch more is a thousand kernels more."""
     monkeypatch.setattr(contrastive, "CUDA_TRAIN_TOKENS", 64)
@@ -188,24 +174,6 @@ def test_packed_rows_run_at_once(start, gpu, monkeypatch):
     monkeypatch.setattr(forward, "_encoder_batch", lambda *a: given.append(a) or real(*a))
     gradient(*start("cot-bert", attention="unpadded"))
     assert len(given) == 1
-
-
-def test_budgets_fit_wikipedia():
-    """Lengths as those of Wikipedia lines: a median of 23 tokens, one in a hundred above 80."""
-    drawn = np.random.default_rng(0).lognormal(np.log(23), 0.55, 8192)
-    lengths = np.clip(drawn, 3, 200).astype(np.int64)
-
-    def share(budget):
-        padded, whole = padding(lengths, budget)
-        return padded / whole
-
-    assert share(forward_budget()) < 0.2 < share(131072)
-
-
-def forward_budget():
-    from cotbert_core.encoder.backbone import CUDA_BATCH_TOKENS
-
-    return CUDA_BATCH_TOKENS
 
 
 class Collisions(TorchDispatchMode):
