@@ -11,7 +11,7 @@ from torch.nn.functional import relu
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.errors import UserError
-from cotbert_core.methods import build_method, discriminator
+from cotbert_core.methods import build_method, diffcse
 from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
 from tests.core.method_table import BARE
@@ -94,7 +94,7 @@ def slow_detection(model, detector, ends, edited, original, vectors):
 def test_loss_and_gradients_equal_a_token_at_a_time(
     make, ids, ends, readout, attention, mini_batch_size, monkeypatch
 ):
-    monkeypatch.setattr(discriminator, "train_budget", lambda _: (20, 0))  # several batches
+    monkeypatch.setattr(diffcse, "train_budget", lambda _: (20, 0))  # several batches
     method = make(attention, mini_batch_size, readout=readout)
     plain = make(readout=readout)
     model, head, twin = (exact(p) for p in (plain.encoder, plain.head, plain.discriminator))

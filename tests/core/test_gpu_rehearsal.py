@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core.encoder import attention, forward
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.methods import contrastive, discriminator
+from cotbert_core.methods import contrastive, diffcse
 from cotbert_core.methods import denosent as denosent_module
 from cotbert_core.readouts import FEATURES, FeatureOptions, build_features
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -156,7 +156,7 @@ def test_chunks_have_the_gradient_of_the_whole_with_dropout(start, gpu, monkeypa
     changes = {"dropout": 0.3, "mini_batch_size": 4}
     loss, found = gradient(*start(name, **changes))
     with monkeypatch.context() as patch:
-        for module in (forward, denosent_module, discriminator):
+        for module in (forward, denosent_module, diffcse):
             patch.setattr(module, "recomputed", lambda call, *inputs, device: call(*inputs))
         whole_loss, whole = gradient(*start(name, **changes))
     assert loss == whole_loss
