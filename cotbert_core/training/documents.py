@@ -50,11 +50,9 @@ class DocumentSentences:
         parts = np.zeros(len(documents), np.int8) if parts is None else parts
         order = np.lexsort((positions, documents, parts))
         own, its = documents[order], parts[order]
-        starts = np.flatnonzero(
-            np.append(
-                np.ones(min(len(own), 1), bool), (own[1:] != own[:-1]) | (its[1:] != its[:-1])
-            )
-        )
+        new = np.ones(len(order), bool)
+        new[1:] = (own[1:] != own[:-1]) | (its[1:] != its[:-1])
+        starts = np.flatnonzero(new)
         sizes = np.diff(starts, append=len(order))
         ids = documents[order[starts]]
         order, several = order[np.repeat(sizes > 1, sizes)], sizes > 1

@@ -39,7 +39,7 @@ def make(make_bare):
 
 @pytest.fixture
 def batch(ids):
-    return Batch(ids)
+    return Batch(ids.take([0, 2, 3, 4]))
 
 
 def slow_logits(anchors, positives, columns):
