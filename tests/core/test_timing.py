@@ -9,10 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd.graph import register_multi_grad_hook
 
-from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.methods import build_method
 from cotbert_core.training import distributed, step_timer
-from cotbert_core.training.batches import Batch
 from cotbert_core.training.distributed import gather_with_gradient
 from cotbert_core.training.step import make_optimizer, train_step
 from cotbert_core.training.step_timer import clocked_sections, section, section_after_gradients
@@ -130,22 +127,11 @@ def test_a_trace_has_the_sections_names():
     assert "bias rows" in {event.key for event in trace.key_averages()}
 
 
-@pytest.fixture
-def second_of_two(monkeypatch):
-    """This process as rank 1 of 2, whose other worker has the same values."""
-
-    def all_gather(parts, own):
-        for part in parts:
-            part.copy_(own)
-
+def test_gathers_are_clocked_in_both_directions(monkeypatch, spend):
+    """On rank 1 of 2."""
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     monkeypatch.setattr(distributed, "rank", lambda: 1)
-    monkeypatch.setattr(distributed, "_device", lambda: CPU)
-    monkeypatch.setattr(dist, "all_gather", all_gather)
-    monkeypatch.setattr(dist, "all_reduce", lambda total, *_: None)
-
-
-def test_gathers_are_clocked_in_both_directions(second_of_two, monkeypatch, spend):
+    monkeypatch.setattr(dist, "all_gather", lambda parts, own: [p.copy_(own) for p in parts])
     monkeypatch.setattr(dist, "all_reduce", lambda total, *_: spend(16))
     vectors = torch.ones(2, 3, requires_grad=True)
     with clocked_sections(CPU) as clock:
@@ -156,24 +142,12 @@ def test_gathers_are_clocked_in_both_directions(second_of_two, monkeypatch, spen
 
 
 @pytest.mark.parametrize(
-    ("changes", "more"),
-    [
-        ({}, set()),
-        ({"method.freeze_bias": True}, {"bias rows"}),
-        ({"method.name": "denosent"}, {"decoder"}),
-    ],
-    ids=["cot-bert", "frozen bias", "denosent"],
+    ("name", "more"),
+    [("cot-bert", set()), ("cot-bert frozen bias", {"bias rows"}), ("denosent", {"decoder"})],
 )
-def test_a_step_has_its_sections_and_the_numbers_of_one_without_a_clock(
-    bert_folder, tiny_settings, denosent_settings, sentences, changes, more
-):
-    make = denosent_settings if "decoder" in more else tiny_settings
-    settings = make(bert_folder, {"dropout": 0.1, "batch_size": 6, **changes})
-
+def test_a_step_has_its_sections_and_the_numbers_of_one_without_a_clock(start, name, more):
     def step():
-        torch.manual_seed(0)
-        method = build_method(load_backbone(settings.encoder, dropout=0.1), settings).train()
-        batch = Batch(method.backbone.tokenizer(sentences, 8))
+        method, settings, batch = start(name, 0.1)
         return train_step(method, batch, make_optimizer(method, settings.optimizer), settings, 1, 2)
 
     plain = step()
