@@ -165,6 +165,8 @@ def test_all_faults_are_reported_at_once():
     message = fault_of(between)
     assert "batch_size is 10: it must be a multiple of workers (4)" in message
     assert "method.extended is true without templates.negative" in message
+    message = fault_of({"mini_batch_size": 8}, settings_for("tsdae"))
+    assert "mini_batch_size is 8: method tsdae keeps all activations" in message
     mended = {"batch_size": 12, "method.extended": False}
     assert override(TrainSettings(), between | mended).workers == 4
 

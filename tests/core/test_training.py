@@ -64,20 +64,6 @@ def test_learning_rates_are_those_of_transformers_schedules(schedule, warmup):
     assert rates == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_step_moves_every_weight_but_the_pooler(start, corpus, settings):
-    method, optimizer = start()
-    before = copy.deepcopy(method.state_dict())
-    result = train_step(method, Batch(corpus), optimizer, settings, 1, 4)
-    assert result.gradient_norm > 1e-3
-    assert result.learning_rate == settings.optimizer.learning_rate
-    assert set(result.parts) == {"positive_cosine"}
-    after = method.state_dict()
-    still = {n for n, _ in method.named_parameters() if torch.equal(before[n], after[n])}
-    pooler = {n for n in before if "pooler" in n}
-    # Some biases have no gradient but rounding: whether those move says nothing.
-    assert pooler == {n for n in still if n in pooler or n.endswith("weight")}
-
-
 def test_the_norm_reported_is_before_clipping(start, corpus, settings):
     tight = settings.model_copy(
         update={"optimizer": settings.optimizer.model_copy(update={"clip": 1e-3})}
@@ -85,6 +71,7 @@ def test_the_norm_reported_is_before_clipping(start, corpus, settings):
     for chosen in (settings, tight):
         method, optimizer = start()
         result = train_step(method, Batch(corpus), optimizer, chosen, 1, 4)
+        assert result.learning_rate == settings.optimizer.learning_rate
         grads = [p.grad for p in method.parameters() if p.grad is not None]
         clipped = torch.stack([g.norm() for g in grads]).norm().item()
         assert clipped == pytest.approx(min(chosen.optimizer.clip, result.gradient_norm), rel=1e-3)
