@@ -67,8 +67,8 @@ def test_every_setting_matters(start, name, changes):
     base, losses = BASES.get(name, {}), []
     if name == "dclr":  # between the cosines of the complement
         method, _, batch = start(name)
-        vectors = method.complement.vectors(batch.sentences, precision="fp32")
-        base = base | {"method.threshold": float(cosines(vectors, vectors).median())}
+        vectors = method.complement.vectors(batch.sentences, precision="fp32").detach()
+        base = base | {"method.threshold": cosines(vectors, vectors).median().item()}
     for given in (base, base | changes):
         method, _, batch = start(name, **given)
         method.step = 3
