@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 from pydantic import Field
 
@@ -29,26 +29,6 @@ from cotbert_core.method_settings.papers import (
     SupervisedPromptBertSettings,
 )
 
-METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
-    "cot-bert": CotBertSettings,
-    "promptbert": PromptBertSettings,
-    "promptbert-supervised": SupervisedPromptBertSettings,
-    "optiprompt": OptiPromptSettings,
-    "denosent": DenoSentSettings,
-    "simcse": SimCseSettings,
-    "promcse": PromCseSettings,
-    "consert": ConSertSettings,
-    "esimcse": ESimCseSettings,
-    "arccse": ArcCseSettings,
-    "dclr": DclrSettings,
-    "diffcse": DiffCseSettings,
-    "rankcse": RankCseSettings,
-    "pcl": PclSettings,
-    "sncse": SncseSettings,
-    "tsdae": TsdaeSettings,
-    "mlm": MlmSettings,
-}
-
 MethodSettings = Annotated[
     CotBertSettings
     | PromptBertSettings
@@ -69,3 +49,6 @@ MethodSettings = Annotated[
     | MlmSettings,
     Field(discriminator="name"),
 ]
+METHOD_SETTINGS: dict[str, type[AnyMethodSettings]] = {
+    kind.model_fields["name"].default: kind for kind in get_args(get_args(MethodSettings)[0])
+}

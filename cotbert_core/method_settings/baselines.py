@@ -67,6 +67,14 @@ class PromCseSettings(TripleSettings):
     """The margin of the energy-based hinge loss, a difference of two cosines."""
 
 
+class TwoMaskSettings(BareSettings):
+    """Base of the settings of methods whose two views are a sentence under two dropout masks."""
+
+    @property
+    def needs_dropout(self) -> bool:
+        return True
+
+
 class ESimCseSettings(BareSettings):
     """The settings of ESimCSE (Wu et al., 2022): repeated tokens and a queue of negatives."""
 
@@ -93,7 +101,7 @@ class ConSertSettings(BareSettings):
     """The share of the features that is erased from the embeddings of the second view."""
 
 
-class ArcCseSettings(BareSettings):
+class ArcCseSettings(TwoMaskSettings):
     """The settings of ArcCSE (Zhang et al., 2022): an angular margin, and triplets of one text."""
 
     name: Literal["arccse"] = "arccse"
@@ -117,12 +125,8 @@ class ArcCseSettings(BareSettings):
             raise ValueError(f"give a larger share than method.less_masked ({less})")
         return share
 
-    @property
-    def needs_dropout(self) -> bool:
-        return True
 
-
-class DclrSettings(BareSettings):
+class DclrSettings(TwoMaskSettings):
     """The settings of DCLR (Zhou et al., 2022): noise as negatives, without false negatives."""
 
     encoders: ClassVar[tuple[str, ...]] = ("complement",)
@@ -139,12 +143,8 @@ class DclrSettings(BareSettings):
     threshold: float = Field(0.9, ge=-1, le=1)
     """The complement's cosine from which a sentence is no negative of another (the paper's phi)."""
 
-    @property
-    def needs_dropout(self) -> bool:
-        return True
 
-
-class DiffCseSettings(BareSettings):
+class DiffCseSettings(TwoMaskSettings):
     """The settings of DiffCSE (Chuang et al., 2022): finding the tokens that were replaced."""
 
     encoders: ClassVar[tuple[str, ...]] = ("generator",)
@@ -157,12 +157,8 @@ class DiffCseSettings(BareSettings):
     detection_weight: float = Field(0.005, ge=0)
     """The weight of the loss of finding the replaced tokens."""
 
-    @property
-    def needs_dropout(self) -> bool:
-        return True
 
-
-class RankCseSettings(BareSettings):
+class RankCseSettings(TwoMaskSettings):
     """The settings of RankCSE (Liu et al., 2023): the rankings of teachers are distilled."""
 
     encoders: ClassVar[tuple[str, ...]] = ("teacher", "second_teacher")
@@ -182,10 +178,6 @@ class RankCseSettings(BareSettings):
     consistency_weight: float = Field(1.0, ge=0)
     """The weight of the divergence between the rankings of a sentence's two views."""
     distillation_weight: float = Field(1.0, ge=0)
-
-    @property
-    def needs_dropout(self) -> bool:
-        return True
 
 
 class PclSettings(BareSettings):

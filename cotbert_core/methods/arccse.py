@@ -60,7 +60,7 @@ class ArcCse(WithoutTemplate):
                 triplet = triplet_hinge(
                     first, nearer, farther, ordered, margin=self.method.triplet_margin
                 )
-            parts |= {"contrastive": loss.detach(), "triplet": triplet.detach()}
+            parts |= {"contrastive": loss, "triplet": triplet}
             loss = loss + self.method.triplet_weight * triplet
         return MethodOutput(loss, parts)
 

@@ -23,11 +23,15 @@ from cotbert_core.training.flops import Work
 class MethodOutput:
     """The result of a forward pass.
 
-    loss: scalar mean over this worker's rows. parts: named numbers to log in addition to the loss.
+    loss: scalar mean over this worker's rows. parts: named numbers to log in addition to the loss,
+    kept without gradient.
     """
 
     loss: Tensor
     parts: dict[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.parts = {name: part.detach() for name, part in self.parts.items()}
 
 
 class Method(nn.Module):

@@ -79,7 +79,7 @@ class DenoSent(Contrastive):
             with section("decoder"):
                 parts["generative"] = self.denoise(target, memory)
             losses.append(self.method.generative_weight * parts["generative"])
-        return MethodOutput(torch.stack(losses).sum(), {k: v.detach() for k, v in parts.items()})
+        return MethodOutput(torch.stack(losses).sum(), parts)
 
     def positive_texts(self, batch: Batch) -> Ragged:
         if self.method.positive == "paired" and batch.augmented is None:

@@ -3,31 +3,40 @@
 A frozen masked language model, the generator, fills masks in the sentence. A second encoder, the
 discriminator, reads the result with the sentence vector in place of [CLS] and classifies the tokens
 as original or replaced (section 2, equations 2 and 3). InfoNCE is the other part of the loss.
-Letters: b rows of this worker, B of the global batch, T tokens of all rows, D hidden size.
+Letters: b rows of this worker, B of the global batch, T tokens of all rows, L longest row in
+tokens, D hidden size.
 """
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cotbert_core.encoder.backbone import Backbone, load_backbone
-from cotbert_core.encoder.forward import hidden_at
+from cotbert_core.encoder.forward import attention_mask, hidden_at
+from cotbert_core.encoder.length_batches import slices_of
 from cotbert_core.encoder.mlm import load_mlm_head
 from cotbert_core.errors import UserError
 from cotbert_core.losses import info_nce
 from cotbert_core.method_settings.baselines import DiffCseSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import View, mean_cosine, train_budget
-from cotbert_core.methods.discriminator import Discriminator
 from cotbert_core.methods.mlm import HEAD_TOKENS
 from cotbert_core.methods.without_template import WithoutTemplate
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
+from cotbert_core.templates.wrapping import Rows
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.devices import to_device
 from cotbert_core.training.distributed import gather_values, gather_with_gradient, rank, world_size
 from cotbert_core.training.flops import Work, encoder_flops
+from cotbert_core.training.gradient_cache import recomputed
 from cotbert_core.training.masking import Masking
 from cotbert_core.training.step_timer import section
 
@@ -39,7 +48,13 @@ class DiffCse(WithoutTemplate):
         super().__init__(backbone, settings)
         assert isinstance(settings.method, DiffCseSettings)
         self.method = settings.method
-        generator = _generator(self.method.generator or backbone.name, backbone)
+        name = self.method.generator or backbone.name
+        generator = load_backbone(name)
+        if generator.tokenizer.hash != backbone.tokenizer.hash:
+            raise UserError(
+                f"generator {name!r} has another tokenizer than encoder {backbone.name!r}, whose "
+                "tokens it replaces: give one with the same vocabulary"
+            )
         # In a tuple, which keeps the weights out of the checkpoints.
         self.generator = (generator, load_mlm_head(generator))
         plain = backbone.tokenizer.hf
@@ -58,8 +73,8 @@ class DiffCse(WithoutTemplate):
             detection = self._detection(batch.sentences, first[own])
         parts = {
             "positive_cosine": mean_cosine(first[own], second[own]),
-            "contrastive": contrast.detach(),
-            "detection": detection.detach(),
+            "contrastive": contrast,
+            "detection": detection,
         }
         return MethodOutput(contrast + self.method.detection_weight * detection, parts)
 
@@ -111,12 +126,53 @@ class NormalizedHead(nn.Module):
         return normalized
 
 
-def _generator(name: str, student: Backbone) -> Backbone:
-    """Load the generator; UserError if its tokenizer is not the trained encoder's."""
-    generator = load_backbone(name)
-    if generator.tokenizer.hash != student.tokenizer.hash:
-        raise UserError(
-            f"generator {name!r} has another tokenizer than encoder {student.name!r}, whose tokens "
-            "it replaces: give one with the same vocabulary"
-        )
-    return generator
+class Discriminator(nn.Module):
+    """A copy of an encoder with a layer that scores each token as original or replaced."""
+
+    def __init__(self, backbone: Backbone, mini_batch_size: int | None) -> None:
+        super().__init__()
+        self.mini_batch_size = mini_batch_size
+        self.encoder = copy.deepcopy(backbone.model)
+        self.detector = nn.Linear(backbone.hidden_size, 2)
+        self._mask = partial(attention_mask, replace(backbone, model=self.encoder))
+
+    def forward(self, edited: Tensor, original: Rows, vectors: Tensor) -> Tensor:
+        """Return the scalar sum of the cross-entropies of all tokens, special ones included.
+
+        edited: (b, L) ids of the original rows, some of them replaced. vectors: (b, D). Both are on
+        the encoder's device, for which the host does not wait.
+        """
+        device, lengths = vectors.device, original.lengths.numpy()
+        before = to_device(original.ids, device)
+        order = np.argsort(-lengths, kind="stable")
+        total = torch.zeros((), device=device)
+        budget, start_tokens = train_budget(device)
+        most = self.mini_batch_size
+        for start, stop in slices_of(lengths[order], budget, most, start_tokens):
+            chosen, width = torch.from_numpy(order[start:stop]), int(lengths[order[start]])
+            attended = torch.arange(width) < original.lengths[chosen, None]
+            rows = to_device(chosen, device)
+            ids = edited.index_select(0, rows)[:, :width]
+            replaced = ids != before.index_select(0, rows)[:, :width]
+            wanted = replaced.long().masked_fill(to_device(~attended, device), -100)
+            mask = self._mask(attended)
+            mask = None if mask is None else to_device(mask, device)
+            piece = ids, mask, vectors.index_select(0, rows), wanted
+            if most:
+                total = total + recomputed(self._loss, *piece, device=device)
+            else:
+                total = total + self._loss(*piece)
+        return total
+
+    def _loss(self, ids: Tensor, mask: Tensor | None, vectors: Tensor, wanted: Tensor) -> Tensor:
+        """Return the summed cross-entropy of n rows (n, L), with vectors (n, D) in [CLS]'s place.
+
+        wanted: (n, L) 1 at a replaced token, 0 at another, -100 at padding.
+        """
+
+        def with_vectors(_: nn.Module, __: object, embedded: Tensor) -> Tensor:
+            return torch.cat([vectors[:, None].to(embedded.dtype), embedded[:, 1:]], dim=1)
+
+        with self.encoder.embeddings.register_forward_hook(with_vectors):
+            hidden = self.encoder(ids, attention_mask=mask).last_hidden_state
+        return F.cross_entropy(self.detector(hidden).float().mT, wanted, reduction="sum")

@@ -6,7 +6,7 @@ all-MiniLM-L6-v2 would have more work than the encoder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -64,13 +64,17 @@ class Mlm(Method):
         """Return the mean cross-entropy over the masked tokens of all workers."""
         masked = self.masking(batch.sentences, self.settings.seed, self.step)
         hidden, target = self._hidden(batch.sentences, masked)
-        self._count(batch.sentences.lengths + self.bare.length, len(target))
+        lengths = batch.sentences.lengths + self.bare.length
+        budget, start_tokens = train_budget(self.backbone.device)
+        padded, _ = padding(lengths, budget, None, start_tokens, packed=self.backbone.packs)
+        head = 6.0 * linear_weights(self.vocabulary)[0] * len(target)
+        flops = encoder_flops(self.encoder, lengths) + head
+        self.work += Work(tokens=float(lengths.sum()), padding=padded, flops=flops)
         total = torch.zeros((), device=hidden.device)
         with section("loss"):
-            for start in range(0, len(target), HEAD_TOKENS):
-                piece = slice(start, start + HEAD_TOKENS)
-                scores = self.vocabulary(hidden[piece]).float()
-                total = total + F.cross_entropy(scores, target[piece], reduction="sum")
+            for piece, wanted in _pieces(hidden, target):
+                scores = self.vocabulary(piece).float()
+                total = total + F.cross_entropy(scores, wanted, reduction="sum")
         tokens = sum(gather_values(float(len(target))))
         return MethodOutput(total * world_size() / tokens)
 
@@ -86,10 +90,8 @@ class Mlm(Method):
         self.eval()
         with torch.inference_mode(), autocast(self.settings.precision, self.backbone.device):
             hidden, target = self._hidden(own, masking.only_masks(own, DEV_SEED))
-            for start in range(0, len(target), HEAD_TOKENS):
-                piece = slice(start, start + HEAD_TOKENS)
-                found = self.vocabulary(hidden[piece]).argmax(dim=-1)
-                correct[0] += float((found == target[piece]).sum())
+            for piece, wanted in _pieces(hidden, target):
+                correct[0] += float((self.vocabulary(piece).argmax(dim=-1) == wanted).sum())
         correct[1] += len(target)
         right, all_of_them = sums(correct)
         return 100 * right / all_of_them
@@ -105,16 +107,6 @@ class Mlm(Method):
         hidden, order = hidden_at(self.backbone, wrapped, torch.from_numpy(chosen), *batches)
         target = torch.from_numpy(rows.flat[masked.chosen].astype(np.int64))[order]
         return hidden, to_device(target, self.backbone.device)
-
-    def _count(self, lengths: np.ndarray, masked: int) -> None:
-        budget, start_tokens = train_budget(self.backbone.device)
-        head = 6.0 * linear_weights(self.vocabulary)[0] * masked
-        padded, _ = padding(lengths, budget, None, start_tokens, packed=self.backbone.packs)
-        self.work += Work(
-            tokens=float(lengths.sum()),
-            padding=padded,
-            flops=encoder_flops(self.encoder, lengths) + head,
-        )
 
     def notes(self, columns: Sequence[str]) -> list[str]:
         if not self.vocabulary.fresh:
@@ -133,3 +125,8 @@ class Mlm(Method):
     @property
     def finished(self) -> Backbone:
         return replace(self.backbone, vocabulary=self.vocabulary)
+
+
+def _pieces(hidden: Tensor, target: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Return the vectors (M, D) and tokens (M,) in pieces that the vocabulary head scores."""
+    return zip(torch.split(hidden, HEAD_TOKENS), torch.split(target, HEAD_TOKENS), strict=True)

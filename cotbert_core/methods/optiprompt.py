@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -63,13 +63,6 @@ class PromptEmbedding(nn.Module):
         return merged
 
 
-@dataclass(frozen=True)
-class _Prompt:
-    template: Template
-    tokenizer: SentenceTokenizer
-    replaced: list[int]
-
-
 class OptiPrompt(Contrastive):
     """OptiPrompt, which trains the template's embeddings and a head that is dropped afterwards."""
 
@@ -77,20 +70,18 @@ class OptiPrompt(Contrastive):
         super().__init__(backbone, settings)
         assert isinstance(settings.method, OptiPromptSettings)
         self.head = new_head(settings.method.head, backbone)
-        prompt = _own_tokens(backbone, self.template("anchor"))
+        self._template, tokenizer, replaced = _own_tokens(backbone, self.template("anchor"))
         table = backbone.model.get_input_embeddings()
         backbone.model.requires_grad_(False)
-        backbone.model.set_input_embeddings(PromptEmbedding(table, prompt.replaced))
-        self.backbone = replace(backbone, tokenizer=prompt.tokenizer)
-        self._template = prompt.template
+        backbone.model.set_input_embeddings(PromptEmbedding(table, replaced))
+        self.backbone = replace(backbone, tokenizer=tokenizer)
         self._last: tuple[tuple[int, int], ...] = ()
         if settings.method.replaced == "last":
             self._template = self.template("anchor")
             # As in the released code, the last of several equal template tokens is used.
-            own = {old: table.num_embeddings + n for n, old in enumerate(prompt.replaced)}
+            own = {old: table.num_embeddings + n for n, old in enumerate(replaced)}
             self._last = tuple(own.items())
-        bound = BoundTemplate.bind(self._template, prompt.tokenizer.hf)
-        self.anchor = replace(bound, last=self._last)
+        self.anchor = replace(BoundTemplate.bind(self._template, tokenizer.hf), last=self._last)
 
     def forward(self, batch: Batch) -> MethodOutput:
         views = [View(self.anchor, batch.sentences)] * 2
@@ -114,7 +105,9 @@ class OptiPrompt(Contrastive):
         return replace(self.backbone, model=model.requires_grad_(True))
 
 
-def _own_tokens(backbone: Backbone, template: Template) -> _Prompt:
+def _own_tokens(
+    backbone: Backbone, template: Template
+) -> tuple[Template, SentenceTokenizer, list[int]]:
     """Return the template with new tokens, a tokenizer with them, and the ids they replace."""
     plain = backbone.tokenizer.hf
     bound, bare = BoundTemplate.bind(template, plain), BoundTemplate.bind(None, plain)
@@ -133,7 +126,7 @@ def _own_tokens(backbone: Backbone, template: Template) -> _Prompt:
     spare = backbone.model.get_input_embeddings().num_embeddings - len(tokenizer)
     tokenizer.add_tokens(_free_names(plain, "SPARE", spare), special_tokens=True)
     tokenizer.add_tokens(names, special_tokens=True)
-    return _Prompt(own, SentenceTokenizer(tokenizer), replaced)
+    return own, SentenceTokenizer(tokenizer), replaced
 
 
 def _free_names(tokenizer: Any, stem: str, count: int) -> list[str]:

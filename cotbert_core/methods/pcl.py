@@ -17,15 +17,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from cotbert_core.encoder.backbone import Backbone
 from cotbert_core.encoder.heads import TanhHead
-from cotbert_core.losses import info_nce
+from cotbert_core.losses import cosines, info_nce, paired_cosines
 from cotbert_core.method_settings.baselines import PclSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import mean_cosine
-from cotbert_core.methods.group_losses import divergence, group_logits, group_loss
 from cotbert_core.methods.without_template import WithoutTemplate
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
@@ -81,8 +81,8 @@ class Pcl(WithoutTemplate):
         loss = contrast + self.method.group_weight * group
         parts = {
             "positive_cosine": mean_cosine(own.sentences, own.positives[:, 0]),
-            "contrastive": contrast.detach(),
-            "group": group.detach(),
+            "contrastive": contrast,
+            "group": group,
         }
         if self.peer is not None:
             raw = self._encode_rows(rows, backbone=replace(self.backbone, model=self.peer))
@@ -91,7 +91,7 @@ class Pcl(WithoutTemplate):
             cooperation = self._cooperation(own, peer)
             loss = loss + contrast + self.method.group_weight * group
             loss = loss + self.method.cooperation_weight * cooperation
-            parts["cooperation"] = cooperation.detach()
+            parts["cooperation"] = cooperation
         return MethodOutput(loss, parts)
 
     def augmented(self, sentences: Ragged) -> list[Ragged]:
@@ -135,3 +135,40 @@ class Pcl(WithoutTemplate):
             temperature=self.temperature,
             first=len(left.sentences) * rank(),
         )
+
+
+def group_logits(
+    sentences: Tensor, positives: Tensor, columns: Tensor, *, temperature: float, first: int = 0
+) -> Tensor:
+    """Return (b, P + B - 1) cosines / temperature: to own positives, then to other sentences.
+
+    sentences: (b, D). positives: (b, P, D). columns: (B, D) all sentences. first: the column of
+    row 0's sentence; each row leaves out its own column.
+    """
+    others = cosines(sentences, columns)
+    own = torch.arange(first, first + len(others), device=others.device)[:, None]
+    places = torch.arange(others.shape[1] - 1, device=others.device)
+    others = others.gather(1, places + (places >= own))
+    return torch.cat([paired_cosines(sentences[:, None], positives), others], dim=1) / temperature
+
+
+def group_loss(logits: Tensor, positives: int) -> Tensor:
+    """Return the scalar mean binary cross-entropy: 1 for a positive, 0 for another sentence.
+
+    As in the released code, it is the sigmoid of each row's softmax. logits: (b, P + B - 1), those
+    of the P positives first.
+    """
+    shares = F.softmax(logits, dim=1)
+    wanted = torch.zeros_like(shares)
+    wanted[:, :positives] = 1
+    return F.binary_cross_entropy_with_logits(shares, wanted)
+
+
+def divergence(own: Tensor, peer: Tensor) -> Tensor:
+    """Return the scalar mean over all entries of q log(q / p): p of own, q of peer logits.
+
+    own, peer: (b, P + B - 1); both get a gradient. A row's sum is its Kullback-Leibler divergence,
+    but the released code also averages over the entries of a row.
+    """
+    p, q = F.log_softmax(own, dim=1), F.log_softmax(peer, dim=1)
+    return F.kl_div(p, q, reduction="none", log_target=True).mean()

@@ -7,7 +7,10 @@ Letters: b rows of this worker, B rows of the global batch, D hidden size.
 
 from __future__ import annotations
 
+import math
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from cotbert_core.encoder.backbone import Backbone
@@ -17,7 +20,6 @@ from cotbert_core.method_settings.baselines import RankCseSettings
 from cotbert_core.methods.base import MethodOutput
 from cotbert_core.methods.contrastive import mean_cosine
 from cotbert_core.methods.frozen_encoders import open_frozen, similarities
-from cotbert_core.methods.ranking_losses import list_mle, list_net, ranking_consistency
 from cotbert_core.methods.without_template import WithoutTemplate
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
@@ -59,9 +61,13 @@ class RankCse(WithoutTemplate):
             + self.method.consistency_weight * consistency
             + self.method.distillation_weight * distillation
         )
-        parts = {"contrastive": contrast, "consistency": consistency, "distillation": distillation}
-        detached = {name: part.detach() for name, part in parts.items()}
-        return MethodOutput(loss, {"positive_cosine": mean_cosine(first, second), **detached})
+        parts = {
+            "positive_cosine": mean_cosine(first, second),
+            "contrastive": contrast,
+            "consistency": consistency,
+            "distillation": distillation,
+        }
+        return MethodOutput(loss, parts)
 
     def _distillation(self, student: Tensor, teacher: Tensor) -> Tensor:
         temperature = self.method.student_temperature
@@ -80,3 +86,41 @@ class RankCse(WithoutTemplate):
             total = total + weight * similar
             self.work += work
         return total
+
+
+def ranking_consistency(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+    """Return the scalar mean Jensen-Shannon divergence of two views' similarities (section 4.2).
+
+    first, second: (b, B). Each row becomes a distribution by softmax at the temperature; the
+    divergence is in nats, 0 for equal rows and at most log 2.
+    """
+    p, q = (F.log_softmax(view / temperature, dim=1) for view in (first, second))
+    middle = torch.logaddexp(p, q) - math.log(2)
+    return (_divergence(p, middle) + _divergence(q, middle)) / 2
+
+
+def list_net(
+    student: Tensor, teacher: Tensor, temperature: float, teacher_temperature: float
+) -> Tensor:
+    """Return the scalar mean cross-entropy of the teacher's softmax and the student's (ListNet).
+
+    student, teacher: (b, B) similarities.
+    """
+    wanted = F.softmax(teacher / teacher_temperature, dim=1)
+    return F.cross_entropy(student / temperature, wanted)
+
+
+def list_mle(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Return the scalar mean of -log P(the teacher's order | the student's similarities) / B.
+
+    P is the Plackett-Luce model (ListMLE): the product over ranks of the softmax of the sentence at
+    that rank over the remaining ones. student, teacher: (b, B) similarities.
+    """
+    ranked = torch.gather(student / temperature, 1, teacher.argsort(dim=1, descending=True))
+    left = ranked.flip(1).logcumsumexp(dim=1).flip(1)
+    return (left - ranked).mean()
+
+
+def _divergence(p: Tensor, q: Tensor) -> Tensor:
+    """Return the scalar mean Kullback-Leibler divergence of rows (b, B) of log-probabilities."""
+    return F.kl_div(q, p, reduction="batchmean", log_target=True)

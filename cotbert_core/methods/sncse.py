@@ -46,7 +46,7 @@ class Sncse(Contrastive):
         parts = {
             "positive_cosine": mean_cosine(vectors[0], vectors[1]),
             "negative_cosine": mean_cosine(vectors[0], vectors[2]),
-            "contrastive": contrast.detach(),
-            "margin": margin.detach(),
+            "contrastive": contrast,
+            "margin": margin,
         }
         return MethodOutput(contrast + self.method.margin_weight * margin, parts)

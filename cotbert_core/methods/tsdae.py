@@ -43,16 +43,12 @@ class Tsdae(Method):
     def forward(self, batch: Batch) -> MethodOutput:
         damaged = delete_tokens(batch.sentences, self.method.deletion)
         rows = [self.bare.wrap(texts) for texts in (damaged, batch.sentences)]
-        self._count(rows[0].lengths.numpy())
+        # The decoder's work does not count, since it shares the encoder's weights.
+        lengths = rows[0].lengths.numpy()
+        padded, _ = padding(lengths, None)
+        flops = encoder_flops(self.encoder, lengths)
+        self.work += Work(tokens=float(lengths.sum()), padding=padded, flops=flops)
         return MethodOutput(self.objective([self._features(r) for r in rows], None))
-
-    def _count(self, lengths: np.ndarray) -> None:
-        """Count the work of the encoder, but not of the decoder, which shares its weights."""
-        self.work += Work(
-            tokens=float(lengths.sum()),
-            padding=padding(lengths, None)[0],
-            flops=encoder_flops(self.encoder, lengths),
-        )
 
     def _features(self, rows: Rows) -> dict[str, Tensor]:
         attended = torch.arange(rows.ids.shape[1]) < rows.lengths[:, None]

@@ -87,8 +87,6 @@ def _device() -> torch.device:
 
 def gather_values(value: float) -> list[float]:
     """Return each worker's number, in rank order."""
-    if world_size() == 1:
-        return [value]
     return [row[0] for row in gather_rows(torch.tensor([value], dtype=torch.float64))]
 
 

@@ -49,7 +49,10 @@ class DocumentSentences:
         """
         parts = np.zeros(len(documents), np.int8) if parts is None else parts
         order = np.lexsort((positions, documents, parts))
-        starts = _group_starts(documents[order], parts[order])
+        own, its = documents[order], parts[order]
+        new = np.ones(len(order), bool)
+        new[1:] = (own[1:] != own[:-1]) | (its[1:] != its[:-1])
+        starts = np.flatnonzero(new)
         sizes = np.diff(starts, append=len(order))
         ids = documents[order[starts]]
         order, several = order[np.repeat(sizes > 1, sizes)], sizes > 1
@@ -105,17 +108,6 @@ def _other(rows: np.ndarray, first: np.ndarray, stop: np.ndarray, draws: np.ndar
     """Return a random index in first..stop for each row, other than the row itself."""
     chosen: np.ndarray = first + (draws * (stop - first - 1)).astype(np.int64)
     return np.where(chosen < rows, chosen, chosen + 1)
-
-
-def _group_starts(*keys: np.ndarray) -> np.ndarray:
-    """Return the starts of groups of equal keys. keys: sorted arrays of equal length."""
-    if not len(keys[0]):
-        return np.zeros(0, np.int64)
-    new = np.zeros(len(keys[0]), bool)
-    new[0] = True
-    for key in keys:
-        new[1:] |= key[1:] != key[:-1]
-    return np.flatnonzero(new)
 
 
 def count_anchors(documents: np.ndarray) -> int:

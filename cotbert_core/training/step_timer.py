@@ -44,9 +44,10 @@ class Clock:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._open: list[Section] = []
-        self._begin()
+        self.skip()
 
-    def _begin(self) -> None:
+    def skip(self) -> None:
+        """Begin a lap; the seconds since the last one count nowhere."""
         self._seconds: dict[Section, float] = {}
         self._lap = self._since = self._now()
 
@@ -81,12 +82,8 @@ class Clock:
         """Return the seconds since the last lap and of each section; call it outside sections."""
         assert not self._open, self._open
         seconds, sections = self._now() - self._lap, self._seconds
-        self._begin()
+        self.skip()
         return seconds, sections
-
-    def skip(self) -> None:
-        """Discard the seconds since the last lap."""
-        self._begin()
 
 
 _clock: Clock | None = None

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from cotbert_core.encoder.backbone import load_backbone
+from cotbert_core.encoder.pooling_config import PoolingConfig
 from cotbert_core.methods.decoder import Decoder
+from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import TrainSettings
 from cotbert_core.templates.ragged_ids import Ragged
-from tests.core.method_table import make_start
+from tests.core.method_table import BARE, make_start
+from tests.core.slow_reference import wide_head
+
+# The settings of a run that tests change; all others are of its method.
+OF_THE_RUN = ("dropout", "attention", "mini_batch_size", "seed", "batch_size")
 
 
 @pytest.fixture
@@ -39,6 +47,42 @@ def start(tiny_settings, bert_folder, headed, sentences):
     return make_start(tiny_settings, bert_folder, headed, sentences)
 
 
+@pytest.fixture
+def make_bare(encoder_folder, tiny_settings):
+    """Make a method that needs no template, in its third step, with a head wide enough to matter.
+
+    Settings are keywords; those of the method without their `method.`.
+    """
+
+    def build(name, folder=encoder_folder, **changes):
+        flat = {k if k in OF_THE_RUN else f"method.{k}": v for k, v in changes.items()}
+        settings = tiny_settings(folder, {"method.name": name, **BARE, **flat})
+        method = wide_head(settings)
+        method.step = 3
+        return method
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def other_encoder(tmp_path_factory):
+    """From an encoder's folder and a seed, that of another encoder with the same tokenizer, which
+    is read by its means."""
+
+    @functools.cache
+    def make(folder, seed):
+        backbone = load_backbone(folder)
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for weight in backbone.model.parameters():
+                weight += 0.1 * torch.randn_like(weight)
+        place = tmp_path_factory.mktemp("other") / Path(folder).name
+        SentenceEncoder(backbone, PoolingConfig("mean", blank=True)).save_pretrained(place)
+        return str(place)
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def denosent_settings(tiny_settings: Callable[..., TrainSettings]) -> Callable[..., TrainSettings]:
     """Settings of DenoSent with a small decoder; changes by flat keys."""
@@ -47,44 +91,47 @@ def denosent_settings(tiny_settings: Callable[..., TrainSettings]) -> Callable[.
         "method.layers": 2,
         "method.heads": 2,
         "method.feed_forward": 24,
+        **BARE,
         "templates.anchor": "denosent",
-        "templates.positive": None,
-        "templates.negative": None,
     }
     return lambda folder, changes: tiny_settings(folder, small | changes)
+
+
+def torch_weights(decoder, read):
+    """Our weights under the names of torch's layers, each as `read` makes it."""
+    found = {}
+    for number, layer in enumerate(decoder.layers):
+        named = {
+            "self_attn.in_proj_{}": layer.attention.inward,
+            "self_attn.out_proj.{}": layer.attention.outward,
+            "multihead_attn.in_proj_{}": layer.memory.value,
+            "multihead_attn.out_proj.{}": layer.memory.outward,
+            "linear1.{}": layer.inward,
+            "linear2.{}": layer.outward,
+            **{f"norm{n}.{{}}": norm for n, norm in enumerate(layer.norms, 1)},
+        }
+        for name, part in named.items():
+            for kind in ("weight", "bias"):
+                found[f"layers.{number}.{name.format(kind)}"] = read(getattr(part, kind))
+    return found
 
 
 @pytest.fixture(scope="session")
 def torch_decoder() -> Callable[[Decoder], nn.TransformerDecoder]:
     """A decoder as torch's own layers with the same weights, in eval mode."""
-    return _torch_decoder
 
+    def make(decoder):
+        first = decoder.layers[0]
+        feed_forward, size = first.inward.weight.shape
+        heads = first.attention.heads
+        layer = nn.TransformerDecoderLayer(size, heads, feed_forward, batch_first=True)
+        twin = nn.TransformerDecoder(layer, len(decoder.layers)).to(first.inward.weight.dtype)
+        own = torch_weights(decoder, lambda weight: weight)
+        with torch.no_grad():
+            for name, weight in twin.named_parameters():
+                ours = own[name]
+                # With one key the cross-attention's query and key projections cannot matter.
+                weight.normal_()[-len(ours) :] = ours
+        return twin.eval()
 
-def _torch_decoder(decoder: Decoder) -> nn.TransformerDecoder:
-    first = decoder.layers[0]
-    feed_forward, size = first.inward.weight.shape
-    layer = nn.TransformerDecoderLayer(size, first.attention.heads, feed_forward, batch_first=True)
-    twin = nn.TransformerDecoder(layer, len(decoder.layers)).to(first.inward.weight.dtype)
-    weights = {}
-    for number, ours in enumerate(decoder.layers):
-        # With one key the cross-attention's query and key projections cannot matter: noise.
-        values = ours.memory.value
-        noise = torch.randn(2 * size, size).to(values.weight)
-        named = {
-            "self_attn.in_proj_weight": ours.attention.inward.weight,
-            "self_attn.in_proj_bias": ours.attention.inward.bias,
-            "multihead_attn.in_proj_weight": torch.cat([noise, values.weight]),
-            "multihead_attn.in_proj_bias": torch.cat([noise[:, 0], values.bias]),
-        }
-        linears = {
-            "self_attn.out_proj": ours.attention.outward,
-            "multihead_attn.out_proj": ours.memory.outward,
-            "linear1": ours.inward,
-            "linear2": ours.outward,
-            **{f"norm{n}": norm for n, norm in enumerate(ours.norms, 1)},
-        }
-        for name, part in linears.items():
-            named |= {f"{name}.weight": part.weight, f"{name}.bias": part.bias}
-        weights |= {f"layers.{number}.{name}": value for name, value in named.items()}
-    twin.load_state_dict({name: value.detach() for name, value in weights.items()})
-    return twin.eval()
+    return make

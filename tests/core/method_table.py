@@ -39,6 +39,12 @@ METHODS = {
     "tsdae": {"method.name": "tsdae", **BARE},
     "mlm": {"method.name": "mlm", **BARE},
 }
+# Templates of CoT-BERT with three masks each.
+THREE_STAGES = {
+    "templates.anchor": "The [MASK] of ' [X] ' means [MASK] , so it is [MASK] .",
+    "templates.positive": "The [MASK] : ' [X] ' means [MASK] , so it is [MASK] .",
+    "templates.negative": "The [MASK] : ' [X] ' does not mean [MASK] , so it is not [MASK] .",
+}
 # The further encoders of a method, from a folder.
 OTHERS = {
     "dclr": lambda folder: {"method.complement": folder},

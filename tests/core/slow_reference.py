@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 
+import pytest
 import torch
 
 from cotbert_core.encoder.backbone import load_backbone
@@ -81,12 +82,16 @@ def apply_head(head, vector, taken):
     return tanh_head(head, vector if taken is None else vector - taken)
 
 
-def vectors(model, head, bound, sentences, mode):
-    """List of (D,): each sentence in its template, denoised, behind the head (None: none)."""
+def vectors(model, head, bound, sentences, mode, *, frozen=False):
+    """List of (D,): each sentence in its template, denoised, behind the head (None: none).
+
+    frozen: whether the bias has no gradient.
+    """
     found = []
     for sentence in sentences:
         vector = mask_vector(model, bound, sentence)
         taken = None if mode == "none" else bias(model, bound, len(sentence), mode)
+        taken = taken.detach() if frozen else taken
         if head is not None:
             vector = apply_head(head, vector, taken)
         elif taken is not None:
@@ -95,17 +100,29 @@ def vectors(model, head, bound, sentences, mode):
     return found
 
 
-def info_nce(temperature, anchor, positive, negative=()):
-    """Mean over i of -log a(i,i+) / sum_j [a(i,j+) + a(i,j-)]."""
+def cosine(u, v):
+    return u @ v / (u.norm() * v.norm())
 
-    def a(u, v):
-        return torch.exp(u @ v / (u.norm() * v.norm()) / temperature)
 
+def power(temperature, u, v):
+    """a(u, v) of the papers."""
+    return torch.exp(cosine(u, v) / temperature)
+
+
+def info_nce(temperature, anchor, positive, negative=(), extended=False):
+    """Mean over i of -log a(i,i+) / sum_j [a(i,j+) + a(i,j-)]; extended: and a(i+,j-)."""
     total = 0.0
     for i, own in enumerate(anchor):
-        below = sum(a(own, other) for other in [*positive, *negative])
-        total = total - torch.log(a(own, positive[i]) / below)
+        below = sum(power(temperature, own, other) for other in [*positive, *negative])
+        if extended:
+            below = below + sum(power(temperature, positive[i], other) for other in negative)
+        total = total - torch.log(power(temperature, own, positive[i]) / below)
     return total / len(anchor)
+
+
+def tanh_vectors(model, head, ends, sentences, readout):
+    """List of (D,): each bare row behind a tanh head."""
+    return [tanh_head(head, raw) for raw in plain_vectors(model, ends, sentences, readout)]
 
 
 def exact(module):
@@ -118,6 +135,15 @@ def gradients(module):
     return {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
 
 
+def assert_same_step(output, expected, *twins):
+    """The same loss, and the same gradients of the weights of each module and its slow twin."""
+    assert output.loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    output.loss.backward()
+    expected.backward()
+    for module, slow in twins:
+        assert_same_gradients(module, slow)
+
+
 def wide_head(settings, folder=None):
     """The method of some settings, with a head wide enough to matter."""
     torch.manual_seed(1)
@@ -125,8 +151,10 @@ def wide_head(settings, folder=None):
         folder or settings.encoder, dropout=settings.dropout, attention=settings.attention
     )
     method = build_method(backbone, settings)
+    head = method.kept_head or method.head
     # A head of std 0.02 leaves vectors so short that cosines are all that is left of them.
-    torch.nn.init.normal_((method.kept_head or method.head).dense.weight, std=0.3)
+    if hasattr(head, "dense"):
+        torch.nn.init.normal_(head.dense.weight, std=0.3)
     return method
 
 

@@ -31,36 +31,19 @@ def slow_disk(monkeypatch):
     return go_on
 
 
-def changed(state):
-    """What the next step does to the state in place."""
-    state["method"]["a"].fill_(2.0)
-    state["random"].append({"loss": 0.1})
-
-
 def test_a_step_may_change_the_state_while_it_is_written(tmp_path, state, slow_disk):
     writer = CheckpointWriter(tmp_path, None, background=True)
     writer.write(1, 50.0, state)
-    changed(state)
+    state["method"]["a"].fill_(2.0)
+    state["random"].append({"loss": 0.1})
     assert checkpoints(tmp_path) == []
+    with pytest.raises(RuntimeError, match="wait for it first"):
+        writer.write(2, 50.0, state)
     slow_disk.set()
     writer.wait()
     written = newest(tmp_path).load()
     assert torch.equal(written["method"]["a"], torch.full((64, 64), 1.0))
     assert written["random"] == [{"loss": 0.5}]
-
-
-def test_without_a_thread_it_is_there_when_write_returns(tmp_path, state):
-    CheckpointWriter(tmp_path, None, background=False).write(1, 50.0, state)
-    assert newest(tmp_path).step == 1
-
-
-def test_one_is_waited_for_before_the_next_begins(tmp_path, state, slow_disk):
-    writer = CheckpointWriter(tmp_path, None, background=True)
-    writer.write(1, 50.0, state)
-    with pytest.raises(RuntimeError, match="wait for it first"):
-        writer.write(2, 50.0, state)
-    slow_disk.set()
-    writer.wait()
     writer.write(2, 50.0, state)
     writer.wait()
     assert [checkpoint.step for checkpoint in checkpoints(tmp_path)] == [1, 2]

@@ -1,151 +1,93 @@
-"""CoT-BERT's objective: one pass over all rows against a sentence at a time; two processes."""
+"""CoT-BERT: its templates, the ablations of Table 3, and two processes.
+
+Its loss is compared with a sentence at a time in test_promptbert."""
 
 from __future__ import annotations
 
 import gc
+import warnings
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
-from cotbert_core.encoder.heads import apply_head
-from cotbert_core.losses import extended_info_nce, info_nce
-from cotbert_core.methods import contrastive
-from cotbert_core.methods.contrastive import View
+from cotbert_core import SentenceEncoder
+from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.templates.ragged_ids import Ragged
-from cotbert_core.templates.template_texts import resolve_template
+from cotbert_core.templates.template_texts import TEMPLATES
+from cotbert_core.templates.tokenizing import end_with_full_stop
+from cotbert_core.templates.wrapping import BoundTemplate
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.distributed import (
     gather_values,
-    gather_with_gradient,
     in_parallel,
     rank,
     world_size,
 )
 from cotbert_core.training.sampling import own_share, shard_by_length
 from tests.core import slow_reference
+from tests.core.method_table import THREE_STAGES
 from tests.core.slow_reference import gradients, wide_head
 
 ROLES = ("anchor", "positive", "negative")
 
 
+# Table 3, and how many masks each has.
+VARIANTS = {
+    "": 2,
+    "/only-prefix": 1,
+    "/only-suffix": 1,
+    "/irrelevant-prefix": 1,
+    "/static-prefix": 1,
+    "/reversed": 2,
+}
+
+
 @pytest.fixture
-def make_method(encoder_folder, tiny_settings):
-    def make(changes=None, **more):
-        return wide_head(tiny_settings(encoder_folder, {**(changes or {}), **more}))
-
-    return make
+def make(encoder_folder, tiny_settings):
+    return lambda changes: wide_head(tiny_settings(encoder_folder, changes))
 
 
-def denoised(method, ids):
-    """(N, D) for each template, before the head."""
-    views = [View(template, ids) for template in method.templates]
-    return [apply_head(vectors, bias) for vectors, bias in method.encode(views)]
+def test_three_stages_are_read_at_the_last_mask(make, exact_model, sentences, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    method = make(THREE_STAGES)
+    texts = method.backbone.tokenizer([end_with_full_stop(s) for s in sentences], 100)
+    with torch.no_grad():
+        slow = slow_reference.vectors(exact_model, None, method.templates[0], texts, "none")
+    expected = torch.stack(slow).numpy()
+    encoder = method.sentence_encoder
+    found = encoder.encode(sentences, precision="fp32")
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        encoder.save_pretrained(tmp_path)
+    assert SentenceEncoder.from_pretrained(tmp_path).pooling == encoder.pooling
+    theirs = SentenceTransformer(str(tmp_path), device="cpu").encode(sentences)
+    np.testing.assert_allclose(theirs, expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("denoise", ["none", "position", "pad"])
-@pytest.mark.parametrize("freeze", [False, True])
-def test_denoised_vectors_equal_one_sentence_at_a_time(
-    make_method, exact_model, ids, denoise, freeze
-):
-    method = make_method({"method.denoise": denoise, "method.freeze_bias": freeze})
-    for template, vectors in zip(method.templates, denoised(method, ids), strict=True):
-        with torch.no_grad():
-            slow = torch.stack(slow_reference.vectors(exact_model, None, template, ids, denoise))
-        torch.testing.assert_close(vectors.double(), slow, atol=1e-5, rtol=0)
-        assert vectors.std(dim=0).mean() > 1e-2, "premise: sentences differ"
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_of_table_3_binds_and_has_a_loss_of_its_own(make, ids, family, variant):
+    changes = {f"templates.{role}": f"{family}{variant}/{role}" for role in ROLES}
+    method = make(changes)
+    assert [bound.stages for bound in method.templates] == [VARIANTS[variant]] * 3
+    assert len(set(method.templates)) == 3
+    loss = method(Batch(ids)).loss
+    assert torch.isfinite(loss)
+    loss.backward()
+    if variant:
+        assert abs(make({})(Batch(ids)).loss.item() - loss.item()) > 1e-4
 
 
-def test_small_batches_of_tokens_do_not_change_the_vectors(make_method, ids, monkeypatch):
-    method = make_method()
-    whole = denoised(method, ids)
-    monkeypatch.setattr(contrastive, "CPU_TRAIN_TOKENS", 64)
-    for one, other in zip(denoised(method, ids), whole, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
-
-
-def test_templates_are_bound_in_the_order_of_their_roles(make_method, family):
-    method = make_method()
-    hf = method.backbone.tokenizer.hf
-    for bound, role in zip(method.templates, ROLES, strict=True):
-        text = resolve_template(f"{family}/{role}").text.replace("[MASK]", hf.mask_token)
-        expected = hf(text.replace("[X]", "man"))["input_ids"]
-        blank = " " if family == "cot-roberta" else ""
-        word = hf.encode(blank + "man", add_special_tokens=False)
-        assert [*bound.before, *word, *bound.after] == expected
-
-
-@pytest.mark.parametrize(
-    ("changes", "loss"),
-    [
-        ({}, extended_info_nce),
-        ({"method.extended": False}, info_nce),
-        ({"method.extended": False, "templates.negative": None}, info_nce),
-    ],
-)
-def test_forward_is_the_loss_of_the_head_of_the_denoised_vectors(make_method, ids, changes, loss):
-    method = make_method(changes)
-    weight, bias = method.head.dense.weight, method.head.dense.bias
-    vectors = [torch.tanh(v @ weight.T + bias) for v in denoised(method, ids)]
-    assert len(vectors) == (2 if "templates.negative" in changes else 3)
-    output = method(Batch(ids))
-    expected = loss(*vectors, temperature=method.settings.method.temperature)
-    assert output.loss.item() == pytest.approx(expected.item(), abs=1e-5)
-    cosine = torch.nn.functional.cosine_similarity(vectors[0], vectors[1], dim=-1).mean()
-    assert output.parts["positive_cosine"].item() == pytest.approx(cosine.item(), abs=1e-5)
-    assert not output.parts["positive_cosine"].requires_grad
-
-
-def test_a_frozen_bias_is_subtracted_without_gradient(make_method, ids):
-    direction = torch.randn(3 * len(ids), 32, generator=torch.Generator().manual_seed(0))
-
-    def slope(changes):
-        method = make_method(changes)
-        (torch.cat(denoised(method, ids)) * direction).sum().backward()
-        return gradients(method)["encoder.embeddings.word_embeddings.weight"]
-
-    without, live = slope({"method.denoise": "none"}), slope({"method.freeze_bias": False})
-    torch.testing.assert_close(slope({"method.freeze_bias": True}), without, atol=1e-4, rtol=1e-4)
-    assert (live - without).abs().max() > 0.1
-
-
-def test_every_weight_but_the_pooler_gets_gradient(make_method, ids):
-    method = make_method()
-    method(Batch(ids)).loss.backward()
-    without = {n for n, p in method.named_parameters() if p.grad is None}
-    assert without == {"encoder.pooler.dense.weight", "encoder.pooler.dense.bias"}
-    # Without gradient by algebra: a key's bias shifts all scores of a softmax equally, and the last
-    # layer's bias is in the mask vector and in the template's, which is subtracted from it.
-    idle = ("key.bias", "layer.1.output.LayerNorm.bias")
-    sizes = {n: g.abs().max().item() for n, g in gradients(method).items() if not n.endswith(idle)}
-    assert len(sizes) > 30
-    assert not {n: size for n, size in sizes.items() if size < 1e-5}
-
-
-@pytest.mark.parametrize("negative", [True, False])
-def test_ranks_of_two_together_have_the_loss_of_one(make_method, ids, monkeypatch, negative):
-    method = make_method({} if negative else {"templates.negative": None, "method.extended": False})
-    whole = method(Batch(ids)).loss.item()
-    halves = [ids.take(range(3)), ids.take(range(3, 6))]
-    columns = [[method.head(v) for v in denoised(method, half)][1:] for half in halves]
-    losses = []
-    for own in (0, 1):
-        gathered = iter([torch.cat(both) for both in zip(*columns, strict=True)])
-        monkeypatch.setattr(contrastive, "gather_with_gradient", lambda _, g=gathered: next(g))
-        monkeypatch.setattr(contrastive, "rank", lambda own=own: own)
-        losses.append(method(Batch(halves[own])).loss.item())
-    assert sum(losses) / 2 == pytest.approx(whole, abs=1e-5)
-    monkeypatch.setattr(contrastive, "gather_with_gradient", lambda vectors: vectors)
-    monkeypatch.setattr(contrastive, "rank", lambda: 0)
-    alone = [method(Batch(half)).loss.item() for half in halves]
-    assert abs(sum(alone) / 2 - whole) > 1e-2, "premise: the other rank's columns matter"
-
-
-def test_one_process_gathers_nothing():
-    vectors = torch.ones(2, 3)
-    assert (world_size(), rank(), gather_values(0.5)) == (1, 0, [0.5])
-    assert gather_with_gradient(vectors) is vectors
+def test_every_template_there_is_binds_in_both_encoders(encoder_folder):
+    hf = load_backbone(encoder_folder).tokenizer.hf
+    names = {f"{f}{v}/{r}" for f in ("cot-bert", "cot-roberta") for v in VARIANTS for r in ROLES}
+    assert names <= set(TEMPLATES)
+    for name, template in TEMPLATES.items():
+        bound = BoundTemplate.bind(template, hf)
+        assert (bound.before + bound.after).count(hf.mask_token_id) == template.stages, name
 
 
 def _one_of_two(own, settings, lists, documents, folder):

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from cotbert_core.methods.esimcse import repeat_tokens
-from cotbert_core.templates.ragged_ids import Ragged, concatenate
+from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
-from tests.core.slow_reference import assert_same_gradients, exact, plain_vectors, wide_head
+from tests.core.slow_reference import assert_same_gradients, exact, tanh_vectors
 
 TEMPERATURE, MOMENTUM, RATE = 0.5, 0.5, 0.05
-NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
 
 
 @pytest.fixture
-def make(encoder_folder, tiny_settings):
-    def build(**changes):
-        changes = {f"method.{k}" if k != "dropout" else k: v for k, v in changes.items()}
-        few = {"method.name": "esimcse", "method.temperature": TEMPERATURE, "batch_size": 6}
-        return wide_head(tiny_settings(encoder_folder, {**few, **NONE, **changes}))
-
-    return build
+def make(make_bare):
+    return partial(make_bare, "esimcse", temperature=TEMPERATURE, batch_size=6)
 
 
 def descend(*modules):
@@ -66,10 +61,7 @@ def test_losses_and_gradients_equal_a_sentence_at_a_time(make, exact_model, batc
     for step, batch in enumerate(batches, 1):
         method.step = step
         repeated = repeat_tokens(batch.sentences, 0.32, method.settings.seed, step)
-        views = [
-            [slow_reference.tanh_head(head, v) for v in plain_vectors(model, ends, t, readout)]
-            for t in (batch.sentences, repeated)
-        ]
+        views = [tanh_vectors(model, head, ends, t, readout) for t in (batch.sentences, repeated)]
         loss = slow_reference.info_nce(TEMPERATURE, *views, queue)
         without.append(slow_reference.info_nce(TEMPERATURE, *views).item())
         loss.backward()
@@ -77,8 +69,7 @@ def test_losses_and_gradients_equal_a_sentence_at_a_time(make, exact_model, batc
         with torch.no_grad():
             for late, now in zip(slow.parameters(), model.parameters(), strict=True):
                 late.copy_(MOMENTUM * late + (1 - MOMENTUM) * now)
-            raw = plain_vectors(slow, ends, batch.sentences, readout)
-            queue = [*queue, *(slow_reference.tanh_head(head, v) for v in raw)][-9:]
+            queue = [*queue, *tanh_vectors(slow, head, ends, batch.sentences, readout)][-9:]
         if step < len(batches):
             descend(model, head)
     assert run(method, batches, range(1, 5)) == pytest.approx(expected, abs=1e-4)
@@ -113,58 +104,27 @@ def test_the_queue_s_encoder_has_no_dropout_and_no_gradient(make, batches):
     torch.testing.assert_close(method.queue, calm.queue)
 
 
-def test_a_resumed_run_has_the_queue(make, batches):
-    whole = make(momentum=MOMENTUM, queue=1.5)
-    run(whole, batches, [1, 2])
-    state = copy.deepcopy(whole.state_dict())
-    resumed, queueless = make(momentum=MOMENTUM, queue=1.5), make(momentum=MOMENTUM, queue=1.5)
-    resumed.load_state_dict(state)
-    weights = {k: v for k, v in state.items() if k.startswith(("encoder.", "head."))}
-    queueless.load_state_dict(weights, strict=False)
-    losses = [run(method, batches, [3, 4]) for method in (whole, resumed, queueless)]
-    assert losses[0] == losses[1]
-    assert abs(losses[0][0] - losses[2][0]) > 1e-3
-
-
-def random_rows(lengths):
-    random = np.random.default_rng(0)
-    return Ragged.from_lists([random.permutation(1000)[:n] for n in lengths])
-
-
 @pytest.mark.parametrize("share", [0.0, 0.32, 1.0])
 def test_repetitions_are_as_many_as_the_paper_says(share):
     """Each number of them up to the largest is about as likely; a token stands at most twice."""
-    lengths = [0, 1, 2, 5, 20]
-    rows = random_rows(lengths)
-    found = np.array(
-        [repeat_tokens(rows, share, 0, step).lengths - rows.lengths for step in range(2000)]
-    )
+    lengths, times = [0, 1, 2, 5, 20], 2000
+    rows = Ragged.from_lists([1000 * t + np.arange(n) for t in range(times) for n in lengths])
+    repeated = repeat_tokens(rows, share, 0, 7)
+    found = (repeated.lengths - rows.lengths).reshape(times, len(lengths))
     for n, counts in zip(lengths, found.T, strict=True):
         most = min(n, max(2, int(share * n)))
         frequencies = np.bincount(counts, minlength=most + 1) / len(counts)
         np.testing.assert_allclose(frequencies, 1 / (most + 1), atol=0.04)
-    for before, after in zip(rows, repeat_tokens(rows, share, 0, 7), strict=True):
+    for before, after in zip(rows, repeated, strict=True):
         first = after[np.concatenate([[True], after[1:] != after[:-1]])] if len(after) else after
         assert first.tolist() == before.tolist(), "the order stays, a second one follows its first"
         assert len(after) == 0 or np.unique(after, return_counts=True)[1].max() <= 2
 
 
 def test_every_token_is_repeated_alike():
-    rows = random_rows([6])
-    times = np.zeros(6)
-    for step in range(3000):
-        (row,) = repeat_tokens(rows, 1.0, 0, step)
-        times += [np.sum(row == token) - 1 for token in rows[0]]
-    np.testing.assert_allclose(times / 3000, 0.5, atol=0.05)
-
-
-def test_a_row_s_repetitions_do_not_depend_on_the_others():
-    rows = random_rows([9, 7, 12])
-    whole = repeat_tokens(rows, 0.5, 3, 11)
-    alone = concatenate(repeat_tokens(rows.take([i]), 0.5, 3, 11) for i in range(3))
-    assert whole.flat.tolist() == alone.flat.tolist()
-    for seed, step in ((3, 12), (4, 11)):
-        assert repeat_tokens(rows, 0.5, seed, step).flat.tolist() != whole.flat.tolist()
+    rows = Ragged.from_lists([6 * n + np.arange(6) for n in range(3000)])
+    repeated = np.bincount(repeat_tokens(rows, 1.0, 0, 7).flat).reshape(3000, 6) - 1
+    np.testing.assert_allclose(repeated.mean(axis=0), 0.5, atol=0.05)
 
 
 def test_a_repeated_sentence_never_exceeds_the_encoder(make):

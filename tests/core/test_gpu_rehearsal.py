@@ -21,7 +21,7 @@ from cotbert_core.encoder.backbone import (
     load_backbone,
 )
 from cotbert_core.encoder.length_batches import padding
-from cotbert_core.methods import contrastive, discriminator
+from cotbert_core.methods import contrastive, diffcse
 from cotbert_core.methods import denosent as denosent_module
 from cotbert_core.readouts import FEATURES, FeatureOptions, build_features
 from cotbert_core.sentence_encoder import SentenceEncoder
@@ -161,7 +161,7 @@ def test_chunks_have_the_gradient_of_the_whole_with_dropout(start, gpu, monkeypa
     changes = {"dropout": 0.3, "mini_batch_size": 4}
     loss, found = gradient(*start(name, **changes))
     with monkeypatch.context() as patch:
-        for module in (forward, denosent_module, discriminator):
+        for module in (forward, denosent_module, diffcse):
             patch.setattr(module, "recomputed", lambda call, *inputs, device: call(*inputs))
         whole_loss, whole = gradient(*start(name, **changes))
     assert loss == whole_loss
@@ -170,19 +170,6 @@ def test_chunks_have_the_gradient_of_the_whole_with_dropout(start, gpu, monkeypa
     monkeypatch.setattr(torch_checkpoint, "get_device_states", lambda *_: ([], []))
     _, wrong = gradient(*start(name, **changes))
     assert apart(wrong, whole) > 0.01, "premise: other dropout in the second pass shows"
-
-
-@pytest.mark.parametrize("name", ["cot-bert", "denosent"])
-def test_a_budget_changes_the_padding_and_not_the_gradient(start, gpu, monkeypatch, name):
-    gradients, padded = [], []
-    for budget in (contrastive.CUDA_TRAIN_TOKENS, 64):
-        monkeypatch.setattr(contrastive, "CUDA_TRAIN_TOKENS", budget)
-        method, settings, batch = start(name)
-        gradients.append(gradient(method, settings, batch))
-        padded.append(method.work.padding_share)
-    assert gradients[0][0] == pytest.approx(gradients[1][0], rel=1e-5)
-    assert apart(gradients[1][1], gradients[0][1]) <= 1e-5
-    assert padded[1] < padded[0]
 
 
 def test_packed_rows_run_at_once(start, gpu, monkeypatch):

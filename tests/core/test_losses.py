@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
 from cotbert_core.errors import UserError
 from cotbert_core.losses import extended_info_nce, info_nce, same_document
+from tests.core.slow_reference import power
 
 B, D, TEMPERATURE = 6, 5, 0.3
 # Number of inputs, the loss, whether a(i,j-) and a(i+,j-) are in the denominator.
@@ -27,26 +26,28 @@ def vectors(count, rows=B, dtype=torch.float64):
     return [v.clone().requires_grad_() for v in made]
 
 
-def slow_loss(kind, anchor, positive, negative=None, temperature=TEMPERATURE, documents=range(B)):
+def slow_loss(kind, anchor, positive, negative=(), temperature=TEMPERATURE, documents=range(B)):
+    """Each row against those of other documents and itself alone."""
     _, _, with_negative, extended = LOSSES[kind]
-
-    def a(u, v):
-        return torch.exp(u @ v / (u.norm() * v.norm()) / temperature)
-
     total = 0
     for i in range(len(anchor)):
         counted = [j for j in range(len(anchor)) if j == i or documents[j] != documents[i]]
-        below = sum(a(anchor[i], positive[j]) for j in counted)
+        below = sum(power(temperature, anchor[i], positive[j]) for j in counted)
         if with_negative:
-            below = below + sum(a(anchor[i], negative[j]) for j in counted)
+            below = below + sum(power(temperature, anchor[i], negative[j]) for j in counted)
         if extended:
-            below = below + sum(a(positive[i], negative[j]) for j in counted)
-        total = total - torch.log(a(anchor[i], positive[i]) / below)
+            below = below + sum(power(temperature, positive[i], negative[j]) for j in counted)
+        total = total - torch.log(power(temperature, anchor[i], positive[i]) / below)
     return total / len(anchor)
 
 
-def gradients(loss, inputs):
-    return torch.autograd.grad(loss, inputs)
+def assert_same(loss, inputs, expected, exact):
+    """The same value and, where there are any, the same gradients."""
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    found, wanted = torch.autograd.grad(loss, inputs), torch.autograd.grad(expected, exact)
+    for own, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(own.double(), other, atol=1e-5, rtol=0)
+        assert other.abs().max() > 1e-3, "premise: there is a gradient to compare"
 
 
 @every_loss
@@ -59,9 +60,8 @@ def test_a_vector_without_a_direction_gets_no_gradient_and_spoils_none(kind, nor
         for vector in inputs:
             vector[2] *= norm / vector[2].norm()
     value = loss(*inputs, temperature=TEMPERATURE)
-    found = gradients(value, inputs)
     assert value.isfinite()
-    for gradient in found:
+    for gradient in torch.autograd.grad(value, inputs):
         assert not gradient[2].any(), "a gradient of up to 1e12 where its length divides"
         assert 0 < gradient.norm() < 10
 
@@ -83,10 +83,7 @@ def test_loss_and_gradient_equal_the_loops(kind, dtype, temperature):
     fast = loss(*inputs, temperature=temperature)
     slow = slow_loss(kind, *exact, temperature=temperature)
     assert fast.dtype == dtype
-    assert fast.item() == pytest.approx(slow.item(), rel=1e-6)
-    for own, expected in zip(gradients(fast, inputs), gradients(slow, exact), strict=True):
-        torch.testing.assert_close(own.double(), expected, atol=1e-5, rtol=0)
-        assert expected.abs().max() > 1e-3, "premise: there is a gradient to compare"
+    assert_same(fast, inputs, slow, exact)
 
 
 @every_loss
@@ -94,10 +91,7 @@ def test_other_rows_of_a_document_are_in_no_denominator(kind):
     count, loss, *_ = LOSSES[kind]
     inputs = vectors(count)
     fast = loss(*inputs, temperature=TEMPERATURE, exclude=same_document(DOCUMENTS, DOCUMENTS))
-    slow = slow_loss(kind, *inputs, documents=DOCUMENTS.tolist())
-    assert fast.item() == pytest.approx(slow.item(), rel=1e-6)
-    for own, expected in zip(gradients(fast, inputs), gradients(slow, inputs), strict=True):
-        torch.testing.assert_close(own, expected, atol=1e-9, rtol=0)
+    assert_same(fast, inputs, slow_loss(kind, *inputs, documents=DOCUMENTS.tolist()), inputs)
     plain = loss(*inputs, temperature=TEMPERATURE)
     assert plain - fast > 1e-2, "each row of a pair has one column less"
     apart = same_document(torch.arange(B), torch.arange(B))
@@ -108,31 +102,7 @@ def test_a_batch_of_one_document_has_nothing_to_learn_and_no_nan():
     inputs = vectors(2)
     loss = info_nce(*inputs, temperature=0.05, exclude=same_document(torch.ones(B), torch.ones(B)))
     assert loss.item() == 0
-    assert not any(gradient.any() for gradient in gradients(loss, inputs))
-
-
-def test_two_by_two_by_hand():
-    anchor = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
-    positive = torch.tensor([[3.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-    negative = torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
-    e, r = math.exp, 1 / math.sqrt(2)
-    # At temperature 0.5 a cosine of 1 is e(2); r is the cosine of 45 degrees.
-    plain = [e(2) + e(2 * r), e(0) + e(2 * r)]
-    against_anchor = [e(0) + e(-2), e(2) + e(0)]
-    against_positive = [e(0) + e(-2), e(2 * r) + e(-2 * r)]
-    own = [e(2), e(2 * r)]
-
-    def mean_log(*denominators):
-        below = [sum(parts) for parts in zip(*denominators, strict=True)]
-        return -sum(math.log(o / d) for o, d in zip(own, below, strict=True)) / 2
-
-    assert info_nce(anchor, positive, temperature=0.5).item() == pytest.approx(mean_log(plain))
-    assert info_nce(anchor, positive, negative, temperature=0.5).item() == pytest.approx(
-        mean_log(plain, against_anchor)
-    )
-    assert extended_info_nce(anchor, positive, negative, temperature=0.5).item() == pytest.approx(
-        mean_log(plain, against_anchor, against_positive)
-    )
+    assert not any(gradient.any() for gradient in torch.autograd.grad(loss, inputs))
 
 
 @every_loss
@@ -152,22 +122,6 @@ def test_bf16_vectors_are_compared_in_fp32():
     assert loss.item() == pytest.approx(exact.item(), abs=1e-5)
 
 
-def shares(inputs, workers):
-    """Each worker's own rows of each input, as leaves of their own."""
-    return [
-        [v.detach().chunk(workers)[rank].clone().requires_grad_() for v in inputs]
-        for rank in range(workers)
-    ]
-
-
-def rank_loss(loss, parts, rank, first, documents=None):
-    """What a rank computes: its own anchors against the columns gathered from all."""
-    gathered = [torch.cat(columns) for columns in zip(*(p[1:] for p in parts), strict=True)]
-    own = None if documents is None else documents.chunk(len(parts))[rank]
-    exclude = None if own is None else same_document(own, documents, first)
-    return loss(parts[rank][0], *gathered, temperature=TEMPERATURE, first=first, exclude=exclude)
-
-
 @every_loss
 @pytest.mark.parametrize("documents", [None, DOCUMENTS])
 @pytest.mark.parametrize("workers", [2, 3])
@@ -176,12 +130,23 @@ def test_workers_together_have_the_loss_and_gradient_of_one(kind, workers, docum
     inputs = vectors(count)
     exclude = None if documents is None else same_document(documents, documents)
     whole = loss(*inputs, temperature=TEMPERATURE, exclude=exclude)
-    parts = shares(inputs, workers)
-    losses = [rank_loss(loss, parts, r, r * B // workers, documents) for r in range(workers)]
+    # Each worker's own rows of each input, as leaves of their own.
+    parts = [
+        [v.detach().chunk(workers)[rank].clone().requires_grad_() for v in inputs]
+        for rank in range(workers)
+    ]
+    gathered = [torch.cat(columns) for columns in zip(*(p[1:] for p in parts), strict=True)]
+    losses = []
+    for rank, (anchor, *_) in enumerate(parts):
+        first = rank * B // workers
+        if documents is not None:
+            exclude = same_document(documents.chunk(workers)[rank], documents, first)
+        given = {"temperature": TEMPERATURE, "first": first, "exclude": exclude}
+        losses.append(loss(anchor, *gathered, **given))
     mean = sum(losses) / workers
     assert mean.item() == pytest.approx(whole.item())
     assert abs(losses[0].item() - whole.item()) > 1e-3, "premise: no rank alone has the mean"
     # The backward of the gathering sums each rank's gradient; DDP then divides by the workers.
     mean.backward()
-    for i, expected in enumerate(gradients(whole, inputs)):
+    for i, expected in enumerate(torch.autograd.grad(whole, inputs)):
         torch.testing.assert_close(torch.cat([p[i].grad for p in parts]), expected)

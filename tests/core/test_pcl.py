@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -12,34 +10,23 @@ from torch.nn.functional import cosine_similarity
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.method_settings.baselines import AUGMENTATIONS
 from cotbert_core.methods import build_method, pcl
-from cotbert_core.methods.group_losses import divergence, group_loss
-from cotbert_core.templates.ragged_ids import Ragged, concatenate
+from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from tests.core import slow_reference
-from tests.core.slow_reference import assert_same_gradients, exact, plain_vectors
+from tests.core.method_table import BARE
+from tests.core.slow_reference import assert_same_step, exact, plain_vectors
 
-TEMPERATURE, STEP = 0.1, 3
+TEMPERATURE = 0.1
 GROUP, COOPERATION = 0.7, 1.3
-NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
 
 
 @pytest.fixture
-def make(encoder_folder, tiny_settings):
+def make(make_bare):
+    """Not as at the start: a second network and a pooler of its own."""
+
     def build(**changes):
-        flat = ("dropout", "attention", "mini_batch_size", "seed")
-        changes = {k if k in flat else f"method.{k}": v for k, v in changes.items()}
-        weights = {"method.group_weight": GROUP, "method.cooperation_weight": COOPERATION}
-        few = {"method.name": "pcl", "method.temperature": TEMPERATURE, **weights, **NONE}
-        settings = tiny_settings(encoder_folder, {**few, **changes})
-        torch.manual_seed(1)
-        backbone = load_backbone(
-            encoder_folder, attention=settings.attention, dropout=settings.dropout
-        )
-        method = build_method(backbone, settings)
-        method.step = STEP
-        # Wide heads, since narrow ones leave vectors nearly equal, and a second network that is not
-        # as it was at the start.
-        torch.nn.init.normal_(method.head.dense.weight, std=0.3)
+        weights = {"group_weight": GROUP, "cooperation_weight": COOPERATION}
+        method = make_bare("pcl", temperature=TEMPERATURE, **weights | changes)
         if method.peer is not None:
             torch.nn.init.normal_(method.pooler.dense.weight, std=0.3)
             with torch.no_grad():
@@ -52,7 +39,7 @@ def make(encoder_folder, tiny_settings):
 
 @pytest.fixture
 def batch(ids):
-    return Batch(ids.take([0, 1, 2, 3, 4, 5]))
+    return Batch(ids.take([0, 2, 3, 4]))
 
 
 def slow_logits(anchors, positives, columns):
@@ -131,48 +118,13 @@ def test_loss_and_gradients_equal_a_pair_at_a_time(
     cooperation = slow_divergence(within, peer_within) + slow_divergence(*across)
     expected = first + second + COOPERATION * cooperation
     output = method(batch)
-    assert output.loss.item() == pytest.approx(expected.item(), abs=1e-5)
     assert output.parts["cooperation"].item() == pytest.approx(cooperation.item(), abs=1e-6)
     assert slow_divergence(within, peer_within).item() > 5e-4, "premise: the networks differ"
     turned = slow_divergence(peer_within, within) + slow_divergence(*across[::-1])
     assert abs(cooperation.item() - turned.item()) > 1e-5, "premise: the direction"
-    output.loss.backward()
-    expected.backward()
-    assert_same_gradients(method.encoder, exact_model)
-    assert_same_gradients(method.peer, peer)
-    assert_same_gradients(method.head, head)
-    assert_same_gradients(method.pooler, pooler)
-
-
-def test_the_losses_are_their_definitions():
-    torch.manual_seed(0)
-    own, peer = torch.randn(2, 3, 7, dtype=torch.float64)
-    assert group_loss(own, 4).item() == pytest.approx(slow_group_loss(own, 4).item())
-    assert divergence(own, peer).item() == pytest.approx(slow_divergence(own, peer).item())
-    assert divergence(own, peer).item() != pytest.approx(divergence(peer, own).item())
-    assert divergence(own, own + 3).item() == pytest.approx(0, abs=1e-12)
-    equal = torch.cat([torch.full((3, 4), 50.0), torch.full((3, 3), -50.0)], dim=1)
-    best = (4 * math.log1p(math.exp(-1 / 4)) + 3 * math.log(2)) / 7
-    assert group_loss(equal, 4).item() == pytest.approx(best)
-    assert group_loss(own, 4).item() > best
-
-
-CHANGES = [
-    {"augmentations": "shuffle,invert,delete"},
-    {"copies": 1},
-    {"share": 0.4},
-    {"group_weight": 0.0},
-    {"cooperation_weight": 0.1},
-    {"cooperation_weight": 0.0},
-    {"seed": 1},
-    {"readout": "mean"},
-]
-
-
-@pytest.mark.parametrize("changes", CHANGES, ids=str)
-def test_every_setting_matters(make, batch, changes):
-    losses = [make(**given)(batch).loss.item() for given in ({}, changes)]
-    assert abs(losses[0] - losses[1]) > 1e-4
+    twins = (method.encoder, exact_model), (method.peer, peer)
+    heads = (method.head, head), (method.pooler, pooler)
+    assert_same_step(output, expected, *twins, *heads)
 
 
 def test_without_cooperation_there_is_one_network(make, batch):
@@ -185,7 +137,7 @@ def test_without_cooperation_there_is_one_network(make, batch):
 
 
 def test_the_networks_begin_equal_but_for_the_pooler(encoder_folder, tiny_settings):
-    settings = tiny_settings(encoder_folder, {"method.name": "pcl", **NONE})
+    settings = tiny_settings(encoder_folder, {"method.name": "pcl", **BARE})
     backbone = load_backbone(encoder_folder)
     method = build_method(backbone, settings)
     for name, weight in backbone.model.state_dict().items():
@@ -204,44 +156,20 @@ def test_both_networks_have_dropout(make, batch):
     assert method.eval()(batch).parts["cooperation"].item() not in (first, second)
 
 
-def test_a_resumed_run_has_the_second_network(make, batch):
-    """A run of two steps, of which the second is made again from the state after the first."""
-
-    def step(method):
-        method.zero_grad()
-        loss = method(batch).loss
-        loss.backward()
-        with torch.no_grad():
-            for weight in method.parameters():
-                if weight.grad is not None:
-                    weight -= 0.05 * weight.grad
-        return loss.item()
-
-    whole = make()
-    step(whole)
-    state = {name: value.clone() for name, value in whole.state_dict().items()}
-    resumed, without = make(), make()
-    resumed.load_state_dict(state)
-    trained = {k: v for k, v in state.items() if k.startswith(("encoder.", "head."))}
-    without.load_state_dict(trained, strict=False)
-    losses = [step(method) for method in (whole, resumed, without)]
-    assert losses[0] == losses[1]
-    assert abs(losses[0] - losses[2]) > 1e-3
-
-
 def random_rows(lengths):
     random = np.random.default_rng(0)
     return Ragged.from_lists([random.permutation(1000)[:n] for n in lengths])
 
 
-def test_the_positives_are_what_their_names_say(make):
+@pytest.mark.parametrize("share", [0.2, 0.9])
+def test_the_positives_are_what_their_names_say(make, share):
     rows = random_rows([0, 1, 2, 5, 20])
-    method = make()
+    method = make(share=share)
     assert tuple(pcl.AUGMENT) == AUGMENTATIONS
     texts = method.augmented(rows)
     for name, made in zip(AUGMENTATIONS * 2, texts, strict=True):
         for row, text in zip(rows, made, strict=True):
-            changed = min(round(0.2 * len(row)), max(len(row) - 1, 0))
+            changed = min(round(share * len(row)), max(len(row) - 1, 0))
             if name == "shuffle":
                 assert sorted(text) == sorted(row)
             elif name == "invert":
@@ -256,38 +184,9 @@ def test_the_positives_are_what_their_names_say(make):
         assert (first[4].tolist() == second[4].tolist()) == (name == "invert"), "drawn anew"
 
 
-def test_a_sentence_keeps_a_token(make):
-    lengths = [0, 1, 2, 3]
-    method = make(share=0.9, augmentations="delete", copies=1)
-    (made,) = method.augmented(random_rows(lengths))
-    assert made.lengths.tolist() == [0, 1, 1, 1]
-
-
-def test_a_row_s_positives_do_not_depend_on_the_others(make):
-    rows = random_rows([9, 7, 12])
-    method = make()
-    whole = concatenate(method.augmented(rows))
-    alone = [method.augmented(rows.take([i])) for i in range(3)]
-    assert [r.tolist() for r in whole] == [
-        alone[i][view][0].tolist() for view in range(8) for i in range(3)
-    ]
-    method.step += 1
-    assert concatenate(method.augmented(rows)).flat.tolist() != whole.flat.tolist()
-
-
 def test_a_positive_never_exceeds_the_encoder(make):
     method = make()
     room = method.backbone.max_tokens - 2
     rows = Ragged.from_lists([np.full(room, 7), np.full(room - 1, 9)])
     assert torch.isfinite(method(Batch(rows)).loss)
     assert max(text.lengths.max() for text in method.augmented(rows)) == room
-
-
-def test_all_views_of_a_network_are_encoded_together(make, batch, monkeypatch):
-    method, calls = make(), []
-    real = method._encode_rows
-    monkeypatch.setattr(
-        method, "_encode_rows", lambda rows, **given: calls.append(len(rows)) or real(rows, **given)
-    )
-    method(batch)
-    assert calls == [10, 10]

@@ -15,45 +15,30 @@ from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.encoder.merging import merge_backbones
 from cotbert_core.encoder.prefixes import LENGTH, PREFIX_FILE, prefix_length, prefixes_of
 from cotbert_core.exporting import openvino_model
-from cotbert_core.losses import energy_hinge
 from cotbert_core.methods import build_method, promcse
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.flops import encoder_flops
 from cotbert_core.training.step import make_optimizer, train_step
 from pipelines.export import _check_exportable
 from tests.core import slow_reference
-from tests.core.slow_reference import FIRST_POSITION, exact
+from tests.core.method_table import BARE
+from tests.core.slow_reference import FIRST_POSITION, assert_same_step, cosine, exact
 
 TEMPERATURE, LENGTH_HERE = 0.5, 3
-NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
 TEXTS = ["A man is playing the guitar", "oil.", "", "two words", "a [MASK] that was typed"]
 
 
 @pytest.fixture
-def make(encoder_folder, tiny_settings):
-    """A method whose prefixes and head are large enough to matter."""
+def make(make_bare):
+    """A method whose prefixes are large enough to matter, unless large is False."""
 
-    def build(folder=encoder_folder, large=True, **changes):
-        flat = ("dropout", "attention", "mini_batch_size", "optimizer.learning_rate")
-        changes = {k if k in flat else f"method.{k}": v for k, v in changes.items()}
-        few = {"method.name": "promcse", "method.length": LENGTH_HERE, **NONE}
-        settings = tiny_settings(encoder_folder, {**few, **changes})
-        torch.manual_seed(1)
-        backbone = load_backbone(
-            str(folder), dropout=settings.dropout, attention=settings.attention
-        )
-        method = build_method(backbone, settings)
-        torch.nn.init.normal_(method.head.dense.weight, std=0.3)
+    def build(large=True, **changes):
+        method = make_bare("promcse", **{"length": LENGTH_HERE, **changes})
         for prefix in prefixes_of(method.encoder) if large else ():
             torch.nn.init.normal_(prefix.vectors)
         return method
 
     return build
-
-
-@pytest.fixture
-def triples(ids):
-    return Batch(ids, ids.take([1, 2, 3, 4, 5, 0]), ids.take([3, 5, 0, 1, 2, 4]))
 
 
 def slow_hidden(model, row, prefixes):
@@ -92,9 +77,6 @@ def slow_vectors(model, head, prefixes, ends, sentences, readout):
 
 
 def slow_hinge(margin, anchor, positive, negative):
-    def cosine(u, v):
-        return u @ v / (u.norm() * v.norm())
-
     total = 0.0
     for i, own in enumerate(anchor):
         others = [cosine(own, v) for j, v in enumerate(positive) if j != i]
@@ -107,71 +89,37 @@ def exact_prefixes(method):
     return [p.vectors.detach().double().requires_grad_() for p in prefixes_of(method.encoder)]
 
 
-def assert_same_training(method, head, prefixes):
-    """Only prefixes and head have gradients, those of the slow reference."""
+@pytest.mark.parametrize(
+    ("readout", "attention", "labelled"),
+    [
+        ("cls", "auto", False),
+        ("mean", "plain", False),
+        ("cls", "eager", False),
+        ("mean", "sdpa", False),
+        ("cls", "auto", True),
+    ],
+)
+def test_loss_and_gradients_equal_a_token_at_a_time(
+    make, exact_model, ids, ends, attention, readout, labelled
+):
+    weights = {"hinge_weight": 2.0, "hinge_margin": 0.3}
+    method = make(attention=attention, readout=readout, triples=labelled, **weights)
+    head, prefixes = exact(method.head), exact_prefixes(method)
+    batch = Batch(ids, ids.take([1, 2, 3, 4, 5, 0]), ids.take([3, 5, 0, 1, 2, 4]))
+    texts = (ids, batch.augmented, batch.negative) if labelled else (ids, ids)
+    views = [slow_vectors(exact_model, head, prefixes, ends, t, readout) for t in texts]
+    expected = slow_reference.info_nce(TEMPERATURE, *views)
+    if labelled:
+        hinge = slow_hinge(0.3, *views)
+        assert hinge.item() > 0.1, "premise"
+        expected = expected + 2 * hinge
+    assert_same_step(method(batch), expected, (method.head, head))
     trained = {n for n, p in method.named_parameters() if p.grad is not None}
     assert trained == {n for n, p in method.named_parameters() if p.requires_grad}
     assert all("prefix.vectors" in n or n.startswith("head.") for n in trained)
-    slow_reference.assert_same_gradients(method.head, head)
     for own, slow in zip(prefixes_of(method.encoder), prefixes, strict=True):
         torch.testing.assert_close(own.vectors.grad.double(), slow.grad, atol=1e-5, rtol=1e-3)
         assert slow.grad.abs().max() > 1e-4, "premise"
-
-
-@pytest.mark.parametrize(
-    ("readout", "attention"),
-    [("cls", "auto"), ("mean", "plain"), ("cls", "eager"), ("mean", "sdpa")],
-)
-def test_loss_and_gradients_equal_a_token_at_a_time(
-    make, exact_model, ids, ends, attention, readout
-):
-    method = make(attention=attention, readout=readout)
-    head, prefixes = exact(method.head), exact_prefixes(method)
-    output = method(Batch(ids))
-    output.loss.backward()
-    once = slow_vectors(exact_model, head, prefixes, ends, ids, readout)
-    expected = slow_reference.info_nce(TEMPERATURE, once, once)
-    expected.backward()
-    assert output.loss.item() == pytest.approx(expected.item(), abs=1e-5)
-    assert_same_training(method, head, prefixes)
-    bare = slow_vectors(exact_model, head, [p[:, :, :0] for p in prefixes], ends, ids, readout)
-    without = slow_reference.info_nce(TEMPERATURE, bare, bare).item()
-    assert abs(without - expected.item()) > 1e-3, "premise: prefixes matter"
-
-
-def test_triples_equal_a_token_at_a_time(make, exact_model, triples, ends):
-    method = make(triples=True, hinge_weight=2.0, hinge_margin=0.3)
-    head, prefixes = exact(method.head), exact_prefixes(method)
-    loss = method(triples).loss
-    loss.backward()
-    views = [
-        slow_vectors(exact_model, head, prefixes, ends, texts, "cls")
-        for texts in (triples.sentences, triples.augmented, triples.negative)
-    ]
-    hinge = slow_hinge(0.3, *views)
-    expected = slow_reference.info_nce(TEMPERATURE, *views) + 2 * hinge
-    expected.backward()
-    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
-    assert hinge.item() > 0.1, "premise"
-    assert_same_training(method, head, prefixes)
-
-
-@pytest.mark.parametrize("changes", [{"hinge_weight": 0.0}, {"hinge_margin": 0.4}, {"length": 2}])
-def test_every_setting_matters(make, triples, changes):
-    losses = [make(triples=True, **given)(triples).loss.item() for given in ({}, changes)]
-    assert abs(losses[0] - losses[1]) > 1e-4
-
-
-def test_the_hinge_is_that_of_pairs_one_by_one():
-    torch.manual_seed(0)
-    vectors = [torch.randn(6, 4, dtype=torch.float64) for _ in range(3)]
-    for margin in (0.0, 0.2, 1.0):
-        expected = float(slow_hinge(margin, *map(list, vectors)))
-        assert energy_hinge(*vectors, margin=margin).item() == pytest.approx(expected, abs=1e-12)
-    anchor, *columns = vectors
-    halves = [energy_hinge(anchor[f : f + 3], *columns, margin=1.0, first=f) for f in (0, 3)]
-    assert float(sum(halves)) / 2 == pytest.approx(expected, abs=1e-12)
-    assert abs(halves[0] - halves[1]) > 1e-3, "premise"
 
 
 def test_dropout_is_another_in_each_row(make, ids):
@@ -187,12 +135,14 @@ def test_dropout_is_another_in_each_row(make, ids):
 
 
 def test_prefixes_begin_small_and_the_encoder_stays(make, ids, encoder_folder):
-    method = make(large=False, length=50, **{"optimizer.learning_rate": 0.05})
+    method = make(large=False, length=50)
     first = torch.stack([p.vectors.detach() for p in prefixes_of(method.encoder)])
     deviation = method.encoder.config.initializer_range
     assert first.std().item() == pytest.approx(deviation, rel=0.1)
-    optimizer = make_optimizer(method, method.settings.optimizer)
-    train_step(method, Batch(ids), optimizer, method.settings, 1, 2)
+    quick = method.settings.optimizer.model_copy(update={"learning_rate": 0.05})
+    optimizer = make_optimizer(method, quick)
+    settings = method.settings.model_copy(update={"optimizer": quick})
+    train_step(method, Batch(ids), optimizer, settings, 1, 2)
     moved = torch.stack([p.vectors.detach() for p in prefixes_of(method.encoder)])
     assert (moved - first).abs().mean() > 1e-3
     weights = method.encoder.state_dict()
@@ -250,26 +200,16 @@ def test_a_folder_gives_the_same_vectors_and_other_libraries_refuse_it(
     np.testing.assert_array_equal(encode(method.sentence_encoder), expected)
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_every_reading_of_the_folder_has_the_prefixes(saved, attention):
-    method, folder = saved
-    again = SentenceEncoder.from_pretrained(folder, attention=attention)
-    np.testing.assert_allclose(encode(again), encode(method.sentence_encoder), atol=1e-5)
-    for text in TEXTS:
-        alone = again.encode([text], precision="fp32")
-        np.testing.assert_allclose(alone[0], encode(again)[TEXTS.index(text)], atol=1e-5)
-
-
 def test_a_training_continues_with_the_prefixes(saved, make, tiny_settings, ids):
     method, folder = saved
-    more = make(folder, large=False)
+    more = make(folder=str(folder), large=False)
     for own, first in zip(*map(prefixes_of, (more.encoder, method.encoder)), strict=True):
         assert torch.equal(own.vectors, first.vectors)
     with pytest.raises(UserError, match=r"length is 2 and encoder .* of 3 vectors: set method"):
-        make(folder, length=2)
+        make(folder=str(folder), length=2)
     simcse = build_method(
         load_backbone(str(folder), dropout=0.0),
-        tiny_settings(str(folder), {"method.name": "simcse", **NONE}),
+        tiny_settings(str(folder), {"method.name": "simcse", **BARE}),
     )
     simcse(Batch(ids)).loss.backward()
     assert all(p.vectors.grad.abs().max() > 0 for p in prefixes_of(simcse.encoder))
@@ -300,9 +240,9 @@ def test_a_folder_without_its_prefixes_is_refused(saved, damage):
 
 def test_what_cannot_have_prefixes_is_refused(saved, make, encoder_folder, monkeypatch):
     method, folder = saved
-    for name in (encoder_folder, folder):
+    for name in (encoder_folder, str(folder)):
         with pytest.raises(UserError, match=r"'unpadded' and encoder .* set attention=auto"):
-            make(name, attention="unpadded")
+            make(folder=name, attention="unpadded")
     encoder = SentenceEncoder.from_pretrained(folder)
     with pytest.raises(UserError, match="attends to trained prefixes, which the graph would"):
         _check_exportable("mine", encoder)

@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from cotbert_core.encoder import forward
-from cotbert_core.errors import UserError
 from cotbert_core.methods import denosent as denosent_module
-from cotbert_core.settings import TrainSettings, build
 from cotbert_core.training.precision import autocast
 from tests.core.method_table import METHODS, PLAIN
 
@@ -67,15 +65,6 @@ def test_each_chunk_is_encoded_once_more(start, monkeypatch):
     gradient(*start("cot-bert", mini_batch_size=4))
     assert sum(widths) == 2 * rows
     assert max(widths) == 4
-
-
-def test_a_method_that_cannot_is_refused():
-    templates = {"anchor": None, "positive": None, "negative": None}
-    with pytest.raises(UserError, match="mini_batch_size is 8: method tsdae keeps all activations"):
-        build(
-            TrainSettings,
-            {"method": {"name": "tsdae"}, "templates": templates, "mini_batch_size": 8},
-        )
 
 
 @pytest.mark.parametrize("name", METHODS)

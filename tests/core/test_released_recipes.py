@@ -27,23 +27,19 @@ CLAUSES = (
     "the old ferry crosses the bay twice a day",
     "nobody told the new tenants about the leaking roof",
     "a young violinist practises scales before breakfast",
-    "prices of copper fell again in the third week of May",
-    "three engineers repaired the bridge during the storm",
     "he can't remember where he left his grandmother's keys",
-    "the committee postponed its vote until the autumn",
-    "fresh snow covered the tracks of the mountain railway",
 )
 SENTENCES = [
     "",
     *CLAUSES,
     *(f"{clause}." for clause in CLAUSES),
-    *(f"{clause}?" for clause in CLAUSES[:4]),
-    *(f"{clause}!" for clause in CLAUSES[4:]),
-    *(f"'{clause}'" for clause in CLAUSES[:4]),
+    *(f"{clause}?" for clause in CLAUSES[:2]),
+    *(f"{clause}!" for clause in CLAUSES[2:]),
+    *(f"'{clause}'" for clause in CLAUSES[:2]),
     *(f"{clause}, and {CLAUSES[n]} while {CLAUSES[n - 3]}" for n, clause in enumerate(CLAUSES)),
     'She asked: "why?"',
     "rain",
-    f"{', '.join(CLAUSES[:4])}.",
+    f"{', '.join(CLAUSES)}.",
 ]
 ENOUGH = 0.99999
 
@@ -103,6 +99,7 @@ def released_promptroberta(folder):
 NO_DECODER = {"method.objective": "contrastive"}
 
 
+@pytest.mark.real
 def test_denosent_encodes_as_released_in_every_library(tmp_path):
     from sentence_transformers import SentenceTransformer
 
@@ -116,33 +113,23 @@ def test_denosent_encodes_as_released_in_every_library(tmp_path):
     assert cosines(encode(again), expected).min() >= ENOUGH
     other = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(SENTENCES)
     assert cosines(other, expected).min() >= ENOUGH
+    # By other rules: 32 tokens; a full stop and no cut at inference.
+    for changes, different in (({"max_length": 32}, 3), ({"method.inference": "whole"}, 8)):
+        method = method_of("denosent-base", MINILM, **NO_DECODER, **changes)
+        found = cosines(encode(method.sentence_encoder), expected)
+        assert (found < ENOUGH).sum() >= different
+        assert found.min() < 0.97
 
 
-@pytest.mark.parametrize(
-    ("changes", "different"),
-    [
-        # As before: 32 tokens, a full stop, no cut at inference.
-        ({"max_length": 32}, 3),
-        ({"method.inference": "whole"}, 20),
-    ],
-)
-def test_denosent_by_other_rules_is_not_as_released(changes, different):
-    expected = released_denosent(locate_encoder(MINILM))
-    method = method_of("denosent-base", MINILM, **NO_DECODER, **changes)
-    found = cosines(encode(method.sentence_encoder), expected)
-    assert (found < ENOUGH).sum() >= different
-    assert found.min() < 0.97
-
-
-def test_denosent_reads_whole_sentences_in_other_recipes():
+def test_denosent_reads_whole_sentences_in_other_recipes(bert_folder):
     from cotbert_core.method_settings.papers import DenoSentSettings
 
     assert DenoSentSettings().inference == "whole"
-    for readout, template, limit in (("mask", "denosent", None), ("mean", None, 254)):
+    for readout, template, limit in (("mask", "denosent", None), ("mean", None, None)):
         changes = {"method.readout": readout, "templates.anchor": template, **NO_DECODER}
-        method = method_of("denosent-base", MINILM, **changes, **{"method.inference": "whole"})
+        method = method_of("denosent-base", bert_folder, **changes, **{"method.inference": "whole"})
         assert (method.pooling.full_stop, method.pooling.max_length) == (True, limit)
-        method = method_of("denosent-base", MINILM, **changes)
+        method = method_of("denosent-base", bert_folder, **changes)
         assert (method.pooling.full_stop, method.pooling.max_length) == (False, 30)
 
 
@@ -157,18 +144,17 @@ def test_promptroberta_encodes_as_released(roberta_folder):
     )
     assert found[1:].min() >= ENOUGH
     assert found[0] < 0.999
-
-
-def test_promptroberta_in_the_papers_words_is_not_as_released(roberta_folder):
-    expected = released_promptroberta(roberta_folder)
+    # In the paper's words, with other blanks.
     roles = {f"templates.{r}": f"promptroberta/{r}" for r in ("anchor", "positive")}
     method = method_of("promptroberta-base", roberta_folder, **roles)
     found = cosines(encode(method.sentence_encoder), expected)
-    assert (found < ENOUGH).sum() >= 39
+    assert (found < ENOUGH).sum() >= 15
     assert found.min() < 0.9
 
 
-def test_a_blank_for_the_empty_sentence_is_refused_by_other_libraries(roberta_folder, tmp_path):
+def test_a_blank_for_the_empty_sentence_is_refused_by_other_libraries(
+    roberta_folder, bert_folder, tmp_path
+):
     from sentence_transformers import SentenceTransformer
 
     blank = {"method.empty_sentence": "blank"}
@@ -179,14 +165,9 @@ def test_a_blank_for_the_empty_sentence_is_refused_by_other_libraries(roberta_fo
     assert np.array_equal(encode(again), encode(method.sentence_encoder))
     with pytest.raises(ImportError, match="only_cotbert_core"):
         SentenceTransformer(str(tmp_path / "model"), device="cpu")
-
-
-def test_the_blank_of_an_empty_sentence_is_robertas_alone(bert_folder):
-    method = method_of("promptbert-base", bert_folder, **{"method.empty_sentence": "blank"})
-    assert method.pooling.empty_blank
-    assert method.sentence_encoder.saved().is_portable
-    plain = method_of("promptbert-base", bert_folder)
-    assert np.array_equal(encode(method.sentence_encoder), encode(plain.sentence_encoder))
+    bert = method_of("promptbert-base", bert_folder, **blank)
+    assert bert.pooling.empty_blank
+    assert bert.sentence_encoder.saved().is_portable, "WordPiece has no such blank"
 
 
 @pytest.mark.parametrize("recipe", ["promptroberta-base", "promptroberta-supervised"])
@@ -286,9 +267,10 @@ def released_optiprompt(model, tokenizer, template, trained):
     return torch.stack(rows)
 
 
-@pytest.fixture
-def trained_optiprompt(bert_folder):
-    def make(replaced):
+def test_optiprompt_replaces_the_last_occurrences_as_released(bert_folder, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    def trained(replaced):
         changes = {"method.replaced": replaced, "precision": "fp32", "dropout": 0.0}
         method = method_of("optiprompt-base", bert_folder, **changes)
         rows = method.encoder.get_input_embeddings().rows
@@ -296,45 +278,27 @@ def trained_optiprompt(bert_folder):
             rows.add_(0.3 * torch.randn(rows.shape, generator=torch.Generator().manual_seed(2)))
         return method.eval()
 
-    return make
-
-
-def test_optiprompt_replaces_the_last_occurrences_as_released(
-    trained_optiprompt, bert_folder, tmp_path
-):
-    from sentence_transformers import SentenceTransformer
-
-    method = trained_optiprompt("last")
-    model = AutoModel.from_pretrained(bert_folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(bert_folder)
-    template = TEMPLATES["promptbert/manual"]
-    trained = method.encoder.get_input_embeddings().rows.detach()
-    with torch.no_grad():
-        expected = released_optiprompt(model, tokenizer, template, trained).numpy()
-    found = method.sentence_encoder.encode(TYPED, precision="fp32")
-    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
-    saved = SentenceEncoder(method.finished, method.pooling, method.kept_head)
-    with pytest.warns(UserWarning, match="because its trained tokens stand where a word"):
-        saved.save_pretrained(tmp_path / "model")
-    again = SentenceEncoder.from_pretrained(tmp_path / "model")
-    np.testing.assert_allclose(again.encode(TYPED, precision="fp32"), expected, atol=1e-5, rtol=0)
-    with pytest.raises(ImportError, match="only_cotbert_core"):
-        SentenceTransformer(str(tmp_path / "model"), device="cpu")
-    other = trained_optiprompt("template").sentence_encoder.encode(TYPED, precision="fp32")
-    assert (np.abs(other - expected).max(axis=1) > 1e-3).all(), "the first quote, in every row"
-
-
-def test_optiprompts_gradients_as_released(trained_optiprompt, bert_folder):
-    method = trained_optiprompt("last")
-    (vectors, _), *_ = method.encode([View(method.anchor, method.sentence_encoder.tokenize(TYPED))])
+    method = trained("last")
     model = AutoModel.from_pretrained(bert_folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(bert_folder)
     rows = method.encoder.get_input_embeddings().rows
     slow = rows.detach().clone().requires_grad_()
-    expected = released_optiprompt(model, tokenizer, TEMPLATES["promptbert/manual"], slow)
-    direction = torch.randn(expected.shape, generator=torch.Generator().manual_seed(3))
+    exact = released_optiprompt(model, tokenizer, TEMPLATES["promptbert/manual"], slow)
+    expected = exact.detach().numpy()
+    found = method.sentence_encoder.encode(TYPED, precision="fp32")
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    with pytest.warns(UserWarning, match="because its trained tokens stand where a word"):
+        SentenceEncoder(method.finished, method.pooling).save_pretrained(tmp_path / "model")
+    again = SentenceEncoder.from_pretrained(tmp_path / "model")
+    np.testing.assert_allclose(again.encode(TYPED, precision="fp32"), expected, atol=1e-5, rtol=0)
+    with pytest.raises(ImportError, match="only_cotbert_core"):
+        SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    other = trained("template").sentence_encoder.encode(TYPED, precision="fp32")
+    assert (np.abs(other - expected).max(axis=1) > 1e-3).all(), "the first quote, in every row"
+    (vectors, _), *_ = method.encode([View(method.anchor, method.sentence_encoder.tokenize(TYPED))])
+    direction = torch.randn(exact.shape, generator=torch.Generator().manual_seed(3))
     (vectors * direction).sum().backward()
-    (expected * direction).sum().backward()
+    (exact * direction).sum().backward()
     torch.testing.assert_close(rows.grad, slow.grad, atol=1e-4, rtol=1e-3)
     # This sentence : " [X] " means [MASK] . The first quote is never reached.
     assert [bool(row.any()) for row in rows.grad] == [True, True, True, False, True, True, True]

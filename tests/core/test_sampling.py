@@ -74,13 +74,6 @@ def test_every_row_is_dealt_once_and_shares_are_nearly_equal(workers):
         assert np.ptp(sums) <= np.ptp(work)
 
 
-def test_a_batch_sorted_by_length_is_shared_evenly():
-    batch = Batch(of_lengths(*range(1, 17)))
-    halves = [batch.tokens[:8].sum(), batch.tokens[8:].sum()]
-    assert halves == [36, 100], "premise: consecutive halves differ"
-    assert [own_share(batch, rank, 2).tokens.sum() for rank in (0, 1)] == [68, 68]
-
-
 def test_companions_are_work_and_stay_with_their_sentence():
     texts = (of_lengths(5, 5, 5, 5), of_lengths(9, 1, 8, 2), of_lengths(1, 1, 1, 1))
     batch = Batch(*texts)

@@ -14,7 +14,7 @@ from cotbert_core.encoder.pooling import READOUTS
 from cotbert_core.encoder.template_denoising import DENOISERS
 from cotbert_core.errors import UserError
 from cotbert_core.method_settings import METHOD_SETTINGS, MethodSettings
-from cotbert_core.method_settings.bases import Denoise, HeadName, Settings
+from cotbert_core.method_settings.bases import Denoise, HeadName
 from cotbert_core.methods import METHODS
 from cotbert_core.settings import (
     ROLES,
@@ -46,6 +46,11 @@ FAULTS = {
     "optimiser.clip": (1.0, "setting 'optimiser' is unknown"),
     "batch_size.x": (1, "setting 'batch_size.x' is unknown"),
 }
+PROMPTED = "temperature, dev_reading, empty_sentence"
+CHOSEN = "temperature, positive, rest_length"
+POSITIVE_TOO = f"{CHOSEN}, dev_reading, empty_sentence"
+NO_BIAS = "; denoising needs a method that reads a template's mask"
+ONE_MASK = "promptbert/anchor"
 # Flat changes of each method from its defaults.
 CHANGES = {
     "cot-bert": {"method.temperature": 0.1, "method.extended": False, "templates.negative": None},
@@ -68,6 +73,17 @@ CHANGES = {
 }
 
 
+def choice(name):
+    """Flat changes that choose a method, with templates for its roles alone."""
+    kind = METHOD_SETTINGS[name]()
+    roles = {f"templates.{r}": f"cot-bert/{r}" if r in kind.template_roles else None for r in ROLES}
+    return {"method.name": name, **roles}
+
+
+def settings_for(name, changes=None):
+    return override(TrainSettings(), {**choice(name), **(changes or {})})
+
+
 def fault_of(changes, settings=None):
     with pytest.raises(UserError) as caught:
         override(settings or TrainSettings(), changes)
@@ -80,20 +96,64 @@ def test_a_wrong_setting_is_named_with_its_value_and_the_rule(key):
     assert expected in fault_of({key: value})
 
 
+FIRST = ("dropout", "paired", "neighbour", "rest")
+# A method, changes of its settings, and the sentences of the fault.
+FAULTS_OF_METHODS = [
+    ("pcl", {"augmentations": "shuffle,invrt"}, ["there is no augmentation 'invrt'"]),
+    ("pcl", {"augmentations": ""}, ["there is no augmentation ''; give one or more of"]),
+    ("sncse", {"beta": 0.05}, ["method.beta is 0.05: it is the larger margin; give at"]),
+    ("arccse", {"more_masked": 0.2}, ["more_masked is 0.2: give a larger share than method."]),
+    (
+        "denosent",
+        {"layers": 0, "dropout": 1.0},
+        [
+            "method.layers is 0: input should be greater than or equal to 1",
+            "method.dropout is 1.0: input should be less than 1",
+        ],
+    ),
+    ("denosent", {"positive": "template"}, ["method denosent has no second template"]),
+    ("denosent", {"readout": "mean"}, ["'cot-bert/anchor': method denosent does not use it"]),
+    (
+        "simcse",
+        {"positive": "template"},
+        [
+            "method.positive is 'template': method simcse has no second template; give one of "
+            + ", ".join(FIRST)
+        ],
+    ),
+    ("simcse", {"positive": "itself"}, ["'dropout', 'template', 'paired'"]),
+    ("simcse", {"rest_length": 0}, ["method.rest_length is 0"]),
+    (
+        "simcse",
+        {"positive": "rest", "triples": True},
+        [
+            "method.triples is True: the entailment of a triple is its positive; set "
+            "method.positive=dropout instead of 'rest', or method.triples=false"
+        ],
+    ),
+    ("cot-bert", {"positive": "dropout"}, ["templates.positive=null"]),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "sentences"), FAULTS_OF_METHODS, ids=str)
+def test_a_fault_of_a_method_is_reported(name, changes, sentences):
+    flat = {f"method.{key}": value for key, value in changes.items()}
+    message = fault_of(flat, settings_for(name))
+    assert all(sentence in message for sentence in sentences)
+
+
 @pytest.mark.parametrize(
-    ("name", "changes", "message"),
+    ("method", "fault"),
     [
-        (
-            "pcl",
-            {"method.augmentations": "shuffle,invrt"},
-            "there is no augmentation 'invrt'",
-        ),
-        ("pcl", {"method.augmentations": ""}, "there is no augmentation ''; give one or more of"),
-        ("sncse", {"method.beta": 0.05}, "method.beta is 0.05: it is the larger margin; give at"),
+        ({}, "method.name is None: give one of cot-bert"),
+        ({"temperature": 0.1}, "method.name is None: give one of cot-bert"),
+        ({"name": 3}, "method.name is 3: give one of cot-bert"),
+        ("simcse", "method is 'simcse': input should be a valid dictionary"),
     ],
 )
-def test_a_fault_of_a_method_is_reported(name, changes, message):
-    assert message in fault_of(changes, settings_for(name))
+def test_a_method_without_a_name_is_refused_with_the_names(method, fault):
+    with pytest.raises(UserError, match=fault):
+        build(TrainSettings, {"method": method})
 
 
 def test_all_faults_are_reported_at_once():
@@ -101,27 +161,14 @@ def test_all_faults_are_reported_at_once():
     wrong = {k: v for k, (v, _) in FAULTS.items() if k not in ("batch_size.x", "method.name")}
     message = fault_of(wrong)
     assert all(FAULTS[key][1] in message for key in wrong)
-
-
-def test_faults_between_settings_are_reported_at_once():
-    changes = {
-        "batch_size": 10,
-        "workers": 4,
-        "templates.negative": None,
-        "max_steps": 3,
-    }
-    message = fault_of(changes)
+    between = {"batch_size": 10, "workers": 4, "templates.negative": None}
+    message = fault_of(between)
     assert "batch_size is 10: it must be a multiple of workers (4)" in message
     assert "method.extended is true without templates.negative" in message
-    mended = {"batch_size": 12, "method.extended": False, "max_steps": 4}
-    assert override(TrainSettings(), {**changes, **mended}).workers == 4
-
-
-def settings_for(name, changes=None):
-    """Settings of a method with templates for its roles alone."""
-    kind = METHOD_SETTINGS[name]()
-    roles = {f"templates.{r}": f"cot-bert/{r}" if r in kind.template_roles else None for r in ROLES}
-    return override(TrainSettings(), {"method.name": name, **roles, **(changes or {})})
+    message = fault_of({"mini_batch_size": 8}, settings_for("tsdae"))
+    assert "mini_batch_size is 8: method tsdae keeps all activations" in message
+    mended = {"batch_size": 12, "method.extended": False}
+    assert override(TrainSettings(), between | mended).workers == 4
 
 
 @pytest.mark.parametrize("name", METHOD_SETTINGS)
@@ -164,20 +211,73 @@ def test_what_methods_need_follows_their_settings():
     assert triples.needs == triples.uses == ("augmented", "negative")
     denosent = METHOD_SETTINGS["denosent"]
     assert (denosent().needs, denosent().uses) == ((), ("augmented",))
+    assert denosent(positive="rest").uses == (), "the paired text of the corpus is not the positive"
+    assert METHOD_SETTINGS["simcse"](positive="paired").needs == ("augmented",)
+    positive = {n: k().positive for n, k in METHOD_SETTINGS.items() if hasattr(k(), "positive")}
+    assert positive == {
+        "cot-bert": "template",
+        "promptbert": "template",
+        "denosent": "paired",
+        "simcse": "dropout",
+        "promcse": "dropout",
+    }
     assert denosent().template_roles == ("anchor",)
     assert denosent(readout="cls").template_roles == ()
 
 
-def subclasses(kind):
-    return {c for child in kind.__subclasses__() for c in {child, *subclasses(child)}}
+@pytest.mark.parametrize(
+    ("name", "setting", "known"),
+    [
+        ("simcse", "layers", f"{CHOSEN}, readout, triples, keep_head"),
+        ("tsdae", "temperature", "readout, deletion"),
+        ("optiprompt", "extended", f"{PROMPTED}, head, replaced"),
+        ("promptbert", "head", f"{POSITIVE_TOO}, denoise, pad_positions, freeze_bias"),
+        ("cot-bert", "deletion", f"{POSITIVE_TOO}, denoise, pad_positions, freeze_bias, extended"),
+        ("mlm", "denoise", f"mask_share, whole_word, packed_length{NO_BIAS}"),
+        ("optiprompt", "denoise", f"{PROMPTED}, head, replaced{NO_BIAS}"),
+    ],
+)
+def test_a_setting_of_another_method_is_refused_by_name(name, setting, known):
+    message = fault_of({f"method.{setting}": 1}, settings_for(name))
+    assert message == f"setting 'method.{setting}' is unknown: method {name} has {known}"
 
 
-def test_every_settings_class_is_frozen_and_refuses_unknown_keys():
-    kinds = subclasses(Settings)
-    assert set(METHOD_SETTINGS.values()) | {TrainSettings} < kinds
-    for kind in kinds:
-        assert kind.model_config["frozen"]
-        assert kind.model_config["extra"] == "forbid"
+@pytest.mark.parametrize("name", METHOD_SETTINGS)
+@pytest.mark.parametrize("role", ROLES)
+def test_each_template_is_there_if_and_only_if_the_method_reads_it(name, role):
+    settings = settings_for(name)
+    key, used = f"templates.{role}", role in settings.method.template_roles
+    if used and role == "negative":
+        assert override(settings, {key: None, "method.extended": False}).templates.negative is None
+    elif used:
+        message = f"{key} is null: method {name} needs this template; give one"
+        assert message in fault_of({key: None}, settings)
+    else:
+        text = f"cot-bert/{role}"
+        message = f"{key} is '{text}': method {name} does not use it; set {key}=null"
+        assert message in fault_of({key: text}, settings)
+
+
+@pytest.mark.parametrize(("role", "name"), [("negative", "cot-bert"), ("positive", "promptbert")])
+def test_templates_with_unequal_masks_are_refused(role, name):
+    settings = settings_for(name)
+    message = fault_of({f"templates.{role}": ONE_MASK}, settings)
+    assert "templates.anchor has 2" in message
+    assert f"templates.{role} has 1" in message
+    assert "masks: all templates must have the same number of masks" in message
+    same = {f"templates.{r}": ONE_MASK for r, text in settings.templates if text}
+    assert override(settings, same).templates.anchor == ONE_MASK
+
+
+@pytest.mark.parametrize("name", METHOD_SETTINGS)
+def test_a_change_of_method_starts_from_its_defaults(name):
+    other = "promptbert" if name == "cot-bert" else "cot-bert"
+    changes = {"method.temperature": 0.9, "method.denoise": "none", "epochs": 3}
+    start = settings_for(other, changes)
+    changed = override(start, choice(name))
+    assert changed.method == METHOD_SETTINGS[name]()
+    assert changed.epochs == 3, "what is not the method's stays"
+    assert override(start, {"method.name": other}) == start, "the same method changes nothing"
 
 
 def shown(default):

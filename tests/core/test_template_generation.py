@@ -97,59 +97,6 @@ def test_a_beam_as_wide_as_all_outputs_finds_what_loops_find(generator, exact, f
         assert output.score == pytest.approx(scores[output.tokens], abs=1e-4)
 
 
-def test_the_end_before_the_last_token_loses_nothing(generator):
-    steps = []
-    best = fill_blanks(
-        generator,
-        DEFINITIONS,
-        "before",
-        beam=1000,
-        max_tokens=3,
-        count=2,
-        on_step=steps.append,
-    )
-    every = fill_blanks(generator, DEFINITIONS, "before", beam=1000, max_tokens=3, count=9999)
-    assert best == every[:2]
-    assert len(every) == 57 + 64 * 4
-    assert steps == list(range(1, len(steps) + 1))
-    assert len(steps) <= 5
-
-
-def test_the_best_for_all_is_not_the_best_for_one(generator):
-    def best(definitions):
-        return [
-            o.tokens
-            for o in fill_blanks(generator, definitions, "after", beam=500, max_tokens=2, count=5)
-        ]
-
-    together = best(DEFINITIONS)
-    assert any(best([definition]) != together for definition in DEFINITIONS)
-    assert best([*DEFINITIONS[::-1]]) == together
-
-
-@torch.inference_mode()
-def greedy(exact, generator, definition, form, max_tokens):
-    """The likeliest allowed token, one after another."""
-    first, second, third = (PIECES.index(s) for s in SENTINELS)
-    text = FORMS[form][0].format(definition=definition.text, word=definition.word)
-    ids = generator.tokenizer(text, return_tensors="pt").input_ids
-    output = [first]
-    while output[-1] != third:
-        logits = exact(input_ids=ids, decoder_input_ids=torch.tensor([[START, *output]])).logits
-        closing = third if second in output else second
-        used = len([token for token in output if PIECES[token] in WORDS])
-        words = [PIECES.index(word) for word in WORDS] if used < max_tokens else []
-        output.append(max([closing, *words], key=lambda token: float(logits[0, -1, token])))
-    return tuple(output)
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("definition", DEFINITIONS)
-def test_a_beam_of_one_is_greedy(generator, exact, form, definition):
-    found = fill_blanks(generator, [definition], form, beam=1, max_tokens=4)
-    assert [o.tokens for o in found] == [greedy(exact, generator, definition, form, 4)]
-
-
 def random_tables(seed, size=7):
     """Log-probabilities that depend on all tokens so far, of a made-up language."""
     draw = random.Random(seed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,7 +12,6 @@ from cotbert_core.methods import build_method
 from cotbert_core.settings import OptimizerSettings
 from cotbert_core.training import step as step_module
 from cotbert_core.training.batches import Batch
-from cotbert_core.training.sampling import batches
 from cotbert_core.training.step import (
     NonFiniteLossError,
     learning_rate,
@@ -45,64 +43,25 @@ def corpus(settings, sentences):
     return load_backbone(settings.encoder).tokenizer(sentences, settings.max_length)
 
 
-def run(start, corpus, settings, seed=0, steps=4):
-    """Loss curve and method of a short run."""
-    method, optimizer = start(seed)
-    curve = []
-    for step, rows in batches(len(corpus), settings, 0, steps):
-        result = train_step(method, Batch(corpus.take(rows)), optimizer, settings, step, steps)
-        curve.append(result.loss)
-    return curve, method
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, [1.0, 0.75, 0.5, 0.25]),
-        ({"warmup_steps": 2}, [0.0, 0.5, 1.0, 0.5]),
-        ({"schedule": "constant"}, [1.0] * 4),
-        ({"schedule": "constant", "warmup_steps": 3}, [0.0, 1 / 3, 2 / 3, 1.0]),
-    ],
-)
-def test_learning_rates_by_hand(changes, expected):
-    settings = OptimizerSettings(learning_rate=1.0, **changes)
-    rates = [learning_rate(step, 4, settings) for step in (1, 2, 3, 4)]
-    assert rates == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("schedule", ["constant", "linear"])
-def test_learning_rates_are_those_of_transformers_schedules(schedule):
+@pytest.mark.parametrize("warmup", [0, 50])
+def test_learning_rates_are_those_of_transformers_schedules(schedule, warmup):
     """As the released code steps them: the optimizer first, then the schedule."""
     from transformers import get_constant_schedule_with_warmup, get_linear_schedule_with_warmup
 
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=4e-5)
     theirs = {
-        "constant": lambda: get_constant_schedule_with_warmup(optimizer, 500),
-        "linear": lambda: get_linear_schedule_with_warmup(optimizer, 500, 5000),
+        "constant": lambda: get_constant_schedule_with_warmup(optimizer, warmup),
+        "linear": lambda: get_linear_schedule_with_warmup(optimizer, warmup, 200),
     }[schedule]()
     expected = []
-    for _ in range(1000):
+    for _ in range(200):
         expected.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         theirs.step()
-    settings = OptimizerSettings(learning_rate=4e-5, warmup_steps=500, schedule=schedule)
-    rates = [learning_rate(step, 5000, settings) for step in range(1, 1001)]
+    settings = OptimizerSettings(learning_rate=4e-5, warmup_steps=warmup, schedule=schedule)
+    rates = [learning_rate(step, 200, settings) for step in range(1, 201)]
     assert rates == pytest.approx(expected, rel=1e-12)
-    assert rates[:3] == pytest.approx([0.0, 8e-8, 1.6e-7])
-
-
-def test_a_step_moves_every_weight_but_the_pooler(start, corpus, settings):
-    method, optimizer = start()
-    before = copy.deepcopy(method.state_dict())
-    result = train_step(method, Batch(corpus), optimizer, settings, 1, 4)
-    assert result.gradient_norm > 1e-3
-    assert result.learning_rate == settings.optimizer.learning_rate
-    assert set(result.parts) == {"positive_cosine"}
-    after = method.state_dict()
-    still = {n for n, _ in method.named_parameters() if torch.equal(before[n], after[n])}
-    pooler = {n for n in before if "pooler" in n}
-    # Some biases have no gradient but rounding: whether those move says nothing.
-    assert pooler == {n for n in still if n in pooler or n.endswith("weight")}
 
 
 def test_the_norm_reported_is_before_clipping(start, corpus, settings):
@@ -112,32 +71,11 @@ def test_the_norm_reported_is_before_clipping(start, corpus, settings):
     for chosen in (settings, tight):
         method, optimizer = start()
         result = train_step(method, Batch(corpus), optimizer, chosen, 1, 4)
+        assert result.learning_rate == settings.optimizer.learning_rate
         grads = [p.grad for p in method.parameters() if p.grad is not None]
         clipped = torch.stack([g.norm() for g in grads]).norm().item()
         assert clipped == pytest.approx(min(chosen.optimizer.clip, result.gradient_norm), rel=1e-3)
         assert result.gradient_norm > 1e-2
-
-
-def test_training_lowers_the_loss(corpus, settings):
-    """Without dropout, whose noise in so small an encoder is larger than what is learned."""
-    method = build_method(load_backbone(settings.encoder, dropout=0.0), settings).train()
-    optimizer, total = make_optimizer(method, settings.optimizer), 30
-    losses = [
-        train_step(method, Batch(corpus.take(rows)), optimizer, settings, step, total).loss
-        for step, rows in batches(len(corpus), settings, 0, total)
-    ]
-    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.1
-
-
-def test_the_seed_makes_the_run(start, corpus, settings):
-    first, model = run(start, corpus, settings)
-    again, same = run(start, corpus, settings)
-    other, _ = run(start, corpus, settings, seed=1)
-    assert first == again
-    assert all(
-        torch.equal(a, b) for a, b in zip(model.parameters(), same.parameters(), strict=True)
-    )
-    assert first != other
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The methods with further encoders or states in two real processes, against one process."""
+"""Every method in two real processes, against one process."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ import torch.distributed as dist
 
 from cotbert_core.encoder.backbone import load_backbone
 from cotbert_core.methods import build_method
+from cotbert_core.settings import TrainSettings, override
 from cotbert_core.templates.ragged_ids import Ragged
 from cotbert_core.training.batches import Batch
 from cotbert_core.training.distributed import in_parallel
 from cotbert_core.training.sampling import own_share
 from cotbert_core.training.step import make_optimizer, train_step
+from tests.core.method_table import METHODS, OTHERS, PLAIN
 
-METHODS = (
-    *("promcse", "consert", "esimcse", "arccse", "dclr"),
-    *("diffcse", "rankcse", "pcl", "sncse"),
-)
-NONE = {f"templates.{role}": None for role in ("anchor", "positive", "negative")}
+# All but TSDAE, whose deletion draws from each process's own generator.
+NAMES = [name for name in METHODS if name != "tsdae"]
 STEPS = 3
 
 
@@ -35,7 +34,10 @@ def curve(settings, lists, rank=0, workers=1):
     for step in range(1, STEPS + 1):
         method.step = step
         rows = np.random.default_rng(step).permutation(len(lists))
-        batch = own_share(Batch(Ragged.from_lists([lists[i] for i in rows])), rank, workers)
+        ids = Ragged.from_lists([lists[i] for i in rows])
+        texts = [ids.take(np.roll(np.arange(len(ids)), places)) for places in (1, 2)]
+        columns = dict(zip(settings.method.uses, texts, strict=False))
+        batch = own_share(Batch(ids, **columns), rank, workers)
         losses.append(train_step(model, batch, optimizer, settings, step, STEPS).loss)
     return losses
 
@@ -57,27 +59,29 @@ def test_two_processes_have_the_curves_of_one(
 ):
     folder = with_mlm_head(bert_folder, tmp_path / Path(bert_folder).name, noise=0.1)
     own = {
-        "rankcse": {"method.teacher": bert_folder},
+        "denosent": {"method.dropout": 0.0, "method.decoder_dropout": 0.0},
         "esimcse": {"method.momentum": 0.5},
-        "dclr": {
-            "method.complement": bert_folder,
-            "method.threshold": 0.92,
-            "method.noise_step_size": 2.0,
-        },
-        "sncse": {f"templates.{role}": f"promptbert/{role}" for role in ("anchor", "positive")},
+        "promcse": {"method.triples": True},
+        "dclr": {"method.threshold": 0.92, "method.noise_step_size": 2.0},
     }
-    few = {"workers": 2, "batch_size": 6, "optimizer.learning_rate": 1e-2, **NONE}
-    settings = [
-        tiny_settings(folder, {**few, "method.name": name, **own.get(name, {})}) for name in METHODS
-    ]
+    few = {"workers": 2, "batch_size": 6, "optimizer.learning_rate": 1e-2}
+    settings = []
+    for name in NAMES:
+        others = OTHERS.get(name, lambda _: {})(bert_folder if name == "dclr" else folder)
+        changes = {**METHODS[name], **few, **others, **own.get(name, {})}
+        plain = {"max_length": 8, "precision": "fp32", "dropout": 0.0}
+        settings.append(
+            override(TrainSettings(encoder=folder), plain | changes)
+            if name in PLAIN
+            else tiny_settings(folder, changes)
+        )
     lists = [row.tolist() for row in load_backbone(folder).tokenizer(sentences, 8)]
     expected = [curve(one, lists) for one in settings]
     shared = (settings, lists, str(tmp_path))
     torch.multiprocessing.start_processes(one_of_two, shared, nprocs=2, start_method="fork")
     for rank in (0, 1):
-        for name, one, two in zip(
-            METHODS, expected, torch.load(tmp_path / f"{rank}.pt"), strict=True
-        ):
+        found = torch.load(tmp_path / f"{rank}.pt")
+        for name, one, two in zip(NAMES, expected, found, strict=True):
             assert two == pytest.approx(one, abs=1e-4), name
-    for name, losses in zip(METHODS, expected, strict=True):
+    for name, losses in zip(NAMES, expected, strict=True):
         assert max(losses) - min(losses) > 1e-2, f"premise: {name} moves"
