@@ -83,6 +83,7 @@ def test_a_killed_sweep_continues_and_bad_trials_are_stopped(
     statuses = {row["name"]: row["status"] for row in result["trials"]}
     assert statuses == {"0000": "finished", "0001": "stopped", "0002": "failed"}
     assert (result["finished"], result["stopped"], result["failed"]) == (1, 1, 1)
+    assert result["search"] == "grid"
     assert "loss" in result["trials"][2]["error"]
     assert result["best"]["name"] == "0000"
     assert result["best"]["settings"] == {"optimizer.learning_rate": 1e-3}
@@ -137,6 +138,7 @@ def _check_runs(store, result, parent):
     )
     assert runs[parent].data.metrics["dev_spearman"] == result["dev_spearman"]
     assert runs[parent].data.params["best.optimizer.learning_rate"] == "0.001"
+    assert runs[parent].data.params["search"] == "grid"
     for run_id, row in [(parent, None), *children.items()]:
         data = runs[run_id].data
         logged = store.get_metric_history(run_id, "baseline_spearman")

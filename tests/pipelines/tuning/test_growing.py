@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from types import SimpleNamespace
 
 import pytest
+from left_trials import leave_trial
 from ray import tune
 
 from cotbert_core.errors import UserError
@@ -40,17 +40,7 @@ def plan_of(folder, samples=8, seeds=(0,), space=HEAT, base=BASE):
 
 def end(folder, name, score, status="finished", curve=None):
     """What a trial of this name leaves behind."""
-    home = folder / name
-    home.mkdir(exist_ok=True)
-    if status == "failed":
-        write_json(home / "failed.json", {"error": "loss"})
-        return
-    rows = {0: 99.0, **(curve or {2: score - 1, 4: score})}
-    lines = [json.dumps({"step": step, "dev_spearman": value}) for step, value in rows.items()]
-    (home / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    write_json(home / "result.json", {})
-    if status == "stopped":
-        answer_run(home, max(rows), continues=False)
+    leave_trial(folder, name, {0: 99.0, **(curve or {2: score - 1, 4: score})}, status)
 
 
 def score(trial):
@@ -70,7 +60,7 @@ def run(plan, folder, statuses=None, until=None):
 
 
 @pytest.mark.parametrize("seeds", [(0,), (3, 5)])
-@pytest.mark.parametrize("until", ["0000", "0003", "0005", "0006"])
+@pytest.mark.parametrize("until", ["0000", "0003", "0006"])
 def test_a_restart_suggests_what_was_suggested_without_one(tmp_path, until, seeds):
     statuses = {"0002": "failed", "0004": "stopped"}
     whole = tmp_path / "whole"
@@ -144,8 +134,8 @@ def test_turns_begin_with_what_is_unfinished_and_end_with_the_plan(tmp_path):
     assert [g["trial"] for g in given[:3]] == ["0001", "0002", "0003"]
     assert given[3] == PlanSearcher.FINISHED
     assert given[0]["settings"] == override(trials[1].settings, {"cpus_per_worker": 2}).model_dump()
+    (tmp_path / "0002" / "failed.json").unlink()
     for name in ("0001", "0002", "0003"):
-        (tmp_path / name / "failed.json").unlink(missing_ok=True)
         end(tmp_path, name, 70.0)
     assert PlanSearcher(plan_of(tmp_path, 4), tmp_path, None).left == 0
 
@@ -169,37 +159,28 @@ def test_later_trials_are_shown_and_stopped_as_known_ones_are(tmp_path, capsys):
         watch.on_trial_complete(0, [], here)
     assert made == {"0000": 9, "0001": 1, "0002": 1, "0003": 1, "0004": 1}
     shown = capsys.readouterr().err
-    assert "0000 step 1/9 dev 81.00" in shown
-    assert "trial 0/5" in shown
-    assert "trial 5/5" in shown
-    assert "temperature=" in shown
+    for text in ("0000 step 1/9 dev 81.00", "trial 0/5", "trial 5/5", "temperature="):
+        assert text in shown
 
 
 def test_the_record_is_the_same_for_the_same_command_alone(tmp_path):
-    space = Space(
-        "mixed",
-        "Mixed.",
-        "cot-bert-base",
-        {KEY: tune.loguniform(0.01, 0.2), "batch_size": tune.choice([64, 128])},
-        {"pad": {"method.denoise": "pad"}, "none": {"method.denoise": "none"}},
-    )
+    axes = {KEY: tune.loguniform(0.01, 0.2), "batch_size": tune.choice([64, 128])}
+    variants = {name: {"method.denoise": name} for name in ("pad", "none")}
+    space = Space("mixed", "Mixed.", "cot-bert-base", axes, variants)
 
     def record(space=space, base=BASE, samples=5, seeds=(0, 1), draw_seed=0):
         return OptunaPlan(space, base, samples, seeds, draw_seed).record
 
     write_json(tmp_path / "settings.json", record())
     narrow = Space("mixed", "", "", {**space.settings, KEY: tune.uniform(0.01, 0.2)})
+    variants = ("variants.pad.method.denoise", "variants.none.method.denoise")
     changes = {
         (): record(),
         ("draw_seed",): record(draw_seed=1),
         ("seeds",): record(seeds=(0, 2)),
         ("trials",): record(samples=6),
         ("settings.max_length",): record(base=override(BASE, {"max_length": 16})),
-        (
-            f"axes.{KEY}",
-            "variants.pad.method.denoise",
-            "variants.none.method.denoise",
-        ): record(narrow),
+        (f"axes.{KEY}", *variants): record(narrow),
     }
     for names, other in changes.items():
         assert tuple(changed_settings(tmp_path / "settings.json", other)) == names
