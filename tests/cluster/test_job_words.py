@@ -59,22 +59,21 @@ def test_relative_paths_mean_this_folder(place, marked):
     assert new == re.sub(path, absolute, marked).split()
     assert {absolute(found) for found in re.finditer(path, marked)} <= set(paths)
     assert all(os.path.isabs(path) for path in paths)
-    assert (
-        command_paths.absolute(command.replace(" --output ", " --output=").split(), LINE)[0] == new
-    )
+    joined = command.replace(" --output ", " --output=").split()
+    assert command_paths.absolute(joined, LINE)[0] == new
 
 
 @pytest.mark.parametrize(
-    ("command", "text"),
+    ("command", "option"),
     [
-        ("embed model --input none.txt --output o", "input 'none.txt' is not in this folder"),
-        ("train quickstart --corpus none --output o", "corpus 'none' is not in this folder"),
-        ("search none query", "embeddings 'none' is not in this folder"),
-        ("prepare --input sick:none --encoder x --output o", "input 'none' is not in this folder"),
+        ("embed model --input none --output o", "input"),
+        ("train quickstart --corpus none --output o", "corpus"),
+        ("search none query", "embeddings"),
+        ("prepare --input sick:none --encoder x --output o", "input"),
     ],
 )
-def test_an_input_that_is_not_here_is_refused(place, command, text):
-    with pytest.raises(UserError, match=text):
+def test_an_input_that_is_not_here_is_refused(place, command, option):
+    with pytest.raises(UserError, match=f"{option} 'none' is not in this folder"):
         command_paths.absolute(command.split(), LINE)
 
 
@@ -105,10 +104,7 @@ def test_every_argument_that_may_be_a_path_is_known():
         ("train nothing --corpus /c --output /o", "unknown recipe 'nothing'"),
         ("pretrain nothing --corpus /c --output /o", "unknown recipe 'nothing'"),
         ("train quickstart --corpus /c --output /o --set seed", "'seed' is not an assignment"),
-        (
-            "train quickstart --corpus /c --output /o --set method.heat=1",
-            "'method.heat' is unknown",
-        ),
+        ("train quickstart --corpus /c --output /o --set method.heat=1", "'method.heat' is unkno"),
         ("tune nothing --corpus /c --output /o", "space"),
         ("cluster up", "'cluster' runs on this machine"),
         ("cotbert train", "begins with 'cotbert'"),
@@ -117,18 +113,15 @@ def test_every_argument_that_may_be_a_path_is_known():
 )
 def test_a_typo_costs_nothing(own_place, capsys, command, text):
     """No request is made."""
-    with FakeServer(answers()) as fake:
-        with pytest.raises(UserError, match=text):
-            jobs.check(command.split(), LINE, JobServer(fake.url), None)
-        assert fake.asked == []
+    with pytest.raises(UserError, match=text):
+        jobs.check(command.split(), LINE, JobServer("http://127.0.0.1:1"), None)
 
 
 def test_a_word_that_no_command_knows_ends_as_always(own_place, capsys):
     for wrong in ("tran", "train quickstart --corpus c --output o --worker-count 2"):
-        with FakeServer(answers()) as fake, pytest.raises(SystemExit, match="2"):
-            main(["submit", "--address", fake.url, "--", *wrong.split()])
+        with pytest.raises(SystemExit, match="2"):
+            main(["submit", "--address", "http://127.0.0.1:1", "--", *wrong.split()])
         assert "; see `cotbert" in capsys.readouterr().err
-        assert fake.asked == []
 
 
 def test_a_command_and_a_question_do_not_go_together(own_place, capsys):
@@ -150,30 +143,19 @@ def test_the_code_travels_and_nothing_else(tmp_path):
     sent = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
     assert {path.parts[0] for path in sent} == set(package.PACKAGES)
     assert {path.suffix for path in sent} == {".py", ".tsv", ".typed"}
-    assert {p.name for p in sent if p.suffix == ".tsv"} == {
-        p.name
-        for p in (Path(command_paths.__file__).parents[1] / "pipelines" / "data").glob("*.tsv")
-    }
+    data = (Path(command_paths.__file__).parents[1] / "pipelines" / "data").glob("*.tsv")
+    assert {p.name for p in sent if p.suffix == ".tsv"} == {p.name for p in data}
     assert Path("pipelines/cli.py") in sent
     assert not any("__pycache__" in path.parts for path in sent)
     assert sum((tmp_path / path).stat().st_size for path in sent) < 5_000_000
 
 
 def test_what_of_the_environment_is_passed_on(own_place):
-    environment = {
-        "HF_TOKEN": "h",
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_PROFILE": "mine",
-        "MLFLOW_TRACKING_URI": "sqlite:///mlflow.db",
-        "COTBERT_CACHE": "cache",
-        "OPENAI_API_KEY": "",
-        "MY_KEY": "k",
-        "PATH": "/bin",
-    }
-    passed = package.passed_variables(environment, ("MY_KEY",))
-    assert set(passed) == {
-        *("HF_TOKEN", "AWS_ACCESS_KEY_ID", "MLFLOW_TRACKING_URI", "COTBERT_CACHE", "MY_KEY")
-    }
+    wanted = {"HF_TOKEN": "h", "AWS_ACCESS_KEY_ID": "a", "COTBERT_CACHE": "cache", "MY_KEY": "k"}
+    wanted["MLFLOW_TRACKING_URI"] = "sqlite:///mlflow.db"
+    others = {"AWS_PROFILE": "mine", "OPENAI_API_KEY": "", "PATH": "/bin"}
+    passed = package.passed_variables(wanted | others, ("MY_KEY",))
+    assert passed == wanted
     held = package.absolute_variables(passed)
     assert held["COTBERT_CACHE"] == str(own_place / "cache")
     assert held["MLFLOW_TRACKING_URI"] == f"sqlite:///{own_place}/mlflow.db"
@@ -185,8 +167,7 @@ def test_a_job_as_it_is_sent(place, monkeypatch):
     with FakeServer(answers()) as fake:
         job = jobs.check(command, LINE, JobServer(fake.url), "mine", ["A=b=c"])
         unnamed = jobs.check(command, LINE, JobServer(fake.url), None)
-    assert job.name == "mine"
-    assert unnamed.name.startswith("train-")
+    assert (job.name, unnamed.name[:6]) == ("mine", "train-")
     assert job.words[3] == str(place / "text.txt")
     assert (job.variables["HF_TOKEN"], job.variables["A"]) == ("secret", "b=c")
     assert not any("secret" in note for note in job.notes)
