@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.study.entries import METHODS, READOUTS, UNTRAINED
-from benchmarks.study.rows import SIMCSE, trained
 from benchmarks.study.statistics import Gap, adjusted, at_time, gap, mean_spread
+from benchmarks.study.tables import SIMCSE, trained
 
 Record = Mapping[str, Any]
 NOT_RUN = "not run"

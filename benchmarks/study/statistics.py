@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import false_discovery_control, ttest_1samp
 
-from benchmarks.study.rows import Ours, Row
+from benchmarks.study.tables import Ours, Row
 
 LEVEL = 0.05
 HOLDS, OTHERWISE, INCONCLUSIVE = "holds", "does not hold", "inconclusive"
