@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import machine, machine_line, random_encoder, read_texts
+from benchmarks.commands import timed
+from benchmarks.harness import machine, machine_line, random_encoder, read_texts, text_parser
 from benchmarks.preparing import recombine
 
 ROWS = (100_000, 1_000_000)
@@ -53,10 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _embed(home: Path, model: Path, texts: Sequence[str], rows: int, workers: int) -> Embedded:
     text, output = home / f"{rows}.txt", home / f"vectors-{rows}"
     recombine(texts, rows, text)
-    command = [sys.executable, "-m", "pipelines.cli", "embed", str(model), "--input", str(text)]
-    command += ["--output", str(output), "--workers", str(workers)]
-    store = {"MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **store})
+    timed(home, "embed", model, "--input", text, "--output", output, "--workers", workers)
     result: dict[str, Any] = json.loads((output / "result.json").read_text(encoding="utf-8"))
     return Embedded(
         result["rows"],
@@ -86,10 +82,9 @@ def table(runs: Sequence[Embedded]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.embedding_at_scale")
+    parser = text_parser("embedding_at_scale")
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="smallest and up")
     parser.add_argument("--workers", type=int, default=1, help="of each run (default 1)")
-    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
     return parser
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.commands import start_command
 from benchmarks.harness import (
     DisagreementError,
     least_cosine,
@@ -32,6 +33,7 @@ from benchmarks.harness import (
     machine_line,
     random_encoder,
     read_texts,
+    text_parser,
 )
 from benchmarks.preparing import recombine
 from cotbert_core.encoder.locations import MINILM
@@ -46,7 +48,7 @@ LEAST_COSINE = 0.999999
 
 @dataclass(frozen=True)
 class Ended:
-    """seconds: from the first start of the command to its last end."""
+    """A finished run. seconds: from the first start of the command to its last end."""
 
     what: str
     seconds: float
@@ -62,15 +64,12 @@ class EmbedProcess:
     """A `cotbert embed` process, which can be killed and started again."""
 
     def __init__(self, model: str, text: Path, output: Path, *more: str) -> None:
-        self._words = ["embed", model, "--input", str(text), "--output", str(output), *more]
+        self._words = ("embed", model, "--input", text, "--output", output, *more)
         self._output = output
         self.begin()
 
     def begin(self) -> None:
-        store = {"MLFLOW_TRACKING_URI": f"sqlite:///{self._output.parent / 'mlflow.db'}"}
-        command = [sys.executable, "-m", "pipelines.cli", *self._words]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(command, env={**os.environ, **store}, **quiet)
+        self._process = start_command(self._output.parent, *self._words, stderr=subprocess.DEVNULL)
 
     @property
     def running(self) -> bool:
@@ -109,8 +108,10 @@ def undisturbed(process: EmbedProcess, rows: int) -> Ended:
 def at_moments(
     what: str, process: EmbedProcess, rows: int, blocks: Sequence[int], long: float, seed: int
 ) -> Ended:
-    """Kill a worker and the driver in turn, each at a random moment within one of `blocks`, of
-    which each takes about `long` seconds."""
+    """Kill a worker and the driver in turn, each at a random moment of one of `blocks`.
+
+    long: approximate seconds of a block.
+    """
     draw = random.Random(seed)
     started, done = time.monotonic(), 0
     for after in blocks:
@@ -137,7 +138,7 @@ def every(process: EmbedProcess, rows: int, seconds: float, long: float) -> Ende
 
 
 def check(output: Path, expected: Path) -> None:
-    """DisagreementError unless every id is there once, with the same vector."""
+    """Raise DisagreementError unless every id is there once, with the same vector."""
     (ids, vectors), (wanted, right) = read_embeddings(output), read_embeddings(expected)
     if sorted(ids.tolist()) != sorted(wanted.tolist()) or len(set(ids.tolist())) != len(ids):
         raise DisagreementError(f"{output.name}: ids are missing, or there twice")
@@ -186,7 +187,7 @@ def _runs(options: argparse.Namespace, texts: Sequence[str], home: Path) -> list
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.embedding_under_kills")
+    parser = text_parser("embedding_under_kills")
     parser.add_argument("--rows", type=int, default=60_000, help="of each run (default 60,000)")
     parser.add_argument("--kills", type=int, default=5, help="kills at random moments (default 5)")
     small = "embed with a small random encoder instead of all-MiniLM-L6-v2"
@@ -194,7 +195,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--every", type=float, default=20.0, help="seconds (default 20)")
     parser.add_argument("--long", type=float, default=180.0, help="seconds (default 180)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default 0)")
-    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
     return parser
 
 

@@ -25,6 +25,7 @@ from benchmarks.harness import (
     machine_line,
     random_encoder,
     read_texts,
+    text_parser,
     token_batches,
 )
 from cotbert_core.encoder.backbone import load_backbone
@@ -39,7 +40,9 @@ MOST_DIFFERENCE, MOST_MEMORY = 1e-5, 0.25
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0, or 1 if the gradient or the memory misses its target."""
-    options = _parser().parse_args(arguments)
+    parser = text_parser("gradient_cache")
+    parser.add_argument("--pass", dest="pass_", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
     if options.pass_ is not None:
         _pass(json.loads(options.pass_))
         return 0
@@ -96,13 +99,6 @@ def _pass(job: dict[str, Any]) -> None:
     gradient = {n: p.grad for n, p in method.named_parameters() if p.grad is not None}
     found = {"mib": peak_mib() - before, "seconds": seconds, "gradient": gradient}
     torch.save(found, job["output"])
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gradient_cache")
-    parser.add_argument("--text", type=Path, help="one sentence per line (default: docstrings)")
-    parser.add_argument("--pass", dest="pass_", help=argparse.SUPPRESS)
-    return parser
 
 
 if __name__ == "__main__":

@@ -16,14 +16,12 @@ import onnxruntime
 import torch
 from tokenizers import Tokenizer
 
-from benchmarks.harness import Row, device, first, interleave, least_cosine
+from benchmarks.harness import Row, first, interleave, least_cosine, number_formats
 from cotbert_core.encoder.backbone import CPU_BATCH_TOKENS
 from cotbert_core.encoder.length_batches import budget_slices
 from cotbert_core.encoder.locations import MINILM
 from cotbert_core.exporting.onnx_graph import write_graph
 from cotbert_core.sentence_encoder import SentenceEncoder
-from cotbert_core.settings import Precision
-from cotbert_core.training.precision import has_fast_bf16
 
 SENTENCES = 500
 TEMPLATE = "cot-bert/anchor"
@@ -34,7 +32,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
     """Seconds for 500 sentences; ONNX Runtime in fp32, torch in fp32 and where it can in bf16."""
     chosen = first(texts, SENTENCES)
     encoder = SentenceEncoder.from_pretrained(MINILM, TEMPLATE)
-    formats: list[Precision] = ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
+    formats = number_formats()
     with tempfile.TemporaryDirectory() as scratch:
         write_graph(encoder, Path(scratch))
         graph = _Graph(Path(scratch))

@@ -11,7 +11,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.encoding import PEER_BATCH
-from benchmarks.harness import Row, device, first, interleave, least_cosine
+from benchmarks.harness import Row, device, first, interleave, least_cosine, number_formats
 from cotbert_core.encoder.locations import MINILM, locate_encoder
 from cotbert_core.evaluation.pairs import cosines
 from cotbert_core.exporting.int8_graph import save_int8
@@ -19,7 +19,6 @@ from cotbert_core.exporting.openvino_model import with_openvino
 from cotbert_core.exporting.quantization import quantized
 from cotbert_core.sentence_encoder import SentenceEncoder
 from cotbert_core.settings import Precision
-from cotbert_core.training.precision import has_fast_bf16
 
 SENTENCES = 2000
 # Least speedups over torch for which the backend is offered.
@@ -37,7 +36,7 @@ def run(texts: Sequence[str], rounds: int) -> list[Row]:
     chosen = first(texts, SENTENCES)
     encoder = SentenceEncoder.from_pretrained(MINILM)
     exact = encoder.encode(chosen, precision="fp32")
-    formats: list[Precision] = ["fp32", "bf16"] if has_fast_bf16(device()) else ["fp32"]
+    formats = number_formats()
     rows = []
     for p in formats:
         compiled = with_openvino(encoder, p)

@@ -75,20 +75,3 @@ def _similarities(left: Tensor, right: Tensor) -> Tensor:
     """Return the cosines (B, B) of left (B, D) and right (B, D)."""
     cosines = F.cosine_similarity(left.unsqueeze(1), right.unsqueeze(0), dim=-1)
     return cosines / TEMPERATURE
-
-
-def released_step(
-    model: ReleasedCotBert,
-    sentences: Sequence[Sequence[int]],
-    optimizer: torch.optim.Optimizer,
-    *,
-    bf16: bool,
-) -> float:
-    """Run forward, backward, clipping at 1.0 and the optimizer; return the loss."""
-    optimizer.zero_grad()
-    with torch.autocast(model.dense.weight.device.type, torch.bfloat16, enabled=bf16):
-        loss = model(sentences)
-    loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    return float(loss.detach())
