@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,7 @@ from pipelines.training.dev_sets import DevSets
 from pipelines.training.documents import training_steps
 from pipelines.tuning import state
 from pipelines.tuning.options import Stopping
-from pipelines.tuning.run_trials import TUNE_FOLDER, run_trials
+from pipelines.tuning.run_trials import run_trials
 from pipelines.tuning.trial import Sweep
 from pipelines.tuning.trial_plan import Trial, TrialPlan
 
@@ -48,7 +47,9 @@ class Trials:
         if it is among the best third of those that were there.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        plan = self._plan()
+        # What two runs have in common is in the adaptation's settings.json, not in the plan.
+        trials = {n: Trial(n, {"method": s.method.name}, s) for n, s in self.settings.items()}
+        plan = TrialPlan(trials, len(trials), list(self.settings.values()), record={})
         first = next(iter(self.settings.values()))
         sweep = Sweep(
             str(self.folder),
@@ -64,17 +65,8 @@ class Trials:
         stopping = Stopping(check_every(first.max_steps)) if sweep.early_stopping else None
         steps = partial(training_steps, corpus=self.corpus)
         run_trials(sweep, plan, self.dev, steps, stopping, self.max_concurrent)
-        shutil.rmtree(self.folder.parent / TUNE_FOLDER, ignore_errors=True)
-        return [state.trial_row(trial, self.folder / name) for name, trial in plan.trials.items()]
+        return [state.trial_row(trial, self.folder / name) for name, trial in trials.items()]
 
     def model(self, name: str) -> Path:
         """Return the model folder of a finished candidate."""
         return self.folder / name / "model"
-
-    def _plan(self) -> TrialPlan:
-        trials = {
-            name: Trial(name, {"method": settings.method.name}, settings)
-            for name, settings in self.settings.items()
-        }
-        # What two runs have in common is in the adaptation's settings.json, not in the plan.
-        return TrialPlan(trials, len(trials), list(self.settings.values()), record={})

@@ -20,7 +20,6 @@ from pipelines.tuning.sampled_trials import (
     metric_among,
     number,
     score,
-    sorted_trials,
     status_counts,
     text,
     varied,
@@ -34,12 +33,8 @@ from pipelines.tuning.tables import (
     points,
     trial_header,
     trial_rows,
-    trials_table,
-    write_trials_csv,
 )
 from pipelines.tuning.trial_plan import SEED
-
-__all__ = ["sorted_trials", "trials_table", "write_sweep_report", "write_trials_csv"]
 
 BEST = "the best trial"
 

@@ -12,8 +12,8 @@ from cotbert_core.settings import TrainSettings, flatten, override
 from pipelines.training.baseline import Baseline
 from pipelines.tuning import state
 from pipelines.tuning.options import TuneOptions
-from pipelines.tuning.report import write_trials_csv
 from pipelines.tuning.result import sweep_result
+from pipelines.tuning.tables import write_trials_csv
 from pipelines.tuning.trial import _with_first_cores, one_line
 from pipelines.tuning.trial_plan import Trial, TrialPlan
 from tune_spaces import Space

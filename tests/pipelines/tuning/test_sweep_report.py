@@ -18,14 +18,9 @@ from pipelines.reports import plots as plots_module
 from pipelines.tuning.axes import setting_axis
 from pipelines.tuning.dropout_curve import dropout_curve
 from pipelines.tuning.plots import setting_panels
-from pipelines.tuning.report import (
-    sorted_trials,
-    trials_table,
-    write_sweep_report,
-    write_trials_csv,
-)
-from pipelines.tuning.sampled_trials import status_counts, text
-from pipelines.tuning.tables import compared_rows
+from pipelines.tuning.report import write_sweep_report
+from pipelines.tuning.sampled_trials import sorted_trials, status_counts, text
+from pipelines.tuning.tables import compared_rows, trials_table, write_trials_csv
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 KEY = "method.temperature"
